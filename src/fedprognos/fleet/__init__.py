@@ -1,0 +1,5 @@
+"""Fleets of machines: what a unit is, how fleets are read, made, found and dealt out to clients."""
+
+from fedprognos.fleet.unit import Fleet, Schema, Task, Unit, pool
+
+__all__ = ["Fleet", "Schema", "Task", "Unit", "pool"]
