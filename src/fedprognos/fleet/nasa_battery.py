@@ -1,0 +1,161 @@
+"""Discharge cycles of the NASA Ames (PCoE) batteries, in both layouts people have.
+
+- `metadata.csv` + `data/NNNNN.csv`: one file a cycle. The list names more files than most copies hold.
+- The official `.mat` files (`B0006.mat`: struct array `cycle` of type, ambient_temperature, time, data),
+  also where they lie in sub-folders as unpacked.
+
+References
+----------
+B. Saha and K. Goebel, "Battery Data Set", NASA Prognostics Data Repository, NASA Ames Research Center, 2007.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedprognos.errors import DataError, DataNotFoundError
+from fedprognos.fleet import nasa_battery_csv, nasa_battery_mat
+from fedprognos.fleet.discharge import (
+    END_OF_LIFE_SHARE,
+    VOLTAGE,
+    cutoff_from_data,
+    end_of_life,
+    samples_before_cutoff,
+    usable_length,
+)
+from fedprognos.fleet.nasa_battery_cycles import Discharge, Inventory
+from fedprognos.fleet.unit import Fleet, Schema, Unit
+
+__all__ = [
+    "CUTOFF_IN_V",
+    "RATED_CAPACITY_IN_AH",
+    "SCHEMA",
+    "end_of_life",
+    "inventory",
+    "read_nasa_batteries",
+    "samples_before_cutoff",
+    "usable_length",
+]
+
+RATED_CAPACITY_IN_AH = 2.0
+_FOURS = {first + k: v for first in (25, 29, 41, 45, 49, 53) for k, v in enumerate((2.0, 2.2, 2.5, 2.7))}
+CUTOFF_IN_V = {
+    f"B{number:04d}": volts
+    for number, volts in (
+        {5: 2.7, 6: 2.5, 7: 2.2, 18: 2.5, 33: 2.0, 34: 2.2, 36: 2.7, 38: 2.2, 39: 2.5, 40: 2.7} | _FOURS
+    ).items()
+}
+"""Voltage at which each battery's discharge was stopped, from the notes that come with the data."""
+SCHEMA = Schema(
+    task="soh",
+    sensors=(VOLTAGE, "temperature_in_C", "current_in_A"),
+    time="time_in_s",
+    time_unit="s",
+    target="capacity",
+    target_unit="Ah",
+)
+
+
+def read_nasa_batteries(folder: str | Path, batteries: Iterable[str] | None = None) -> Fleet:
+    """Discharge cycles of the batteries found in a folder.
+
+    Parameters
+    ----------
+    folder
+        Holds `metadata.csv` and `data/`, or `.mat` files at any depth.
+    batteries
+        Ids such as `B0006`; None means every battery that has at least one readable cycle here.
+
+    Returns
+    -------
+    Fleet
+        One cyclic unit a battery: voltage, temperature and current over the seconds of each discharge, and the
+        capacity in Ah. Attributes: `ambient_temperature_in_C`, `cutoff_in_V`, `rated_capacity_in_Ah`, and
+        `cycles_skipped`, the number of listed discharges without file, samples or capacity. Those
+        are also warned about; cycle numbers keep their place, so a gap shows.
+    """
+    folder = Path(folder)
+    wanted = None if batteries is None else list(dict.fromkeys(batteries))
+    found = {entry.battery: entry for entry in inventory(folder, wanted)}
+    if wanted is not None:
+        _check_wanted(wanted, found, folder)
+    chosen = [found[b] for b in wanted or found if found[b].present]
+    if not chosen:
+        raise DataNotFoundError(
+            "no discharge cycle of any battery", where=str(folder), hint="run: fedprognos data check nasa-battery"
+        )
+    units = tuple(_unit(entry, folder) for entry in chosen)
+    return Fleet("nasa-battery", SCHEMA, units, str(folder))
+
+
+def inventory(folder: str | Path, batteries: Sequence[str] | None = None) -> tuple[Inventory, ...]:
+    """Which batteries (of those asked for) are listed in a folder and how many of their discharge cycles are there."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataNotFoundError("no such folder", where=str(folder), hint="run: fedprognos data get nasa-battery")
+    if (folder / nasa_battery_csv.METADATA).is_file():
+        entries = nasa_battery_csv.inventory(folder)
+        return tuple(e for e in entries if batteries is None or e.battery in batteries)
+    files = nasa_battery_mat.battery_files(folder)
+    if files:
+        return nasa_battery_mat.inventory({b: p for b, p in files.items() if batteries is None or b in batteries})
+    raise DataNotFoundError(
+        "neither metadata.csv nor a B*.mat file",
+        where=str(folder),
+        hint="point --data-dir at the unpacked data, or run: fedprognos data get nasa-battery",
+    )
+
+
+def _check_wanted(wanted: Sequence[str], found: Mapping[str, Inventory], folder: Path) -> None:
+    if not wanted:
+        raise DataError("an empty list of batteries was asked for", where=str(folder))
+    for battery in wanted:
+        if battery in found and found[battery].present:
+            continue
+        what = f"battery {battery} is listed but has no samples here" if battery in found else f"no battery {battery}"
+        here = ", ".join(entry.battery for entry in inventory(folder) if entry.present) or "none"
+        raise DataNotFoundError(what, where=str(folder), hint=f"batteries here: {here}")
+
+
+def _unit(entry: Inventory, folder: Path) -> Unit:
+    cycles = entry.read()
+    usable = [c for c in cycles if len(c.time) and np.isfinite(c.capacity)]
+    where = f"{folder}, battery {entry.battery}"
+    if not usable:
+        raise DataError("no discharge cycle with samples and a capacity", where=where)
+    skipped = entry.listed - len(usable)
+    if skipped:
+        warnings.warn(
+            f"{where}: {skipped} of {entry.listed} discharge cycles left out "
+            f"({entry.listed - len(cycles)} without file, {len(cycles) - len(usable)} without samples or capacity)",
+            stacklevel=3,
+        )
+    return _assemble(entry.battery, usable, skipped)
+
+
+def _assemble(battery: str, cycles: Sequence[Discharge], skipped: int) -> Unit:
+    offsets = np.concatenate([[0], np.cumsum([len(c.time) for c in cycles])]).astype(np.int64)
+    sensors = np.concatenate([np.column_stack([c.voltage, c.temperature, c.current]) for c in cycles])
+    capacity = np.array([c.capacity for c in cycles])
+    cutoff = CUTOFF_IN_V.get(battery)
+    ambient, counts = np.unique([c.ambient_in_celsius for c in cycles], return_counts=True)
+    return Unit(
+        id=battery,
+        time=np.concatenate([c.time for c in cycles]),
+        sensors=sensors,
+        settings=np.empty((len(sensors), 0)),
+        target=capacity,
+        failed=bool(capacity[-1] < END_OF_LIFE_SHARE * RATED_CAPACITY_IN_AH),
+        cycles=offsets,
+        cycle_numbers=np.array([c.number for c in cycles], dtype=np.int64),
+        attributes={
+            "ambient_temperature_in_C": float(ambient[np.argmax(counts)]),
+            "cutoff_in_V": cutoff_from_data(sensors[:, 0], offsets) if cutoff is None else cutoff,
+            "rated_capacity_in_Ah": RATED_CAPACITY_IN_AH,
+            "cycles_skipped": float(skipped),
+        },
+    )
