@@ -1,0 +1,20 @@
+"""From raw rows to what the network sees: moments, operating conditions, recipes, windows."""
+
+from fedprognos.features.build import build_windows
+from fedprognos.features.moments import Moments, merge_all
+from fedprognos.features.recipe import ConditionWarning, Recipe
+from fedprognos.features.survey import Survey, make_recipe, survey
+from fedprognos.features.windows import WindowSet, hold_out
+
+__all__ = [
+    "ConditionWarning",
+    "Moments",
+    "Recipe",
+    "Survey",
+    "WindowSet",
+    "build_windows",
+    "hold_out",
+    "make_recipe",
+    "merge_all",
+    "survey",
+]

@@ -1,0 +1,66 @@
+"""Operating conditions: rows whose rounded settings agree share a condition, on every client alike.
+
+Rounding, unlike clustering, needs no data from anyone: two clients give the same row the same key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprognos.errors import ConfigError
+
+FloatArray = NDArray[np.float64]
+Key = tuple[float, ...]
+
+
+def check_rule(decimals: Mapping[str, int], settings: Sequence[str]) -> None:
+    """Refuse a rule that names settings the fleet does not have."""
+    missing = [name for name in decimals if name not in settings]
+    if missing:
+        raise ConfigError(
+            f"recipe.conditions names '{missing[0]}', which is not a setting",
+            hint=f"settings here: {', '.join(settings) or 'none'}",
+        )
+
+
+def keys(values: FloatArray, decimals: Mapping[str, int], settings: Sequence[str]) -> FloatArray:
+    """Rounded settings of every row, in the order of `decimals`: (T, number of settings in the rule).
+
+    Examples
+    --------
+    >>> keys(np.array([[41.998, 0.8401], [0.001, -0.0004]]), {"altitude": 0, "mach": 2}, ["altitude", "mach"])
+    array([[42.  ,  0.84],
+           [ 0.  ,  0.  ]])
+    """
+    columns = [np.round(values[:, settings.index(name)], places) for name, places in decimals.items()]
+    if not columns:
+        return np.empty((len(values), 0))
+    rounded: FloatArray = np.stack(columns, axis=1) + 0.0  # -0.0 becomes 0.0
+    return rounded
+
+
+def match(rows: FloatArray, known: FloatArray) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Index of each row's condition among the `known` keys (K, k), and whether it is a known one.
+
+    An unseen condition falls back to the nearest known one, distances measured in units of each
+    setting's range over the known conditions.
+
+    Examples
+    --------
+    >>> ids, seen = match(np.array([[10.0], [41.0]]), np.array([[0.0], [10.0], [42.0]]))
+    >>> ids.tolist(), seen.tolist()
+    ([1, 2], [True, False])
+    """
+    if known.shape[1] == 0:
+        return np.zeros(len(rows), dtype=np.int64), np.ones(len(rows), dtype=bool)
+    distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
+    span = np.ptp(known, axis=0)
+    scale = np.where(span > 0, span, 1.0)
+    distance = np.square((distinct[:, None, :] - known[None, :, :]) / scale).sum(axis=2)
+    nearest = distance.argmin(axis=1)
+    seen = (known[nearest] == distinct).all(axis=1)
+    inverse = inverse.reshape(-1)
+    return nearest[inverse].astype(np.int64), seen[inverse]

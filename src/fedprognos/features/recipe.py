@@ -1,0 +1,181 @@
+"""The recipe: all that turns raw sensor rows into what the network sees and back into health.
+
+It is made once from merged moments, serialises to JSON, travels with the weights, and is the same
+object in training and online, so that the two cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from fedprognos.errors import RecipeError
+from fedprognos.features import conditions
+from fedprognos.fleet import Fleet, Schema, Task, Unit
+
+FloatArray = NDArray[np.float64]
+
+
+class ConditionWarning(UserWarning):
+    """Rows were met in an operating condition that the training data did not have."""
+
+
+class Recipe(BaseModel):
+    """How rows become inputs, how labels become targets, and back.
+
+    Parameters
+    ----------
+    conditions
+        Decimals to which each setting is rounded; empty for a single condition.
+    condition_keys : (K, settings in the rule)
+        Conditions of the training data.
+    mean, std : (K, sensors)
+        Scaling of each sensor in each condition.
+    setting_mean, setting_std : (settings,)
+        Scaling of the settings where `setting_inputs` feeds them to the network; empty otherwise.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    version: Literal[1] = 1
+    task: Task
+    sensors: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+    time_unit: str = "cycles"
+    target: str = "rul"
+    target_unit: str = "cycles"
+    window: int
+    stride: int = 1
+    short: Literal["exclude", "pad"] = "exclude"
+    cycle: Literal["index", "grid"] | None = None
+    grid_end_in_s: float | None = None
+    cap: float | None = None
+    conditions: dict[str, int] = {}
+    condition_inputs: bool = False
+    condition_keys: tuple[tuple[float, ...], ...] = ((),)
+    mean: tuple[tuple[float, ...], ...]
+    std: tuple[tuple[float, ...], ...]
+    setting_mean: tuple[float, ...] = ()
+    setting_std: tuple[float, ...] = ()
+    label_mean: float = 0.0
+    label_std: float = 1.0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        shape = (len(self.condition_keys), len(self.sensors))
+        for name, table in (("mean", self.mean), ("std", self.std)):
+            if len(table) != shape[0] or any(len(row) != shape[1] for row in table):
+                raise ValueError(f"{name} must have {shape[0]} rows of {shape[1]} values")
+        if not all(np.isfinite(row).all() for row in self.mean) or not all(
+            np.isfinite(row).all() and min(row) > 0 for row in self.std
+        ):
+            raise ValueError("scaling values must be finite, deviations positive")
+        if not (np.isfinite(self.label_mean) and np.isfinite(self.label_std) and self.label_std > 0):
+            raise ValueError("label scaling must be finite and positive")
+        if self.window < 1 or self.stride < 1 or (self.cap is not None and not self.cap > 0):
+            raise ValueError("window and stride must be at least 1 and the cap positive")
+        if self.cycle == "grid" and not (self.grid_end_in_s and self.grid_end_in_s > 0):
+            raise ValueError("a time grid needs a positive end")
+        return self
+
+    # --- serialising -------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """JSON text that :meth:`from_json` reads back to an equal recipe."""
+        return self.model_dump_json()
+
+    @staticmethod
+    def from_json(text: str) -> Recipe:
+        """Read :meth:`to_json`'s text; refuse anything else."""
+        try:
+            return Recipe.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(p) for p in first["loc"]) or "recipe"
+            raise RecipeError(
+                f"{place}: {first['msg']}", where="recipe", hint="it was made by another version"
+            ) from None
+
+    # --- inputs ------------------------------------------------------------------------------
+
+    @property
+    def channels(self) -> int:
+        """Input columns of the network."""
+        one_hot = len(self.condition_keys) if self.condition_inputs else 0
+        return len(self.sensors) + len(self.setting_mean) + one_hot
+
+    @cached_property
+    def _tables(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        return np.array(self.condition_keys, dtype=np.float64), np.array(self.mean), np.array(self.std)
+
+    def check(self, schema: Schema, where: str) -> tuple[list[int], list[int]]:
+        """Column positions of the recipe's sensors and settings in a fleet; refuse one that does not fit."""
+        if schema.task != self.task:
+            raise RecipeError(f"the data is for {schema.task}, the recipe for {self.task}", where=where)
+        for kind, wanted, found in (
+            ("sensor", self.sensors, schema.sensors),
+            ("setting", self.settings, schema.settings),
+        ):
+            missing = [name for name in wanted if name not in found]
+            if missing:
+                raise RecipeError(
+                    f"{kind} '{missing[0]}' is missing",
+                    where=where,
+                    hint=f"needed: {', '.join(wanted)}; found: {', '.join(found) or 'none'}",
+                )
+        return [schema.sensors.index(s) for s in self.sensors], [schema.settings.index(s) for s in self.settings]
+
+    def scale(self, sensors: FloatArray, settings: FloatArray) -> tuple[NDArray[np.float32], int]:
+        """Network inputs (T, channels) of rows in the recipe's column order, and how many met an unseen condition."""
+        known, mean, std = self._tables
+        ids, seen = conditions.match(conditions.keys(settings, self.conditions, self.settings), known)
+        scaled = np.empty((len(sensors), self.channels), dtype=np.float32)
+        width = len(self.sensors)
+        if len(known) == 1:
+            scaled[:, :width] = (sensors - mean[0]) / std[0]
+        else:
+            scaled[:, :width] = (sensors - mean[ids]) / std[ids]
+        if self.setting_mean:
+            end = width + len(self.settings)
+            scaled[:, width:end] = (settings - np.array(self.setting_mean)) / np.array(self.setting_std)
+            width = end
+        if self.condition_inputs:
+            scaled[:, width:] = np.eye(len(known), dtype=np.float32)[ids]
+        return scaled, int(np.count_nonzero(~seen))
+
+    def scale_unit(
+        self, unit: Unit, columns: tuple[list[int], list[int]], where: str
+    ) -> tuple[NDArray[np.float32], int]:
+        """:meth:`scale` for a whole unit, with a warning where it met unseen conditions."""
+        scaled, unseen = self.scale(unit.sensors[:, columns[0]], unit.settings[:, columns[1]])
+        if unseen:
+            warnings.warn(
+                f"{where}, unit {unit.id}: {unseen} of {unit.rows} rows are in an operating condition that the "
+                "training data did not have; scaled as the nearest known one",
+                ConditionWarning,
+                stacklevel=3,
+            )
+        return scaled, unseen
+
+    # --- labels ------------------------------------------------------------------------------
+
+    def capped(self, labels: FloatArray) -> FloatArray:
+        """Labels as the network learns them: piecewise RUL, constant at the cap and falling below it."""
+        return labels if self.cap is None else np.minimum(labels, self.cap)
+
+    def encode(self, labels: FloatArray) -> FloatArray:
+        """Capped and standardised labels."""
+        return (self.capped(labels) - self.label_mean) / self.label_std
+
+    def decode(self, outputs: FloatArray) -> FloatArray:
+        """Health in its own unit from network outputs, clipped to what is possible."""
+        return np.clip(outputs * self.label_std + self.label_mean, 0.0, self.cap)
+
+    def describe(self, fleet: Fleet) -> str:
+        """Where a message about a fleet should point."""
+        return fleet.source or f"fleet {fleet.name}"

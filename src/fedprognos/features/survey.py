@@ -1,0 +1,195 @@
+"""What a client tells of its fleet so that a recipe can be made: moments and sizes, never rows.
+
+Moments of fewer than `min_count` rows are withheld: a moment of one row is a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedprognos.config import RecipeSection
+from fedprognos.errors import ConfigError, DataError, RecipeError
+from fedprognos.features import conditions
+from fedprognos.features.moments import FloatArray, Moments, merge_all
+from fedprognos.features.recipe import Recipe
+from fedprognos.fleet import Fleet, Schema
+
+GRID_SHARE = 0.7
+"""Part of the shortest training cycle that a time grid covers by default: cycles get shorter as a cell fades."""
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """One client's contribution to the recipe.
+
+    Parameters
+    ----------
+    cells
+        Moments of [sensors | settings] in each operating condition.
+    withheld
+        Conditions met in fewer than `min_count` rows, whose moments stay at home.
+    labels
+        Moments of the capped labels.
+    shortest, shortest_in_s
+        Rows and duration of the shortest cycle of a cyclic fleet, 0 otherwise.
+    """
+
+    schema: Schema
+    cells: Mapping[conditions.Key, Moments]
+    withheld: int
+    labels: Moments
+    shortest: int = 0
+    shortest_in_s: float = 0.0
+
+
+def survey(fleet: Fleet, section: RecipeSection) -> Survey:
+    """Look at a fleet the way the recipe will."""
+    sensors = chosen_sensors(fleet.schema, section)
+    schema = fleet.with_sensors(sensors).schema
+    conditions.check_rule(section.conditions, schema.settings)
+    where = fleet.source or f"fleet {fleet.name}"
+    order = [fleet.schema.sensors.index(s) for s in sensors]
+    rows = np.concatenate([np.concatenate([u.sensors[:, order], u.settings], axis=1) for u in fleet])
+    settings = np.concatenate([u.settings for u in fleet])
+    keys = conditions.keys(settings, section.conditions, schema.settings)
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    cells, withheld = {}, 0
+    for k, key in enumerate(distinct if keys.shape[1] else distinct[:1]):
+        of_condition = rows[inverse == k] if keys.shape[1] else rows
+        if len(of_condition) < section.min_count:
+            withheld += 1
+            continue
+        cells[tuple(float(v) for v in key)] = Moments.of(of_condition)
+    known = [labels for labels in (u.labels() for u in fleet) if labels is not None]
+    if not known:
+        raise DataError(
+            f"no unit has a known {schema.target}",
+            where=where,
+            hint="give a target column, or units that ran to failure (failed = 1)",
+        )
+    labels = np.concatenate(known)
+    if len(labels) < section.min_count or not cells:
+        raise DataError(
+            f"only {len(labels)} labelled points; statistics of fewer than {section.min_count} never leave a client",
+            where=where,
+            hint="give the client more data, or lower recipe.min_count",
+        )
+    if section.cap is not None and schema.task == "rul":
+        labels = np.minimum(labels, section.cap)
+    shortest, shortest_in_s = 0, 0.0
+    if schema.task == "soh":
+        shortest = min(int(np.diff(u.cycles).min()) for u in fleet if u.cycles is not None)
+        shortest_in_s = min(float(u.time[u.cycles[1:] - 1].min()) for u in fleet if u.cycles is not None)
+    return Survey(schema, cells, withheld, Moments.of(labels[:, None]), shortest, shortest_in_s)
+
+
+def chosen_sensors(schema: Schema, section: RecipeSection) -> tuple[str, ...]:
+    """Sensors after `recipe.sensors` and `recipe.drop`."""
+    for key, names in (("sensors", section.sensors or ()), ("drop", section.drop)):
+        unknown = [n for n in names if n not in schema.sensors]
+        if unknown:
+            raise ConfigError(
+                f"recipe.{key} names '{unknown[0]}', which is not a sensor",
+                hint=f"sensors: {', '.join(schema.sensors)}",
+            )
+    wanted = section.sensors or schema.sensors
+    kept = tuple(s for s in wanted if s not in section.drop)
+    if not kept:
+        raise ConfigError("recipe.drop leaves no sensor")
+    return kept
+
+
+def make_recipe(section: RecipeSection, surveys: Mapping[str, Survey]) -> Recipe:
+    """The common recipe from all clients' surveys, merged in the order of their names."""
+    names = sorted(surveys)
+    if not names:
+        raise RecipeError("no client answered the survey")
+    schema = surveys[names[0]].schema
+    for name in names[1:]:
+        if surveys[name].schema != schema:
+            raise RecipeError(
+                f"its columns differ from those of {names[0]}",
+                where=f"client {name}",
+                hint=f"{names[0]}: {schema}; {name}: {surveys[name].schema}",
+            )
+    cells: dict[conditions.Key, Moments] = {}
+    for name in names:
+        for key, moments in surveys[name].cells.items():
+            cells[key] = cells[key].merge(moments) if key in cells else moments
+    ordered = sorted(cells)
+    mean, std = _scaling(ordered, cells, len(schema.sensors), schema)
+    labels = merge_all(surveys[name].labels for name in names)
+    if not labels.std[0] > 0:
+        raise RecipeError(
+            f"{schema.target} is the same everywhere ({labels.mean[0]:g})",
+            hint="there is nothing to learn; is the cap below every label, or the wrong column the target?",
+        )
+    overall = merge_all(cells[key] for key in ordered)
+    used = tuple(range(len(schema.settings)))
+    feed = section.setting_inputs and bool(used)
+    settings_at = [len(schema.sensors) + i for i in used]
+    window, grid_end_in_s = _lengths(section, schema, [surveys[name] for name in names])
+    return Recipe(
+        task=schema.task,
+        sensors=schema.sensors,
+        settings=schema.settings if feed or section.conditions else (),
+        time_unit=schema.time_unit,
+        target=schema.target,
+        target_unit=schema.target_unit,
+        window=window,
+        stride=section.stride if schema.task == "rul" else 1,
+        short=section.short,
+        cycle=section.cycle if schema.task == "soh" else None,
+        grid_end_in_s=grid_end_in_s,
+        cap=section.cap if schema.task == "rul" else None,
+        conditions=dict(section.conditions),
+        condition_inputs=section.condition_inputs and len(ordered) > 1,
+        condition_keys=tuple(ordered),
+        mean=mean,
+        std=std,
+        setting_mean=tuple(overall.mean[settings_at].tolist()) if feed else (),
+        setting_std=tuple(np.where(overall.std > 0, overall.std, 1.0)[settings_at].tolist()) if feed else (),
+        label_mean=float(labels.mean[0]),
+        label_std=float(labels.std[0]),
+    )
+
+
+def _scaling(
+    keys: list[conditions.Key], cells: Mapping[conditions.Key, Moments], width: int, schema: Schema
+) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]:
+    """Mean and deviation a condition; a sensor constant in one condition takes its average deviation there."""
+    mean = np.stack([cells[key].mean[:width] for key in keys])
+    std = np.stack([cells[key].std[:width] for key in keys])
+    counts = np.array([cells[key].n for key in keys], dtype=np.float64)
+    within: FloatArray = np.sqrt((counts[:, None] * np.square(std)).sum(axis=0) / counts.sum())
+    constant = [schema.sensors[i] for i in np.flatnonzero(within == 0)]
+    if constant:
+        listed = ", ".join(f'"{name}"' for name in constant)
+        raise RecipeError(
+            f"sensor {', '.join(constant)} never changes"
+            + (" within any operating condition" if len(keys) > 1 else ""),
+            hint=f"it carries no information; set recipe.drop = [{listed}]",
+        )
+    std = np.where(std > 0, std, within)
+    return tuple(map(tuple, mean.tolist())), tuple(map(tuple, std.tolist()))
+
+
+def _lengths(section: RecipeSection, schema: Schema, surveys: list[Survey]) -> tuple[int, float | None]:
+    if schema.task == "rul":
+        if section.window is None:
+            raise ConfigError("recipe.window is missing", hint="give the number of rows the network looks back on")
+        return section.window, None
+    if section.cycle == "index":
+        return section.window or min(s.shortest for s in surveys), None
+    shortest = min(s.shortest_in_s for s in surveys)
+    end = section.grid_end_in_s or round(GRID_SHARE * shortest, 1)
+    if end > shortest:
+        raise ConfigError(
+            f"recipe.grid_end_in_s = {end:g} is longer than the shortest training cycle ({shortest:g} s)",
+            hint="the grid must end before every cycle does",
+        )
+    return section.grid_points, end
