@@ -164,6 +164,8 @@ class TrainSection(Section):
 
     optimizer: Literal["adam", "rmsprop"] = "adam"
     learning_rate: PositiveFloat = 1e-3
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """Keep the learning rate, or let it fall to zero along a half cosine over the epochs."""
     epochs: PositiveInt = 30
     batch_size: PositiveInt = 128
     validation_fraction: Fraction = 0.2

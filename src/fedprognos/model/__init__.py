@@ -1,0 +1,20 @@
+"""The health network, its training, and the bundle it travels in."""
+
+from fedprognos.model.bundle import Bundle
+from fedprognos.model.fit import Epoch, FitResult, fit, predict
+from fedprognos.model.network import HealthNetwork, NetworkSpec, parameters_of
+from fedprognos.model.weights import Weights, network_with, weights_of
+
+__all__ = [
+    "Bundle",
+    "Epoch",
+    "FitResult",
+    "HealthNetwork",
+    "NetworkSpec",
+    "Weights",
+    "fit",
+    "network_with",
+    "parameters_of",
+    "predict",
+    "weights_of",
+]
