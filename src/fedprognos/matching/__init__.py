@@ -1,0 +1,14 @@
+"""Matching neurons that extract the same feature: BBP-MAP on plain arrays, with NumPy and SciPy alone.
+
+Implements Eq. 4 and 5 of the paper. Usable on its own; nothing here knows torch, files or clients.
+
+>>> import numpy as np
+>>> weights = np.random.default_rng(0).normal(size=(4, 30))
+>>> match({"a": weights, "b": weights[::-1]}).assignments["b"].tolist()
+[3, 2, 1, 0]
+"""
+
+from fedprognos.matching.matcher import match
+from fedprognos.matching.result import Anchor, Diagnostics, Matching
+
+__all__ = ["Anchor", "Diagnostics", "Matching", "match"]

@@ -1,0 +1,91 @@
+r"""The gain of assigning a client's neuron to a global one, for all pairs by one matrix product.
+
+With precisions s = 1/sigma and p = 1/sigma0, a global neuron that stands for n client neurons summing to T has
+G = p mu0 + s T and S = p + n s. Completing the square in the data term of PFNM and SPAHM gives
+
+.. math:: \frac{(sw + G)^2}{s + S} - \frac{G^2}{S} = s w^2 - c\,(w - m)^2, \qquad c = \frac{sS}{s + S},\; m = G/S,
+
+and a new neuron is the same with n = 0. The first term is the same for every global neuron, so it is left out of
+the assignment problem and added to the total afterwards; the second is linear in (w, w^2, 1). With isotropic
+variances c is one number for each global neuron, so (w, |w|^2, 1) is enough: D + 2 columns instead of 2D + 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedprognos.errors import ConfigError, unknown_name
+from fedprognos.matching.arrays import Floats, Indices
+from fedprognos.matching.hyperparameters import Hyperparameters
+
+COSTS = ("pfnm", "spahm")
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """What stays the same for all clients: the name of the cost, the number of clients J, and gamma."""
+
+    cost: str
+    population: int
+    gamma: float
+
+    def __post_init__(self) -> None:
+        if self.cost not in COSTS:
+            raise unknown_name("cost", self.cost, COSTS)
+        if not (np.isfinite(self.gamma) and self.gamma > 0):
+            raise ConfigError(f"gamma must be a positive number, got {self.gamma!r}")
+
+    def popularity(self, counts: Indices, new: int) -> Floats:
+        """``(L + new,)`` what the Indian buffet prior adds: log odds of existing neurons, then of the k-th new one."""
+        shared = np.clip(counts, 1, max(self.population - 1, 1))
+        log_odds = np.log(shared / np.maximum(self.population - shared, 1))
+        k = np.arange(1, new + 1)
+        opening = 2 * np.log(self.gamma / self.population) - 2 * np.log(k)
+        return np.concatenate([log_odds if self.cost == "pfnm" else 2 * log_odds, opening])
+
+
+def costs(x: Floats, seen: Floats, sums: Floats, prior: Floats, *, hyper: Hyperparameters, cost: str) -> Floats:
+    """Minus the gains, without the term that is the same in a whole row.
+
+    Parameters
+    ----------
+    x
+        ``(L_j, D)`` the client's neurons.
+    seen, sums
+        ``(L, 1)`` or ``(L, D)`` number, and ``(L, D)`` sum, of the neurons each global neuron stands for.
+    prior
+        ``(L + new,)`` from :meth:`Pricing.popularity`.
+    hyper, cost
+        Hyper-parameters, and the name of the cost.
+
+    Returns
+    -------
+    ``(L_j, L + new)``.
+    """
+    neurons, dimensions = sums.shape
+    s, p = 1 / hyper.sigma, 1 / hyper.sigma0
+    S = np.concatenate([p + seen * s, np.broadcast_to(p, (1, seen.shape[1] if hyper.isotropic else dimensions))])
+    means = np.concatenate([sums * s, np.zeros((1, dimensions))])
+    means += hyper.mu0 * p
+    means /= S
+    c = s * S / (s + S)
+    constant = -(c * np.square(means)).sum(axis=1)
+    if cost == "spahm":
+        repeats = dimensions // S.shape[1]
+        constant += repeats * np.log(S / (S + s)).sum(axis=1)
+    # Rows of the right-hand factor: the existing neurons, then the last one (the empty neuron) for every new column.
+    wide = c.shape[1]
+    right = np.empty((len(prior), dimensions + wide + 1))
+    right[: neurons + 1, :dimensions] = -2 * c * means
+    right[: neurons + 1, dimensions:-1] = c
+    right[: neurons + 1, -1] = -constant
+    right[neurons + 1 :] = right[neurons]
+    right[:, -1] -= prior
+    squares = np.square(x)
+    left = np.empty((len(x), dimensions + wide + 1))
+    left[:, :dimensions] = x
+    left[:, dimensions:-1] = squares if wide == dimensions else squares.sum(axis=1, keepdims=True)
+    left[:, -1] = 1.0
+    return np.asarray(left @ right.T)
