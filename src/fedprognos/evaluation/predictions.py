@@ -1,0 +1,77 @@
+"""Predictions beside the truth, as a table on disk: what the report draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fedprognos.features import WindowSet
+from fedprognos.files import replacing
+
+FloatArray = NDArray[np.float64]
+COLUMNS = (
+    "setting",
+    "method",
+    "train_clients",
+    "test_client",
+    "seed",
+    "unit",
+    "position",
+    "truth",
+    "prediction",
+    "scored",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """One model's predictions for one test client.
+
+    `scored` points count in the table; the others only draw a unit's way through life.
+    """
+
+    setting: str
+    method: str
+    train_clients: tuple[str, ...]
+    test_client: str
+    seed: int
+    windows: WindowSet
+    values: FloatArray
+    scored: bool = True
+
+    def frame(self) -> pd.DataFrame:
+        """One line a point."""
+        w = self.windows
+        return pd.DataFrame(
+            {
+                "setting": self.setting,
+                "method": self.method,
+                "train_clients": "+".join(self.train_clients),
+                "test_client": self.test_client,
+                "seed": self.seed,
+                "unit": np.array(w.unit_ids, dtype=object)[w.unit],
+                "position": w.position,
+                "truth": w.labels,
+                "prediction": self.values,
+                "scored": self.scored,
+            },
+            columns=list(COLUMNS),
+        )
+
+
+def write_predictions(path: Path, predictions: list[Prediction]) -> None:
+    """Write a CSV whose floats read back to the same bits."""
+    frame = pd.concat([p.frame() for p in predictions]) if predictions else pd.DataFrame(columns=list(COLUMNS))
+    with replacing(path) as temporary:
+        frame.to_csv(temporary, index=False)
+
+
+def read_predictions(paths: list[Path]) -> pd.DataFrame:
+    """Read what :func:`write_predictions` wrote, several files into one table."""
+    text = {"unit": str, "train_clients": str, "test_client": str, "setting": str, "method": str}
+    frames = [pd.read_csv(p, dtype=text, float_precision="round_trip", keep_default_na=False) for p in sorted(paths)]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
