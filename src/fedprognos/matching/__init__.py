@@ -9,6 +9,18 @@ Implements Eq. 4 and 5 of the paper. Usable on its own; nothing here knows torch
 """
 
 from fedprognos.matching.matcher import match
+from fedprognos.matching.recurrent import RecurrentAnchor, match_recurrent
 from fedprognos.matching.result import Anchor, Diagnostics, Matching
+from fedprognos.matching.signatures import RecurrentWeights, linear_signature, recurrent_signature
 
-__all__ = ["Anchor", "Diagnostics", "Matching", "match"]
+__all__ = [
+    "Anchor",
+    "Diagnostics",
+    "Matching",
+    "RecurrentAnchor",
+    "RecurrentWeights",
+    "linear_signature",
+    "match",
+    "match_recurrent",
+    "recurrent_signature",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
@@ -16,6 +17,22 @@ from fedprognos.matching.hyperparameters import start
 from fedprognos.matching.problem import Problem, Side, anchor_side, pose, sides
 from fedprognos.matching.result import Anchor, Matching
 from fedprognos.matching.solvers import solver_named
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked of a matching; see :func:`match`."""
+
+    cost: str
+    sigma: ArrayLike | None
+    sigma0: ArrayLike | None
+    gamma: float
+    estimate: bool
+    sweeps: int
+    seed: int
+    cap: int | None
+    quota: int | None
+    solver: str
 
 
 def match(
@@ -107,46 +124,20 @@ def match(
     found = sides(clients, sizes)
     dimensions = found[0].vectors.shape[1]
     previous, counts = anchor_side(anchor, dimensions)
-    return match_sides(
-        found,
-        dimensions,
-        previous,
-        counts,
-        cost=cost,
-        sigma=sigma,
-        sigma0=sigma0,
-        gamma=gamma,
-        estimate=estimate,
-        sweeps=sweeps,
-        seed=seed,
-        cap=cap,
-        quota=quota,
-        solver=solver,
-    )
+    options = Options(cost, sigma, sigma0, gamma, estimate, sweeps, seed, cap, quota, solver)
+    return match_sides(found, dimensions, previous, counts, options)
 
 
 def match_sides(
-    clients: Sequence[Side],
-    dimensions: int,
-    anchor: Side | None,
-    anchor_counts: Indices,
-    *,
-    cost: str,
-    sigma: ArrayLike | None,
-    sigma0: ArrayLike | None,
-    gamma: float,
-    estimate: bool,
-    sweeps: int,
-    seed: int,
-    cap: int | None,
-    quota: int | None,
-    solver: str,
+    clients: Sequence[Side], dimensions: int, anchor: Side | None, anchor_counts: Indices, options: Options
 ) -> Matching:
     """Match clients that are checked and in canonical order, and may lack dimensions."""
     problem = pose(clients, dimensions, anchor, anchor_counts)
-    terms = Terms(Pricing(cost, problem.population, gamma), limits(problem, cap, quota), solver_named(solver))
-    hyper = start(problem, sigma, sigma0, estimate)
-    return bbp_map(problem, hyper, terms, estimate=estimate, sweeps=whole("sweeps", sweeps, 0), seed=seed)
+    growth = limits(problem, options.cap, options.quota)
+    terms = Terms(Pricing(options.cost, problem.population, options.gamma), growth, solver_named(options.solver))
+    hyper = start(problem, options.sigma, options.sigma0, options.estimate)
+    sweeps = whole("sweeps", options.sweeps, 0)
+    return bbp_map(problem, hyper, terms, estimate=options.estimate, sweeps=sweeps, seed=options.seed)
 
 
 def limits(problem: Problem, cap: int | None, quota: int | None) -> Growth:
