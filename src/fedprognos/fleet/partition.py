@@ -43,6 +43,8 @@ def partition(fleet: Fleet, by: str, **options: object) -> dict[str, Fleet]:
         raise unknown_name("partition", by, PARTITIONS)
     deal = PARTITIONS[by]
     known = list(inspect.signature(deal).parameters.values())[1:]
+    if "seed" not in [p.name for p in known]:
+        options.pop("seed", None)  # nothing random here, so a seed changes nothing
     for name in options:
         if name not in [p.name for p in known]:
             valid = ", ".join(p.name for p in known) or "none"
@@ -119,7 +121,7 @@ def by_condition(fleet: Fleet, decimals: int | Sequence[int] | Mapping[str, int]
         columns = [np.round(unit.settings[:, k], places[k] or 0) + 0.0 for k in used]  # + 0.0 turns -0 into 0
         rows, counts = np.unique(np.column_stack(columns), axis=0, return_counts=True)
         groups.setdefault(tuple(float(v) for v in rows[np.argmax(counts)]), []).append(unit)
-    return {"condition-" + "/".join(f"{v:g}" for v in key): units for key, units in sorted(groups.items())}
+    return {"condition-" + "_".join(f"{v:g}" for v in key): units for key, units in sorted(groups.items())}
 
 
 def by_dirichlet(fleet: Fleet, clients: int = 3, alpha: float = 0.5, seed: int = 0, skew: str = "label") -> Groups:

@@ -1,0 +1,41 @@
+"""Whether a column jumps between a few levels, as operating conditions do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedprognos.fleet.unit import FloatArray
+
+_MAX_DECIMALS = 3
+
+
+def decimals_of_levels(values: FloatArray, few: int = 40, tolerance: float = 0.02) -> int | None:
+    """Decimals by which rounding gives a few levels that the values keep close to; None where there are none.
+
+    Parameters
+    ----------
+    values : (T,)
+    few
+        Most levels that still count as few.
+    tolerance
+        How far a value may lie from its level, as a share of the range.
+
+    Examples
+    --------
+    >>> decimals_of_levels(np.array([0.001, 25.002, 41.999, -0.002, 25.001]), few=8)
+    0
+    >>> decimals_of_levels(np.array([0.2505, 0.8401, 0.6199, 0.2501]), few=8)
+    2
+    >>> decimals_of_levels(np.linspace(0, 1, 50), few=8) is None
+    True
+    """
+    reach = float(np.ptp(values))
+    if reach == 0:
+        return None
+    for decimals in range(_MAX_DECIMALS + 1):
+        rounded = np.round(values, decimals)
+        if len(np.unique(rounded)) > few:
+            return None
+        if float(np.abs(values - rounded).max()) <= tolerance * reach:
+            return decimals
+    return None
