@@ -59,7 +59,7 @@ class State:
 
 
 def assign(side: Side, x: Floats, state: State, terms: Terms, *, expected: int = 0) -> tuple[Indices, float]:
-    """Solve Eq. 5 for one client that is not among the global neurons: its slots, and the gain.
+    """Solve Eq. 5 for one client that is not among the global neurons: its slots, and the gain less all s w^2.
 
     Few new columns are offered first (``expected`` and some more), and twice as many only when all were taken. That
     is exact: their gains differ by constants that fall with k, so one left over makes all the later ones useless.
@@ -80,9 +80,7 @@ def assign(side: Side, x: Floats, state: State, terms: Terms, *, expected: int =
     slots = np.empty(side.width, np.intp)
     slots[~new] = live[columns[~new]]
     slots[new] = neurons.open(taken)
-    # s w^2 is the same wherever a neuron goes and was left out of the assignment problem.
-    common = np.einsum("ld,ld->d", side.vectors, side.vectors, dtype=np.float64) / hyper.sigma
-    return slots, float(common.sum() - cost[np.arange(side.width), columns].sum())
+    return slots, -float(cost[np.arange(side.width), columns].sum())
 
 
 def bbp_map(
@@ -103,22 +101,29 @@ def bbp_map(
 
 def initialise(problem: Problem, state: State, terms: Terms) -> float:
     """Bring in the clients one by one; returns the total gain. A first client without an anchor is only copied."""
-    total = 0.0
+    total, expected = common_gain(problem.raw_squares, state.hyper), 0
     for side in problem.clients:
         x = side.centred(problem.centre)
         if problem.anchor is None and not state.assignments:
             slots = state.neurons.open(side.width)
+            total -= common_gain(side.squares(problem.dimensions), state.hyper)
         else:
-            slots, gain = assign(side, x, state, terms)
+            slots, gain = assign(side, x, state, terms, expected=expected)
+            expected = int(np.count_nonzero(state.neurons.counts(slots) == 0))
             total += gain
         state.neurons.put(side, slots, x)
         state.assignments.append(slots)
     return total
 
 
+def common_gain(squares: Floats, hyper: Hyperparameters) -> float:
+    """The sum of s w^2, the same wherever the neurons go and so no part of the assignment problems."""
+    return float((squares / hyper.sigma).sum())
+
+
 def sweep(problem: Problem, state: State, terms: Terms, order: np.random.Generator) -> tuple[float, bool]:
     """Solve every client again, in random order; returns the total gain, and whether all stayed where they were."""
-    neurons, total, unchanged = state.neurons, 0.0, True
+    neurons, total, unchanged = state.neurons, common_gain(problem.raw_squares, state.hyper), True
     for j in order.permutation(len(problem.clients)):
         side, before = problem.clients[j], state.assignments[j]
         x = side.centred(problem.centre)

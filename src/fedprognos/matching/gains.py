@@ -71,21 +71,28 @@ def costs(x: Floats, seen: Floats, sums: Floats, prior: Floats, *, hyper: Hyperp
     means += hyper.mu0 * p
     means /= S
     c = s * S / (s + S)
-    constant = -(c * np.square(means)).sum(axis=1)
+    constant = -np.einsum("ld,ld,ld->l", c, means, means) if c.shape == means.shape else -c[:, 0] * row_squares(means)
     if cost == "spahm":
         repeats = dimensions // S.shape[1]
         constant += repeats * np.log(S / (S + s)).sum(axis=1)
     # Rows of the right-hand factor: the existing neurons, then the last one (the empty neuron) for every new column.
-    wide = c.shape[1]
+    wide, kinds = c.shape[1], min(neurons + 1, len(prior))
     right = np.empty((len(prior), dimensions + wide + 1))
-    right[: neurons + 1, :dimensions] = -2 * c * means
-    right[: neurons + 1, dimensions:-1] = c
-    right[: neurons + 1, -1] = -constant
-    right[neurons + 1 :] = right[neurons]
+    np.multiply(means[:kinds], -2 * c[:kinds], out=right[:kinds, :dimensions])
+    right[:kinds, dimensions:-1] = c[:kinds]
+    right[:kinds, -1] = -constant[:kinds]
+    right[kinds:] = right[kinds - 1]
     right[:, -1] -= prior
-    squares = np.square(x)
     left = np.empty((len(x), dimensions + wide + 1))
     left[:, :dimensions] = x
-    left[:, dimensions:-1] = squares if wide == dimensions else squares.sum(axis=1, keepdims=True)
+    if wide == dimensions:
+        np.square(x, out=left[:, dimensions:-1])
+    else:
+        left[:, dimensions] = row_squares(x)
     left[:, -1] = 1.0
     return np.asarray(left @ right.T)
+
+
+def row_squares(x: Floats) -> Floats:
+    """``(L,)`` the sum of squares of each row."""
+    return np.asarray(np.einsum("ld,ld->l", x, x))

@@ -38,6 +38,12 @@ class Side:
         """``(L_j, len(dims))`` in float64, made anew each time: J copies of the inputs are never held."""
         return np.subtract(self.vectors, centre[self.where], dtype=np.float64)
 
+    def squares(self, dimensions: int) -> Floats:
+        """``(D,)`` the sum of squares in each dimension."""
+        total = np.zeros(dimensions)
+        total[self.where] = np.einsum("ld,ld->d", self.vectors, self.vectors, dtype=np.float64)
+        return total
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -46,6 +52,7 @@ class Problem:
     ``centre``, ``variance`` and ``scale`` are the clients' pooled mean and variance, for each dimension and overall.
     ``squares`` and ``observed`` are ``(D,)``: the sum of squares about the centre and the number N of neurons, where
     an anchor's neuron is one observation however large its count (its mean is known, the scatter behind it is not).
+    ``raw_squares`` are the clients' alone, about zero.
     """
 
     clients: tuple[Side, ...]
@@ -57,6 +64,7 @@ class Problem:
     scale: float
     squares: Floats
     observed: Floats
+    raw_squares: Floats
 
     @property
     def masked(self) -> bool:
@@ -163,7 +171,8 @@ def pose(clients: Sequence[Side], dimensions: int, anchor: Side | None, anchor_c
         # Nothing varies but the last digit: the weights' own size is the only scale there is.
         scale = size or 1.0
     variance = np.maximum(squares / np.maximum(observed, 1), 1e-12 * scale)
+    raw = squares + observed * np.square(centre)
     if anchor is not None:
         squares[anchor.where] += (anchor_counts[:, None] * np.square(anchor.centred(centre))).sum(axis=0)
         observed[anchor.where] += anchor.width
-    return Problem(tuple(clients), dimensions, anchor, anchor_counts, centre, variance, scale, squares, observed)
+    return Problem(tuple(clients), dimensions, anchor, anchor_counts, centre, variance, scale, squares, observed, raw)
