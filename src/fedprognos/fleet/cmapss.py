@@ -17,10 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fedprognos.errors import DataError, DataNotFoundError, unknown_name
+from fedprognos.fleet.exact_csv import read_exact_csv
 from fedprognos.fleet.unit import Fleet, FloatArray, Schema, Unit
 
 SUBSETS = ("FD001", "FD002", "FD003", "FD004")
@@ -160,7 +160,7 @@ def _numbers(path: Path, width: int) -> FloatArray:
     if not path.is_file():
         raise DataNotFoundError("no such file", where=str(path))
     try:
-        frame = pd.read_csv(path, sep=r"\s+", header=None, engine="c", float_precision="round_trip")
+        frame = read_exact_csv(path, sep=r"\s+", header=None, engine="c")
         values: FloatArray = frame.to_numpy(dtype=np.float64)
     except (ValueError, EOFError, OSError):  # pandas' parser errors are ValueErrors
         _explain(path, width)

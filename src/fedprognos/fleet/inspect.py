@@ -158,10 +158,10 @@ def _settings(frame: pd.DataFrame, numbers: Sequence[str], groups: pd.Series, ta
         return named
     found: dict[str, int] = {}
     for column in numbers:
-        decimals = decimals_of_levels(frame[column].to_numpy(np.float64), few=8, tolerance=0.002)
+        decimals = decimals_of_levels(frame[column].to_numpy(np.float64), few=8)
         if decimals is None or not _jumps(frame[column], groups):
             continue
-        if not found or not _constant_within(frame[column].round(decimals), *_conditions(frame, found)):
+        if not found or not _follows(frame[column].round(decimals), _conditions(frame, found)):
             found[column] = decimals
     return found
 
@@ -196,6 +196,12 @@ def _repeats(series: pd.Series) -> bool:
 
 def _constant_within(series: pd.Series, *groups: pd.Series) -> bool:
     return bool((series.groupby(list(groups)).nunique(dropna=False) == 1).all())
+
+
+def _follows(levels: pd.Series, conditions: list[pd.Series]) -> bool:
+    """Whether nearly every row has the usual level of its condition."""
+    usual = levels.groupby([*conditions, levels]).size().groupby(level=list(range(len(conditions)))).max()
+    return bool(usual.sum() > 0.95 * len(levels))
 
 
 def _rises(series: pd.Series, groups: list[pd.Series], strictly: bool = True) -> bool:

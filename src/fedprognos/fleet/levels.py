@@ -7,9 +7,10 @@ import numpy as np
 from fedprognos.fleet.unit import FloatArray
 
 _MAX_DECIMALS = 3
+_CLEAR = 0.3  # of a rounding step: values that come nearer to its edge (0.5) do not keep to levels
 
 
-def decimals_of_levels(values: FloatArray, few: int = 40, tolerance: float = 0.02) -> int | None:
+def decimals_of_levels(values: FloatArray, few: int = 40) -> int | None:
     """Decimals by which rounding gives a few levels that the values keep close to; None where there are none.
 
     Parameters
@@ -17,8 +18,6 @@ def decimals_of_levels(values: FloatArray, few: int = 40, tolerance: float = 0.0
     values : (T,)
     few
         Most levels that still count as few.
-    tolerance
-        How far a value may lie from its level, as a share of the range.
 
     Examples
     --------
@@ -29,13 +28,10 @@ def decimals_of_levels(values: FloatArray, few: int = 40, tolerance: float = 0.0
     >>> decimals_of_levels(np.linspace(0, 1, 50), few=8) is None
     True
     """
-    reach = float(np.ptp(values))
-    if reach == 0:
-        return None
     for decimals in range(_MAX_DECIMALS + 1):
         rounded = np.round(values, decimals)
         if len(np.unique(rounded)) > few:
             return None
-        if float(np.abs(values - rounded).max()) <= tolerance * reach:
+        if float(np.abs(values - rounded).max()) <= _CLEAR * 10.0**-decimals:
             return decimals
     return None

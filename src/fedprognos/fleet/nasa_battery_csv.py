@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.errors import DataError
+from fedprognos.fleet.exact_csv import read_exact_csv
 from fedprognos.fleet.nasa_battery_cycles import Discharge, Inventory
 from fedprognos.fleet.unit import FloatArray
 
@@ -74,7 +75,7 @@ def _samples(path: Path) -> FloatArray:
 
 def _read(path: Path, needed: tuple[str, ...], text: bool = False) -> pd.DataFrame:
     try:
-        frame = pd.read_csv(path, float_precision="round_trip", dtype=str if text else None)
+        frame = read_exact_csv(path, dtype=str if text else None)
     except (ValueError, csv.Error) as error:
         raise DataError(f"cannot be read: {error}", where=str(path), hint="copy or download it again") from None
     missing = [c for c in needed if c not in frame.columns]

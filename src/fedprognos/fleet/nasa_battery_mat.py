@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.io
+from scipy.io.matlab import MatReadError
 
 from fedprognos.errors import DataError
 from fedprognos.fleet.nasa_battery_cycles import Discharge, Inventory
@@ -48,7 +49,7 @@ def inventory(files: dict[str, Path]) -> tuple[Inventory, ...]:
 def _discharges(path: Path, battery: str) -> list[Discharge]:
     try:
         content = scipy.io.loadmat(path, squeeze_me=True, struct_as_record=False, variable_names=[battery])
-    except (ValueError, OSError, NotImplementedError, TypeError, EOFError, KeyError) as error:
+    except (ValueError, OSError, NotImplementedError, TypeError, EOFError, KeyError, MatReadError) as error:
         raise DataError(f"not a readable MATLAB file: {error}", where=str(path), hint="download it again") from None
     if battery not in content:
         raise DataError(f"holds no variable '{battery}'", where=str(path), hint="the file may have been renamed")

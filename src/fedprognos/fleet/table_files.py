@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedprognos.errors import DataError, DataNotFoundError, MissingExtraError
+from fedprognos.fleet.exact_csv import read_exact_csv
 from fedprognos.fleet.unit import FloatArray
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
@@ -144,11 +145,10 @@ def _read_csv(path: Path, text_columns: Sequence[str]) -> pd.DataFrame:
         twice = sorted({h for h in header if header.count(h) > 1})
         if twice:
             raise DataError(f"two columns are called '{twice[0]}'", where=str(path), hint="rename one of them")
-        frame = pd.read_csv(
+        frame = read_exact_csv(
             path,
             sep=delimiter,
             encoding="utf-8-sig",
-            float_precision="round_trip",
             dtype={h: str for h in header if h.strip() in text_columns},
             skip_blank_lines=False,
             low_memory=False,

@@ -1,0 +1,31 @@
+"""Tests marked `needs_data` run where NASA's data is found and are skipped, with the reason, elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedprognos.errors import DataNotFoundError
+from fedprognos.fleet.catalog import CATALOG, find
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs_data"):
+        for name in marker.args or CATALOG:
+            try:
+                find(name)
+            except DataNotFoundError as error:
+                pytest.skip(f"{error.what}; {error.hint}")
+
+
+@pytest.fixture
+def cmapss_folder() -> Path:
+    """NASA's C-MAPSS files; for tests marked needs_data("cmapss")."""
+    return find("cmapss")
+
+
+@pytest.fixture
+def battery_folder() -> Path:
+    """NASA's battery files; for tests marked needs_data("nasa-battery")."""
+    return find("nasa-battery")
