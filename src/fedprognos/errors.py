@@ -75,6 +75,20 @@ class TrainingError(FedprognosError):
     exit_code = 5
 
 
+class MessageError(FedprognosError):
+    """A peer sent something that is not a valid message."""
+
+    code = "message"
+    exit_code = 8
+
+
+class FederationError(FedprognosError):
+    """Too few clients answered for the federation to go on."""
+
+    code = "federation"
+    exit_code = 9
+
+
 class OutputError(FedprognosError):
     """Results cannot be written where they were asked for."""
 

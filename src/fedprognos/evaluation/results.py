@@ -53,7 +53,16 @@ class Row(BaseModel):
     def key(self) -> tuple[Any, ...]:
         """What makes the row unique, in the order of the table."""
         order = METHOD_ORDER.index(self.method) if self.method in METHOD_ORDER else len(METHOD_ORDER)
-        return (self.setting, order, self.method, self.train_clients, self.test_client, self.seed, self.selected_on)
+        return (
+            self.setting,
+            order,
+            self.method,
+            len(self.train_clients),
+            self.train_clients,
+            self.test_client,
+            self.seed,
+            self.selected_on,
+        )
 
 
 class HistoryRow(BaseModel):

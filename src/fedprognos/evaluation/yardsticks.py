@@ -95,7 +95,7 @@ def _normal_equations(windows: WindowSet, recipe: Recipe) -> tuple[FloatArray, F
 def _solve(gram: FloatArray, moment: FloatArray, strength: float) -> FloatArray:
     penalty = np.full(len(moment), strength * np.trace(gram) / len(gram))
     penalty[-1] = 0.0  # the intercept is free
-    return np.linalg.lstsq(gram + np.diag(penalty), moment, rcond=None)[0].astype(np.float64)
+    return np.linalg.solve(gram + np.diag(penalty), moment).astype(np.float64)
 
 
 def _apply(windows: WindowSet, recipe: Recipe, coefficients: FloatArray) -> FloatArray:

@@ -1,0 +1,1 @@
+"""Training across data owners: clients, how questions reach them, strategies, whole runs."""

@@ -1,0 +1,147 @@
+"""Messages as bytes: a checked JSON body and raw arrays (safetensors), never pickle.
+
+Decoding follows the field types of the message's dataclass, so whatever a peer sends is either a
+well-formed message or refused with the name of the field that is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from fedprognos.errors import MessageError
+
+VERSION = "1"
+DTYPES = ("float32", "float64", "int64")
+MAX_HEADER_IN_BYTES = 64 << 20
+
+
+def encode(message: Any) -> bytes:
+    """Bytes of a message dataclass."""
+    tensors: dict[str, np.ndarray[Any, Any]] = {}
+    body = json.dumps(_pack(message, "", tensors), allow_nan=False)
+    metadata = {"fedprognos": VERSION, "kind": type(message).__name__, "body": body}
+    return save_tensors(tensors, metadata=metadata)
+
+
+def decode(data: bytes, kinds: tuple[type, ...], where: str = "message") -> Any:
+    """A message of one of the given kinds, or :class:`MessageError`."""
+    metadata = _metadata(data, where)
+    if metadata.get("fedprognos") != VERSION:
+        raise MessageError(
+            f"message version {metadata.get('fedprognos')!r}, this program speaks {VERSION!r}",
+            where=where,
+            hint="use the same version of fedprognos on every site",
+        )
+    by_name = {kind.__name__: kind for kind in kinds}
+    kind = by_name.get(str(metadata.get("kind")))
+    if kind is None:
+        raise MessageError(f"unexpected message {metadata.get('kind')!r}", where=where)
+    try:
+        body = json.loads(metadata["body"])
+        return _unpack(body, kind, kind.__name__, load_tensors(data))
+    except (SafetensorError, ValueError, KeyError, TypeError, ValidationError, RecursionError) as error:
+        raise MessageError(f"malformed {kind.__name__}: {_short(error)}", where=where) from None
+
+
+def _metadata(data: bytes, where: str) -> dict[str, Any]:
+    size = int.from_bytes(data[:8], "little") if len(data) >= 8 else 0
+    if not 0 < size <= min(len(data) - 8, MAX_HEADER_IN_BYTES):
+        raise MessageError("not a message", where=where)
+    try:
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    except (ValueError, AttributeError, RecursionError):
+        metadata = None
+    if not isinstance(metadata, dict):
+        raise MessageError("not a message", where=where)
+    return metadata
+
+
+def _short(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False, include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)[:200]
+
+
+def _pack(value: Any, path: str, tensors: dict[str, np.ndarray[Any, Any]]) -> Any:
+    if isinstance(value, np.ndarray):
+        tensors[path] = np.ascontiguousarray(value)
+        return None
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value):
+        return {f.name: _pack(getattr(value, f.name), f"{path}/{f.name}", tensors) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return [[_key(k), _pack(v, f"{path}/{_label(k)}", tensors)] for k, v in sorted(value.items())]
+    if isinstance(value, tuple | list):
+        return [_pack(v, f"{path}/{i}", tensors) for i, v in enumerate(value)]
+    return value
+
+
+def _key(key: Any) -> Any:
+    return list(key) if isinstance(key, tuple) else key
+
+
+def _label(key: Any) -> str:
+    return ",".join(map(repr, key)) if isinstance(key, tuple) else str(key)
+
+
+def _unpack(value: Any, kind: Any, path: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is np.ndarray:
+        return _tensor(path, tensors)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and types.NoneType in arguments:
+            return None
+        return _unpack(value, next(a for a in arguments if a is not types.NoneType), path, tensors)
+    if origin is typing.Literal:
+        if value not in arguments:
+            raise ValueError(f"{path} is {value!r}")
+        return value
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind.model_validate(value)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        names = [f.name for f in dataclasses.fields(kind)]
+        if not isinstance(value, dict) or set(value) != set(names):
+            raise ValueError(f"{path} must have {', '.join(names)}")
+        return kind(**{n: _unpack(value[n], hints[n], f"{path}/{n}", tensors) for n in names})  # type: ignore[operator]
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        pairs = [(_unpack(k, arguments[0], path, tensors), v) for k, v in value]
+        return {k: _unpack(v, arguments[1], f"{path}/{_label(k)}", tensors) for k, v in pairs}
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{path} must be a list")
+        return tuple(_unpack(v, arguments[0], f"{path}/{i}", tensors) for i, v in enumerate(value))
+    return _plain(value, kind, path)
+
+
+def _plain(value: Any, kind: Any, path: str) -> Any:
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
+        return float(value)
+    if kind in (int, str, bool) and type(value) is kind:
+        return value
+    raise ValueError(f"{path} must be {getattr(kind, '__name__', kind)}")
+
+
+def _tensor(path: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    name = path[path.index("/") :]
+    if name not in tensors:
+        raise ValueError(f"tensor {name} is missing")
+    tensor = tensors[name]
+    if str(tensor.dtype) not in DTYPES:
+        raise ValueError(f"tensor {name} is {tensor.dtype}")
+    if not np.isfinite(tensor).all():
+        raise ValueError(f"tensor {name} holds NaN or infinity")
+    return tensor

@@ -1,0 +1,132 @@
+"""From an experiment to fleets: who trains on which units, and what each is tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedprognos import config
+from fedprognos.errors import ConfigError, DataError
+from fedprognos.fleet import Fleet, catalog, cmapss, discharge, nasa_battery, split, synthetic, table
+from fedprognos.fleet.partition import partition
+
+EVERYONE = "all"
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """One setting of an experiment.
+
+    Parameters
+    ----------
+    clients
+        Training fleet of each client.
+    tests
+        Test fleets: one a client where the test units are theirs, else a common one named "all".
+    """
+
+    setting: str
+    clients: Mapping[str, Fleet]
+    tests: Mapping[str, Fleet]
+
+    @property
+    def shared_test(self) -> bool:
+        """Whether every model is tested on the same fleet."""
+        return set(self.tests) == {EVERYONE}
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """A fleet as read: with a test fleet of its own, or still to be split within each client."""
+
+    fleet: Fleet
+    test: Fleet | None = None
+    test_fraction: float = 0.0
+
+
+def scenarios(experiment: config.Experiment, data_dir: Path | None, folder: Path) -> dict[str, Scenario]:
+    """Read the data once and deal it out for every setting.
+
+    Parameters
+    ----------
+    data_dir
+        Where the NASA data lies; None looks in the usual places.
+    folder
+        What relative paths in the experiment refer to.
+    """
+    source = _read(experiment.data, data_dir, folder)
+    return {name: _deal(name, source, rule) for name, rule in experiment.partition.items()}
+
+
+def _read(data: config.DataSection, data_dir: Path | None, folder: Path) -> _Source:
+    match data:
+        case config.SyntheticEngines():
+            train, test = synthetic.synthetic_engines(
+                sites=data.sites,
+                units_per_site=data.units_per_site,
+                test_units_per_site=data.test_units_per_site,
+                seed=data.seed,
+            )
+            return _Source(train, test)
+        case config.SyntheticBatteries():
+            fleet = synthetic.synthetic_batteries(sites=data.sites, units_per_site=data.units_per_site, seed=data.seed)
+            return _Source(fleet, test_fraction=data.test_fraction)
+        case config.Cmapss():
+            return _Source(*cmapss.read_cmapss(catalog.find("cmapss", data_dir), data.subset))
+        case config.NasaBatteries():
+            fleet = nasa_battery.read_nasa_batteries(catalog.find("nasa-battery", data_dir), data.batteries)
+            ended = [
+                discharge.end_of_life(u, data.end_of_life * float(u.attributes["rated_capacity_in_Ah"])) for u in fleet
+            ]
+            return _Source(discharge.cut_at_cutoff(fleet.select(ended)), test_fraction=data.test_fraction)
+        case config.Table():
+            columns = table.TableColumns(
+                task=data.task,
+                unit=data.unit,
+                time=data.time,
+                cycle=data.cycle,
+                sensors=data.sensors,
+                settings=data.settings,
+                site=data.site,
+                target=data.target,
+                failed=data.failed,
+            )
+            fleet = table.read_table(folder / data.path, columns)
+            if data.test_path is not None:
+                return _Source(fleet, table.read_table(folder / data.test_path, columns))
+            return _Source(fleet, test_fraction=data.test_fraction)
+
+
+def _deal(setting: str, source: _Source, rule: config.Partition) -> Scenario:
+    clients = partition(source.fleet, by=rule.by, **rule.options())
+    if source.test is not None:
+        return Scenario(setting, clients, _own_tests(source.test, rule, clients))
+    trains, tests = {}, {}
+    for name, fleet in clients.items():
+        if source.fleet.schema.task == "soh":
+            trains[name], tests[name] = split.split_cycles(fleet, 1 - source.test_fraction)
+        elif len(fleet) > 1:
+            trains[name], tests[name] = split.split_units(fleet, source.test_fraction, by_site=False)
+        else:  # a client's only unit trains: a model needs an end of life to learn from
+            trains[name] = fleet
+    if not tests:
+        raise DataError(
+            "every client has a single unit, so none is left for the test",
+            where=source.fleet.source or source.fleet.name,
+            hint="give test units in a file of their own (data.test_path), or fewer clients",
+        )
+    return Scenario(setting, trains, tests)
+
+
+def _own_tests(test: Fleet, rule: config.Partition, clients: Mapping[str, Fleet]) -> dict[str, Fleet]:
+    """Test units go to the clients they belong to where a column says so, to everybody otherwise."""
+    if rule.by != "column" or not all(rule.column in unit.attributes for unit in test):
+        return {EVERYONE: test}
+    owners = partition(test, by="column", column=rule.column)
+    strangers = sorted(set(owners) - set(clients))
+    if strangers:
+        raise ConfigError(
+            f"test units of '{strangers[0]}', which has no training units", hint=f"clients: {', '.join(clients)}"
+        )
+    return owners

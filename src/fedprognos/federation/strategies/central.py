@@ -1,0 +1,17 @@
+"""Central training: the pooled fleet as a single client. The bar to reach, not a federation."""
+
+from __future__ import annotations
+
+from fedprognos.errors import ConfigError
+from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.strategies.local import local
+from fedprognos.federation.strategies.plan import Outcome, Plan
+
+
+def central(cohort: Cohort, plan: Plan) -> Outcome:
+    """Local training of the one client that holds all data."""
+    if len(cohort.clients) != 1:
+        raise ConfigError(
+            "central training needs all data in one place", hint="it exists to compare with; it cannot be deployed"
+        )
+    return local(cohort, plan)

@@ -1,0 +1,215 @@
+"""Worker processes that hold the clients of a simulated federation, one torch thread each.
+
+One coordinator thread serves each worker: it takes the longest job waiting, sends it, relays progress and
+hands back the answer. A worker that dies or overruns its time is replaced; only its job is lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import queue
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from fedprognos.errors import FedprognosError
+from fedprognos.federation.client import Client, failure
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.messages import REQUESTS
+from fedprognos.fleet import Fleet
+from fedprognos.fleet.store import load_fleet, save_fleet
+from fedprognos.model import Epoch
+
+EVENT, ANSWER = b"E", b"A"
+OnEpoch = Callable[[str, Epoch], None]
+
+
+class WorkerLostError(FedprognosError):
+    """A worker process died or took too long."""
+
+    code = "worker"
+
+
+@dataclass(order=True)
+class _Job:
+    rank: tuple[float, int]
+    client: str = field(compare=False)
+    request: bytes = field(compare=False)
+    on_epoch: OnEpoch | None = field(compare=False)
+    timeout_in_s: float | None = field(compare=False)
+    future: Future[bytes] = field(compare=False)
+
+
+class Workers:
+    """Processes that answer for clients; a context manager that leaves no process and no file behind.
+
+    Parameters
+    ----------
+    fleets
+        Name and training fleet of each client, by a key that is unique in this pool.
+    count
+        Processes; with 1 the clients live in this process and nothing is started.
+    """
+
+    def __init__(self, fleets: Mapping[str, tuple[str, Fleet]], count: int) -> None:
+        self._sizes = {key: float(fleet.rows) for key, (_, fleet) in fleets.items()}
+        self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
+        self._order = itertools.count()
+        self._closing = threading.Event()
+        self._here: dict[str, Client] | None = None
+        self._threads: list[threading.Thread] = []
+        self._store = tempfile.TemporaryDirectory(prefix="fedprognos-clients-")
+        if count <= 1:
+            self._here = {key: Client(name, fleet) for key, (name, fleet) in fleets.items()}
+            self._lock = threading.Lock()
+            return
+        for number, (_, fleet) in enumerate(fleets.values()):
+            save_fleet(Path(self._store.name) / f"{number}.npz", fleet)
+        index = {key: (name, f"{number}.npz") for number, (key, (name, _)) in enumerate(fleets.items())}
+        (Path(self._store.name) / "index.json").write_text(json.dumps(index), encoding="utf-8")
+        for _ in range(count):
+            thread = threading.Thread(target=self._serve, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def submit(
+        self, client: str, request: bytes, on_epoch: OnEpoch | None = None, timeout_in_s: float | None = None
+    ) -> Future[bytes]:
+        """Queue an encoded request; the future gives the encoded reply or failure."""
+        future: Future[bytes] = Future()
+        if self._here is not None:
+            with self._lock:
+                future.set_result(answer(self._here[client], request, on_epoch, client))
+            return future
+        rank = (-self._sizes[client], next(self._order))
+        self._jobs.put(_Job(rank, client, request, on_epoch, timeout_in_s, future))
+        return future
+
+    def close(self) -> None:
+        """Stop the workers and remove their files."""
+        self._closing.set()
+        for thread in self._threads:
+            thread.join()
+        self._store.cleanup()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        worker: _Process | None = None
+        try:
+            while not self._closing.is_set():
+                try:
+                    job = self._jobs.get(timeout=0.1)
+                except queue.Empty:
+                    continue
+                try:
+                    worker = worker or _Process(self._store.name)
+                    job.future.set_result(worker.run(job, self._closing))
+                except Exception as error:
+                    if worker is not None:
+                        worker.stop()
+                        worker = None
+                    job.future.set_exception(error)
+        finally:
+            if worker is not None:
+                worker.stop()
+
+
+class _Process:
+    """One worker process and the pipe to it."""
+
+    def __init__(self, store: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, store), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def run(self, job: _Job, closing: threading.Event) -> bytes:
+        deadline = None if job.timeout_in_s is None else time.monotonic() + job.timeout_in_s
+        try:
+            self.pipe.send_bytes(job.client.encode() + b"\0" + job.request)
+            while True:
+                while not self.pipe.poll(0.1):
+                    if closing.is_set():
+                        raise WorkerLostError("stopped", where=job.client)
+                    if deadline is not None and time.monotonic() > deadline:
+                        raise WorkerLostError(f"no answer within {job.timeout_in_s:g} s", where=job.client)
+                frame = self.pipe.recv_bytes()
+                if frame[:1] == ANSWER:
+                    return frame[1:]
+                if job.on_epoch is not None:
+                    job.on_epoch(job.client, Epoch(**json.loads(frame[1:])))
+        except (EOFError, OSError) as error:
+            self.process.join(1.0)
+            code = self.process.exitcode
+            raise WorkerLostError(
+                f"its worker process died (exit code {code})",
+                where=job.client,
+                hint="killed by the system for want of memory? Use fewer workers",
+            ) from error
+
+    def stop(self) -> None:
+        self.pipe.close()
+        self.process.terminate()
+        self.process.join(5.0)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def answer(client: Client, request: bytes, on_epoch: OnEpoch | None, key: str) -> bytes:
+    """A client's encoded answer to an encoded request; an error becomes a failure."""
+
+    def relay(epoch: Epoch) -> None:
+        if on_epoch is not None:
+            on_epoch(key, epoch)
+
+    try:
+        return encode(client.answer(decode(request, REQUESTS), relay))
+    except Exception as error:
+        return encode(failure(client.name, error))
+
+
+def _work(pipe: Connection, store: str) -> None:
+    """Main loop of a worker process: fleets are loaded when first asked for, once."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when to stop
+    torch.set_num_threads(1)
+    index = json.loads((Path(store) / "index.json").read_text("utf-8"))
+    clients: dict[str, Client] = {}
+
+    def relay(_: str, epoch: Epoch) -> None:
+        pipe.send_bytes(EVENT + json.dumps(asdict(epoch)).encode())
+
+    while True:
+        try:
+            header, _, request = pipe.recv_bytes().partition(b"\0")
+        except (EOFError, OSError):
+            os._exit(0)
+        key = header.decode()
+        if key not in clients:
+            name, file = index[key]
+            clients[key] = Client(name, load_fleet(Path(store) / file))
+        pipe.send_bytes(ANSWER + answer(clients[key], request, relay, key))
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    affinity: Any = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
