@@ -14,7 +14,7 @@ from fedprognos.config import Experiment
 from fedprognos.errors import OutputError
 from fedprognos.evaluation import HistoryRow, Row
 from fedprognos.federation.events import JobKey
-from fedprognos.files import write_json
+from fedprognos.files import replacing, write_json
 
 IDENTITY = "experiment.json"
 
@@ -92,6 +92,10 @@ class RunFolder:
         """Where a job's predictions go."""
         return self.path / "predictions" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.csv"
 
+    def save_portrait(self, setting: str, portrait: dict[str, Any]) -> None:
+        """Keep what the report shows of a setting's fleet."""
+        write_json(self.path / "fleets" / f"{folder_name(setting)}.json", portrait)
+
     def bundle(self, key: JobKey, client: str | None) -> Path:
         """Where a job's bundle goes; local models have one a client."""
         base = self.path / "bundles" / folder_name(key.setting) / key.method / f"seed{key.seed}"
@@ -99,8 +103,6 @@ class RunFolder:
 
     def publish(self, bundle: Path) -> Path:
         """Copy the bundle to use to `bundle`."""
-        from fedprognos.files import replacing
-
         with replacing(self.path / "bundle") as temporary:
             shutil.copytree(bundle, temporary)
         return self.path / "bundle"

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedprognos import __version__, config
-from fedprognos.evaluation import HistoryRow, Results, Row, write_predictions
+from fedprognos.evaluation import HistoryRow, Results, Row, portrait, write_predictions
 from fedprognos.features import Recipe, make_recipe
 from fedprognos.federation.assess import Examination, SelectedOn, assess, assess_yardsticks, examination, usable
 from fedprognos.federation.cohort import InProcessCohort, answered
@@ -121,7 +121,8 @@ def _work(
     stages: dict[str, _Stage] = {}
     with Workers(_clients(experiment, settings), workers) as staff:
         for scenario in settings.values():
-            stages[scenario.setting] = _stage(experiment, scenario, staff)
+            stage = stages[scenario.setting] = _stage(experiment, scenario, staff)
+            folder.save_portrait(scenario.setting, portrait(scenario.clients, scenario.tests, stage.recipe))
         with ThreadPoolExecutor(max_workers=workers) as threads:
             futures = {
                 threads.submit(_job, key, name, experiment, stages[key.setting], staff, folder, tell): key
