@@ -1,0 +1,211 @@
+"""Embedded battery fleet: cells cycled at constant current until well past their end of life.
+
+Sites differ in chemistry, rate and climate; columns are those of the NASA batteries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprognos.fleet.discharge import END_OF_LIFE_SHARE, VOLTAGE
+from fedprognos.fleet.synthetic.ageing import Ageing, age
+from fedprognos.fleet.synthetic.cell import CHEMISTRIES, Discharges, discharge
+from fedprognos.fleet.synthetic.sites import parse_unit_id, per_site, site_name, stream, unit_id, whole
+from fedprognos.fleet.unit import Fleet, FloatArray, Schema, Unit
+
+BATTERY_SCHEMA = Schema(
+    task="soh",
+    sensors=(VOLTAGE, "temperature_in_C", "current_in_A"),
+    time="time_in_s",
+    time_unit="s",
+    target="capacity",
+    target_unit="Ah",
+)
+
+
+@dataclass(frozen=True)
+class BatterySite:
+    """How a site uses its cells; `ambient` is in C."""
+
+    chemistry: str
+    c_rate: float
+    ambient: float
+
+
+SITES = (BatterySite("NMC", 1.0, 24.0), BatterySite("LFP", 1.4, 35.0), BatterySite("NCA", 0.8, 12.0))
+"""Further sites are drawn at random."""
+
+
+@dataclass(frozen=True, eq=False)
+class BatteryTruth:
+    """What the generator knows about a cell and no sensor shows.
+
+    Parameters
+    ----------
+    ageing
+        Fade parameters, health, resistance and rests.
+    charge : (K,)
+        Ah in the full cell.
+    capacity : (K,)
+        Ah delivered down to the cut-off, less than the former by what the resistance keeps back.
+    """
+
+    ageing: Ageing
+    charge: FloatArray
+    capacity: FloatArray
+
+
+def synthetic_batteries(
+    sites: int = 3,
+    units_per_site: int | Sequence[int] = 4,
+    cycles: int = 160,
+    seed: int = 0,
+    samples: int = 300,
+) -> Fleet:
+    """Make a fleet of cells with their discharge cycles and the capacity of each cycle.
+
+    Parameters
+    ----------
+    sites
+        Number of data owners, named plant-a, plant-b, ...; each unit's `attributes["site"]` says whose it is.
+    units_per_site
+        One number for all sites or one for each.
+    cycles
+        Length of the ageing campaign; cells are aged so that nearly all end their life within it.
+    seed
+        Same seed, same bytes.
+    samples
+        Samples of a new cell's discharge, roughly: the interval changes between cycles, old cells have fewer.
+
+    Returns
+    -------
+    Fleet
+        Units `s1-b01`, ...; discharge current is negative, and its integral is the capacity. The last
+        sample of a cycle is the first at or below the cut-off voltage.
+
+    Examples
+    --------
+    >>> fleet = synthetic_batteries(sites=2, units_per_site=1, cycles=30, samples=40)
+    >>> cell = fleet["s2-b01"]
+    >>> cell.attributes["chemistry"], len(cell.target)
+    ('LFP', 30)
+    >>> first = cell.cycle(0)
+    >>> round(float(np.trapezoid(-cell.sensors[first, 2], cell.time[first]) / 3600 / cell.target[0]), 6)
+    1.0
+    """
+    sites, cycles = whole("sites", sites, 1), whole("cycles", cycles, 20)
+    seed, samples = whole("seed", seed, 0), whole("samples", samples, 20)
+    many = per_site("units_per_site", units_per_site, sites)
+    units = tuple(_battery(seed, s, i, cycles, samples)[0] for s in range(sites) for i in range(many[s]))
+    return Fleet("synthetic-batteries", BATTERY_SCHEMA, units, source=f"synthetic-batteries, seed {seed}")
+
+
+def battery_truth(unit: str, cycles: int = 160, seed: int = 0) -> BatteryTruth:
+    """Tell the truth about one cell of the fleet made with these arguments.
+
+    Examples
+    --------
+    >>> truth = battery_truth("s1-b01", cycles=30)
+    >>> bool((np.diff(truth.ageing.health) < 0).all())
+    True
+    """
+    site, _, index = parse_unit_id(unit, "b")
+    return _battery(whole("seed", seed, 0), site, index, whole("cycles", cycles, 20), samples=20)[1]
+
+
+def _site(seed: int, site: int) -> BatterySite:
+    if site < len(SITES):
+        return SITES[site]
+    rng = stream(seed, "battery-site", site)
+    chemistry = str(rng.choice(list(CHEMISTRIES)))
+    return BatterySite(chemistry, c_rate=round(rng.uniform(0.6, 1.5), 1), ambient=round(rng.uniform(10.0, 38.0), 0))
+
+
+def _battery(seed: int, site: int, index: int, cycles: int, samples: int) -> tuple[Unit, BatteryTruth]:
+    rng, usage = stream(seed, "b", site, index), _site(seed, site)
+    chemistry = CHEMISTRIES[usage.chemistry]
+    current = usage.c_rate * chemistry.rated
+    ageing = age(rng, cycles, usage.ambient)
+    charge = chemistry.rated * rng.uniform(1.0, 1.06) * ageing.charge
+    ambient = usage.ambient + rng.normal(0.0, 0.2, cycles)
+    curves = discharge(
+        chemistry,
+        current,
+        charge_in_Ah=charge,
+        resistance=ageing.resistance,
+        ambient_in_C=ambient,
+        start_in_C=ambient + rng.uniform(0.8, 1.8, cycles),  # still warm from charging
+    )
+    offsets, time = _sample_times(rng, curves.end_in_s, samples)
+    sensors = _measure(rng, curves, offsets, time, (current, chemistry.cutoff))
+    capacity = _delivered(time, sensors[:, 2], offsets)
+    unit = Unit(
+        id=unit_id(site, "b", index),
+        time=time,
+        sensors=sensors,
+        settings=np.empty((len(time), 0)),
+        target=capacity,
+        failed=bool(capacity[-1] < END_OF_LIFE_SHARE * chemistry.rated),
+        cycles=offsets,
+        cycle_numbers=np.arange(1, cycles + 1),
+        attributes={
+            "site": site_name(site),
+            "chemistry": chemistry.name,
+            "ambient_temperature_in_C": usage.ambient,
+            "rated_capacity_in_Ah": chemistry.rated,
+            "cutoff_in_V": chemistry.cutoff,
+            "current_in_A": current,
+        },
+    )
+    return unit, BatteryTruth(ageing, charge, capacity=current * curves.end_in_s / 3600.0)
+
+
+def _sample_times(rng: np.random.Generator, end_in_s: FloatArray, samples: int) -> tuple[NDArray[np.int64], FloatArray]:
+    """Row offsets of the cycles and the time of every sample, the last one when the cut-off is reached.
+
+    Recorders get reconfigured: the interval is coarse at first, then fine and drifting, now and then coarse again.
+    """
+    cycles = len(end_in_s)
+    drift = np.linspace(0.8, rng.uniform(0.85, 1.0), cycles)
+    coarse = np.arange(cycles) < rng.uniform(0.1, 0.25) * cycles
+    coarse |= rng.uniform(size=cycles) < 0.01
+    interval = np.where(coarse, 1.4, drift) * end_in_s[0] / samples
+    counts = (end_in_s / interval).astype(np.int64) + 1
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    cycle = np.repeat(np.arange(cycles), counts)
+    place = np.arange(offsets[-1]) - offsets[cycle]
+    time: FloatArray = (place + rng.uniform(-0.1, 0.1, len(place))) * interval[cycle]
+    time[offsets[:-1]], time[offsets[1:] - 1] = 0.0, end_in_s
+    return offsets, time
+
+
+def _measure(
+    rng: np.random.Generator,
+    curves: Discharges,
+    offsets: NDArray[np.int64],
+    time: FloatArray,
+    usage: tuple[float, float],
+) -> FloatArray:
+    """Voltage, temperature and current as recorded, with the noise of the instruments."""
+    current, cutoff = usage
+    cycle = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    voltage, temperature = curves.at(cycle, time)
+    voltage += rng.normal(0.0, 0.0012, len(time))
+    voltage = np.maximum(voltage, cutoff + 0.001)  # the tester stops at the first sample below
+    voltage[offsets[1:] - 1] = cutoff - np.abs(rng.normal(0.0, 0.0012, len(offsets) - 1))
+    temperature += rng.normal(0.0, 0.03, len(time))
+    amperes = -current * rng.normal(1.0, 0.0015, len(time))
+    return np.stack([voltage, temperature, amperes], axis=1)
+
+
+def _delivered(time: FloatArray, current_in_A: FloatArray, offsets: NDArray[np.int64]) -> FloatArray:
+    """Ah of each cycle: the trapezoidal integral of its current."""
+    mean = 0.5 * (current_in_A[1:] + current_in_A[:-1])
+    piece = np.concatenate([[0.0], -mean * np.diff(time) / 3600.0])
+    piece[offsets[:-1]] = 0.0  # from the end of one cycle to the start of the next nothing flows
+    capacity: FloatArray = np.add.reduceat(piece, offsets[:-1])
+    return capacity
