@@ -8,6 +8,7 @@ from fedprognos.fleet.unit import FloatArray
 
 _MAX_DECIMALS = 3
 _CLEAR = 0.3  # of a rounding step: values that come nearer to its edge (0.5) do not keep to levels
+_CLOSE = 0.02  # of the range: coarser rounding would merge levels
 
 
 def decimals_of_levels(values: FloatArray, few: int = 40) -> int | None:
@@ -23,15 +24,18 @@ def decimals_of_levels(values: FloatArray, few: int = 40) -> int | None:
     --------
     >>> decimals_of_levels(np.array([0.001, 25.002, 41.999, -0.002, 25.001]), few=8)
     0
-    >>> decimals_of_levels(np.array([0.2505, 0.8401, 0.6199, 0.2501]), few=8)
+    >>> decimals_of_levels(np.array([0.0001, 0.2505, 0.8401, 0.6199, 0.2501]), few=8)
     2
     >>> decimals_of_levels(np.linspace(0, 1, 50), few=8) is None
     True
     """
+    reach = float(np.ptp(values))
+    if reach == 0:
+        return None
     for decimals in range(_MAX_DECIMALS + 1):
         rounded = np.round(values, decimals)
         if len(np.unique(rounded)) > few:
             return None
-        if float(np.abs(values - rounded).max()) <= _CLEAR * 10.0**-decimals:
+        if float(np.abs(values - rounded).max()) <= min(_CLEAR * 10.0**-decimals, _CLOSE * reach):
             return decimals
     return None

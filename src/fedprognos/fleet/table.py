@@ -134,6 +134,7 @@ def read_table(
 
 def _units(table: Table, columns: TableColumns, sensors: Sequence[str], several: bool) -> Iterable[Unit]:
     ids = [table.stem] * len(table.frame) if columns.unit is None else table.names(columns.unit)
+    numbers = {c: table.numbers(c, ids) for c in _numeric(columns, sensors)}
     sites: Sequence[str] | str | None = None
     if columns.site is not None:
         sites = table.names(columns.site)
@@ -141,7 +142,7 @@ def _units(table: Table, columns: TableColumns, sensors: Sequence[str], several:
         sites = table.stem
     values = Values(
         table=table,
-        numbers={c: table.numbers(c, ids) for c in _numeric(columns, sensors)},
+        numbers=numbers,
         sites=sites,
         failed=None if columns.failed is None else table.flags(columns.failed),
     )

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedprognos import config
+from fedprognos.errors import DataError, OutputError
+from fedprognos.fleet.experiment_file import default_path, experiment_toml, write_experiment
+from fedprognos.fleet.inspect import inspect_table
+from fedprognos.fleet.table import read_table
+
+
+def engine_table(named: bool = True) -> pd.DataFrame:
+    """Twelve machines in two plants; `pressure_step` follows from the operating condition."""
+    rng = np.random.default_rng(0)
+    frames = []
+    for k in range(12):
+        n = int(rng.integers(150, 250))
+        regime = rng.integers(0, 3, n)
+        altitude = np.array([0.0, 10.0, 25.0])[regime] + rng.uniform(-0.004, 0.004, n)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "machine_id": f"m{k:02d}",
+                    "cycle": np.arange(1, n + 1),
+                    "setting_a" if named else "a": altitude,
+                    "setting_b" if named else "b": np.array([0.0, 0.25, 0.84])[rng.integers(0, 3, n)]
+                    + rng.uniform(-0.001, 0.001, n),
+                    "vibration": rng.normal(size=n) + np.linspace(0, 1, n),
+                    "heat": 20 + 5 * regime + rng.normal(size=n),
+                    "pressure_step": np.array([1.5, 2.5, 4.5])[regime],
+                    "ambient_pressure_gauge": 101.3,
+                    "plant": "north" if k % 2 else "south",
+                    "remark": "fine",
+                }
+            )
+        )
+    return pd.concat(frames)
+
+
+def battery_table() -> pd.DataFrame:
+    cycles = [
+        pd.DataFrame(
+            {
+                "Battery": f"B{b}",
+                "cycle_no": k,
+                "time_in_s": np.arange(0.0, 3000 - 20 * k, 10),
+                "voltage": np.linspace(4.2, 2.4, len(np.arange(0.0, 3000 - 20 * k, 10))),
+                "capacity_in_Ah": 2.0 - 0.01 * k,
+            }
+        )
+        for b in range(3)
+        for k in range(1, 21)
+    ]
+    return pd.concat(cycles)
+
+
+def save(frame: pd.DataFrame, path: Path) -> Path:
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_engine_columns_are_recognised(tmp_path: Path) -> None:
+    guess = inspect_table(save(engine_table(), tmp_path / "fleet.csv"))
+    columns = guess.columns
+    assert (columns.task, columns.unit, columns.time, columns.site) == ("rul", "machine_id", "cycle", "plant")
+    assert (columns.target, columns.failed, columns.cycle) == (None, None, None)
+    assert guess.conditions == {"setting_a": 0, "setting_b": 2}
+    assert columns.sensors == ("vibration", "heat")
+    assert guess.constant == ("ambient_pressure_gauge", "pressure_step")
+    assert guess.text == ("remark",)
+    assert (guess.units, guess.sites) == (12, ("north", "south"))
+
+
+def test_settings_are_recognised_by_their_levels(tmp_path: Path) -> None:
+    guess = inspect_table(save(engine_table(named=False), tmp_path / "fleet.csv"))
+    assert guess.conditions == {"a": 0, "b": 2}
+
+
+def test_battery_columns_are_recognised(tmp_path: Path) -> None:
+    guess = inspect_table(save(battery_table(), tmp_path / "cells.csv"))
+    columns = guess.columns
+    assert (columns.task, columns.unit, columns.time, columns.cycle) == ("soh", "Battery", "time_in_s", "cycle_no")
+    assert (columns.target, columns.sensors) == ("capacity_in_Ah", ("voltage",))
+    assert guess.shortest_cycle == 2590
+
+
+def test_labels_and_failures_are_recognised(tmp_path: Path) -> None:
+    frame = engine_table()
+    frame["RUL"] = frame.groupby("machine_id")["cycle"].transform("max") - frame["cycle"]
+    frame["failed"] = (frame["RUL"] == 0).astype(int)
+    columns = inspect_table(save(frame, tmp_path / "fleet.csv")).columns
+    assert (columns.target, columns.failed) == ("RUL", "failed")
+
+
+@pytest.mark.parametrize("table", [engine_table, battery_table])
+def test_the_experiment_file_is_valid_and_its_data_readable(tmp_path: Path, table) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "data").mkdir()
+    guess = inspect_table(save(table(), tmp_path / "data" / "fleet.csv"))
+    path = write_experiment(guess, tmp_path / "fleet.toml")
+    name, experiment, folder = config.load(path)
+    assert (name, experiment.data.kind, experiment.data.path) == ("fleet", "table", "data/fleet.csv")
+    assert len(read_table(folder / experiment.data.path, guess.columns)) == guess.units
+    assert next(iter(experiment.partition.values())).by == ("column" if guess.sites else "unit")
+
+
+def test_what_was_left_out_is_said(tmp_path: Path) -> None:
+    text = experiment_toml(inspect_table(save(engine_table(), tmp_path / "fleet.csv")), tmp_path)
+    assert "operating condition: ambient_pressure_gauge, pressure_step" in text
+    assert "not numbers in every row: remark" in text
+    parsed = tomllib.loads(text)
+    assert parsed["data"]["path"] == "fleet.csv"
+    assert parsed["recipe"]["conditions"] == {"setting_a": 0, "setting_b": 2}
+    assert 25 <= parsed["recipe"]["window"] <= 35
+    assert parsed["partition"] == {"by": "column", "column": "site"}
+
+
+def test_odd_column_names_survive(tmp_path: Path) -> None:
+    frame = engine_table().rename(columns={"setting_a": 'setting "a" [m]', "vibration": "Schwingung µm/s"})
+    guess = inspect_table(save(frame.drop(columns="plant"), tmp_path / "fleet.csv"))
+    parsed = tomllib.loads(experiment_toml(guess, tmp_path))
+    assert parsed["data"]["settings"] == ['setting "a" [m]', "setting_b"]
+    assert parsed["recipe"]["conditions"]['setting "a" [m]'] == 0
+    assert parsed["data"]["sensors"][0] == "Schwingung µm/s"
+    assert parsed["partition"] == {"by": "random", "clients": 3}
+
+
+def test_an_experiment_file_is_not_replaced_unasked(tmp_path: Path) -> None:
+    guess = inspect_table(save(engine_table(), tmp_path / "fleet.csv"))
+    path = default_path(guess.path)
+    path.write_text("mine")
+    with pytest.raises(OutputError, match="--force"):
+        write_experiment(guess, path)
+    assert path.read_text() == "mine"
+    write_experiment(guess, path, force=True)
+    assert "[data]" in path.read_text()
+
+
+def test_tables_without_time_or_sensors_are_refused(tmp_path: Path) -> None:
+    frame = engine_table().sample(frac=1, random_state=0)
+    with pytest.raises(DataError, match="none can be the time"):
+        inspect_table(save(frame, tmp_path / "fleet.csv"))
+    with pytest.raises(DataError, match="no numeric column is left"):
+        inspect_table(save(engine_table()[["machine_id", "cycle"]], tmp_path / "fleet.csv"))
+    with pytest.raises(DataError, match="no such file"):
+        inspect_table(tmp_path / "none.csv")

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import gzip
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedprognos.errors import ConfigError, DataError, DataNotFoundError, MissingExtraError
+from fedprognos.fleet.table import TableColumns, read_table
+
+COLUMNS = TableColumns(unit="machine", time="cycle", sensors=["vibration", "heat"], settings=["load"], site="plant")
+
+
+def rows(machine: str = "m1", plant: str = "A", n: int = 4) -> list[str]:
+    return [f"{machine},{k},{0.1 * k},{20 + k},{k % 2},{plant}" for k in range(1, n + 1)]
+
+
+def csv(lines: Sequence[str], header: str = "machine,cycle,vibration,heat,load,plant") -> str:
+    return "\n".join([header, *lines]) + "\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path / "fleet.csv", csv([*rows("007", "A", 4), *rows("m2", "B", 3)]))
+
+
+def test_units_labels_settings_and_sites_are_read(file: Path) -> None:
+    fleet = read_table(file, COLUMNS)
+    assert fleet.ids == ("007", "m2")
+    assert fleet["007"].labels().tolist() == [3, 2, 1, 0]
+    assert fleet["007"].attributes == {"site": "A"}
+    assert fleet["m2"].settings[:, 0].tolist() == [1, 0, 1]
+    assert fleet["m2"].sensors[:, 1].tolist() == [21, 22, 23]
+    assert fleet.schema.sensors == ("vibration", "heat")
+    assert fleet.schema.time == "cycle"
+
+
+def test_floats_round_trip(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(500, 2)) * 10.0 ** rng.integers(-12, 12, size=(500, 1))
+    frame = pd.DataFrame(values, columns=["vibration", "heat"]).assign(machine="m", cycle=np.arange(500))
+    frame.to_csv(tmp_path / "fleet.csv", index=False)
+    fleet = read_table(tmp_path / "fleet.csv", TableColumns(unit="machine", time="cycle"))
+    assert np.array_equal(fleet["m"].sensors, values)
+
+
+def test_rows_of_units_may_be_mixed(tmp_path: Path) -> None:
+    mixed = [line for pair in zip(rows("a"), rows("b"), strict=True) for line in pair]
+    fleet = read_table(write(tmp_path / "f.csv", csv(mixed)), COLUMNS)
+    assert fleet["b"].time.tolist() == [1, 2, 3, 4]
+
+
+def test_unnamed_sensors_are_all_other_numbers(tmp_path: Path) -> None:
+    lines = [f"{line},note" for line in rows()]
+    path = write(tmp_path / "f.csv", csv(lines, "machine,cycle,vibration,heat,load,plant,remark"))
+    assert read_table(path, replace(COLUMNS, sensors=None)).schema.sensors == ("vibration", "heat")
+    lines[2] = lines[2].replace("23", "hot")
+    write(path, csv(lines, "machine,cycle,vibration,heat,load,plant,remark"))
+    with pytest.raises(DataError, match=r"line 4, unit m1: 'hot' in column 'heat' is not a number"):
+        read_table(path, replace(COLUMNS, sensors=None))
+
+
+@pytest.mark.parametrize("suffix", [".csv.gz", ".parquet", ";", "bom", "blank lines"])
+def test_other_ways_to_write_the_same_table(file: Path, tmp_path: Path, suffix: str) -> None:
+    text = file.read_text()
+    other = tmp_path / "other"
+    other.mkdir()
+    if suffix == ".csv.gz":
+        path = other / "fleet.csv.gz"
+        path.write_bytes(gzip.compress(text.encode()))
+    elif suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+        path = other / "fleet.parquet"
+        pd.read_csv(file, dtype={"machine": str}).to_parquet(path)
+    else:
+        changed = {";": text.replace(",", ";"), "bom": "\ufeff" + text, "blank lines": text.replace("\n", "\n\n")}
+        path = write(other / "fleet.csv", changed[suffix])
+    one, two = read_table(file, COLUMNS), read_table(path, COLUMNS)
+    assert one.ids == two.ids
+    for unit in one:
+        assert np.array_equal(unit.sensors, two[unit.id].sensors)
+        assert unit.attributes == two[unit.id].attributes
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fleet.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"fedprognos\[parquet\]"):
+        read_table(tmp_path / "fleet.parquet", COLUMNS)
+
+
+def test_one_file_a_unit_or_a_site(tmp_path: Path) -> None:
+    header = "cycle,vibration"
+    for name in ("pump-1", "pump-2"):
+        write(tmp_path / f"{name}.csv", csv(["1,0.5", "2,0.6"], header))
+    per_unit = read_table(tmp_path, TableColumns(time="cycle"))
+    assert per_unit.ids == ("pump-1", "pump-2")
+    sites = tmp_path / "sites"
+    sites.mkdir()
+    write(sites / "north.csv", csv(rows("n1")))
+    write(sites / "south.csv", csv(rows("s1")))
+    by_site = replace(COLUMNS, site=None)
+    for source in (sites, str(sites / "*.csv"), [sites / "north.csv", sites / "south.csv"]):
+        assert [u.attributes["site"] for u in read_table(source, by_site)] == ["north", "south"]
+    write(sites / "west.csv", csv(rows("n1")))
+    with pytest.raises(DataError, match=r"unit 'n1' is in two files: north\.csv and west\.csv"):
+        read_table(sites, by_site)
+
+
+def test_failed_column_tells_censored_units(tmp_path: Path) -> None:
+    header = "machine,cycle,heat,dead"
+    lines = ["a,1,5,0", "a,2,5,1", "b,1,5,no", "b,2,6,no", "c,1,5,true", "c,2,5,true"]
+    columns = TableColumns(unit="machine", time="cycle", failed="dead", sensors=["heat"])
+    fleet = read_table(write(tmp_path / "f.csv", csv(lines, header)), columns)
+    assert [(u.failed, u.rul_at_end) for u in fleet] == [(True, 0.0), (False, None), (True, 0.0)]
+    with pytest.raises(DataError, match="no label to learn from: no unit failed"):
+        read_table(write(tmp_path / "f.csv", csv(lines[2:4], header)), columns)
+    censored = read_table(tmp_path / "f.csv", columns, require_labels=False)
+    assert censored["b"].labels() is None
+    with pytest.raises(DataError, match=r"line 2, unit a: column 'dead' says failed before the last row"):
+        read_table(write(tmp_path / "f.csv", csv(["a,1,5,1", "a,2,5,0"], header)), columns)
+    with pytest.raises(DataError, match=r"line 2: 'maybe' in column 'dead' is neither yes nor no"):
+        read_table(write(tmp_path / "f.csv", csv(["a,1,5,maybe", "a,2,5,0"], header)), columns)
+
+
+def test_rul_column_is_the_label(tmp_path: Path) -> None:
+    columns = TableColumns(unit="machine", time="cycle", sensors=["heat"], target="rul")
+    lines = ["a,1,5,9", "a,2,5,8", "b,1,5,1", "b,2,5,0"]
+    fleet = read_table(write(tmp_path / "f.csv", csv(lines, "machine,cycle,heat,rul")), columns)
+    assert fleet["a"].labels().tolist() == [9, 8]
+    assert [(u.failed, u.rul_at_end) for u in fleet] == [(False, 8.0), (True, 0.0)]
+    with pytest.raises(DataError, match=r"line 3, unit a: negative RUL -1"):
+        read_table(write(tmp_path / "f.csv", csv(["a,1,5,0", "a,2,5,-1"], "machine,cycle,heat,rul")), columns)
+
+
+SOH = TableColumns(unit="cell", time="t", cycle="no", sensors=["v"], target="capacity_in_Ah", task="soh")
+SOH_HEADER = "cell,no,t,v,capacity_in_Ah"
+SOH_LINES = ["c,1,0,4,2.0", "c,1,5,3,2.0", "c,3,0,4,1.9", "c,3,5,3,1.9", "c,3,9,2,1.9"]
+
+
+def test_cycles_and_their_health_are_read(tmp_path: Path) -> None:
+    fleet = read_table(write(tmp_path / "f.csv", csv(SOH_LINES, SOH_HEADER)), SOH)
+    unit = fleet["c"]
+    assert unit.cycles.tolist() == [0, 2, 5]
+    assert unit.cycle_numbers.tolist() == [1, 3]
+    assert unit.labels().tolist() == [2.0, 1.9]
+    assert (fleet.schema.task, fleet.schema.target_unit) == ("soh", "Ah")
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "complaint"),
+    [
+        (3, "c,1,5,3,2.1", r"line 3, unit c: column 'capacity_in_Ah' changes within a cycle, to 2\.1"),
+        (3, "c,1,0,3,2.0", r"line 3, unit c: duplicate t: 0 after 0"),
+        (4, "c,0,0,4,1.9", r"line 4, unit c: unsorted no: 0 after 1"),
+        (2, "c,0.5,0,4,2.0", r"line 2, unit c: cycle number 0\.5 in column 'no' is not whole"),
+        (2, "c,1,0,4,", r"line 2, unit c: missing value in column 'capacity_in_Ah'"),
+    ],
+)
+def test_bad_cycles_are_named(tmp_path: Path, line: int, text: str, complaint: str) -> None:
+    lines = list(SOH_LINES)
+    lines[line - 2] = text
+    with pytest.raises(DataError, match=complaint):
+        read_table(write(tmp_path / "f.csv", csv(lines, SOH_HEADER)), SOH)
+
+
+def test_health_needs_a_label_to_learn_from(tmp_path: Path) -> None:
+    path = write(tmp_path / "f.csv", csv(SOH_LINES, SOH_HEADER))
+    with pytest.raises(DataError, match="no label to learn from"):
+        read_table(path, replace(SOH, target=None))
+    assert read_table(path, replace(SOH, target=None), require_labels=False)["c"].labels() is None
+
+
+def changed(line: int, text: str) -> str:
+    lines = [*rows("m1", "A"), *rows("m2", "B")]
+    lines[line - 2] = text
+    return csv(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "empty file"),
+        (csv([]), "no rows"),
+        (csv(rows(), "mashine,cycle,vibration,heat,load,plant"), r"no column 'machine'\n  did you mean 'mashine'\?"),
+        (csv(rows(), "machine,cycle,heat,heat,load,plant"), "two columns are called 'heat'"),
+        (changed(4, "m1,3,x,23,1,A"), r"line 4, unit m1: 'x' in column 'vibration' is not a number"),
+        (changed(4, "m1,3,,23,1,A"), r"line 4, unit m1: missing value in column 'vibration'"),
+        (changed(4, "m1,3,nan,23,1,A"), r"line 4, unit m1: missing value in column 'vibration'"),
+        (changed(4, "m1,3,-inf,23,1,A"), r"line 4, unit m1: -inf in column 'vibration'"),
+        (changed(4, "m1,3,0.1,23,NaN,A"), r"line 4, unit m1: missing value in column 'load'"),
+        (changed(4, "m1,2024-05-01,0.1,23,1,A"), r"'2024-05-01' in column 'cycle' is not a number\n  write times as"),
+        (changed(4, 'm1,3,"0,1",23,1,A'), r"'0,1' in column 'vibration' is not a number\n  decimal commas\?"),
+        (changed(4, "m1,2,0.1,23,1,A"), r"line 4, unit m1: duplicate cycle: 2 after 2"),
+        (changed(8, "m2,1,0.1,23,1,B"), r"line 8, unit m2: unsorted cycle: 1 after 2"),
+        (changed(4, "m1,3,0.1,23,1,B"), r"line 4, unit m1: the unit is in two sites: 'A' and 'B'"),
+        (changed(4, ",3,0.1,23,1,A"), r"line 4: no value in column 'machine'"),
+        (changed(4, "m1,3,0.1,23,1,"), r"line 4: no value in column 'plant'"),
+        (changed(4, "m9,3,0.1,23,1,A"), r"line 4, unit m9: the unit has one row only"),
+        (changed(4, "m1,3,0.1,23,1,A,7"), r"line 4 has 7 fields, the header has 6"),
+        (changed(4, "m1,3,0.1"), r"line 4, unit m1: missing value in column 'load'"),
+        (csv([f"{r},9" for r in rows()]), "rows have more fields than the header"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, text: str, complaint: str) -> None:
+    path = write(tmp_path / "fleet.csv", text)
+    with pytest.raises(DataError, match=complaint) as caught:
+        read_table(path, COLUMNS)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFoundError, match="no such file"):
+        read_table(tmp_path / "none.csv", COLUMNS)
+    with pytest.raises(DataNotFoundError, match="in this folder"):
+        read_table(tmp_path, COLUMNS)
+    with pytest.raises(DataError, match=r"not a \.csv"):
+        read_table(write(tmp_path / "fleet.txt", "a"), COLUMNS)
+    (tmp_path / "latin.csv").write_bytes(csv(rows("m\u00fcller")).encode("latin-1"))
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_table(tmp_path / "latin.csv", COLUMNS)
+    whole = gzip.compress(csv(rows(n=500)).encode())
+    (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="damaged or truncated"):
+        read_table(tmp_path / "cut.csv.gz", COLUMNS)
+    (tmp_path / "bad.parquet").write_bytes(b"not parquet")
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        read_table(tmp_path / "bad.parquet", COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"task": "rull"}, "unknown task 'rull'"),
+        ({"task": "soh"}, "needs the column of the cycle number"),
+        ({"cycle": "no"}, "takes no 'cycle' column"),
+        ({"sensors": ["a", "t"]}, "column 't' is given two roles"),
+    ],
+)
+def test_contradicting_roles_are_refused(options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        TableColumns(**{"unit": "u", "time": "t", **options})  # type: ignore[arg-type]
