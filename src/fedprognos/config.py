@@ -79,6 +79,8 @@ class Table(Section):
     site: str | None = None
     target: str | None = None
     failed: str | None = None
+    rated_capacity_in_Ah: PositiveFloat | None = None
+    """Rated capacity of every unit, for labels relative to it."""
     test_path: str | None = None
     """Units kept for the test in a file of their own, instead of `test_fraction`."""
     test_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.25
@@ -136,6 +138,8 @@ class RecipeSection(Section):
     """Units shorter than the window are left out (and counted), or padded on the left."""
     cap: PositiveFloat | None = None
     """RUL labels above it are set to it; predictions are clipped to [0, cap]."""
+    label: Literal["absolute", "relative"] = "absolute"
+    """Cyclic data: learn the capacity itself, or its share of the rated capacity (state of health)."""
     conditions: Mapping[str, Annotated[int, Field(ge=-6, le=9)]] = {}
     """Decimals to which each setting is rounded to make an operating condition; empty = one condition."""
     setting_inputs: bool = False

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.features import Recipe
+from fedprognos.features import Recipe, health_labels
 from fedprognos.fleet import Fleet, Unit
 
 UNITS_A_CLIENT = 3
@@ -27,7 +27,7 @@ def portrait(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet], recipe: R
     drawn = [(name, unit) for name, fleet in sorted(clients.items()) for unit in _spread(fleet)]
     cyclic = schema.task == "soh"
     return {
-        "schema": asdict(schema),
+        "schema": {**asdict(schema), "target": recipe.target, "target_unit": recipe.target_unit},
         "clients": {name: _facts(fleet) for name, fleet in sorted(clients.items())},
         "tests": {name: _facts(fleet) for name, fleet in sorted(tests.items())},
         "series": [] if cyclic else [_series(name, unit, recipe, clients[name]) for name, unit in drawn],
@@ -89,7 +89,7 @@ def _cycles(client: str, unit: Unit, fleet: Fleet) -> list[dict[str, Any]]:
 
 
 def _degradation(client: str, unit: Unit, recipe: Recipe, part: str) -> list[dict[str, Any]]:
-    labels = unit.labels()
+    labels = health_labels(unit, recipe.relative)
     if labels is None:
         return []
     kept = _thin(len(labels), POINTS)

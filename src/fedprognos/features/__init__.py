@@ -1,6 +1,7 @@
 """From raw rows to what the network sees: moments, operating conditions, recipes, windows."""
 
 from fedprognos.features.build import build_windows
+from fedprognos.features.labels import health_labels
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.recipe import ConditionWarning, Recipe
 from fedprognos.features.survey import Survey, make_recipe, survey
@@ -13,6 +14,7 @@ __all__ = [
     "Survey",
     "WindowSet",
     "build_windows",
+    "health_labels",
     "hold_out",
     "make_recipe",
     "merge_all",

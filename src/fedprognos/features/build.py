@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.errors import RecipeError
+from fedprognos.features.labels import health_labels
 from fedprognos.features.recipe import Recipe
 from fedprognos.features.windows import FloatArray, IntArray, WindowSet
 from fedprognos.fleet import Fleet, Unit
@@ -57,18 +58,24 @@ def build_windows(
     unlabelled: list[str] = []
     unseen_rows: dict[str, int] = {}
     for unit in fleet:
-        if labelled and unit.labels() is None:
+        labels = health_labels(unit, recipe.relative)
+        if labels is None and labelled:
             unlabelled.append(unit.id)
             continue
+        if labels is None:
+            labels = np.full(len(unit.positions), np.nan)
         scaled, unseen = recipe.scale_unit(unit, columns, where)
         if unseen:
             unseen_rows[unit.id] = unseen
-        one = _cycles(recipe, unit, scaled) if recipe.cycle else _sliding(recipe, unit, scaled, stride or recipe.stride)
+        if recipe.cycle:
+            one = _cycles(recipe, unit, scaled, labels)
+        else:
+            one = _sliding(recipe, unit, scaled, labels, stride or recipe.stride)
         if one is None:
             excluded.append(unit.id)
             continue
         if points == "last":
-            one = _UnitWindows(one.rows, one.starts[-1:], one.labels[-1:], one.position[-1:], one.padded, one.stretched)
+            one = replace(one, starts=one.starts[-1:], labels=one.labels[-1:], position=one.position[-1:])
         made.append(one)
         ids.append(unit.id)
     if not made:
@@ -106,12 +113,9 @@ def _nothing_left(recipe: Recipe, fleet: Fleet, where: str, excluded: list[str])
     )
 
 
-def _labels(unit: Unit) -> FloatArray:
-    labels = unit.labels()
-    return np.full(len(unit.positions), np.nan) if labels is None else labels
-
-
-def _sliding(recipe: Recipe, unit: Unit, scaled: NDArray[np.float32], stride: int) -> _UnitWindows | None:
+def _sliding(
+    recipe: Recipe, unit: Unit, scaled: NDArray[np.float32], labels: FloatArray, stride: int
+) -> _UnitWindows | None:
     missing = recipe.window - len(scaled)
     if missing > 0 and recipe.short == "exclude":
         return None
@@ -124,17 +128,17 @@ def _sliding(recipe: Recipe, unit: Unit, scaled: NDArray[np.float32], stride: in
     return _UnitWindows(
         rows=scaled,
         starts=(last + max(missing, 0) - recipe.window + 1).astype(np.int64),
-        labels=_labels(unit)[last],
+        labels=labels[last],
         position=unit.positions[last],
         padded=missing > 0,
     )
 
 
-def _cycles(recipe: Recipe, unit: Unit, scaled: NDArray[np.float32]) -> _UnitWindows | None:
+def _cycles(recipe: Recipe, unit: Unit, scaled: NDArray[np.float32], labels: FloatArray) -> _UnitWindows | None:
     if unit.cycles is None or unit.cycle_numbers is None:
         raise RecipeError("the unit has no cycles", where=f"unit {unit.id}", hint="the recipe is for cyclic data")
     lengths = np.diff(unit.cycles)
-    labels, position = _labels(unit), unit.positions
+    position = unit.positions
     if recipe.cycle == "grid":
         grid = np.linspace(0.0, float(recipe.grid_end_in_s or 0.0), recipe.window)
         rows = np.empty((len(lengths), recipe.window, scaled.shape[1]), dtype=np.float32)

@@ -55,6 +55,7 @@ class Recipe(BaseModel):
     cycle: Literal["index", "grid"] | None = None
     grid_end_in_s: float | None = None
     cap: float | None = None
+    relative: bool = False
     conditions: dict[str, int] = {}
     condition_inputs: bool = False
     condition_keys: tuple[tuple[float, ...], ...] = ((),)

@@ -13,6 +13,7 @@ import numpy as np
 from fedprognos.config import RecipeSection
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
+from fedprognos.features.labels import health_labels
 from fedprognos.features.moments import FloatArray, Moments, merge_all
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Fleet, Schema
@@ -64,7 +65,8 @@ def survey(fleet: Fleet, section: RecipeSection) -> Survey:
             withheld += 1
             continue
         cells[tuple(float(v) for v in key)] = Moments.of(of_condition)
-    known = [labels for labels in (u.labels() for u in fleet) if labels is not None]
+    relative = schema.task == "soh" and section.label == "relative"
+    known = [labels for labels in (health_labels(u, relative) for u in fleet) if labels is not None]
     if not known:
         raise DataError(
             f"no unit has a known {schema.target}",
@@ -129,23 +131,24 @@ def make_recipe(section: RecipeSection, surveys: Mapping[str, Survey]) -> Recipe
             hint="there is nothing to learn; is the cap below every label, or the wrong column the target?",
         )
     overall = merge_all(cells[key] for key in ordered)
-    used = tuple(range(len(schema.settings)))
-    feed = section.setting_inputs and bool(used)
-    settings_at = [len(schema.sensors) + i for i in used]
+    feed = section.setting_inputs and bool(schema.settings)
+    settings_at = slice(len(schema.sensors), None)
+    relative = schema.task == "soh" and section.label == "relative"
     window, grid_end_in_s = _lengths(section, schema, [surveys[name] for name in names])
     return Recipe(
         task=schema.task,
         sensors=schema.sensors,
         settings=schema.settings if feed or section.conditions else (),
         time_unit=schema.time_unit,
-        target=schema.target,
-        target_unit=schema.target_unit,
+        target="soh" if relative else schema.target,
+        target_unit="of rated" if relative else schema.target_unit,
         window=window,
         stride=section.stride if schema.task == "rul" else 1,
         short=section.short,
         cycle=section.cycle if schema.task == "soh" else None,
         grid_end_in_s=grid_end_in_s,
         cap=section.cap if schema.task == "rul" else None,
+        relative=relative,
         conditions=dict(section.conditions),
         condition_inputs=section.condition_inputs and len(ordered) > 1,
         condition_keys=tuple(ordered),

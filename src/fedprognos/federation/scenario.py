@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedprognos import config
 from fedprognos.errors import ConfigError, DataError
+from fedprognos.features.labels import RATED
 from fedprognos.fleet import Fleet, catalog, cmapss, discharge, nasa_battery, split, synthetic, table
 from fedprognos.fleet.partition import partition
 
@@ -92,10 +93,18 @@ def _read(data: config.DataSection, data_dir: Path | None, folder: Path) -> _Sou
                 target=data.target,
                 failed=data.failed,
             )
-            fleet = table.read_table(folder / data.path, columns)
+            fleet = _rated(table.read_table(folder / data.path, columns), data.rated_capacity_in_Ah)
             if data.test_path is not None:
-                return _Source(fleet, table.read_table(folder / data.test_path, columns))
+                test = table.read_table(folder / data.test_path, columns)
+                return _Source(fleet, _rated(test, data.rated_capacity_in_Ah))
             return _Source(fleet, test_fraction=data.test_fraction)
+
+
+def _rated(fleet: Fleet, capacity_in_Ah: float | None) -> Fleet:
+    """The fleet with the rated capacity noted on every unit, where one is given."""
+    if capacity_in_Ah is None:
+        return fleet
+    return fleet.select([replace(u, attributes={**u.attributes, RATED: capacity_in_Ah}) for u in fleet])
 
 
 def _deal(setting: str, source: _Source, rule: config.Partition) -> Scenario:

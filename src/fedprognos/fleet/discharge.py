@@ -118,3 +118,21 @@ def cutoff_from_data(voltage: FloatArray, cycles: NDArray[np.int64]) -> float:
     """
     lowest = np.minimum.reduceat(voltage, cycles[:-1])
     return float(np.ceil(np.quantile(lowest, 0.9) * 10 - 1e-9) / 10)
+
+
+def cut_at_cutoff(fleet: Fleet) -> Fleet:
+    """The fleet with every cycle ended where its voltage first reaches the cut-off; what follows is rest."""
+    column = fleet.schema.sensors.index(VOLTAGE)
+    return fleet.select([_cut_unit(unit, column) for unit in fleet])
+
+
+def _cut_unit(unit: Unit, voltage_column: int) -> Unit:
+    usable = samples_before_cutoff(unit, voltage_column)
+    if unit.cycles is None or not usable.all():
+        raise DataError("a cycle begins at or below the cut-off", where=f"unit {unit.id}", hint="leave the cycle out")
+    starts = np.repeat(unit.cycles[:-1], usable)
+    offsets = np.concatenate([[0], np.cumsum(usable)])
+    rows = starts + np.arange(offsets[-1]) - np.repeat(offsets[:-1], usable)
+    return replace(
+        unit, time=unit.time[rows], sensors=unit.sensors[rows], settings=unit.settings[rows], cycles=offsets
+    )

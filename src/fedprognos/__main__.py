@@ -1,0 +1,6 @@
+"""`python -m fedprognos`."""
+
+from fedprognos.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The command line. One module a command, no logic; every error a user can act on is printed without a traceback."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from fedprognos import __version__
+from fedprognos.cli import run as run_commands
+from fedprognos.cli.data import data_app
+from fedprognos.cli.init import init
+from fedprognos.errors import FedprognosError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Federated health prognosis: one model across data owners who keep their data.",
+)
+app.command()(run_commands.run)
+app.command()(run_commands.demo)
+app.command()(run_commands.report)
+app.command()(run_commands.presets)
+app.command()(init)
+app.add_typer(data_app, name="data")
+
+
+def _version(shown: bool) -> None:
+    if shown:
+        typer.echo(f"fedprognos {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Federated health prognosis: one model across data owners who keep their data."""
+
+
+def main() -> None:
+    """Entry point; exit codes are those of :mod:`fedprognos.errors`, 2 for wrong usage, 130 for Ctrl-C."""
+    stderr = Console(stderr=True)
+    try:
+        app()
+    except FedprognosError as error:
+        stderr.print("[bold red]error[/] ", end="")
+        stderr.print(str(error), markup=False, highlight=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        stderr.print("stopped; give the same command again to go on", highlight=False)
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,96 @@
+"""`fedprognos run`, `demo`, `report`, `presets`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedprognos import config
+from fedprognos.cli.terminal import RunView, results_table
+
+Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="See `fedprognos presets`, or write your own.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default="runs/<name>")]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Repetitions with other random streams.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="section.key=value", help="Change a key; repeatable.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
+
+
+def run(
+    source: Source,
+    data_dir: DataDir = None,
+    out: Out = None,
+    seeds: Seeds = None,
+    overrides: Set = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment: read the fleet, train every way there is, examine, write a report.
+
+    A run that was interrupted goes on where it was when the same command is given again.
+    """
+    from fedprognos.federation.run import run as run_experiment
+    from fedprognos.report import write_report
+
+    console = Console(quiet=quiet or as_json)
+    with RunView(console) as view:
+        finished = run_experiment(
+            source,
+            data_dir=data_dir,
+            out=out,
+            seeds=seeds,
+            overrides=tuple(overrides or ()),
+            workers=workers,
+            observer=view,
+        )
+        report_file = write_report(finished.folder)
+    for table in results_table(finished.results):
+        console.print(table)
+    console.print(
+        f"\nReport  {report_file}\nModel   {finished.folder / 'bundle'}\nTable   {finished.folder / 'results.json'}",
+        highlight=False,
+    )
+    if as_json:
+        typer.echo(json.dumps(finished.results.as_dict(), indent=1))
+
+
+def demo(
+    fleet: Annotated[str, typer.Option(help="engines or batteries.")] = "engines",
+    out: Out = None,
+    seeds: Seeds = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run the main job on an embedded fleet and write a report. Needs no data."""
+    names = {"engines": "demo", "batteries": "demo-battery"}
+    if fleet not in names:
+        from fedprognos.errors import unknown_name
+
+        raise unknown_name("fleet", fleet, names)
+    run(names[fleet], out=out, seeds=seeds, workers=workers, quiet=quiet, as_json=as_json)
+
+
+def report(folder: Annotated[Path, typer.Argument(help="A folder that `fedprognos run` wrote.")]) -> None:
+    """Write report.html anew from the files of a finished run."""
+    from fedprognos.report import write_report
+
+    Console().print(f"Report  {write_report(folder)}", highlight=False)
+
+
+def presets() -> None:
+    """List the experiments that come with fedprognos."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("preset")
+    table.add_column("what it is")
+    for name, title in config.presets().items():
+        table.add_row(name, title)
+    Console().print(table)
