@@ -6,12 +6,12 @@ The anchor's neurons, or those of the widest client, are the first global ones. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedprognos.matching.arrays import Floats, Indices
-from fedprognos.matching.gains import Pricing, costs
+from fedprognos.matching.gains import Pricing, Sheet, costs
 from fedprognos.matching.hyperparameters import Hyperparameters, estimated
 from fedprognos.matching.neurons import GlobalNeurons
 from fedprognos.matching.problem import Problem, Side
@@ -49,6 +49,7 @@ class State:
     neurons: GlobalNeurons
     assignments: list[Indices]
     hyper: Hyperparameters
+    sheet: Sheet = field(default_factory=Sheet)
 
     def settle(self, problem: Problem, estimate: bool) -> None:
         """After a pass over all clients: number the neurons anew, and estimate the hyper-parameters from them."""
@@ -70,7 +71,12 @@ def assign(side: Side, x: Floats, state: State, terms: Terms, *, expected: int =
     room = terms.growth.room(side.width, len(live))
     offer = min(room, max(side.width - len(live), expected + FIRST_OFFER))
     while True:
-        cost = costs(x, seen, sums, pricing.popularity(counts, offer), hyper=hyper, cost=pricing.cost)
+        prior = pricing.popularity(counts, offer)
+        cost = costs(x, seen, sums, prior, hyper=hyper, cost=pricing.cost, sheet=state.sheet)
+        # Row minima of exactly zero: with other row constants rounding can send the row reduction of lapx in circles
+        # where many columns differ by constants, as those of new neurons do.
+        least = cost.min(axis=1)
+        cost -= least[:, None]
         columns = terms.solver(cost)
         new = columns >= len(live)
         taken = int(np.count_nonzero(new))
@@ -80,7 +86,7 @@ def assign(side: Side, x: Floats, state: State, terms: Terms, *, expected: int =
     slots = np.empty(side.width, np.intp)
     slots[~new] = live[columns[~new]]
     slots[new] = neurons.open(taken)
-    return slots, -float(cost[np.arange(side.width), columns].sum())
+    return slots, -float((least + cost[np.arange(side.width), columns]).sum())
 
 
 def bbp_map(

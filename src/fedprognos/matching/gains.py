@@ -13,6 +13,7 @@ variances c is one number for each global neuron, so (w, |w|^2, 1) is enough: D 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -37,16 +38,36 @@ class Pricing:
         if not (np.isfinite(self.gamma) and self.gamma > 0):
             raise ConfigError(f"gamma must be a positive number, got {self.gamma!r}")
 
+    @cached_property
+    def log_odds(self) -> Floats:
+        """``(J,)`` at n the log odds of a neuron that n clients have; guarded at both ends."""
+        shared = np.clip(np.arange(self.population), 1, max(self.population - 1, 1))
+        odds = np.log(shared / np.maximum(self.population - shared, 1))
+        return odds if self.cost == "pfnm" else 2 * odds
+
     def popularity(self, counts: Indices, new: int) -> Floats:
         """``(L + new,)`` what the Indian buffet prior adds: log odds of existing neurons, then of the k-th new one."""
-        shared = np.clip(counts, 1, max(self.population - 1, 1))
-        log_odds = np.log(shared / np.maximum(self.population - shared, 1))
-        k = np.arange(1, new + 1)
-        opening = 2 * np.log(self.gamma / self.population) - 2 * np.log(k)
-        return np.concatenate([log_odds if self.cost == "pfnm" else 2 * log_odds, opening])
+        existing = self.log_odds[np.minimum(counts, self.population - 1)]
+        opening = 2 * np.log(self.gamma / (self.population * np.arange(1, new + 1)))
+        return np.concatenate([existing, opening])
 
 
-def costs(x: Floats, seen: Floats, sums: Floats, prior: Floats, *, hyper: Hyperparameters, cost: str) -> Floats:
+class Sheet:
+    """Memory for one matrix after the other: fetching it anew for every client costs more than filling it."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0)
+
+    def of(self, rows: int, columns: int) -> Floats:
+        """``(rows, columns)``, not initialised; the matrix given out before is no longer valid."""
+        if self._memory.size < rows * columns:
+            self._memory = np.empty(rows * columns + rows * columns // 8)
+        return self._memory[: rows * columns].reshape(rows, columns)
+
+
+def costs(
+    x: Floats, seen: Floats, sums: Floats, prior: Floats, *, hyper: Hyperparameters, cost: str, sheet: Sheet
+) -> Floats:
     """Minus the gains, without the term that is the same in a whole row.
 
     Parameters
@@ -59,6 +80,8 @@ def costs(x: Floats, seen: Floats, sums: Floats, prior: Floats, *, hyper: Hyperp
         ``(L + new,)`` from :meth:`Pricing.popularity`.
     hyper, cost
         Hyper-parameters, and the name of the cost.
+    sheet
+        Where the result is written.
 
     Returns
     -------
@@ -90,7 +113,7 @@ def costs(x: Floats, seen: Floats, sums: Floats, prior: Floats, *, hyper: Hyperp
     else:
         left[:, dimensions] = row_squares(x)
     left[:, -1] = 1.0
-    return np.asarray(left @ right.T)
+    return np.matmul(left, right.T, out=sheet.of(len(left), len(right)))
 
 
 def row_squares(x: Floats) -> Floats:

@@ -28,30 +28,38 @@ class GlobalNeurons:
         self._sums = np.zeros((size, problem.dimensions))
         self._seen = np.zeros((size, problem.dimensions)) if problem.masked else None
         if problem.anchor is not None:
-            at, counts = np.arange(problem.anchored), problem.anchor_counts
-            self._counts[at] = counts
-            self._spread(problem.anchor, at, problem.anchor.centred(problem.centre), counts[:, None])
+            slots, counts = np.arange(problem.anchored), problem.anchor_counts
+            at = self._at(problem.anchor, slots)
+            self._counts[slots] = counts
+            self._sums[at] = counts[:, None] * problem.anchor.centred(problem.centre)
+            if self._seen is not None:
+                self._seen[at] = counts[:, None]
         for side, slots in zip(problem.clients, assignments, strict=False):
             self.put(side, slots, side.centred(problem.centre))
 
     def put(self, side: Side, slots: Indices, x: Floats) -> None:
         """Assign a client's neurons ``x`` to slots, no two to the same."""
         self._counts[slots] += 1
-        self._spread(side, slots, x, 1)
+        at = self._at(side, slots)
+        self._sums[at] += x
+        if self._seen is not None:
+            self._seen[at] += 1
 
     def take(self, side: Side, slots: Indices, x: Floats) -> Booleans:
         """Undo :meth:`put`; returns ``(L_j,)`` which of the slots are free now."""
         self._counts[slots] -= 1
-        self._spread(side, slots, x, -1)
+        at = self._at(side, slots)
+        self._sums[at] -= x
+        if self._seen is not None:
+            self._seen[at] -= 1
         free: Booleans = self._counts[slots] == 0
         self._sums[slots[free]] = 0.0
         return free
 
-    def _spread(self, side: Side, slots: Indices, x: Floats, times: Indices | int) -> None:
-        where = (slots,) if side.dims is None else np.ix_(slots, side.dims)
-        self._sums[where] += x if isinstance(times, int) and times == 1 else times * x
-        if self._seen is not None:
-            self._seen[where] += times
+    @staticmethod
+    def _at(side: Side, slots: Indices) -> tuple[Indices, ...]:
+        """The index of these slots in the dimensions the side has."""
+        return (slots,) if side.dims is None else np.ix_(slots, side.dims)
 
     def live(self) -> Indices:
         """The slots in use."""
