@@ -81,6 +81,15 @@ def test_settings_are_recognised_by_their_levels(tmp_path: Path) -> None:
     assert guess.conditions == {"a": 0, "b": 2}
 
 
+def test_units_are_recognised_without_a_telling_name(tmp_path: Path) -> None:
+    frame = engine_table().rename(columns={"machine_id": "x", "plant": "y"})
+    columns = inspect_table(save(frame, tmp_path / "fleet.csv")).columns
+    assert (columns.unit, columns.time, columns.site) == ("x", "cycle", None)
+    one = frame[frame["x"] == "m03"].drop(columns="x").assign(engine_type="V8")
+    columns = inspect_table(save(one, tmp_path / "fleet.csv")).columns
+    assert (columns.time, columns.sensors) == ("cycle", ("vibration", "heat"))
+
+
 def test_battery_columns_are_recognised(tmp_path: Path) -> None:
     guess = inspect_table(save(battery_table(), tmp_path / "cells.csv"))
     columns = guess.columns

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engines import engine, engines
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError, DataError
@@ -29,6 +29,7 @@ def test_published_clients_of_fd004_come_out(cmapss_folder: Path) -> None:
     assert [len(part) for part in partition(train, "random", clients=3, seed=1).values()] == [83, 83, 83]
 
 
+@settings(deadline=None)
 @given(lives=LIVES, by=st.sampled_from(sorted(PARTITIONS)), clients=st.integers(1, 3), seed=st.integers(0, 2**32))
 def test_every_unit_has_exactly_one_client_and_none_is_empty(
     lives: list[int], by: str, clients: int, seed: int
@@ -52,6 +53,7 @@ def test_every_unit_has_exactly_one_client_and_none_is_empty(
     assert {n: p.ids for n, p in again.items()} == {n: p.ids for n, p in parts.items()}
 
 
+@settings(deadline=None)
 @given(LIVES, st.integers(1, 3), st.integers(0, 2**32))
 def test_random_shares_are_equal(lives: list[int], clients: int, seed: int) -> None:
     sizes = [len(p) for p in partition(engines(lives), "random", clients=clients, seed=seed).values()]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from engines import batteries, battery, engines
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError, DataError
@@ -41,6 +41,7 @@ def test_what_cannot_be_split_by_cycles_is_refused() -> None:
         split_cycles(batteries(battery("b", [2.0, 1.9])), 1.5)
 
 
+@settings(deadline=None)
 @given(
     sites=st.lists(st.sampled_from("abc"), min_size=2, max_size=20),
     fraction=st.floats(0.05, 0.95),
@@ -75,6 +76,7 @@ def test_a_site_divides_the_same_whoever_else_is_there() -> None:
     assert list(split_units(alone, 0.25, 3)[1].ids) == own
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(2, 60), min_size=1, max_size=10), st.integers(0, 2**32))
 def test_cut_units_keep_their_life(lives: list[int], seed: int) -> None:
     fleet = engines(lives)

@@ -85,8 +85,8 @@ def data_set(name: str) -> DataSet:
 def places(data_dir: str | Path | None = None) -> list[Path]:
     """Data directories in the order they are looked at; an explicit one is the only one.
 
-    >>> places("my-data")
-    [PosixPath('my-data')]
+    >>> [place.name for place in places("my-data")]
+    ['my-data']
     """
     if data_dir is not None:
         return [Path(data_dir)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def inspect_table(path: str | Path) -> Guess:
     frame = read_file(path).frame
     numeric = [str(c) for c in frame.columns if pd.api.types.is_numeric_dtype(frame[c])]
     complete = [c for c in numeric if frame[c].notna().all()]
-    unit = _pick(frame.columns, "unit", lambda c: _repeats(frame[c]))
+    unit = _unit(frame, complete)
     groups = pd.Series(0, index=frame.index) if unit is None else frame[unit]
     free = _without([str(c) for c in frame.columns], unit)
     site = _pick(free, "site", lambda c: _constant_within(frame[c], groups), named=True)
@@ -114,6 +114,21 @@ def inspect_table(path: str | Path) -> Guess:
         shortest_cycle=None if cycle is None else float(frame[time].groupby([groups, frame[cycle]]).max().min()),
         cycle_samples=None if cycle is None else int(frame[time].groupby([groups, frame[cycle]]).size().median()),
     )
+
+
+def _unit(frame: pd.DataFrame, numbers: Sequence[str]) -> str | None:
+    """The column within whose groups something counts upwards; None where it does so through the whole file."""
+
+    def counts(column: str) -> bool:
+        groups = [frame[column]]
+        return any(c != column and _rises(frame[c], groups, strictly=False) for c in _by_name(numbers, "time"))
+
+    names = [str(c) for c in frame.columns if _repeats(frame[c]) and not pd.api.types.is_float_dtype(frame[c])]
+    named = next((c for c in _by_name(names, "unit") if _rank(c, "unit") is not None and counts(c)), None)
+    whole = [pd.Series(0, index=frame.index)]
+    if named is not None or any(_rises(frame[c], whole, strictly=False) for c in numbers if frame[c].nunique() > 2):
+        return named
+    return max(filter(counts, names), key=lambda c: frame[c].nunique(), default=None)
 
 
 def _task(
@@ -170,14 +185,15 @@ def _conditions(frame: pd.DataFrame, settings: dict[str, int]) -> list[pd.Series
     return [frame[c].round(d) + 0.0 for c, d in settings.items()]
 
 
-def _pick(columns: Iterable[object], role: str, fits: Callable[[str], bool], named: bool = False) -> str | None:
+def _pick(columns: Sequence[str], role: str, fits: Callable[[str], bool], named: bool = False) -> str | None:
     """The fitting column whose name says most about the role; without `named`, at worst any fitting one."""
-    names = [str(c) for c in columns]
-    ranked = sorted((r, k) for k, c in enumerate(names) if (r := _rank(c, role)) is not None)
-    order = [names[k] for _, k in ranked]
-    if not named and role != "unit":
-        order += [c for c in names if c not in order]
+    order = [c for c in _by_name(columns, role) if not named or _rank(c, role) is not None]
     return next((c for c in order if fits(c)), None)
+
+
+def _by_name(columns: Sequence[str], role: str) -> list[str]:
+    """Columns whose name says most about the role first."""
+    return sorted(columns, key=lambda c: len(_WORDS[role]) if (rank := _rank(c, role)) is None else rank)
 
 
 def _rank(column: str, role: str) -> int | None:
