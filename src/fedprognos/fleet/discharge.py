@@ -133,6 +133,4 @@ def _cut_unit(unit: Unit, voltage_column: int) -> Unit:
     starts = np.repeat(unit.cycles[:-1], usable)
     offsets = np.concatenate([[0], np.cumsum(usable)])
     rows = starts + np.arange(offsets[-1]) - np.repeat(offsets[:-1], usable)
-    return replace(
-        unit, time=unit.time[rows], sensors=unit.sensors[rows], settings=unit.settings[rows], cycles=offsets
-    )
+    return replace(unit, time=unit.time[rows], sensors=unit.sensors[rows], settings=unit.settings[rows], cycles=offsets)
