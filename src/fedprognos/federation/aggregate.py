@@ -167,7 +167,8 @@ def _grids(
     widths: Mapping[str, int],
 ) -> tuple[tuple[tuple[NDArray[np.intp], ...], ...], tuple[int, ...]]:
     """Each client's index in the federated model's tensor, and the shape they have to agree on."""
-    grids, shapes = [], []
+    grids: list[tuple[NDArray[np.intp], ...]] = []
+    shapes: list[tuple[int, ...]] = []
     for client, array in arrays.items():
         if places is not None and client not in places:
             raise DataError("its neurons have no places", where=f"client '{client}'")

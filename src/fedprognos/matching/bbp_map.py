@@ -107,16 +107,15 @@ def bbp_map(
 
 def initialise(problem: Problem, state: State, terms: Terms) -> float:
     """Bring in the clients one by one; returns the total gain. A first client without an anchor is only copied."""
-    total, expected = common_gain(problem.raw_squares, state.hyper), 0
+    total, expected = 0.0, 0
     for side in problem.clients:
         x = side.centred(problem.centre)
         if problem.anchor is None and not state.assignments:
             slots = state.neurons.open(side.width)
-            total -= common_gain(side.squares(problem.dimensions), state.hyper)
         else:
             slots, gain = assign(side, x, state, terms, expected=expected)
             expected = int(np.count_nonzero(state.neurons.counts(slots) == 0))
-            total += gain
+            total += gain + common_gain(side.squares(problem.dimensions), state.hyper)
         state.neurons.put(side, slots, x)
         state.assignments.append(slots)
     return total
