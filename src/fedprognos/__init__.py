@@ -7,7 +7,13 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_LAZY: dict[str, str] = {}
+_LAZY = {
+    "Bundle": "fedprognos.model",
+    "Fleet": "fedprognos.fleet",
+    "Unit": "fedprognos.fleet",
+    "load_fleets": "fedprognos.federation.run",
+    "run": "fedprognos.federation.run",
+}
 
 
 def __getattr__(name: str) -> Any:

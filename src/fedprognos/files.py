@@ -28,13 +28,24 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         temporary = folder / path.name
         yield temporary
-        if path.is_dir() and not path.is_symlink():
-            path.replace(folder / "old")
-        temporary.replace(path)
+        _swap(temporary, path, folder / "old")
     except OSError as error:
         raise _cannot_write(path, error) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _swap(new: Path, path: Path, old: Path) -> None:
+    """Put `new` in the place of `path`; a folder cannot be renamed onto another, so it steps aside first."""
+    if not path.is_dir() or path.is_symlink():
+        new.replace(path)
+        return
+    path.replace(old)
+    try:
+        new.replace(path)
+    except OSError:
+        old.replace(path)
+        raise
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -58,21 +59,21 @@ class RunView:
                 case RunStarted():
                     self._start(event)
                 case EpochDone():
-                    self._advance(1, f"{event.job.method} {event.client}")
+                    self._advance(1, escape(f"{event.job.method} {event.client}"))
                 case JobDone():
-                    self._advance(event.epochs_unused, str(event.job))
-                    self._console.print(f"  [green]done[/] {event.job}{_verdict(event)}", highlight=False)
+                    self._advance(event.epochs_unused, escape(str(event.job)))
+                    self._console.print(f"  [green]done[/] {escape(str(event.job))}{_verdict(event)}", highlight=False)
                 case Notice():
-                    self._console.print(f"  [yellow]note[/] {event.text}", highlight=False)
+                    self._console.print(f"  [yellow]note[/] {escape(event.text)}", highlight=False)
 
     def _start(self, event: RunStarted) -> None:
         for setting, clients in event.clients.items():
-            table = Table(title=f"Clients ({setting})", title_justify="left", box=None, padding=(0, 2))
+            table = Table(title=escape(f"Clients ({setting})"), title_justify="left", box=None, padding=(0, 2))
             for column in ("client", "units", "rows", "lifespans"):
                 table.add_column(column, justify="left" if column == "client" else "right")
             for name, fleet in sorted(clients.items())[:SHOWN_CLIENTS]:
                 spans = [unit.lifespan for unit in fleet]
-                table.add_row(name, str(len(fleet)), f"{fleet.rows:,}", f"{min(spans):g}-{max(spans):g}")
+                table.add_row(escape(name), str(len(fleet)), f"{fleet.rows:,}", f"{min(spans):g}-{max(spans):g}")
             self._console.print(table)
             if len(clients) > SHOWN_CLIENTS:
                 self._console.print(f"  and {len(clients) - SHOWN_CLIENTS} more")
@@ -110,7 +111,7 @@ def results_table(results: Results) -> list[Table]:
 
 def _setting_table(setting: str, rows: list[Summary]) -> Table:
     unit = rows[0].unit
-    table = Table(title=f"{setting}: test RMSE in {unit}", title_justify="left", header_style="bold")
+    table = Table(title=escape(f"{setting}: test RMSE in {unit}"), title_justify="left", header_style="bold")
     capped = any(row.rmse_capped is not None for row in rows)
     for name in ("method", "trained on", "tested on", "n", "RMSE", *(["RMSE capped"] if capped else []), "MAE", "bias"):
         table.add_column(name, justify="left" if name in ("method", "trained on", "tested on") else "right")
@@ -125,8 +126,8 @@ def _setting_table(setting: str, rows: list[Summary]) -> Table:
         mark = "[bold green]" if row.rmse == best[row.test_client] else ""
         table.add_row(
             row.method if row.method != previous else "",
-            trained,
-            row.test_client,
+            escape(trained),
+            escape(row.test_client),
             str(row.n_test),
             f"{mark}{_spread(row.rmse, row.rmse_spread, row.seeds)}",
             *([_spread(row.rmse_capped, row.rmse_capped_spread, row.seeds)] if capped else []),

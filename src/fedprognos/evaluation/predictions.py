@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedprognos.features import WindowSet
 from fedprognos.files import replacing
+from fedprognos.fleet.exact_csv import read_exact_csv
 
 FloatArray = NDArray[np.float64]
 COLUMNS = (
@@ -73,5 +74,5 @@ def write_predictions(path: Path, predictions: list[Prediction]) -> None:
 def read_predictions(paths: list[Path]) -> pd.DataFrame:
     """Read what :func:`write_predictions` wrote, several files into one table."""
     text = {"unit": str, "train_clients": str, "test_client": str, "setting": str, "method": str}
-    frames = [pd.read_csv(p, dtype=text, float_precision="round_trip", keep_default_na=False) for p in sorted(paths)]
+    frames = [read_exact_csv(p, dtype=text, keep_default_na=False) for p in sorted(paths)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))

@@ -74,11 +74,18 @@ def survey(fleet: Fleet, section: RecipeSection) -> Survey:
             hint="give a target column, or units that ran to failure (failed = 1)",
         )
     labels = np.concatenate(known)
-    if len(labels) < section.min_count or not cells:
+    few = f"fewer than {section.min_count} never leave a client"
+    if len(labels) < section.min_count:
         raise DataError(
-            f"only {len(labels)} labelled points; statistics of fewer than {section.min_count} never leave a client",
+            f"only {len(labels)} labelled points; statistics of {few}",
             where=where,
             hint="give the client more data, or lower recipe.min_count",
+        )
+    if not cells:
+        raise DataError(
+            f"{len(rows)} rows in {withheld} operating conditions, too few in each; statistics of {few}",
+            where=where,
+            hint="round the settings more coarsely in recipe.conditions, or lower recipe.min_count",
         )
     if section.cap is not None and schema.task == "rul":
         labels = np.minimum(labels, section.cap)

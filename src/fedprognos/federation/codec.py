@@ -6,6 +6,7 @@ well-formed message or refused with the name of the field that is not.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import types
@@ -21,7 +22,8 @@ from safetensors.numpy import save as save_tensors
 
 from fedprognos.errors import MessageError
 
-VERSION = "1"
+VERSION = 1
+ENVELOPE = "fedprognos"
 DTYPES = ("float32", "float64", "int64")
 MAX_HEADER_IN_BYTES = 64 << 20
 
@@ -29,42 +31,39 @@ MAX_HEADER_IN_BYTES = 64 << 20
 def encode(message: Any) -> bytes:
     """Bytes of a message dataclass."""
     tensors: dict[str, np.ndarray[Any, Any]] = {}
-    body = json.dumps(_pack(message, "", tensors), allow_nan=False)
-    metadata = {"fedprognos": VERSION, "kind": type(message).__name__, "body": body}
-    return save_tensors(tensors, metadata=metadata)
+    envelope = {"version": VERSION, "kind": type(message).__name__, "body": _pack(message, "", tensors)}
+    # One entry only: safetensors keeps metadata in a hash map, whose order differs between processes.
+    return save_tensors(tensors, metadata={ENVELOPE: json.dumps(envelope, allow_nan=False)})
 
 
 def decode(data: bytes, kinds: tuple[type, ...], where: str = "message") -> Any:
     """A message of one of the given kinds, or :class:`MessageError`."""
-    metadata = _metadata(data, where)
-    if metadata.get("fedprognos") != VERSION:
+    envelope = _envelope(data, where)
+    if envelope.get("version") != VERSION:
         raise MessageError(
-            f"message version {metadata.get('fedprognos')!r}, this program speaks {VERSION!r}",
+            f"message version {envelope.get('version')!r}, this program speaks {VERSION}",
             where=where,
             hint="use the same version of fedprognos on every site",
         )
     by_name = {kind.__name__: kind for kind in kinds}
-    kind = by_name.get(str(metadata.get("kind")))
+    kind = by_name.get(str(envelope.get("kind")))
     if kind is None:
-        raise MessageError(f"unexpected message {metadata.get('kind')!r}", where=where)
+        raise MessageError(f"unexpected message {envelope.get('kind')!r}", where=where)
     try:
-        body = json.loads(metadata["body"])
-        return _unpack(body, kind, kind.__name__, load_tensors(data))
+        return _unpack(envelope["body"], kind, kind.__name__, load_tensors(data))
     except (SafetensorError, ValueError, KeyError, TypeError, ValidationError, RecursionError) as error:
         raise MessageError(f"malformed {kind.__name__}: {_short(error)}", where=where) from None
 
 
-def _metadata(data: bytes, where: str) -> dict[str, Any]:
+def _envelope(data: bytes, where: str) -> dict[str, Any]:
     size = int.from_bytes(data[:8], "little") if len(data) >= 8 else 0
-    if not 0 < size <= min(len(data) - 8, MAX_HEADER_IN_BYTES):
+    envelope = None
+    if 0 < size <= min(len(data) - 8, MAX_HEADER_IN_BYTES):
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+            envelope = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][ENVELOPE])
+    if not isinstance(envelope, dict):
         raise MessageError("not a message", where=where)
-    try:
-        metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
-    except (ValueError, AttributeError, RecursionError):
-        metadata = None
-    if not isinstance(metadata, dict):
-        raise MessageError("not a message", where=where)
-    return metadata
+    return envelope
 
 
 def _short(error: Exception) -> str:

@@ -101,6 +101,22 @@ def run(
     return Run(folder.path, results, Bundle.load(bundle))
 
 
+def load_fleets(
+    source: str | Path, *, data_dir: str | Path | None = None, overrides: tuple[str, ...] = ()
+) -> tuple[Fleet, Fleet]:
+    """All training units and all test units of an experiment's first setting.
+
+    Examples
+    --------
+    >>> train, test = load_fleets("demo")
+    >>> train.schema.task, len(train), len(test)
+    ('rul', 42, 36)
+    """
+    _, experiment, base = config.load(source, overrides)
+    first = next(iter(scenarios(experiment, None if data_dir is None else Path(data_dir), base).values()))
+    return pool(first.clients.values(), "train"), pool(first.tests.values(), "test")
+
+
 def _work(
     name: str,
     experiment: config.Experiment,
@@ -324,4 +340,4 @@ def _warnings_as_notices(tell: Observer) -> Iterator[None]:
         yield
 
 
-__all__ = ["Run", "run"]
+__all__ = ["Run", "load_fleets", "run"]

@@ -74,7 +74,7 @@ def _read(data: config.DataSection, data_dir: Path | None, folder: Path) -> _Sou
             fleet = synthetic.synthetic_batteries(sites=data.sites, units_per_site=data.units_per_site, seed=data.seed)
             return _Source(fleet, test_fraction=data.test_fraction)
         case config.Cmapss():
-            return _Source(*cmapss.read_cmapss(catalog.find("cmapss", data_dir), data.subset))
+            return _Source(*cmapss.read_cmapss(catalog.find("cmapss", data_dir), data.subset, cmapss.ALL_SENSORS))
         case config.NasaBatteries():
             fleet = nasa_battery.read_nasa_batteries(catalog.find("nasa-battery", data_dir), data.batteries)
             ended = [

@@ -144,11 +144,13 @@ class _Process:
         try:
             self.pipe.send_bytes(job.client.encode() + b"\0" + job.request)
             while True:
-                while not self.pipe.poll(0.1):
-                    if closing.is_set():
-                        raise WorkerLostError("stopped", where=job.client)
-                    if deadline is not None and time.monotonic() > deadline:
-                        raise WorkerLostError(f"no answer within {job.timeout_in_s:g} s", where=job.client)
+                ready = self.pipe.poll(0.1)
+                if closing.is_set():
+                    raise WorkerLostError("stopped", where=job.client)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise WorkerLostError(f"no answer within {job.timeout_in_s:g} s", where=job.client)
+                if not ready:
+                    continue
                 frame = self.pipe.recv_bytes()
                 if frame[:1] == ANSWER:
                     return frame[1:]

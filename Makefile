@@ -1,0 +1,42 @@
+# Every target sets up its own .venv first; the second time that costs nothing.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: demo test test-all lint bench clean
+
+demo: $(VENV)/.core
+	$(BIN)/fedprognos demo --out runs/demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf $(VENV) build runs
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("fedprognos needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing fedprognos into $(VENV) (a few minutes the first time)"
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing fedprognos and its tools into $(VENV) (a few minutes the first time)"
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.core

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedprognos.evaluation import YARDSTICKS, rmse
+from fedprognos.evaluation.yardsticks import age, constant, last, ridge
+from fedprognos.features import build_windows
+from fedprognos.fleet.split import split_cycles
+from small_fleets import cyclic_fleet, recipe_of, series_fleet
+
+TRAIN, TEST = series_fleet([80, 120, 100, 90], seed=1), series_fleet([95, 105], seed=2, name="unseen")
+RECIPE = recipe_of(TRAIN, window=15, cap=60, conditions={"altitude": 0})
+A, B = build_windows(RECIPE, TRAIN), build_windows(RECIPE, TEST)
+
+
+def test_constant_says_the_mean_capped_label() -> None:
+    assert set(constant(A, B, RECIPE)) == {np.minimum(A.labels, 60).mean()}
+
+
+def test_last_repeats_the_last_known_value_and_knows_when_there_is_none() -> None:
+    fleet = cyclic_fleet(units=2, cycles=20)
+    train, test = split_cycles(fleet, 0.7)
+    recipe = recipe_of(train)
+    got = last(build_windows(recipe, train), build_windows(recipe, test), recipe)
+    assert got is not None
+    assert got[:6].tolist() == [train.units[0].target[-1]] * 6  # type: ignore[index]
+    assert last(A, build_windows(RECIPE, series_fleet([40], name="stranger")), RECIPE) is None
+
+
+def test_age_is_the_mean_residual_life_of_those_who_got_so_far() -> None:
+    got = age(A, B, RECIPE)
+    assert got is not None
+    for position, value in zip(B.position, got, strict=True):
+        left = [min(n - position, 60) for n in (80, 120, 100, 90) if n > position]
+        assert value == pytest.approx(np.mean(left) if left else 0.0)
+
+
+def test_ridge_recovers_a_linear_truth() -> None:
+    linear = replace(A, labels=30 + 4 * A.features[A.starts + A.length - 1, 0].astype(float))
+    recipe = RECIPE.model_copy(update={"cap": None, "label_mean": 30.0, "label_std": 4.0})
+    assert rmse(linear.labels, ridge(linear, linear, recipe)) < 0.01
+
+
+@pytest.mark.parametrize("name", sorted(YARDSTICKS))
+def test_every_yardstick_beats_or_equals_saying_nothing_much(name: str) -> None:
+    values = YARDSTICKS[name](A, B, RECIPE)
+    if values is None:
+        assert name == "last"
+        return
+    assert values.shape == (len(B),)
+    assert (values >= 0).all()
+    assert (values <= 60).all()
+    capped = np.minimum(B.labels, 60)
+    assert rmse(capped, values) <= rmse(capped, constant(A, B, RECIPE)) * 1.001

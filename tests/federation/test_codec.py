@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedprognos.config import RecipeSection, TrainSection
+from fedprognos.errors import MessageError
+from fedprognos.features import survey
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.messages import ANSWERS, REQUESTS, Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
+from fedprognos.model import Epoch, HealthNetwork, NetworkSpec, weights_of
+from small_fleets import recipe_of, series_fleet
+
+FLEET = series_fleet([150, 90])
+RULE = {"altitude": 0, "mach": 2}
+SPEC = NetworkSpec(inputs=2, widths=(4,))
+WEIGHTS = weights_of(HealthNetwork.seeded(SPEC, 0))
+SECTION = RecipeSection(window=10, conditions=RULE)
+REQUEST = FitRequest(recipe_of(FLEET, conditions=RULE), SPEC, TrainSection(epochs=3), 7, WEIGHTS, 1)
+REPLY = FitReply(WEIGHTS, 12, (Epoch(1, 2.0, None), Epoch(2, 1.0, 1.5)), 2, False)
+MESSAGES = [SurveyRequest(SECTION), REQUEST, SurveyReply(survey(FLEET, SECTION)), REPLY, Failure("a", "data", "no")]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_messages_come_back_whole(message: object) -> None:
+    data = encode(message)
+    again = decode(data, (*REQUESTS, *ANSWERS))
+    assert type(again) is type(message)
+    assert encode(again) == data
+
+
+def test_every_weight_comes_back_bit_for_bit() -> None:
+    again = decode(encode(REPLY), ANSWERS)
+    assert all(np.array_equal(again.weights[k], WEIGHTS[k]) for k in WEIGHTS)
+    assert again.history == REPLY.history
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_bytes_are_refused_or_still_a_valid_message(data: st.DataObject) -> None:
+    whole = bytearray(encode(REPLY))
+    for _ in range(data.draw(st.integers(1, 5))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(whole)))
+    for damaged in (bytes(whole), bytes(whole[:cut])):
+        try:
+            message = decode(damaged, ANSWERS, "client a")
+        except MessageError as error:
+            assert "client a" in str(error)
+        else:
+            assert isinstance(message, FitReply)
+            assert all(np.isfinite(a).all() for a in message.weights.values())
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 8, b"\xff" * 40, b"\x02\0\0\0\0\0\0\0{}", b"pickle" * 9])
+def test_rubbish_is_not_a_message(data: bytes) -> None:
+    with pytest.raises(MessageError):
+        decode(data, ANSWERS)
+
+
+def test_numbers_that_are_none_are_refused_by_name() -> None:
+    broken = {**WEIGHTS, "head.bias": np.array([np.nan], np.float32)}
+    with pytest.raises(MessageError, match=r"head\.bias holds NaN"):
+        decode(encode(FitReply(broken, 1, (), 1, False)), ANSWERS)
+
+
+@dataclass(frozen=True)
+class Surprise:
+    client: str
+
+
+def test_a_message_of_another_kind_or_version_is_refused() -> None:
+    with pytest.raises(MessageError, match="unexpected message 'Surprise'"):
+        decode(encode(Surprise("a")), ANSWERS)
+    with pytest.raises(MessageError, match="unexpected message 'FitRequest'"):
+        decode(encode(REQUEST), ANSWERS)
+    newer = encode(Failure("a", "b", "c")).replace(rb"\"version\": 1", rb"\"version\": 2")
+    with pytest.raises(MessageError, match=r"version 2.*\n.*same version"):
+        decode(newer, ANSWERS)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"client": 1, "code": "x", "text": "y"},
+        {"client": "a", "code": "x"},
+        {"client": "a", "code": "x", "text": "y", "more": 1},
+        [],
+        "text",
+    ],
+)
+def test_fields_of_the_wrong_type_are_refused(body: object) -> None:
+    from safetensors.numpy import save
+
+    data = save({}, metadata={"fedprognos": json.dumps({"version": 1, "kind": "Failure", "body": body})})
+    with pytest.raises(MessageError, match="malformed Failure"):
+        decode(data, ANSWERS)
