@@ -87,7 +87,7 @@ def _ordered(stack: Stack, statistic: Callable[[Floats, Indices], Floats]) -> Fl
             # A holder's absent inputs are zero; rows of others stay at infinity, behind all holders.
             own[at] = 0.0
             inputs = np.zeros(1, np.intp) if len(grid) == 1 else grid[1]
-            own[np.ix_(at, inputs)] = array[here].reshape(len(at), -1)
+            own[np.ix_(at, inputs)] = array[here].reshape(len(at), len(inputs))
             held[at] += 1
         values.sort(axis=0)
         result[start : start + step] = np.where(held[:, None] > 0, statistic(values, held), 0.0)
