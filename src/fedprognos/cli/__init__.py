@@ -13,8 +13,6 @@ from fedprognos.cli.data import data_app
 from fedprognos.cli.init import init
 from fedprognos.errors import FedprognosError
 
-INTERRUPTED = 130
-
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -51,6 +49,3 @@ def main() -> None:
         stderr.print("[bold red]error[/] ", end="")
         stderr.print(str(error), markup=False, highlight=False)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        stderr.print("stopped; give the same command again to go on", highlight=False)
-        sys.exit(INTERRUPTED)

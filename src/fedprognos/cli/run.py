@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,8 @@ from rich.table import Table
 from fedprognos import config
 from fedprognos.cli.terminal import RunView, results_table
 
+INTERRUPTED = 130
+
 Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="See `fedprognos presets`, or write your own.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default="runs/<name>")]
@@ -21,6 +25,16 @@ Set = Annotated[list[str] | None, typer.Option("--set", metavar="section.key=val
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
+
+
+@contextmanager
+def _goes_on_later() -> Iterator[None]:
+    """Ctrl-C ends a run with a word on how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped; give the same command again to go on", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def run(
@@ -41,7 +55,7 @@ def run(
     from fedprognos.report import write_report
 
     console = Console(quiet=quiet or as_json)
-    with RunView(console) as view:
+    with _goes_on_later(), RunView(console) as view:
         finished = run_experiment(
             source,
             data_dir=data_dir,

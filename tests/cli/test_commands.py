@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedprognos import config
+from fedprognos.errors import ConfigError
+from fedprognos.fleet.synthetic import synthetic_batteries, synthetic_engines
+
+SMALL = (
+    "--set",
+    "model.widths=[6]",
+    "--set",
+    "train.epochs=2",
+    "--set",
+    "recipe.stride=10",
+    "--seeds",
+    "1",
+    "--workers",
+    "1",
+)
+
+
+def fedprognos(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fedprognos", *arguments], capture_output=True, text=True, check=False, cwd=cwd
+    )
+
+
+def engines_csv(path: Path) -> Path:
+    train, _ = synthetic_engines(sites=2, units_per_site=5, conditions=2, seed=3)
+    frames = []
+    for unit in train:
+        frame = pd.DataFrame(unit.sensors[:, :5], columns=list(train.schema.sensors[:5]))
+        frame.insert(0, "machine", unit.id)
+        frame.insert(1, "cycle", unit.time.astype(int))
+        for k, name in enumerate(train.schema.settings):
+            frame[name] = unit.settings[:, k]
+        frame["plant"] = unit.attributes["site"]
+        frames.append(frame)
+    pd.concat(frames).to_csv(path, index=False)
+    return path
+
+
+def test_a_csv_goes_from_init_to_a_report_and_a_model(tmp_path: Path) -> None:
+    engines_csv(tmp_path / "fleet.csv")
+    done = fedprognos("init", "fleet.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "fedprognos run" in done.stdout
+    done = fedprognos("run", "fleet.toml", *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "plant-a" in done.stdout
+    assert "\x1b[" not in done.stdout  # plain when not a terminal
+    out = tmp_path / "runs" / "fleet"
+    assert (out / "report.html").stat().st_size > 100_000
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    assert {"local", "central"} <= {r["method"] for r in rows}
+    assert (out / "bundle" / "weights.safetensors").is_file()
+
+
+def test_a_battery_csv_works_too(tmp_path: Path) -> None:
+    fleet = synthetic_batteries(sites=2, units_per_site=2, cycles=40, samples=40)
+    frames = []
+    for unit in fleet:
+        numbers = np.repeat(unit.cycle_numbers, np.diff(unit.cycles))  # type: ignore[arg-type]
+        frame = pd.DataFrame(unit.sensors, columns=list(fleet.schema.sensors))
+        frame.insert(0, "cell", unit.id)
+        frame.insert(1, "cycle", numbers)
+        frame.insert(2, "time_in_s", unit.time)
+        frame["capacity"] = unit.target[numbers - 1]  # type: ignore[index]
+        frame["site"] = unit.attributes["site"]
+        frames.append(frame)
+    pd.concat(frames).to_csv(tmp_path / "cells.csv", index=False)
+    assert fedprognos("init", "cells.csv", cwd=tmp_path).returncode == 0
+    done = fedprognos("run", "cells.toml", *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "runs" / "cells" / "results.json").read_text())["rows"]
+    assert {r["method"] for r in rows} == {"constant", "last", "ridge", "local", "central"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("run", "turbofn"), 2, "did you mean 'turbofan'"),
+        (("run", "missing.toml"), 2, "no such file"),
+        (("run", "demo", "--set", "train.epoch=3"), 2, "did you mean 'epochs'"),
+        (("run", "demo", "--set", "recipe.cap=-5"), 2, "recipe.cap"),
+        (("run", "demo", "--set", "nonsense"), 2, "section.key=value"),
+        (("run", "turbofan", "--data-dir", "nowhere"), 3, "data get cmapss"),
+        (("report", "nowhere"), 3, "no results here"),
+        (("demo", "--fleet", "trains"), 2, "engines"),
+        (("init", "nothing.csv"), 3, "nothing.csv"),
+    ],
+)
+def test_mistakes_are_explained_without_a_traceback(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    done = fedprognos(*arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_and_quiet(tmp_path: Path) -> None:
+    arguments = ("demo", "--seeds", "1", "--workers", "1", "--json", "--out", "x")
+    # The embedded fleet at full size takes a minute: a smaller one through `run`.
+    small = ("--set", "data.units_per_site=4", "--set", "data.test_units_per_site=2")
+    done = fedprognos("run", "demo", *SMALL, *small, *arguments[5:], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads((tmp_path / "x" / "results.json").read_text())
+    done = fedprognos("run", "demo", *SMALL, *small, "--out", "x", "--quiet", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    before = (tmp_path / "x" / "report.html").read_bytes()
+    (tmp_path / "x" / "report.html").unlink()
+    assert fedprognos("report", "x", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "x" / "report.html").read_bytes() == before
+
+
+def test_presets_list_themselves_and_all_are_valid() -> None:
+    done = fedprognos("presets")
+    for name in config.presets():
+        assert name in done.stdout
+        config.load(name)
+
+
+CMAPSS = "[data]\nkind = 'cmapss'\n"
+UNITS = CMAPSS + "[partition]\nby = 'unit'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[data]\nkind = 'boat'\n[partition]\nby = 'unit'", "data"),
+        (CMAPSS, "partition is missing"),
+        (CMAPSS + "[partition]\nby = 'lifespan'", "needs edges"),
+        (UNITS + "clients = 3", "clients means nothing"),
+        (UNITS + "[trian]\nepochs = 3", "did you mean 'train'"),
+        (UNITS + "[model]\nwidths = []", "model.widths"),
+        (UNITS + "[train]\nvalidation_fraction = 0\npatience = 3", "patience"),
+        ("not toml", "not valid TOML"),
+    ],
+)
+def test_wrong_experiment_files_name_section_and_key(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        config.load(file)
+
+
+def test_several_settings_are_sub_tables(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(CMAPSS + "[partition.one]\nby = 'unit'\n[partition.two]\nby = 'random'\nclients = 2")
+    assert list(config.load(file)[1].partition) == ["one", "two"]

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedprognos import Bundle, config
+from fedprognos.errors import ConfigError, DataError, FederationError, OutputError
+from fedprognos.evaluation import read_predictions, rmse
+from fedprognos.features import make_recipe, survey
+from fedprognos.federation.events import Event, JobDone, RunStarted
+from fedprognos.federation.run import load_fleets, run
+from fedprognos.federation.scenario import scenarios
+from fedprognos.fleet import pool
+
+TINY = (
+    "data.units_per_site=4",
+    "data.test_units_per_site=2",
+    "model.widths=[6]",
+    "train.epochs=2",
+    "recipe.stride=10",
+    "evaluation.bootstrap=20",
+)
+FILES = ("results.json", "bundle/bundle.json", "bundle/weights.safetensors")
+
+
+def tiny(out: Path, **options: object):  # type: ignore[no-untyped-def]
+    return run("demo", out=out, **{"overrides": TINY, "seeds": 1, "workers": 1, **options})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    return tiny(tmp_path_factory.mktemp("runs") / "demo")
+
+
+def test_a_run_leaves_rows_for_every_method_client_and_seed(finished) -> None:  # type: ignore[no-untyped-def]
+    rows = finished.results.rows
+    assert {r.method for r in rows} == {"constant", "age", "ridge", "local", "central"}
+    assert {(r.train_clients, r.test_client) for r in rows if r.method == "local"} == {
+        ((p,), p) for p in ("plant-a", "plant-b", "plant-c")
+    }
+    assert {r.test_client for r in rows if r.method == "central"} == {"all", "plant-a", "plant-b", "plant-c"}
+    assert len({r.key for r in rows}) == len(rows)
+    raw = json.loads((finished.folder / "results.json").read_text())
+    assert list(raw) == ["experiment", "version", "config", "rows", "history"]
+    assert {"setting", "method", "head", "train_clients", "test_client", "seed", "round", "selected_on", "rmse",
+            "rmse_capped", "mae", "r2", "bias", "nasa_score", "late_rate", "n_test", "unit", "width", "parameters",
+            "local_epochs", "bytes"} <= set(raw["rows"][0])  # fmt: skip
+    assert len([h for h in raw["history"] if h["method"] == "local"]) == 3 * 2
+
+
+def test_the_table_can_be_recomputed_from_the_predictions(finished) -> None:  # type: ignore[no-untyped-def]
+    frame = read_predictions(list((finished.folder / "predictions").glob("*.csv")))
+    frame = frame[frame["scored"].astype(str) == "True"]
+    for row in finished.results.rows:
+        mine = frame[(frame["method"] == row.method) & (frame["train_clients"] == "+".join(row.train_clients))]
+        if row.test_client != "all":
+            mine = mine[mine["test_client"] == row.test_client]
+        assert len(mine) == row.n_test
+        assert rmse(mine["truth"].to_numpy(float), mine["prediction"].to_numpy(float)) == pytest.approx(row.rmse)
+
+
+def test_the_bundle_predicts_what_the_table_scored(finished) -> None:  # type: ignore[no-untyped-def]
+    _, test = load_fleets("demo", overrides=TINY)
+    health = Bundle.load(finished.folder / "bundle").predict(test)
+    truth = np.array([unit.rul_at_end for unit in test], dtype=float)
+    got = np.array([health[unit.id][0] for unit in test])
+    expected = next(r for r in finished.results.rows if r.method == "central" and r.test_client == "all")
+    assert rmse(truth, got) == pytest.approx(expected.rmse, rel=1e-5)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_equal_runs_give_equal_bytes_whatever_the_workers(finished, tmp_path: Path, workers: int) -> None:  # type: ignore[no-untyped-def]
+    again = tiny(tmp_path / "again", workers=workers)
+    for file in FILES:
+        assert (again.folder / file).read_bytes() == (finished.folder / file).read_bytes(), file
+
+
+def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
+    two = tiny(tmp_path / "two", seeds=2)
+    a, b = (Bundle.load(tmp_path / "two" / "bundles/all/central" / f"seed{k}").weights for k in (0, 1))
+    assert not np.array_equal(a["head.weight"], b["head.weight"])
+    assert {s.seeds for s in two.results.summary() if s.method == "central"} == {2}
+
+
+def test_more_seeds_reuse_what_was_done(tmp_path: Path) -> None:
+    tiny(tmp_path / "x")
+    events: list[Event] = []
+    tiny(tmp_path / "x", seeds=2, observer=events.append)
+    started = next(e for e in events if isinstance(e, RunStarted))
+    assert len(started.reused) == 3
+    assert {e.job.seed for e in events if isinstance(e, JobDone)} == {1}
+
+
+def test_a_run_killed_half_way_goes_on_and_ends_with_the_same_bytes(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    out = tmp_path / "killed"
+    arguments = [*(x for o in TINY for x in ("--set", o)), "--seeds", "1", "--workers", "2", "--out", str(out), "-q"]
+    process = subprocess.Popen([sys.executable, "-m", "fedprognos", "run", "demo", *arguments])
+    while process.poll() is None and not list(out.glob("jobs/*.json")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    again = tiny(out)
+    for file in FILES:
+        assert (again.folder / file).read_bytes() == (finished.folder / file).read_bytes(), file
+    assert not [p for p in out.rglob(".*") if p.name != "."]
+
+
+def test_a_folder_with_another_experiment_is_not_touched(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    before = sorted((p, p.stat().st_mtime_ns) for p in finished.folder.rglob("*"))
+    with pytest.raises(OutputError, match=r"another experiment.*\n.*--out"):
+        tiny(finished.folder, overrides=(*TINY, "model.widths=[7]"))
+    assert sorted((p, p.stat().st_mtime_ns) for p in finished.folder.rglob("*")) == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(OutputError, match="not a folder of results"):
+        tiny(tmp_path / "mine")
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write"):
+        tiny(tmp_path / "file" / "below")
+
+
+def test_a_window_no_client_can_fill_names_the_client(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"client plant-.*window of 900 is longer"):
+        tiny(tmp_path / "x", overrides=(*TINY, "recipe.window=900", "recipe.short='exclude'"))
+
+
+def test_a_column_that_is_not_there_reaches_the_user(tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, DataError, FederationError), match="speed"):
+        tiny(tmp_path / "x", overrides=(*TINY, "recipe.sensors=['speed']"))
+
+
+@pytest.mark.needs_data("cmapss")
+def test_fd004_counts_come_out_exactly() -> None:
+    _, experiment, base = config.load("turbofan")
+    found = scenarios(experiment, None, base)
+    sizes = sorted(len(f) for f in found["heterogeneous"].clients.values())
+    assert sizes == [25, 82, 142]
+    assert {len(f) for f in found["homogeneous"].clients.values()} == {83}
+    from fedprognos.features import build_windows
+
+    recipe = make_recipe(
+        experiment.recipe, {n: survey(f, experiment.recipe) for n, f in found["heterogeneous"].clients.items()}
+    )
+    tested = build_windows(recipe, found["heterogeneous"].tests["all"], points="last")
+    assert (len(tested), len(tested.excluded)) == (228, 20)
+    assert len(recipe.condition_keys) == 6
+    perfect = np.minimum(tested.labels, 130)
+    assert rmse(tested.labels, perfect) == pytest.approx(14.87, abs=0.005)
+
+
+@pytest.mark.needs_data("cmapss")
+def test_reading_fd004_and_its_recipe_is_quick() -> None:
+    started = time.perf_counter()
+    _, experiment, base = config.load("turbofan")
+    clients = scenarios(experiment, None, base)["heterogeneous"].clients
+    make_recipe(experiment.recipe, {n: survey(f, experiment.recipe) for n, f in clients.items()})
+    assert time.perf_counter() - started < 3.0
+
+
+@pytest.mark.needs_data("nasa-battery")
+def test_battery_counts_come_out_exactly() -> None:
+    _, experiment, base = config.load("battery", ("recipe.cycle='index'",))
+    found = scenarios(experiment, None, base)["all"]
+    counts = {n: (len(f.units[0].positions), len(found.tests[n].units[0].positions)) for n, f in found.clients.items()}
+    assert counts == {"B0006": (85, 36), "B0007": (118, 50), "B0018": (85, 37)}
+    recipe = make_recipe(experiment.recipe, {n: survey(f, experiment.recipe) for n, f in found.clients.items()})
+    assert recipe.window == 171
+    assert pool(found.clients.values()).rows > 0
+
+
+@pytest.mark.needs_data("cmapss")
+@pytest.mark.long
+def test_central_training_on_fd004_reaches_the_bar(tmp_path: Path) -> None:
+    text = (Path(config.__file__).parent / "presets" / "turbofan.toml").read_text()
+    head, _, rest = text.partition("[partition.homogeneous]")
+    file = tmp_path / "central.toml"
+    file.write_text(head + rest[rest.index("[recipe]") :] + '\n[federation]\nmethods = ["central"]\n')
+    finished = run(file, out=tmp_path / "out", seeds=3)
+    central = next(s for s in finished.results.summary() if s.method == "central")
+    assert central.rmse <= 23.0
+    assert central.rmse_capped is not None
+    assert central.rmse_capped <= 14.8
+
+
+def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
+    import psutil
+
+    out = tmp_path / "x"
+    arguments = ["--set", "train.epochs=2000", "--workers", "2", "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedprognos", "run", "demo", *arguments], stderr=subprocess.PIPE, text=True
+    )
+    parent = psutil.Process(process.pid)
+    deadline = time.monotonic() + 60
+    while len(parent.children(recursive=True)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(3)
+    family = parent.children(recursive=True)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "same command again" in errors
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
