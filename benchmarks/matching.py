@@ -132,7 +132,7 @@ def ratios(shapes: list[tuple[int, int, float | None]]) -> list[dict[str, Any]]:
         variance = float(np.var(np.vstack(list(clients.values()))))
         for solver in ("scipy", "lapx"):
             variances = (1.0, 1.0) if multiple is None else (multiple * variance, variance)
-            same_terms = dict(zip(("sigma", "sigma0", "solver"), (*variances, solver), strict=True))
+            same_terms: dict[str, Any] = dict(zip(("sigma", "sigma0", "solver"), (*variances, solver), strict=True))
             slow, expected = timed(partial(per_row_matching, clients, **same_terms), 1)
             fast, found = timed(partial(match, clients, cost="pfnm", estimate=False, sweeps=SWEEPS, **same_terms), 3)
             same = all(np.array_equal(expected[name], found.assignments[name]) for name in clients)
