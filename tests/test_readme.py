@@ -1,0 +1,36 @@
+"""The Python example of the README runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fedprognos
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_python_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    example = re.search(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert example is not None
+    monkeypatch.chdir(tmp_path)
+    # The same calls on a smaller fleet: the example at full size takes a minute.
+    from fedprognos.federation import run as module
+
+    small = ("data.units_per_site=4", "data.test_units_per_site=2", "train.epochs=2", "recipe.stride=10")
+    original, loader = module.run, module.load_fleets
+    monkeypatch.setattr(module, "run", lambda s, **o: original(s, **o, overrides=small, seeds=1, workers=1))
+    monkeypatch.setattr(module, "load_fleets", lambda s, **o: loader(s, **o, overrides=small))
+    assert fedprognos.run is module.run
+    exec(compile(example[1], str(README), "exec"), {})  # noqa: S102 - the README's own code
+    printed = capsys.readouterr().out
+    assert "central" in printed
+    assert "s1-t01" in printed
+    assert (tmp_path / "runs" / "demo" / "results.json").is_file()
+
+
+def test_every_linked_file_exists() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text("utf-8")):
+        assert (README.parent / target).exists(), target
