@@ -88,6 +88,10 @@
     drawn.forEach((figure) => (figure.offsetParent ? attempt(figure) : drawn.delete(figure)));
   }
 
+  function resize() {
+    drawn.forEach((figure) => figure.querySelectorAll(".plot").forEach((plot) => Plotly.Plots.resize(plot)));
+  }
+
   function showSetting(number) {
     document.querySelectorAll(".setting").forEach((block) => (block.hidden = block.dataset.setting !== number));
     drawVisible();
@@ -123,13 +127,16 @@
     input.addEventListener("change", () => showSetting(input.value));
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  // On paper: light, and plots as wide as the sheet, which CSS alone cannot tell them.
   addEventListener("beforeprint", () => {
     document.documentElement.dataset.theme = "light";
     redraw();
+    resize();
   });
   addEventListener("afterprint", () => {
     delete document.documentElement.dataset.theme;
     redraw();
+    resize();
   });
   showSetting("0");
 })();
