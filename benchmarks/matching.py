@@ -133,8 +133,8 @@ def ratios(shapes: list[tuple[int, int, float | None]]) -> list[dict[str, Any]]:
         for solver in ("scipy", "lapx"):
             variances = (1.0, 1.0) if multiple is None else (multiple * variance, variance)
             same_terms: dict[str, Any] = dict(zip(("sigma", "sigma0", "solver"), (*variances, solver), strict=True))
-            slow, expected = timed(partial(per_row_matching, clients, **same_terms), 1)
-            fast, found = timed(partial(match, clients, cost="pfnm", estimate=False, sweeps=SWEEPS, **same_terms), 3)
+            slow, expected = timed(partial(per_row_matching, clients, **same_terms), 2)
+            fast, found = timed(partial(match, clients, cost="pfnm", estimate=False, sweeps=SWEEPS, **same_terms), 5)
             same = all(np.array_equal(expected[name], found.assignments[name]) for name in clients)
             if not same:
                 raise SystemExit(f"J={count} L={width} {solver}: the partitions differ")

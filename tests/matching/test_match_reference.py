@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import reference_match
 
-from fedprognos.matching import match
+from fedprognos.matching import bbp_map, match
 
 
 @st.composite
@@ -49,15 +50,20 @@ def problems(draw):
     }
 
 
+offers = st.sampled_from([1, 2, 8])
+"""How many new columns are offered first, beyond the expected ones: it must not matter."""
+
+
 @settings(max_examples=400, deadline=None)
-@given(problems())
+@given(problems(), offers)
 @pytest.mark.filterwarnings("ignore:cap")
-def test_same_partition_counts_gains_and_means(problem):
+def test_same_partition_counts_gains_and_means(problem, offer):
     clients, terms = problem
     expected = reference_match(clients, **terms)
     # With a prior variance of nothing all global neurons are the same neuron, and any assignment is as good.
     assume(not expected.at_floor)
-    found = match(clients, **terms)
+    with mock.patch.object(bbp_map, "FIRST_OFFER", offer):
+        found = match(clients, **terms)
     assert {name: a.tolist() for name, a in found.assignments.items()} == expected.assignments()
     assert found.size == len(expected.neurons)
     assert sorted(found.counts) == sorted(n.count for n in expected.neurons)

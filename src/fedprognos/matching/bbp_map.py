@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedprognos.matching.arrays import Floats, Indices
+from fedprognos.matching.arrays import Booleans, Floats, Indices
 from fedprognos.matching.gains import Pricing, Sheet, costs
 from fedprognos.matching.hyperparameters import Hyperparameters, estimated
 from fedprognos.matching.neurons import GlobalNeurons
@@ -19,6 +19,7 @@ from fedprognos.matching.result import Absorbing, Diagnostics, Matching
 from fedprognos.matching.solvers import Solver
 
 FIRST_OFFER = 8
+"""New columns offered first, beyond the expected ones; at least one, or they could not be doubled."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def assign(side: Side, x: Floats, state: State, terms: Terms, *, expected: int =
         # where many columns differ by constants, as those of new neurons do.
         least = cost.min(axis=1)
         cost -= least[:, None]
-        columns = terms.solver(cost)
+        columns = solved(cost, len(live), terms.solver, last=offer == room)
         new = columns >= len(live)
         taken = int(np.count_nonzero(new))
         if offer == room or taken < offer:
@@ -87,6 +88,26 @@ def assign(side: Side, x: Floats, state: State, terms: Terms, *, expected: int =
     slots[~new] = live[columns[~new]]
     slots[new] = neurons.open(taken)
     return slots, -float((least + cost[np.arange(side.width), columns]).sum())
+
+
+def solved(cost: Floats, existing: int, solver: Solver, *, last: bool) -> Indices:
+    """The column of each row, at the lowest total cost.
+
+    An existing neuron that costs every row at least as much as the last new column is of no use as long as a new column
+    is left over: whoever sits there could move. Private neurons of other clients are mostly such, and without them
+    the assignment problem is several times smaller. If all new columns are taken the argument fails: the caller then
+    offers more, or if there are no more, the whole problem is solved.
+    """
+    width, columns = cost.shape
+    if width < existing < columns:
+        useful: Booleans = np.any(cost < cost[:, -1:], axis=0)
+        useful[existing:] = True
+        kept = np.flatnonzero(useful)
+        if width <= len(kept) < 0.75 * columns:
+            found = kept[solver(cost[:, kept])]
+            if not last or np.count_nonzero(found >= existing) < columns - existing:
+                return found
+    return solver(cost)
 
 
 def bbp_map(

@@ -89,21 +89,21 @@ def costs(
     """
     neurons, dimensions = sums.shape
     s, p = 1 / hyper.sigma, 1 / hyper.sigma0
-    S = np.concatenate([p + seen * s, np.broadcast_to(p, (1, seen.shape[1] if hyper.isotropic else dimensions))])
-    means = np.concatenate([sums * s, np.zeros((1, dimensions))])
-    means += hyper.mu0 * p
-    means /= S
+    empty = np.broadcast_to(p, (1, seen.shape[1] if hyper.isotropic else dimensions))
+    S = np.concatenate([p + seen * s, empty])
     c = s * S / (s + S)
-    constant = -np.einsum("ld,ld,ld->l", c, means, means) if c.shape == means.shape else -c[:, 0] * row_squares(means)
-    if cost == "spahm":
-        repeats = dimensions // S.shape[1]
-        constant += repeats * np.log(S / (S + s)).sum(axis=1)
-    # Rows of the right-hand factor: the existing neurons, then the last one (the empty neuron) for every new column.
+    slope = -2 * s / (s + S)
+    # Rows of the right-hand factor: the existing neurons, then the empty one, once for each new column.
     wide, kinds = c.shape[1], min(neurons + 1, len(prior))
     right = np.empty((len(prior), dimensions + wide + 1))
-    np.multiply(means[:kinds], -2 * c[:kinds], out=right[:kinds, :dimensions])
+    linear = right[:kinds, :dimensions]
+    np.multiply(sums, s * slope[:neurons], out=linear[:neurons])
+    linear[neurons:] = 0.0
+    linear += p * slope[:kinds] * hyper.mu0
     right[:kinds, dimensions:-1] = c[:kinds]
-    right[:kinds, -1] = -constant[:kinds]
+    right[:kinds, -1] = np.einsum("ld,ld->l", linear, linear * (0.25 / c[:kinds]))
+    if cost == "spahm":
+        right[:kinds, -1] -= dimensions / wide * np.log(S / (S + s))[:kinds].sum(axis=1)
     right[kinds:] = right[kinds - 1]
     right[:, -1] -= prior
     left = np.empty((len(x), dimensions + wide + 1))
@@ -111,11 +111,6 @@ def costs(
     if wide == dimensions:
         np.square(x, out=left[:, dimensions:-1])
     else:
-        left[:, dimensions] = row_squares(x)
+        left[:, dimensions] = np.einsum("ld,ld->l", x, x)
     left[:, -1] = 1.0
     return np.matmul(left, right.T, out=sheet.of(len(left), len(right)))
-
-
-def row_squares(x: Floats) -> Floats:
-    """``(L,)`` the sum of squares of each row."""
-    return np.asarray(np.einsum("ld,ld->l", x, x))
