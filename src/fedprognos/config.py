@@ -18,8 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 from fedprognos.errors import ConfigError, unknown_name
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
-YARDSTICKS = ("constant", "last", "age", "ridge", "boosting")
-METHODS = ("local", "central")
 
 
 class Section(BaseModel):
@@ -189,10 +187,83 @@ class TrainSection(Section):
         return self
 
 
-class FederationSection(Section):
-    """Which ways of training are compared."""
+class FedAvgSection(Section):
+    """FedAvg: coordinate-wise averages weighted by data size (Eq. 2)."""
 
-    methods: tuple[Literal["local", "central"], ...] = METHODS  # type: ignore[assignment]
+    rounds: PositiveInt = 10
+    epochs: PositiveInt = 5
+    """Local epochs a round."""
+
+
+class FedProxSection(FedAvgSection):
+    """FedProx: FedAvg whose clients are held near the federated model."""
+
+    mu: PositiveFloat = 0.01
+
+
+class FedMASection(Section):
+    """FedMA: matched averaging, layer by layer (Algorithm 1)."""
+
+    rounds: PositiveInt = 1
+    epochs: PositiveInt | None = None
+    """Local epochs a round; train.epochs by default."""
+    retrain_epochs: PositiveInt | None = None
+    """Epochs of the layers above a matched one; as `epochs` by default."""
+    start: Literal["independent", "common"] = "independent"
+    """Whether clients draw their first weights each for themselves or start from the same."""
+    cost: Literal["spahm", "pfnm"] = "spahm"
+    signature: Literal["ih", "ih+hh"] = "ih+hh"
+    average: Literal["mean", "weighted", "map", "median", "trimmed"] = "mean"
+    noise: PositiveFloat | None = None
+    """Variance of a client's neuron around its global one, as a share of the pooled variance; 0.5 by default."""
+    estimate: bool = True
+    """Re-estimate the variances from the partition."""
+    gamma: PositiveFloat = 1.0
+    sweeps: Annotated[int, Field(ge=0)] = 10
+    width_limit: Annotated[float, Field(ge=1.0)] | None = None
+    """Most neurons of a federated layer, in multiples of the widest client's; 1 = fixed width, None = free growth."""
+    next_round: Literal["grown", "sliced"] = "grown"
+    """Whether clients go on with the grown model or with their own neurons of it."""
+
+
+class ConcatSection(Section):
+    """Every client's extractors side by side, nothing merged."""
+
+    epochs: PositiveInt | None = None
+    """Local epochs; train.epochs by default."""
+
+
+class FederationSection(Section):
+    """Which ways of training are compared, and how."""
+
+    methods: Annotated[
+        tuple[Literal["local", "central", "fedavg", "fedprox", "fedma", "concat"], ...], Field(min_length=1)
+    ] = ("local", "central", "fedavg", "fedprox", "concat", "fedma")
+    heads: Annotated[tuple[Literal["mean", "exact", "personal"], ...], Field(min_length=1)] = ("exact", "mean")
+    """Heads examined for every method: as trained and averaged, solved exactly, or the client's own. The first decides
+    which bundle is published."""
+    start: Literal["train", "bundles"] = "train"
+    """Let fedma and concat begin with models trained anew, or with those the clients trained earlier."""
+    bundles: str | None = None
+    """Folder with one bundle a client, by its name."""
+    min_clients: PositiveInt | None = None
+    """Go on with so many clients when others fail; all of them by default."""
+    participation: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Share of the clients that takes part in a round."""
+    timeout_in_s: PositiveFloat | None = None
+    """Longest wait for a client's answer."""
+    patience: PositiveInt | None = None
+    """Stop after so many rounds without a better validation error."""
+    fedavg: FedAvgSection = FedAvgSection()
+    fedprox: FedProxSection = FedProxSection()
+    fedma: FedMASection = FedMASection()
+    concat: ConcatSection = ConcatSection()
+
+    @model_validator(mode="after")
+    def _bundles_go_with_start(self) -> Self:
+        if (self.start == "bundles") != (self.bundles is not None):
+            raise ValueError("start = 'bundles' and bundles = FOLDER go together")
+        return self
 
 
 class EvaluationSection(Section):
@@ -207,6 +278,8 @@ class EvaluationSection(Section):
     )
     points: Literal["auto", "last", "all"] = "auto"
     """Score each test unit at its last row or at all; auto = last where test units end before failure."""
+    best_on_test: bool = False
+    """Also report the round that is best on the test data, marked as such (as the paper does)."""
     bootstrap: Annotated[int, Field(ge=0)] = 200
     """Resamples of the test units behind each interval; 0 = none."""
 
@@ -275,6 +348,10 @@ _SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "model": (ModelSection,),
     "train": (TrainSection,),
     "federation": (FederationSection,),
+    "federation.fedavg": (FedAvgSection,),
+    "federation.fedprox": (FedProxSection,),
+    "federation.fedma": (FedMASection,),
+    "federation.concat": (ConcatSection,),
     "evaluation": (EvaluationSection,),
 }
 
@@ -282,7 +359,9 @@ _SECTIONS: dict[str, tuple[type[Section], ...]] = {
 def _valid_keys(path: Sequence[str]) -> list[str]:
     if not path:
         return list(Experiment.model_fields)
-    return sorted({name for model in _SECTIONS.get(path[0], ()) for name in model.model_fields})
+    return sorted(
+        {name for model in _SECTIONS.get(".".join(path[:2]), _SECTIONS.get(path[0], ())) for name in model.model_fields}
+    )
 
 
 def presets() -> dict[str, str]:

@@ -61,7 +61,7 @@ def test_predictions_read_back_to_the_same_bits(tmp_path: Path) -> None:
     fleet = series_fleet([40, 30])
     windows = build_windows(recipe_of(fleet), fleet)
     values = np.random.default_rng(0).normal(size=len(windows)) / 3
-    write_predictions(tmp_path / "p.csv", [Prediction("all", "local", ("NA", "b"), "NA", 0, windows, values)])
+    write_predictions(tmp_path / "p.csv", [Prediction("all", "local", "mean", ("NA", "b"), "NA", 0, windows, values)])
     frame = read_predictions([tmp_path / "p.csv"])
     np.testing.assert_array_equal(frame["prediction"].to_numpy(), values)
     assert frame["test_client"].unique().tolist() == ["NA"]

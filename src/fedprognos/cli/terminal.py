@@ -18,9 +18,10 @@ from rich.progress import (
 from rich.table import Table
 
 from fedprognos.evaluation import Results, Summary
-from fedprognos.federation.events import EpochDone, Event, JobDone, Notice, RunStarted
+from fedprognos.federation.events import EpochDone, Event, JobDone, LayerMatched, LeftOut, Notice, RoundDone, RunStarted
 
 SHOWN_CLIENTS = 12
+LEFT = ("method", "head", "trained on", "tested on")
 
 
 class RunView:
@@ -61,10 +62,26 @@ class RunView:
                 case EpochDone():
                     self._advance(1, escape(f"{event.job.method} {event.client}"))
                 case JobDone():
-                    self._advance(event.epochs_unused, escape(str(event.job)))
+                    self._advance(event.epochs, escape(str(event.job)))
                     self._console.print(f"  [green]done[/] {escape(str(event.job))}{_verdict(event)}", highlight=False)
+                case LayerMatched():
+                    self._say(
+                        f"{event.job} round {event.round}: {event.layer} matched to {event.width} neurons, "
+                        f"{event.shared_by_all:.0%} shared by all, {sum(event.singletons.values())} held by one"
+                    )
+                case RoundDone() if event.round > 1 or event.job.method.startswith("fed"):
+                    errors = ", ".join(f"{head} {rmse:.4g}" for head, rmse in event.rmse.items())
+                    self._say(f"{event.job} round {event.round}: test RMSE {errors}; {event.bytes / 1e6:.1f} MB so far")
+                case LeftOut():
+                    self._console.print(
+                        f"  [yellow]left out[/] {escape(f'{event.client} ({event.job}): {event.text}')}",
+                        highlight=False,
+                    )
                 case Notice():
                     self._console.print(f"  [yellow]note[/] {escape(event.text)}", highlight=False)
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"  [dim]{escape(text)}[/]", highlight=False)
 
     def _start(self, event: RunStarted) -> None:
         for setting, clients in event.clients.items():
@@ -113,8 +130,19 @@ def _setting_table(setting: str, rows: list[Summary]) -> Table:
     unit = rows[0].unit
     table = Table(title=escape(f"{setting}: test RMSE in {unit}"), title_justify="left", header_style="bold")
     capped = any(row.rmse_capped is not None for row in rows)
-    for name in ("method", "trained on", "tested on", "n", "RMSE", *(["RMSE capped"] if capped else []), "MAE", "bias"):
-        table.add_column(name, justify="left" if name in ("method", "trained on", "tested on") else "right")
+    for name in (
+        "method",
+        "head",
+        "trained on",
+        "tested on",
+        "n",
+        "RMSE",
+        *(["RMSE capped"] if capped else []),
+        "MAE",
+        "bias",
+        "neurons",
+    ):
+        table.add_column(name, justify="left" if name in LEFT else "right")
     best = {
         test: min(row.rmse for row in rows if row.test_client == test) for test in {row.test_client for row in rows}
     }
@@ -126,6 +154,7 @@ def _setting_table(setting: str, rows: list[Summary]) -> Table:
         mark = "[bold green]" if row.rmse == best[row.test_client] else ""
         table.add_row(
             row.method if row.method != previous else "",
+            row.head or "",
             escape(trained),
             escape(row.test_client),
             str(row.n_test),
@@ -133,6 +162,7 @@ def _setting_table(setting: str, rows: list[Summary]) -> Table:
             *([_spread(row.rmse_capped, row.rmse_capped_spread, row.seeds)] if capped else []),
             f"{row.mae:.4g}",
             f"{row.bias:+.3g}",
+            "-" if row.width is None else "+".join(map(str, row.width)),
         )
         previous = row.method
     return table

@@ -31,7 +31,7 @@ def portrait(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet], recipe: R
         "clients": {name: _facts(fleet) for name, fleet in sorted(clients.items())},
         "tests": {name: _facts(fleet) for name, fleet in sorted(tests.items())},
         "series": [] if cyclic else [_series(name, unit, recipe, clients[name]) for name, unit in drawn],
-        "cycles": [c for name, unit in drawn[::UNITS_A_CLIENT] for c in _cycles(name, unit, clients[name])],
+        "cycles": [c for name, fleet in sorted(clients.items()) for c in _cycles(name, _spread(fleet)[0], fleet)],
         "degradation": [
             line
             for part, fleets in (("train", clients), ("test", tests if cyclic else {}))

@@ -37,6 +37,7 @@ class Prediction:
 
     setting: str
     method: str
+    head: str | None
     train_clients: tuple[str, ...]
     test_client: str
     seed: int
@@ -51,6 +52,7 @@ class Prediction:
             {
                 "setting": self.setting,
                 "method": self.method,
+                "head": self.head or "",
                 "train_clients": "+".join(self.train_clients),
                 "test_client": self.test_client,
                 "seed": self.seed,
@@ -73,6 +75,6 @@ def write_predictions(path: Path, predictions: list[Prediction]) -> None:
 
 def read_predictions(paths: list[Path]) -> pd.DataFrame:
     """Read what :func:`write_predictions` wrote, several files into one table."""
-    text = {"unit": str, "train_clients": str, "test_client": str, "setting": str, "method": str}
+    text = {"head": str, "unit": str, "train_clients": str, "test_client": str, "setting": str, "method": str}
     frames = [read_exact_csv(p, dtype=text, keep_default_na=False) for p in sorted(paths)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))

@@ -14,7 +14,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedprognos.errors import DataError
 
-METHOD_ORDER = ("constant", "last", "age", "ridge", "boosting", "local", "central")
+METHOD_ORDER = (
+    *("constant", "last", "age", "ridge", "boosting"),
+    *("local", "mean-of-locals", "fedavg", "fedprox", "concat", "fedma", "central"),
+)
 
 
 class Row(BaseModel):
@@ -52,11 +55,13 @@ class Row(BaseModel):
     @property
     def key(self) -> tuple[Any, ...]:
         """What makes the row unique, in the order of the table."""
-        order = METHOD_ORDER.index(self.method) if self.method in METHOD_ORDER else len(METHOD_ORDER)
+        base = self.method.removesuffix("+personal")
+        order = METHOD_ORDER.index(base) if base in METHOD_ORDER else len(METHOD_ORDER)
         return (
             self.setting,
             order,
             self.method,
+            self.head or "",
             len(self.train_clients),
             self.train_clients,
             self.test_client,
@@ -66,7 +71,11 @@ class Row(BaseModel):
 
 
 class HistoryRow(BaseModel):
-    """One epoch of local training, or one round of a federation."""
+    """One epoch of local training, or (without `epoch`) the federated model after a round.
+
+    `client` is who trained, or whom the model was tested on; `validation_rmse` is on capped labels of what training
+    kept out; `bytes` and `messages` count all traffic of the method so far.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,9 +84,15 @@ class HistoryRow(BaseModel):
     seed: int
     client: str
     round: int
-    epoch: int
-    train_rmse: float | None
-    validation_rmse: float | None
+    epoch: int | None = None
+    train_rmse: float | None = None
+    validation_rmse: float | None = None
+    head: str | None = None
+    rmse: float | None = None
+    rmse_capped: float | None = None
+    width: tuple[int, ...] | None = None
+    bytes: int | None = None
+    messages: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +101,10 @@ class Summary:
 
     setting: str
     method: str
+    head: str | None
     train_clients: tuple[str, ...]
     test_client: str
+    selected_on: str
     seeds: int
     rmse: float
     rmse_spread: float
@@ -101,6 +118,8 @@ class Summary:
     n_test: int
     unit: str
     parameters: int | None
+    width: tuple[int, ...] | None
+    bytes: int | None
     collapsed: int
 
 
@@ -153,7 +172,7 @@ def summarise(rows: Iterable[Row]) -> list[Summary]:
     """Group rows that differ in the seed only, in the table's order."""
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda r: r.key):
-        groups[(row.setting, row.method, row.train_clients, row.test_client, row.selected_on)].append(row)
+        groups[(row.setting, row.method, row.head, row.train_clients, row.test_client, row.selected_on)].append(row)
     return [_summary(group) for group in groups.values()]
 
 
@@ -164,8 +183,10 @@ def _summary(rows: Sequence[Row]) -> Summary:
     return Summary(
         setting=first.setting,
         method=first.method,
+        head=first.head,
         train_clients=first.train_clients,
         test_client=first.test_client,
+        selected_on=first.selected_on,
         seeds=len(rows),
         rmse=float(errors.mean()),
         rmse_spread=float(errors.std()),
@@ -179,6 +200,8 @@ def _summary(rows: Sequence[Row]) -> Summary:
         n_test=first.n_test,
         unit=first.unit,
         parameters=first.parameters,
+        width=first.width,
+        bytes=first.bytes,
         collapsed=sum(row.collapsed for row in rows),
     )
 

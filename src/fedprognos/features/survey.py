@@ -5,6 +5,7 @@ Moments of fewer than `min_count` rows are withheld: a moment of one row is a ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,7 +36,8 @@ class Survey:
     labels
         Moments of the capped labels.
     shortest, shortest_in_s
-        Rows and duration of the shortest cycle of a cyclic fleet, 0 otherwise.
+        Rows and duration of the shortest cycle of a cyclic fleet, 0 otherwise; the duration rounded down to
+        two digits, because as it stands it would be a time of the data.
     """
 
     schema: Schema
@@ -92,8 +94,20 @@ def survey(fleet: Fleet, section: RecipeSection) -> Survey:
     shortest, shortest_in_s = 0, 0.0
     if schema.task == "soh":
         shortest = min(int(np.diff(u.cycles).min()) for u in fleet if u.cycles is not None)
-        shortest_in_s = min(float(u.time[u.cycles[1:] - 1].min()) for u in fleet if u.cycles is not None)
+        shortest_in_s = _two_digits(min(u.time[u.cycles[1:] - 1].min() for u in fleet if u.cycles is not None))
     return Survey(schema, cells, withheld, Moments.of(labels[:, None]), shortest, shortest_in_s)
+
+
+def _two_digits(value: float) -> float:
+    """Rounded down to two significant digits.
+
+    >>> _two_digits(2397.4), _two_digits(0.0123)
+    (2300.0, 0.012)
+    """
+    if value <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.floor(value / unit) * unit:.2g}")
 
 
 def chosen_sensors(schema: Schema, section: RecipeSection) -> tuple[str, ...]:
@@ -197,7 +211,7 @@ def _lengths(section: RecipeSection, schema: Schema, surveys: list[Survey]) -> t
         return section.window or min(s.shortest for s in surveys), None
     shortest = min(s.shortest_in_s for s in surveys)
     end = section.grid_end_in_s or round(GRID_SHARE * shortest, 1)
-    if end > shortest:
+    if end > shortest * 1.1:  # told to two digits: up to a tenth too short
         raise ConfigError(
             f"recipe.grid_end_in_s = {end:g} is longer than the shortest training cycle ({shortest:g} s)",
             hint="the grid must end before every cycle does",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,12 @@ from fedprognos.errors import RecipeError
 from fedprognos.evaluation import YARDSTICKS, Prediction, Row, score
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.federation.scenario import EVERYONE, Scenario
-from fedprognos.federation.strategies import Model
 from fedprognos.fleet import Fleet, pool
-from fedprognos.model import network_with, parameters_of, predict
+from fedprognos.model import NetworkSpec, Weights, network_with, predict
 
 FloatArray = NDArray[np.float64]
-SelectedOn = Literal["validation", "last"]
+Predictor = Callable[[WindowSet, str], FloatArray | None]
+"""From windows and the name of the test client to predictions."""
 DRAWN_UNITS = 9
 """Test units of each client whose whole way through life is predicted for the report."""
 
@@ -36,6 +36,10 @@ class Examination:
     shared_test: bool
     bootstrap: int
 
+    def tests_of(self, clients: Sequence[str]) -> list[str]:
+        """Tests that a model of these clients is examined on: the common one, or their own."""
+        return [name for name in sorted(self.scored) if self.shared_test or name in clients]
+
 
 def examination(scenario: Scenario, recipe: Recipe, section: EvaluationSection) -> Examination:
     """Prepare the test windows of a setting."""
@@ -45,15 +49,8 @@ def examination(scenario: Scenario, recipe: Recipe, section: EvaluationSection) 
     if points == "last":
         for name, fleet in scenario.tests.items():
             drawn[name] = build_windows(recipe, _sample(fleet, scored[name]), stride=1)
-    return Examination(
-        scenario.setting,
-        recipe,
-        scored,
-        drawn,
-        tuple(sorted(scenario.clients)),
-        scenario.shared_test,
-        section.bootstrap,
-    )
+    clients = tuple(sorted(scenario.clients))
+    return Examination(scenario.setting, recipe, scored, drawn, clients, scenario.shared_test, section.bootstrap)
 
 
 def _points(scenario: Scenario, section: EvaluationSection) -> Literal["last", "all"]:
@@ -70,22 +67,78 @@ def _sample(fleet: Fleet, windows: WindowSet) -> Fleet:
     return fleet.select([str(order[k]) for k in chosen])
 
 
+def network_predictor(network: NetworkSpec, weights: Weights, recipe: Recipe) -> Predictor:
+    """Predictions of one network, the same for every test client."""
+    model = network_with(network, weights)
+    return lambda windows, _: predict(model, windows, recipe)
+
+
+def errors(exam: Examination, clients: Sequence[str], predictor: Predictor) -> dict[str, tuple[float, float | None]]:
+    """Raw and capped test RMSE by test client: what the history of rounds shows."""
+    rows, _ = assess(exam, "", 0, tuple(clients), predictor, {"selected_on": "last"}, bootstrap=0, draw=False)
+    return {row.test_client: (row.rmse, row.rmse_capped) for row in rows}
+
+
 def assess(
-    exam: Examination, method: str, seed: int, model: Model, *, selected_on: SelectedOn
+    exam: Examination,
+    method: str,
+    seed: int,
+    clients: tuple[str, ...],
+    predictor: Predictor,
+    facts: Mapping[str, Any],
+    *,
+    bootstrap: int | None = None,
+    draw: bool = True,
 ) -> tuple[list[Row], list[Prediction]]:
-    """Rows and predictions of one model: on the common test, or on the tests of those who trained it."""
-    network = network_with(model.network, model.weights)
-    facts = {
-        "head": "mean",
-        "round": None,
-        "selected_on": selected_on,
-        "width": model.network.widths,
-        "parameters": parameters_of(model.network),
-        "local_epochs": model.epochs,
-        "bytes": model.bytes,
-        "collapsed": model.collapsed,
-    }
-    return _rows(exam, method, seed, model.train_clients, lambda w: predict(network, w, exam.recipe), facts)
+    """Rows and predictions of one model; none where it cannot say anything about these tests.
+
+    Parameters
+    ----------
+    clients
+        Who trained it.
+    facts
+        The fields of a row that do not come from the predictions.
+    """
+    tests = exam.tests_of(clients)
+    head = facts.get("head")
+    predictions: list[Prediction] = []
+    parts: list[tuple[str, FloatArray, FloatArray, NDArray[np.int64]]] = []
+    for name in tests:
+        windows = exam.scored[name]
+        predicted = predictor(windows, name)
+        if predicted is None:
+            return [], []
+        predictions.append(Prediction(exam.setting, method, head, clients, name, seed, windows, predicted))
+        if draw and seed == 0 and name in exam.drawn and (life := predictor(exam.drawn[name], name)) is not None:
+            predictions.append(
+                Prediction(exam.setting, method, head, clients, name, seed, exam.drawn[name], life, scored=False)
+            )
+        parts.append((name, windows.labels, predicted, windows.unit))
+    if len(tests) > 1:
+        parts.append(_pooled(parts, exam))
+    samples = exam.bootstrap if bootstrap is None else bootstrap
+    rows = []
+    for name, truth, value, unit in parts:
+        scores = score(truth, value, unit, task=exam.recipe.task, cap=exam.recipe.cap, bootstrap=samples)
+        keys = {"setting": exam.setting, "method": method, "train_clients": clients, "test_client": name, "seed": seed}
+        rows.append(
+            Row.model_validate({**NO_NETWORK, **facts, **scores.as_dict(), **keys, "unit": exam.recipe.target_unit})
+        )
+    return rows, predictions
+
+
+NO_NETWORK = dict.fromkeys(("head", "round", "width", "parameters", "local_epochs", "bytes"))
+"""Fields of a row that yardsticks leave empty."""
+
+
+def _pooled(
+    parts: Sequence[tuple[str, FloatArray, FloatArray, NDArray[np.int64]]], exam: Examination
+) -> tuple[str, FloatArray, FloatArray, NDArray[np.int64]]:
+    """All tests together, units kept apart."""
+    before = np.cumsum([0, *(len(exam.scored[name].unit_ids) for name, *_ in parts)])
+    units = [unit + shift for (_, _, _, unit), shift in zip(parts, before, strict=False)]
+    truth, value = (np.concatenate([part[k] for part in parts]) for k in (1, 2))
+    return EVERYONE, truth, value, np.concatenate(units)
 
 
 def assess_yardsticks(
@@ -97,65 +150,19 @@ def assess_yardsticks(
         fleets[exam.clients] = pool([scenario.clients[name] for name in exam.clients])
     rows: list[Row] = []
     predictions: list[Prediction] = []
-    facts = dict.fromkeys(("head", "round", "width", "parameters", "local_epochs", "bytes"))
     for clients, fleet in sorted(fleets.items()):
         train = build_windows(exam.recipe, fleet)
         for name in names:
-            more = _rows(
-                exam,
-                name,
-                0,
-                clients,
-                lambda w, train=train, name=name: YARDSTICKS[name](train, w, exam.recipe),  # type: ignore[misc]
-                {**facts, "selected_on": "validation" if name == "ridge" else "last"},
-            )
+            yardstick = YARDSTICKS[name]
+
+            def predictor(windows: WindowSet, _: str, train: WindowSet = train, yardstick: Any = yardstick) -> Any:
+                return yardstick(train, windows, exam.recipe)
+
+            chosen = {"selected_on": "validation" if name == "ridge" else "last"}
+            more = assess(exam, name, 0, clients, predictor, chosen)
             rows += more[0]
             predictions += more[1]
     return rows, predictions
-
-
-def _rows(
-    exam: Examination,
-    method: str,
-    seed: int,
-    clients: tuple[str, ...],
-    predictor: Callable[[WindowSet], FloatArray | None],
-    facts: Mapping[str, object],
-) -> tuple[list[Row], list[Prediction]]:
-    tests = [name for name in sorted(exam.scored) if exam.shared_test or name in clients]
-    rows, predictions = [], []
-    truths, values, units = [], [], []
-    for name in tests:
-        windows = exam.scored[name]
-        predicted = predictor(windows)
-        if predicted is None:
-            return [], []
-        predictions.append(Prediction(exam.setting, method, clients, name, seed, windows, predicted))
-        if seed == 0 and name in exam.drawn and (life := predictor(exam.drawn[name])) is not None:
-            predictions.append(Prediction(exam.setting, method, clients, name, seed, exam.drawn[name], life, False))
-        truths.append(windows.labels)
-        values.append(predicted)
-        units.append(windows.unit + sum(len(exam.scored[n].unit_ids) for n in tests[: tests.index(name)]))
-        rows.append((name, truths[-1], predicted, windows.unit))
-    if len(tests) > 1:
-        rows.append((EVERYONE, np.concatenate(truths), np.concatenate(values), np.concatenate(units)))
-    return [
-        Row.model_validate(
-            {
-                **facts,
-                **score(
-                    truth, value, unit, task=exam.recipe.task, cap=exam.recipe.cap, bootstrap=exam.bootstrap
-                ).as_dict(),
-                "setting": exam.setting,
-                "method": method,
-                "train_clients": clients,
-                "test_client": name,
-                "seed": seed,
-                "unit": exam.recipe.target_unit,
-            }
-        )
-        for name, truth, value, unit in rows
-    ], predictions
 
 
 def usable(scenario: Scenario, recipe: Recipe) -> None:

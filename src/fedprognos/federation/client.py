@@ -1,18 +1,50 @@
-"""A client: a private fleet and its answers."""
+"""A client: a private fleet and its answers.
+
+Every request is checked before it is answered, and no statistic of fewer than `min_count` windows or rows is
+told, whatever is asked.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
-from fedprognos.errors import FedprognosError
+import numpy as np
+
+from fedprognos.errors import DataNotFoundError, FedprognosError, MessageError
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, survey
-from fedprognos.federation.messages import Failure, FitReply, FitRequest, Reply, Request, SurveyReply, SurveyRequest
+from fedprognos.federation.codec import decode, encode, ledger_line
+from fedprognos.federation.messages import (
+    REQUESTS,
+    BringReply,
+    BringRequest,
+    ErrorSums,
+    ExamineReply,
+    ExamineRequest,
+    Failure,
+    FitReply,
+    FitRequest,
+    PersonalReply,
+    PersonalRequest,
+    Reply,
+    Request,
+    ResidualReply,
+    ResidualRequest,
+    SurveyReply,
+    SurveyRequest,
+)
 from fedprognos.federation.seeds import stream
+from fedprognos.federation.site import Site
 from fedprognos.fleet import Fleet
-from fedprognos.model import Epoch, HealthNetwork, fit, network_with
+from fedprognos.model import Bundle, Epoch, HealthNetwork, fit, network_with, parameters_of, predict
+from fedprognos.model.anatomy import anatomy_of
+from fedprognos.model.head import exact_head, head_of, head_statistics
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""
+HEAD_FRACTION = 0.2
+"""Share kept for choosing a head's ridge strength where training kept nothing out."""
+MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES = 20_000_000, 10_000, 400
 
 OnEpoch = Callable[[Epoch], None]
 
@@ -22,13 +54,26 @@ class Client:
 
     Parameters
     ----------
+    site
+        The owner's folder: ledger, log, personal heads, perhaps a model trained earlier.
     min_count
         The owner's own floor; a request can raise it but not lower it.
     """
 
-    def __init__(self, name: str, fleet: Fleet, min_count: int = MIN_COUNT) -> None:
-        self.name, self.fleet, self.min_count = name, fleet, min_count
+    def __init__(self, name: str, fleet: Fleet, site: Site, min_count: int = MIN_COUNT) -> None:
+        self.name, self.fleet, self.site, self.min_count = name, fleet, site, min_count
         self._windows: tuple[str, WindowSet] | None = None
+
+    def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
+        """Encoded answer to an encoded request: what leaves goes through the ledger, an error through the log."""
+        try:
+            reply: Reply | Failure = self.answer(decode(data, REQUESTS), on_epoch)
+        except Exception as error:
+            self.site.log_error(error)
+            reply = failure(self.name, error)
+        encoded = encode(reply)
+        self.site.record(ledger_line(encoded))
+        return encoded
 
     def answer(self, request: Request, on_epoch: OnEpoch | None = None) -> Reply:
         """Answer one request; raise where it cannot be answered."""
@@ -36,30 +81,109 @@ class Client:
             case SurveyRequest():
                 floor = max(self.min_count, request.section.min_count)
                 return SurveyReply(survey(self.fleet, request.section.model_copy(update={"min_count": floor})))
+            case BringRequest():
+                return self._bring()
             case FitRequest():
                 return self._fit(request, on_epoch)
+            case ExamineRequest():
+                return self._examine(request)
+            case PersonalRequest():
+                return self._personal(request)
+            case ResidualRequest():
+                return self._residuals(request)
+
+    def _bring(self) -> BringReply:
+        if self.site.bundle is None:
+            raise DataNotFoundError("no model was trained here earlier", hint="set federation.bundles")
+        bundle = Bundle.load(self.site.bundle)
+        windows = self._windows_for(bundle.recipe)
+        return BringReply(bundle.recipe, bundle.network, bundle.weights, len(windows))
 
     def _fit(self, request: FitRequest, on_epoch: OnEpoch | None) -> FitReply:
-        windows = self._windows_for(request.recipe)
-        train, validation = hold_out(
-            windows, request.plan.validation_fraction, stream(request.seed, self.name, 0, "validation")
-        )
+        if parameters_of(request.network) > MAX_PARAMETERS or request.plan.epochs > MAX_EPOCHS:
+            raise MessageError("asks for more than this client is ready to train")
+        if not 0 <= request.frozen < request.network.layers:
+            raise MessageError(f"cannot freeze {request.frozen} of {request.network.layers} layers")
+        train, validation = self._parts(request.recipe, request.seed, request.plan.validation_fraction)
+        if len(train) < self.min_count:
+            raise MessageError(f"fewer than {self.min_count} windows to learn from")
         if request.weights is None:
             bias = float(request.recipe.encode(train.labels).mean())
             network = HealthNetwork.seeded(request.network, stream(request.seed, self.name, 0, "weights"), bias)
         else:
-            network = network_with(request.network, request.weights, f"client {self.name}")
+            network = network_with(request.network, request.weights, "request")
         result = fit(
             network,
             train,
             validation,
             request.recipe,
             request.plan,
-            seed=stream(request.seed, self.name, 0, "batches"),
+            seed=stream(request.seed, self.name, request.round, request.phase),
             frozen=request.frozen,
+            proximal=request.proximal,
             on_epoch=on_epoch,
         )
-        return FitReply(result.weights, result.windows, result.history, result.best_epoch, result.collapsed)
+        learnt = learnt_tensors(request)
+        weights = {name: array for name, array in result.weights.items() if name in learnt}
+        return FitReply(weights, result.windows, result.history, result.best_epoch, result.collapsed)
+
+    def _examine(self, request: ExamineRequest) -> ExamineReply:
+        network = network_with(request.network, request.weights, "request")
+        fraction = request.validation_fraction
+        sums = None
+        if fraction > 0:
+            held = self._parts(request.recipe, request.seed, fraction)[1]
+            if held is not None and len(held) >= self.min_count:
+                error = predict(network, held, request.recipe) - request.recipe.capped(held.labels)
+                absolute, squared = float(np.abs(error).sum()), float(np.square(error).sum())
+                sums = ErrorSums(len(held), float(error.sum()), absolute, squared)
+        if not request.statistics:
+            return ExamineReply(sums)
+        train, held = self._head_parts(request.recipe, request.seed, fraction)
+        return ExamineReply(
+            sums,
+            head_statistics(network, train, request.recipe),
+            None if held is None else head_statistics(network, held, request.recipe),
+        )
+
+    def _personal(self, request: PersonalRequest) -> PersonalReply:
+        network = network_with(request.network, request.weights, "request")
+        train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction)
+        solved = exact_head(
+            head_statistics(network, train, request.recipe),
+            None if held is None else head_statistics(network, held, request.recipe),
+            towards=head_of(request.weights),
+        )
+        self.site.save_head(digest(encode(request)), solved.head)
+        return PersonalReply(len(train))
+
+    def _residuals(self, request: ResidualRequest) -> ResidualReply:
+        edges = request.edges
+        if edges.ndim != 1 or not 1 <= len(edges) <= MAX_EDGES or (np.diff(edges) <= 0).any():
+            raise MessageError(f"edges must be 1 to {MAX_EDGES} increasing numbers")
+        network = network_with(request.network, request.weights, "request")
+        train, held = self._parts(request.recipe, request.seed, request.validation_fraction)
+        part = train if held is None else held
+        rng = np.random.default_rng(stream(request.seed, self.name, 0, "residuals"))
+        chosen = np.array([rng.choice(np.flatnonzero(part.unit == k)) for k in np.unique(part.unit)])
+        if len(chosen) < self.min_count:
+            raise MessageError(f"fewer than {self.min_count} units to take residuals from")
+        windows = part.select(chosen)
+        residuals = predict(network, windows, request.recipe) - windows.labels
+        return ResidualReply(np.bincount(np.searchsorted(edges, residuals), minlength=len(edges) + 1).astype(np.int64))
+
+    def _parts(self, recipe: Recipe, seed: int, fraction: float) -> tuple[WindowSet, WindowSet | None]:
+        """The windows to fit and those kept out, the same in every round."""
+        return hold_out(self._windows_for(recipe), fraction, stream(seed, self.name, 0, "validation"))
+
+    def _head_parts(self, recipe: Recipe, seed: int, fraction: float) -> tuple[WindowSet, WindowSet | None]:
+        """The parts a head is fitted to and chosen on; too small a part is not told apart from the other."""
+        train, held = self._parts(recipe, seed, fraction or HEAD_FRACTION)
+        if held is None or len(held) < self.min_count or len(train) < self.min_count:
+            train, held = self._windows_for(recipe), None
+        if len(train) < self.min_count:
+            raise MessageError(f"fewer than {self.min_count} windows to make a head from")
+        return train, held
 
     def _windows_for(self, recipe: Recipe) -> WindowSet:
         """Windows are built once for a recipe, not for every request."""
@@ -69,8 +193,20 @@ class Client:
         return self._windows[1]
 
 
+def learnt_tensors(request: FitRequest) -> set[str]:
+    """Names of the tensors a fit sends back: those of the layers that were not frozen."""
+    spec = request.network
+    anatomy = anatomy_of(spec.cell, len(spec.widths), spec.input_width is not None)
+    return {name for layer in anatomy.layers[request.frozen :] for name in layer.tensors}
+
+
 def failure(client: str, error: Exception) -> Failure:
-    """What a peer may know of an error: its kind. The full text stays with the owner."""
-    if isinstance(error, FedprognosError):
-        return Failure(client, error.code, str(error))
-    return Failure(client, "internal", f"{type(error).__name__}: {error}")
+    """What a peer may know of an error: its kind. The full text stays in the owner's log."""
+    code = error.code if isinstance(error, FedprognosError) else "internal"
+    text = error.what if isinstance(error, MessageError) else f"a {code} error; the log of '{client}' says which"
+    return Failure(client, code, text)
+
+
+def digest(data: bytes) -> str:
+    """Short name of a message."""
+    return hashlib.sha256(data).hexdigest()[:32]

@@ -21,6 +21,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fedprognos.errors import MessageError
+from fedprognos.federation.messages import LedgerLine
 
 VERSION = 1
 ENVELOPE = "fedprognos"
@@ -34,6 +35,13 @@ def encode(message: Any) -> bytes:
     envelope = {"version": VERSION, "kind": type(message).__name__, "body": _pack(message, "", tensors)}
     # One entry only: safetensors keeps metadata in a hash map, whose order differs between processes.
     return save_tensors(tensors, metadata={ENVELOPE: json.dumps(envelope, allow_nan=False)})
+
+
+def ledger_line(data: bytes) -> LedgerLine:
+    """What an encoded message holds, for the client's ledger."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    kind = json.loads(header.pop("__metadata__")[ENVELOPE])["kind"]
+    return LedgerLine(kind, len(data), {name: tuple(entry["shape"]) for name, entry in sorted(header.items())})
 
 
 def decode(data: bytes, kinds: tuple[type, ...], where: str = "message") -> Any:

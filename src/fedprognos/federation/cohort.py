@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
-from fedprognos.errors import FederationError
+from fedprognos.errors import BundleError, FederationError, MessageError
+from fedprognos.federation.client import learnt_tensors
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import ANSWERS, Failure, FitReply, Reply, Request, SurveyReply
+from fedprognos.federation.messages import ANSWERS, BringReply, Failure, FitReply, FitRequest, Reply, Request
 from fedprognos.federation.workers import OnEpoch, WorkerLostError, Workers
+from fedprognos.model import check_weights
+
+R = TypeVar("R", bound=Reply)
 
 
 class Cohort(Protocol):
@@ -16,7 +20,7 @@ class Cohort(Protocol):
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Names, sorted."""
+        """Names of those who are there now, sorted."""
 
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
         """Ask several clients at once; every one of them is in the answer."""
@@ -55,19 +59,50 @@ class InProcessCohort:
         for name, future in futures.items():
             try:
                 replies[name] = decode(future.result(), ANSWERS, f"client {name}")
-            except WorkerLostError as error:
-                replies[name] = Failure(name, error.code, str(error))
+            except (WorkerLostError, MessageError) as error:
+                replies[name] = Failure(name, error.code, error.what)
         return replies
 
 
-def answered(replies: Mapping[str, Reply | Failure], kind: type[SurveyReply] | type[FitReply]) -> None:
-    """Raise when a client failed or answered something else."""
-    failures = [r for r in replies.values() if isinstance(r, Failure)]
-    if failures:
-        first = failures[0]
+def gather(
+    cohort: Cohort,
+    requests: Mapping[str, Request],
+    kind: type[R],
+    min_clients: int | None,
+    left_out: Callable[[Failure], None],
+) -> dict[str, R]:
+    """Ask, check the answers, and go on with those who answered as they should.
+
+    Raises
+    ------
+    FederationError
+        When fewer than `min_clients` (all of them by default) did.
+    """
+    replies = {name: _checked(name, requests[name], reply) for name, reply in cohort.ask(requests).items()}
+    failures = [reply for reply in replies.values() if isinstance(reply, Failure)]
+    good: dict[str, R] = {name: reply for name, reply in sorted(replies.items()) if isinstance(reply, kind)}
+    for one in failures:
+        left_out(one)
+    if len(good) < (len(requests) if min_clients is None else min(min_clients, len(requests))):
+        first = next(iter(failures), None) or Failure(min(replies), "message", "answered something else")
         raise FederationError(
-            first.text, where=f"client {first.client}", hint=f"{len(failures)} of {len(replies)} clients failed"
+            f"{len(good)} of {len(requests)} clients answered; {first.text}",
+            where=f"client {first.client}",
+            hint="mend that client, or let the federation go on without it: federation.min_clients",
         )
-    wrong = [name for name, reply in replies.items() if not isinstance(reply, kind)]
-    if wrong:
-        raise FederationError("answered something else", where=f"client {wrong[0]}")
+    return good
+
+
+def _checked(name: str, request: Request, reply: Reply | Failure) -> Reply | Failure:
+    """A reply whose weights do not fit what was asked becomes a failure."""
+    try:
+        if isinstance(reply, FitReply) and isinstance(request, FitRequest):
+            if set(reply.weights) != learnt_tensors(request) or reply.windows < 1:
+                return Failure(name, "message", "sent other tensors than asked for")
+            known = {} if request.weights is None else dict(request.weights)
+            check_weights(request.network, {**known, **reply.weights}, f"client {name}")
+        if isinstance(reply, BringReply):
+            check_weights(reply.network, reply.weights, f"client {name}")
+    except BundleError as error:
+        return Failure(name, "message", error.what)
+    return reply

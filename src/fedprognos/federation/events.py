@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedprognos.evaluation import Row
 from fedprognos.fleet import Fleet
@@ -23,7 +23,7 @@ class JobKey:
 
 @dataclass(frozen=True, eq=False)
 class RunStarted:
-    """The data is read and the work is known."""
+    """The data is read and the work is known; `epochs` is an upper bound on the epochs to come."""
 
     folder: str
     clients: dict[str, dict[str, Fleet]]
@@ -43,12 +43,47 @@ class EpochDone:
 
 
 @dataclass(frozen=True)
-class JobDone:
-    """A job finished; `epochs` of its budget were not needed."""
+class LayerMatched:
+    """A layer's neurons were matched: its new width, the share of neurons everybody has, those only one has."""
 
     job: JobKey
-    rows: tuple[Row, ...]
-    epochs_unused: int
+    round: int
+    layer: str
+    width: int
+    shared_by_all: float
+    singletons: dict[str, int]
+    absorbing: str
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """A round of a federation ended."""
+
+    job: JobKey
+    round: int
+    validation_rmse: dict[str, float | None]
+    rmse: dict[str, float]
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A round goes on without a client."""
+
+    job: JobKey
+    client: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class JobDone:
+    """A job finished."""
+
+    job: JobKey
+    rows: tuple[Row, ...] = field(repr=False)
+    epochs: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,5 +93,5 @@ class Notice:
     text: str
 
 
-Event = RunStarted | EpochDone | JobDone | Notice
+Event = RunStarted | EpochDone | LayerMatched | RoundDone | LeftOut | JobDone | Notice
 Observer = Callable[[Event], None]

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fedprognos.config import Experiment
+from fedprognos.config import Experiment, FederationSection
 from fedprognos.errors import OutputError
 from fedprognos.evaluation import HistoryRow, Row
 from fedprognos.federation.events import JobKey
+from fedprognos.federation.site import Site
 from fedprognos.files import replacing, write_json
 
 IDENTITY = "experiment.json"
@@ -95,6 +96,24 @@ class RunFolder:
     def save_portrait(self, setting: str, portrait: dict[str, Any]) -> None:
         """Keep what the report shows of a setting's fleet."""
         write_json(self.path / "fleets" / f"{folder_name(setting)}.json", portrait)
+
+    def save_details(self, key: JobKey, details: list[dict[str, object]]) -> None:
+        """Keep what the report shows of a job's matchings."""
+        write_json(self.path / "details" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.json", details)
+
+    def site(self, setting: str, client: str, section: FederationSection) -> Site:
+        """A client's own folder, and the model it trained earlier."""
+        bundle = None if section.bundles is None else Path(section.bundles) / folder_name(client)
+        return Site(self.path / "sites" / folder_name(setting) / folder_name(client), bundle)
+
+    @property
+    def memory(self) -> Path:
+        """Answers of the clients, while the run goes on."""
+        return self.path / "answers"
+
+    def forget(self) -> None:
+        """Remove the answers: every job is done."""
+        shutil.rmtree(self.memory, ignore_errors=True)
 
     def bundle(self, key: JobKey, client: str | None) -> Path:
         """Where a job's bundle goes; local models have one a client."""

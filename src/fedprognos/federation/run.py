@@ -6,8 +6,9 @@ shared pool of worker processes, so that long and short jobs fill all processors
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import platform
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -19,23 +20,32 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedprognos import __version__, config
-from fedprognos.evaluation import HistoryRow, Results, Row, portrait, write_predictions
-from fedprognos.features import Recipe, make_recipe
-from fedprognos.federation.assess import Examination, SelectedOn, assess, assess_yardsticks, examination, usable
-from fedprognos.federation.cohort import InProcessCohort, answered
-from fedprognos.federation.events import EpochDone, JobDone, JobKey, Notice, Observer, RunStarted
-from fedprognos.federation.folder import JobRecord, RunFolder
-from fedprognos.federation.messages import SurveyReply, SurveyRequest
+from fedprognos.errors import FederationError
+from fedprognos.evaluation import Results, portrait, write_predictions
+from fedprognos.features import make_recipe
+from fedprognos.federation.assess import assess_yardsticks, examination, usable
+from fedprognos.federation.cohort import InProcessCohort, gather
+from fedprognos.federation.events import EpochDone, Event, JobDone, JobKey, Notice, Observer, RunStarted
+from fedprognos.federation.folder import JobRecord, RunFolder, folder_name
+from fedprognos.federation.job import JobResult, Stage, run_job
+from fedprognos.federation.memory import Memory, RememberingCohort
+from fedprognos.federation.messages import BringReply, BringRequest, Failure, SurveyReply, SurveyRequest
 from fedprognos.federation.scenario import Scenario, scenarios
-from fedprognos.federation.seeds import stream
-from fedprognos.federation.strategies import Model, Plan, strategy
+from fedprognos.federation.site import Site
 from fedprognos.federation.workers import Workers, cores
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet, pool
-from fedprognos.model import Bundle, Epoch, NetworkSpec
+from fedprognos.model import Bundle, Epoch
 
 YARDSTICKS = "yardsticks"
 POOLED = "pooled"
+SHOWN = frozenset(
+    {"job", "round", "layer", "width", "shared_by_all", "singletons", "absorbing", "validation_rmse", "rmse",
+     "messages", "bytes", "client", "code", "text", "epochs"}
+)  # fmt: skip
+"""Fields of events that go into events.jsonl."""
+PREFERRED = ("fedma", "concat", "fedavg", "fedprox", "central", "local")
+"""Whose bundle is published: the federated model first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +55,6 @@ class Run:
     folder: Path
     results: Results
     bundle: Bundle
-
-
-@dataclass(frozen=True, eq=False)
-class _Stage:
-    """A setting made ready: its fleets, recipe and test windows."""
-
-    scenario: Scenario
-    recipe: Recipe
-    exam: Examination
 
 
 def run(
@@ -87,6 +88,7 @@ def run(
         settings = scenarios(experiment, None if data_dir is None else Path(data_dir), base)
         data = ";".join(_identity(s) for s in settings.values())
         folder = RunFolder(Path(out) if out is not None else Path("runs") / name, name, experiment, data)
+        tell = _also_written(tell, folder.path / "events.jsonl")
         records = _work(name, experiment, settings, folder, workers or cores(), tell)
         results = Results(
             name,
@@ -130,19 +132,19 @@ def _work(
     records = {key: record for key in keys if (record := folder.load_job(key)) is not None}
     todo = [key for key in keys if key not in records]
     fleets = {s.setting: dict(s.clients) for s in settings.values()}
-    budget = sum(experiment.train.epochs * _trainings(key, settings[key.setting]) for key in todo)
+    budget = sum(_epochs(key, experiment, settings[key.setting]) for key in todo)
     tell(RunStarted(str(folder.path), fleets, tuple(keys), tuple(records), budget))
     if not todo:
         return records
-    stages: dict[str, _Stage] = {}
-    with Workers(_clients(experiment, settings), workers) as staff:
-        for scenario in settings.values():
-            stage = stages[scenario.setting] = _stage(experiment, scenario, staff)
-            folder.save_portrait(scenario.setting, portrait(scenario.clients, scenario.tests, stage.recipe))
+    with Workers(_clients(experiment, settings, folder), workers) as staff:
+        stages = {s.setting: _stage(experiment, s, staff, folder, tell) for s in settings.values()}
+        memory = Memory(folder.memory)
         with ThreadPoolExecutor(max_workers=workers) as threads:
             futures = {
-                threads.submit(_job, key, name, experiment, stages[key.setting], staff, folder, tell): key
-                for key in sorted(todo, key=_longest_first)
+                threads.submit(
+                    _job, key, name, experiment, settings[key.setting], stages[key.setting], staff, memory, folder, tell
+                ): key
+                for key in sorted(todo, key=_in_good_order)
             }
             try:
                 for future in as_completed(futures):
@@ -152,6 +154,7 @@ def _work(
                     future.cancel()
                 staff.close()
                 raise
+    folder.forget()
     return {key: records[key] for key in keys}
 
 
@@ -170,127 +173,124 @@ def _jobs(experiment: config.Experiment, settings: Mapping[str, Scenario]) -> li
     ]
 
 
-def _longest_first(key: JobKey) -> tuple[int, int, str]:
-    return (key.seed, {"central": 0, YARDSTICKS: 2}.get(key.method, 1), key.setting)
+def _in_good_order(key: JobKey) -> tuple[int, int, str]:
+    """Long jobs first; local training early, because others begin with what it finds."""
+    order = ("local", "central", "fedavg", "fedprox", "fedma", "concat", YARDSTICKS)
+    return (key.seed, order.index(key.method), key.setting)
 
 
-def _trainings(key: JobKey, scenario: Scenario) -> int:
-    return {YARDSTICKS: 0, "central": 1}.get(key.method, len(scenario.clients))
+def _epochs(key: JobKey, experiment: config.Experiment, scenario: Scenario) -> int:
+    """Epochs a job takes at most, all its clients together."""
+    train, federation, clients = experiment.train.epochs, experiment.federation, len(scenario.clients)
+    fedma = federation.fedma
+    layers = len(experiment.model.widths) + (experiment.model.input_width is not None)
+    retrained = layers if "mean" in federation.heads else layers - 1
+    rounds = {
+        YARDSTICKS: 0,
+        "central": train,
+        "local": train * clients,
+        "concat": (federation.concat.epochs or train) * clients,
+        "fedavg": federation.fedavg.rounds * federation.fedavg.epochs * clients,
+        "fedprox": federation.fedprox.rounds * federation.fedprox.epochs * clients,
+        "fedma": fedma.rounds
+        * clients
+        * ((fedma.epochs or train) + retrained * (fedma.retrain_epochs or fedma.epochs or train)),
+    }
+    return rounds[key.method]
 
 
-def _clients(experiment: config.Experiment, settings: Mapping[str, Scenario]) -> dict[str, tuple[str, Fleet]]:
+def _clients(
+    experiment: config.Experiment, settings: Mapping[str, Scenario], folder: RunFolder
+) -> dict[str, tuple[str, Fleet, Site]]:
     """Everyone the workers answer for; central training is a client that holds the pooled fleet."""
     clients = {}
     for setting, scenario in settings.items():
         for client, fleet in scenario.clients.items():
-            clients[f"{setting}/{client}"] = (client, fleet)
+            clients[f"{setting}/{client}"] = (client, fleet, folder.site(setting, client, experiment.federation))
         if "central" in experiment.federation.methods:
-            clients[f"{setting}//{POOLED}"] = (POOLED, pool([scenario.clients[c] for c in sorted(scenario.clients)]))
+            pooled = pool([scenario.clients[c] for c in sorted(scenario.clients)])
+            site = Site(folder.path / "sites" / folder_name(setting) / "(pooled)")
+            clients[f"{setting}//{POOLED}"] = (POOLED, pooled, site)
     return clients
 
 
-def _stage(experiment: config.Experiment, scenario: Scenario, staff: Workers) -> _Stage:
-    """Ask the clients for their moments and make the common recipe."""
+def _stage(
+    experiment: config.Experiment, scenario: Scenario, staff: Workers, folder: RunFolder, tell: Observer
+) -> Stage:
+    """Ask the clients for their moments and make the common recipe, or take that of the models they bring."""
     cohort = InProcessCohort(staff, {c: f"{scenario.setting}/{c}" for c in scenario.clients})
-    replies = cohort.ask(dict.fromkeys(cohort.clients, SurveyRequest(experiment.recipe)))
-    answered(replies, SurveyReply)
-    surveys = {name: reply.survey for name, reply in replies.items() if isinstance(reply, SurveyReply)}
-    recipe = make_recipe(experiment.recipe, surveys)
+    sites = {c: folder.site(scenario.setting, c, experiment.federation) for c in scenario.clients}
+    section = experiment.federation
+
+    def left_out(failure: Failure) -> None:
+        raise FederationError(sites[failure.client].last_error() or failure.text, where=f"client {failure.client}")
+
+    if section.start == "bundles":
+        brought = gather(cohort, dict.fromkeys(cohort.clients, BringRequest()), BringReply, None, left_out)
+        recipe = brought[min(brought)].recipe
+        for name, reply in brought.items():
+            if reply.recipe != recipe:
+                raise FederationError(
+                    f"its model was made with another recipe than that of {min(brought)}",
+                    where=f"client {name}",
+                    hint="models can be federated only when they see the data alike; train them with one recipe",
+                )
+    else:
+        requests = dict.fromkeys(cohort.clients, SurveyRequest(experiment.recipe))
+        surveys = gather(cohort, requests, SurveyReply, None, left_out)
+        recipe = make_recipe(experiment.recipe, {name: reply.survey for name, reply in surveys.items()})
     usable(scenario, recipe)
-    return _Stage(scenario, recipe, examination(scenario, recipe, experiment.evaluation))
+    folder.save_portrait(scenario.setting, portrait(scenario.clients, scenario.tests, recipe))
+    raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in scenario.clients.values() for u in f)
+    return Stage(recipe, examination(scenario, recipe, experiment.evaluation), sites, raw)
 
 
 def _job(
     key: JobKey,
     name: str,
     experiment: config.Experiment,
-    stage: _Stage,
+    scenario: Scenario,
+    stage: Stage,
     staff: Workers,
+    memory: Memory,
     folder: RunFolder,
     tell: Observer,
 ) -> JobRecord:
     started = time.perf_counter()
+    spent = 0
     if key.method == YARDSTICKS:
-        rows, predictions = assess_yardsticks(stage.exam, stage.scenario, experiment.evaluation.yardsticks)
-        history: list[HistoryRow] = []
+        rows, predictions = assess_yardsticks(stage.exam, scenario, experiment.evaluation.yardsticks)
+        result = JobResult(rows, predictions)
     else:
-        models = _train(key, experiment, stage, staff, tell)
-        rows, predictions, history = [], [], []
-        selected_on: SelectedOn = "validation" if experiment.train.validation_fraction > 0 else "last"
-        for model in models:
-            more_rows, more_predictions = assess(stage.exam, key.method, key.seed, model, selected_on=selected_on)
-            rows += more_rows
-            predictions += more_predictions
-            history += _history(key, model)
-            _bundle(name, key, model, stage.recipe, more_rows).save(
-                folder.bundle(key, model.train_clients[0] if key.method == "local" else None)
-            )
-    write_predictions(folder.predictions(key), predictions)
-    record = JobRecord(tuple(rows), tuple(history), time.perf_counter() - started)
+
+        def on_epoch(client: str, epoch: Epoch) -> None:
+            nonlocal spent
+            spent += 1
+            tell(EpochDone(key, client.rpartition("/")[2], epoch.epoch, epoch.validation_rmse))
+
+        everyone = {c: f"{key.setting}/{c}" for c in scenario.clients}
+        keys = {POOLED: f"{key.setting}//{POOLED}"} if key.method == "central" else everyone
+        timeout = experiment.federation.timeout_in_s
+        asked = InProcessCohort(staff, keys, on_epoch=on_epoch, timeout_in_s=timeout)
+        trainers = RememberingCohort(asked, memory, key.setting)
+        clients = InProcessCohort(staff, everyone, timeout_in_s=timeout)
+        result = run_job(key, name, experiment, stage, trainers, clients, tell)
+    for client, bundle in result.bundles.items():
+        bundle.save(folder.bundle(key, client))
+    if result.details:
+        folder.save_details(key, result.details)
+    write_predictions(folder.predictions(key), result.predictions)
+    record = JobRecord(tuple(result.rows), tuple(result.history), time.perf_counter() - started)
     folder.save_job(key, record)
-    budget = experiment.train.epochs * _trainings(key, stage.scenario)
-    tell(JobDone(key, record.rows, budget - len(history)))
+    tell(JobDone(key, record.rows, _epochs(key, experiment, scenario) - spent))
     return record
 
 
-def _train(
-    key: JobKey, experiment: config.Experiment, stage: _Stage, staff: Workers, tell: Observer
-) -> tuple[Model, ...]:
-    section, scenario = experiment.model, stage.scenario
-    network = NetworkSpec(
-        inputs=stage.recipe.channels, widths=section.widths, cell=section.cell, input_width=section.input_width
-    )
-    plan = Plan(stage.recipe, network, experiment.train, stream(key.seed, "", 0, "run"))
-    central = key.method == "central"
-    keys = {POOLED: f"{key.setting}//{POOLED}"} if central else {c: f"{key.setting}/{c}" for c in scenario.clients}
-
-    def on_epoch(client: str, epoch: Epoch) -> None:
-        tell(EpochDone(key, client.rpartition("/")[2], epoch.epoch, epoch.validation_rmse))
-
-    outcome = strategy(key.method)(InProcessCohort(staff, keys, on_epoch=on_epoch), plan)
-    if not central:
-        return outcome.models
-    everyone = tuple(sorted(scenario.clients))
-    moved = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in scenario.clients.values() for u in f)
-    return tuple(dataclasses.replace(m, train_clients=everyone, bytes=moved) for m in outcome.models)
-
-
-def _history(key: JobKey, model: Model) -> list[HistoryRow]:
-    client = model.train_clients[0] if key.method == "local" else POOLED
-    return [
-        HistoryRow(
-            setting=key.setting,
-            method=key.method,
-            seed=key.seed,
-            client=client,
-            round=0,
-            epoch=e.epoch,
-            train_rmse=e.train_rmse,
-            validation_rmse=e.validation_rmse,
-        )
-        for e in model.history
-    ]
-
-
-def _bundle(name: str, key: JobKey, model: Model, recipe: Recipe, rows: list[Row]) -> Bundle:
-    provenance = {
-        "experiment": name,
-        "fedprognos": __version__,
-        "setting": key.setting,
-        "method": key.method,
-        "seed": key.seed,
-        "train_clients": list(model.train_clients),
-    }
-    metrics = {row.test_client: {"rmse": row.rmse, "mae": row.mae, "n_test": row.n_test} for row in rows}
-    return Bundle(recipe, model.network, model.weights, provenance, metrics)
-
-
 def _best_bundle(experiment: config.Experiment, settings: Mapping[str, Scenario], folder: RunFolder) -> Path:
-    """The model for everybody: central training, or the first client's own where nothing is shared."""
+    """The model for everybody; the first client's own where nothing is shared."""
     setting = next(iter(settings))
-    if "central" in experiment.federation.methods:
-        return folder.bundle(JobKey(setting, "central", 0), None)
-    return folder.bundle(JobKey(setting, "local", 0), min(settings[setting].clients))
+    method = next(m for m in PREFERRED if m in experiment.federation.methods)
+    return folder.bundle(JobKey(setting, method, 0), min(settings[setting].clients) if method == "local" else None)
 
 
 def _identity(scenario: Scenario) -> str:
@@ -309,6 +309,21 @@ def _provenance(started: float, records: Mapping[JobKey, JobRecord]) -> dict[str
         "processors": cores(),
         "versions": {package: version(package) for package in packages},
     }
+
+
+def _also_written(tell: Observer, path: Path) -> Observer:
+    """Every event but single epochs as a line of JSON, for whoever wants to follow a run from outside."""
+    lock = threading.Lock()
+
+    def observer(event: Event) -> None:
+        if not isinstance(event, EpochDone):
+            facts = {k: str(v) if isinstance(v, JobKey) else v for k, v in vars(event).items() if k in SHOWN}
+            line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": type(event).__name__, **facts}
+            with lock, path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        tell(event)
+
+    return observer
 
 
 @contextmanager

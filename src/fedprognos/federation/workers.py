@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from fedprognos.errors import FedprognosError
-from fedprognos.federation.client import Client, failure
-from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import REQUESTS
+from fedprognos.federation.client import Client
+from fedprognos.federation.site import Site
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.store import load_fleet, save_fleet
 from fedprognos.model import Epoch
@@ -56,13 +56,13 @@ class Workers:
     Parameters
     ----------
     fleets
-        Name and training fleet of each client, by a key that is unique in this pool.
+        Name, training fleet and own folder of each client, by a key that is unique in this pool.
     count
         Processes; with 1 the clients live in this process and nothing is started.
     """
 
-    def __init__(self, fleets: Mapping[str, tuple[str, Fleet]], count: int) -> None:
-        self._sizes = {key: float(fleet.rows) for key, (_, fleet) in fleets.items()}
+    def __init__(self, fleets: Mapping[str, tuple[str, Fleet, Site]], count: int) -> None:
+        self._sizes = {key: float(fleet.rows) for key, (_, fleet, _) in fleets.items()}
         self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
         self._order = itertools.count()
         self._closing = threading.Event()
@@ -70,12 +70,15 @@ class Workers:
         self._threads: list[threading.Thread] = []
         self._store = tempfile.TemporaryDirectory(prefix="fedprognos-clients-")
         if count <= 1:
-            self._here = {key: Client(name, fleet) for key, (name, fleet) in fleets.items()}
+            self._here = {key: Client(*entry) for key, entry in fleets.items()}
             self._lock = threading.Lock()
             return
-        for number, (_, fleet) in enumerate(fleets.values()):
+        for number, (_, fleet, _) in enumerate(fleets.values()):
             save_fleet(Path(self._store.name) / f"{number}.npz", fleet)
-        index = {key: (name, f"{number}.npz") for number, (key, (name, _)) in enumerate(fleets.items())}
+        index = {
+            key: (name, f"{number}.npz", str(site.folder), None if site.bundle is None else str(site.bundle))
+            for number, (key, (name, _, site)) in enumerate(fleets.items())
+        }
         (Path(self._store.name) / "index.json").write_text(json.dumps(index), encoding="utf-8")
         for _ in range(count):
             thread = threading.Thread(target=self._serve, daemon=True)
@@ -89,7 +92,8 @@ class Workers:
         future: Future[bytes] = Future()
         if self._here is not None:
             with self._lock:
-                future.set_result(answer(self._here[client], request, on_epoch, client))
+                relay = None if on_epoch is None else partial(on_epoch, client)
+                future.set_result(self._here[client].respond(request, relay))
             return future
         rank = (-self._sizes[client], next(self._order))
         self._jobs.put(_Job(rank, client, request, on_epoch, timeout_in_s, future))
@@ -174,19 +178,6 @@ class _Process:
             self.process.join()
 
 
-def answer(client: Client, request: bytes, on_epoch: OnEpoch | None, key: str) -> bytes:
-    """A client's encoded answer to an encoded request; an error becomes a failure."""
-
-    def relay(epoch: Epoch) -> None:
-        if on_epoch is not None:
-            on_epoch(key, epoch)
-
-    try:
-        return encode(client.answer(decode(request, REQUESTS), relay))
-    except Exception as error:
-        return encode(failure(client.name, error))
-
-
 def _work(pipe: Connection, store: str) -> None:
     """Main loop of a worker process: fleets are loaded when first asked for, once."""
     import torch
@@ -196,7 +187,7 @@ def _work(pipe: Connection, store: str) -> None:
     index = json.loads((Path(store) / "index.json").read_text("utf-8"))
     clients: dict[str, Client] = {}
 
-    def relay(_: str, epoch: Epoch) -> None:
+    def relay(epoch: Epoch) -> None:
         pipe.send_bytes(EVENT + json.dumps(asdict(epoch)).encode())
 
     while True:
@@ -206,9 +197,10 @@ def _work(pipe: Connection, store: str) -> None:
             os._exit(0)
         key = header.decode()
         if key not in clients:
-            name, file = index[key]
-            clients[key] = Client(name, load_fleet(Path(store) / file))
-        pipe.send_bytes(ANSWER + answer(clients[key], request, relay, key))
+            name, file, folder, bundle = index[key]
+            site = Site(Path(folder), None if bundle is None else Path(bundle))
+            clients[key] = Client(name, load_fleet(Path(store) / file), site)
+        pipe.send_bytes(ANSWER + clients[key].respond(request, relay))
 
 
 def cores() -> int:

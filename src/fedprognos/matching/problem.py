@@ -41,7 +41,7 @@ class Side:
     def squares(self, dimensions: int) -> Floats:
         """``(D,)`` the sum of squares in each dimension."""
         total = np.zeros(dimensions)
-        total[self.where] = np.einsum("ld,ld->d", self.vectors, self.vectors, dtype=np.float64)
+        total[self.where] = np.einsum("ld,ld->d", self.vectors, self.vectors, dtype=np.float64, casting="same_kind")
         return total
 
 

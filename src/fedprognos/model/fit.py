@@ -70,6 +70,7 @@ def fit(
     *,
     seed: int,
     frozen: int = 0,
+    proximal: float = 0.0,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> FitResult:
     """Train a network in place and return the weights kept.
@@ -81,6 +82,8 @@ def fit(
         error after the warm-up is kept; without one, the last.
     frozen
         Layers from the first that stay as they are. Their outputs are computed once, not every epoch.
+    proximal
+        FedProx's mu: adds mu/2 times the squared distance from the weights training started with.
     seed
         Decides the order of the batches.
 
@@ -98,6 +101,7 @@ def fit(
     if validation is not None and len(validation):
         held = (cached_inputs(network, validation, frozen, device), recipe.capped(validation.labels))
     learning = [p for p in network.parameters() if p.requires_grad]
+    anchors = [p.detach().clone() for p in learning] if proximal > 0 else []
     optimizer = OPTIMIZERS[plan.optimizer](learning, lr=plan.learning_rate)
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_decay, plan))
     order = np.random.default_rng(seed)
@@ -108,7 +112,8 @@ def fit(
         for index in _batches(order.permutation(len(train)), plan.batch_size):
             optimizer.zero_grad(set_to_none=True)
             loss = nn.functional.mse_loss(network.run(inputs(index), frozen), targets[torch.from_numpy(index)])
-            loss.backward()  # type: ignore[no-untyped-call]
+            pull = sum((p - a).square().sum() for p, a in zip(learning, anchors, strict=True)) if anchors else 0.0
+            (loss + 0.5 * proximal * pull).backward()  # type: ignore[no-untyped-call]
             if plan.clip is not None:
                 nn.utils.clip_grad_norm_(learning, plan.clip)
             optimizer.step()

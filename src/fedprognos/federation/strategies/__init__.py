@@ -1,16 +1,27 @@
 """Ways of training: each is a plain loop over `cohort.ask` in a file of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from fedprognos.errors import unknown_name
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.strategies.central import central
+from fedprognos.federation.strategies.concat import concat
+from fedprognos.federation.strategies.fedavg import fedavg
+from fedprognos.federation.strategies.fedma import fedma
+from fedprognos.federation.strategies.fedprox import fedprox
 from fedprognos.federation.strategies.local import local
-from fedprognos.federation.strategies.plan import Model, Outcome, Plan
+from fedprognos.federation.strategies.plan import Matched, Model, Plan, Round
 
-Strategy = Callable[[Cohort, Plan], Outcome]
+Strategy = Callable[[Cohort, Plan], Iterator[Round]]
 
-STRATEGIES: dict[str, Strategy] = {"local": local, "central": central}
+STRATEGIES: dict[str, Strategy] = {
+    "local": local,
+    "central": central,
+    "fedavg": fedavg,
+    "fedprox": fedprox,
+    "concat": concat,
+    "fedma": fedma,
+}
 
 
 def strategy(name: str) -> Strategy:
@@ -20,4 +31,4 @@ def strategy(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
-__all__ = ["STRATEGIES", "Model", "Outcome", "Plan", "Strategy", "strategy"]
+__all__ = ["STRATEGIES", "Matched", "Model", "Plan", "Round", "Strategy", "strategy"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fedprognos.errors import ConfigError
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.strategies.local import local
-from fedprognos.federation.strategies.plan import Outcome, Plan
+from fedprognos.federation.strategies.plan import Plan, Round
 
 
-def central(cohort: Cohort, plan: Plan) -> Outcome:
+def central(cohort: Cohort, plan: Plan) -> Iterator[Round]:
     """Local training of the one client that holds all data."""
     if len(cohort.clients) != 1:
         raise ConfigError(

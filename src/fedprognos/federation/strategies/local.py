@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from fedprognos.federation.cohort import Cohort, answered
-from fedprognos.federation.messages import FitReply, FitRequest
-from fedprognos.federation.strategies.plan import Model, Outcome, Plan
+from collections.abc import Iterator
+
+from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.strategies.plan import Model, Plan, Round, train
 
 
-def local(cohort: Cohort, plan: Plan) -> Outcome:
-    """One model a client."""
-    request = FitRequest(plan.recipe, plan.network, plan.train, plan.seed)
-    replies = cohort.ask(dict.fromkeys(cohort.clients, request))
-    answered(replies, FitReply)
-    return Outcome(
+def local(cohort: Cohort, plan: Plan) -> Iterator[Round]:
+    """One model a client, in one round."""
+    trained, collapsed = train(cohort, plan, dict.fromkeys(cohort.clients, (plan.network, None)), epochs=None, round_=1)
+    yield Round(
+        1,
         tuple(
-            Model((name,), plan.network, reply.weights, reply.history, len(reply.history), 0, reply.collapsed)
-            for name, reply in sorted(replies.items())
-            if isinstance(reply, FitReply)
-        )
+            Model((name,), m.network, m.weights, len(m.history), {name: m.history}, name in collapsed)
+            for name, m in trained.items()
+        ),
     )

@@ -1,0 +1,64 @@
+"""Finishing a model: its head as trained and averaged, solved exactly, or each client's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from fedprognos.federation.client import digest
+from fedprognos.federation.codec import encode
+from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.messages import ErrorSums, ExamineReply, ExamineRequest, PersonalReply, PersonalRequest
+from fedprognos.federation.strategies import Model, Plan
+from fedprognos.model import Weights
+from fedprognos.model.head import add_all, exact_head, with_head
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A model with one kind of head, and its error on what training kept out (None where nothing was)."""
+
+    head: str
+    model: Model
+    weights: Weights
+    validation_rmse: float | None
+
+
+def finish(cohort: Cohort, plan: Plan, model: Model) -> dict[str, Finished]:
+    """The shared heads asked for, from one exchange with the clients of the model."""
+    wanted = plan.federation.heads
+    statistics = "exact" in wanted or "personal" in wanted
+    fraction = plan.train.validation_fraction
+    if not statistics and fraction == 0:
+        return {"mean": Finished("mean", model, model.weights, None)}
+    request = ExamineRequest(plan.recipe, model.network, model.weights, plan.seed, fraction, statistics)
+    clients = [name for name in model.clients if name in cohort.clients]
+    replies = gather(cohort, dict.fromkeys(clients, request), ExamineReply, plan.federation.min_clients, plan.left_out)
+    finished = {}
+    if "mean" in wanted:
+        sums = [reply.validation for reply in replies.values() if reply.validation is not None]
+        error = reduce(ErrorSums.add, sums).rmse if sums else None
+        finished["mean"] = Finished("mean", model, model.weights, error)
+    if statistics:
+        fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
+        held = [reply.held for reply in replies.values() if reply.held is not None]
+        solved = exact_head(fit, add_all(held) if held else None)
+        error = None
+        if fraction > 0 and solved.validation_mse is not None:
+            error = float(np.sqrt(solved.validation_mse)) * plan.recipe.label_std
+        finished["exact"] = Finished("exact", model, with_head(model.weights, solved.head), error)
+    return finished
+
+
+def personal_heads(cohort: Cohort, plan: Plan, shared: Finished, clients: tuple[str, ...]) -> Mapping[str, str]:
+    """Let clients make heads of their own near the shared one; the names under which they keep them."""
+    request = PersonalRequest(
+        plan.recipe, shared.model.network, shared.weights, plan.seed, plan.train.validation_fraction
+    )
+    requests = {name: request for name in cohort.clients if name in clients}
+    made = gather(cohort, requests, PersonalReply, plan.federation.min_clients, plan.left_out)
+    key = digest(encode(request))
+    return dict.fromkeys(made, key)

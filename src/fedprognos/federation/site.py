@@ -1,0 +1,76 @@
+"""A client's own folder: its ledger, its log, its personal heads. Nothing here is ever sent."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from fedprognos.errors import DataNotFoundError
+from fedprognos.federation.messages import LedgerLine
+from fedprognos.files import replacing
+
+LEDGER, LOG = "ledger.jsonl", "errors.jsonl"
+
+
+class Site:
+    """What a client keeps on its own disk.
+
+    Parameters
+    ----------
+    folder
+        Made when first written to.
+    bundle
+        A model the owner trained earlier, to federate instead of training anew.
+    """
+
+    def __init__(self, folder: Path, bundle: Path | None = None) -> None:
+        self.folder, self.bundle = folder, bundle
+
+    def record(self, line: LedgerLine) -> None:
+        """Note a message that is about to leave."""
+        self._append(LEDGER, json.dumps(asdict(line)))
+
+    def log_error(self, error: BaseException) -> None:
+        """Keep the full text of an error, of which a peer is told the kind only."""
+        self._append(LOG, json.dumps({"error": str(error), "trace": "".join(traceback.format_exception(error))}))
+
+    def last_error(self) -> str | None:
+        """Full text of the latest error, for the owner's eyes."""
+        path = self.folder / LOG
+        if not path.is_file():
+            return None
+        return str(json.loads(path.read_text("utf-8").splitlines()[-1])["error"])
+
+    def _append(self, name: str, text: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / name).open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+    def ledger(self) -> list[LedgerLine]:
+        """Every message that left so far."""
+        path = self.folder / LEDGER
+        if not path.is_file():
+            return []
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        return [
+            LedgerLine(raw["kind"], raw["bytes"], {k: tuple(v) for k, v in raw["tensors"].items()}) for raw in lines
+        ]
+
+    def save_head(self, key: str, head: NDArray[np.float64]) -> None:
+        """Keep a personal head, by the digest of the request it answers."""
+        with replacing(self.folder / "heads" / f"{key}.safetensors") as temporary:
+            save_file({"head": head}, temporary)
+
+    def load_head(self, key: str) -> NDArray[np.float64]:
+        """A personal head made earlier."""
+        path = self.folder / "heads" / f"{key}.safetensors"
+        if not path.is_file():
+            raise DataNotFoundError("no such personal head", where=str(path))
+        head: NDArray[np.float64] = load_file(path)["head"]
+        return head
