@@ -118,6 +118,14 @@ def test_shared_and_private_neurons_are_told_apart(seed, noise, shared, private)
     assert found.diagnostics.sigma0 == pytest.approx(0.1**2, rel=0.1)
 
 
+@pytest.mark.parametrize("noise", [0.1, 0.3, 0.5])
+def test_mostly_private_neurons_need_a_smaller_start(noise):
+    clients, truth = known_clients(0, shared=5, private=(70, 70, 70), noise=noise)
+    pooled = np.vstack(list(clients.values())).var()
+    assert pair_f1(match(clients).assignments, truth) < 0.5
+    assert pair_f1(match(clients, sigma=0.2 * pooled).assignments, truth) >= 0.99
+
+
 def test_per_dimension_variances_tell_them_apart_too():
     clients, truth = known_clients(0)
     stretch = np.linspace(0.2, 5, 60)
@@ -220,6 +228,12 @@ def test_float32_gives_what_float64_gives():
     one, other = match(small), match({name: w.astype("f8") for name, w in small.items()})
     assert one.gain == other.gain
     assert one.means.dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u1", "f2", "g"])
+def test_other_number_types_are_taken_too(dtype):
+    weights = (100 + 50 * np.random.default_rng(0).normal(size=(5, 6))).astype(dtype)
+    assert match({"a": weights, "b": weights[::-1]}).assignments["b"].tolist() == [4, 3, 2, 1, 0]
 
 
 def test_an_offset_common_to_all_neurons_does_not_force_them_together():
