@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import threading
+from collections import defaultdict
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fedprognos.evaluation import Results, Summary
+from fedprognos.evaluation import Results, Row
 from fedprognos.federation.events import EpochDone, Event, JobDone, LayerMatched, LeftOut, Notice, RoundDone, RunStarted
 
 SHOWN_CLIENTS = 12
@@ -116,59 +120,88 @@ def _verdict(event: JobDone) -> str:
     return f": RMSE {values} {rows[0].unit}" + (" [red](collapsed to the mean)[/]" if collapsed else "")
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A line of the table: a method with one head on one test, every client's own models pooled."""
+
+    method: str
+    head: str
+    trained: str
+    tested: str
+    n: int
+    errors: tuple[float, ...]
+    capped: tuple[float, ...]
+    neurons: str
+
+
 def results_table(results: Results) -> list[Table]:
-    """Tables of methods, one a setting: mean and spread over seeds."""
-    tables = []
-    summaries = results.summary()
-    for setting in dict.fromkeys(s.setting for s in summaries):
-        rows = [s for s in summaries if s.setting == setting]
-        tables.append(_setting_table(setting, rows))
-    return tables
+    """Tables of methods, one a setting: mean and spread over seeds. The report has every client by itself."""
+    settings = dict.fromkeys(row.setting for row in results.rows)
+    return [_setting_table(setting, [r for r in results.rows if r.setting == setting]) for setting in settings]
 
 
-def _setting_table(setting: str, rows: list[Summary]) -> Table:
-    unit = rows[0].unit
-    table = Table(title=escape(f"{setting}: test RMSE in {unit}"), title_justify="left", header_style="bold")
-    capped = any(row.rmse_capped is not None for row in rows)
-    for name in (
-        "method",
-        "head",
-        "trained on",
-        "tested on",
-        "n",
-        "RMSE",
-        *(["RMSE capped"] if capped else []),
-        "MAE",
-        "bias",
-        "neurons",
-    ):
-        table.add_column(name, justify="left" if name in LEFT else "right")
-    best = {
-        test: min(row.rmse for row in rows if row.test_client == test) for test in {row.test_client for row in rows}
-    }
-    previous = ""
-    for row in rows:
-        if previous and row.method != previous:
-            table.add_section()
-        trained = row.train_clients[0] if len(row.train_clients) == 1 else f"all {len(row.train_clients)}"
-        mark = "[bold green]" if row.rmse == best[row.test_client] else ""
-        table.add_row(
-            row.method if row.method != previous else "",
-            row.head or "",
-            escape(trained),
-            escape(row.test_client),
-            str(row.n_test),
-            f"{mark}{_spread(row.rmse, row.rmse_spread, row.seeds)}",
-            *([_spread(row.rmse_capped, row.rmse_capped_spread, row.seeds)] if capped else []),
-            f"{row.mae:.4g}",
-            f"{row.bias:+.3g}",
-            "-" if row.width is None else "+".join(map(str, row.width)),
+def _lines(rows: list[Row]) -> list[_Line]:
+    groups: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
+    several = len({row.test_client for row in rows}) > 1
+    for row in sorted((r for r in rows if r.selected_on != "test"), key=lambda r: r.key):
+        alone = len(row.train_clients) == 1
+        if alone and row.test_client == row.train_clients[0] and several:
+            trained, tested = "own data each", "all"
+        elif several and row.test_client != "all":
+            continue
+        else:
+            trained, tested = (row.train_clients[0] if alone else f"all {len(row.train_clients)}"), row.test_client
+        groups[row.method, row.head or "", trained, tested].append(row)
+    lines = []
+    for (method, head, trained, tested), found in groups.items():
+        by_seed = [[r for r in found if r.seed == seed] for seed in sorted({r.seed for r in found})]
+        errors = tuple(_pooled([(r.n_test, r.rmse) for r in same]) for same in by_seed)
+        capped = tuple(
+            _pooled([(r.n_test, r.rmse_capped) for r in same if r.rmse_capped is not None])
+            for same in by_seed
+            if same[0].rmse_capped is not None
         )
-        previous = row.method
+        width = found[0].width
+        neurons = "" if width is None else "+".join(map(str, width))
+        lines.append(_Line(method, head, trained, tested, sum(r.n_test for r in by_seed[0]), errors, capped, neurons))
+    return lines
+
+
+def _pooled(parts: list[tuple[int, float]]) -> float:
+    return math.sqrt(sum(n * rmse**2 for n, rmse in parts) / sum(n for n, _ in parts))
+
+
+def _setting_table(setting: str, rows: list[Row]) -> Table:
+    lines = _lines(rows)
+    table = Table(title=escape(f"{setting}: test RMSE in {rows[0].unit}"), title_justify="left", header_style="bold")
+    capped = any(line.capped for line in lines)
+    for name in (*LEFT, "n", "RMSE", *(("RMSE capped",) if capped else ()), "neurons"):
+        table.add_column(name, justify="left" if name in LEFT else "right")
+    best = {tested: min(_mean(x.errors) for x in lines if x.tested == tested) for tested in {x.tested for x in lines}}
+    previous = ""
+    for line in lines:
+        if previous and line.method != previous:
+            table.add_section()
+        mark = "[bold green]" if _mean(line.errors) == best[line.tested] else ""
+        table.add_row(
+            line.method if line.method != previous else "",
+            line.head,
+            escape(line.trained),
+            escape(line.tested),
+            str(line.n),
+            f"{mark}{_spread(line.errors)}",
+            *([_spread(line.capped)] if capped else []),
+            line.neurons,
+        )
+        previous = line.method
     return table
 
 
-def _spread(value: float | None, spread: float | None, seeds: int) -> str:
-    if value is None:
+def _mean(values: tuple[float, ...]) -> float:
+    return sum(values) / len(values)
+
+
+def _spread(values: tuple[float, ...]) -> str:
+    if not values:
         return "-"
-    return f"{value:.4g} ± {spread:.2g}" if seeds > 1 and spread is not None else f"{value:.4g}"
+    return f"{_mean(values):.4g}" + (f" ± {statistics.pstdev(values):.2g}" if len(values) > 1 else "")

@@ -284,6 +284,7 @@ def _validation(candidates: Mapping[tuple[tuple[str, ...], str], Sequence[_Candi
 def _mean(voices: Sequence[Predictor]) -> Predictor:
     def predictor(windows: WindowSet, test: str) -> FloatArray | None:
         heard = [v for voice in voices if (v := voice(windows, test)) is not None]
-        return np.mean(heard, axis=0).astype(np.float64)
+        total: FloatArray = np.sum(heard, axis=0)
+        return total / len(heard)
 
     return predictor
