@@ -72,7 +72,7 @@ class Reference:
             growing = len(self.clients) - (0 if self.anchored else 1)
             self.cap = min(self.cap, widest + growing * quota)
         self.places: dict[str, list[Neuron]] = {}
-        self.at_floor = False
+        self.near_floor = False
 
     def spread(self, given, default):
         if given is None:
@@ -153,7 +153,7 @@ class Reference:
         self.mu0 = mu0
         self.sigma = [max(v, f) for v, f in zip(noise, floors, strict=True)]
         self.sigma0 = [max(v - s * inverse, f) for v, s, f in zip(prior, self.sigma, floors, strict=True)]
-        self.at_floor |= any(v <= f for v, f in zip(self.sigma + self.sigma0, floors + floors, strict=True))
+        self.near_floor |= any(v <= 1e6 * f for v, f in zip(self.sigma + self.sigma0, floors + floors, strict=True))
 
     def assignments(self) -> dict[str, list[int]]:
         """Numbers by the anchor, then by first use."""
