@@ -88,10 +88,7 @@ class Chart:
 
     def at(self, x: float, y: float) -> Point:
         (x0, x1), (y0, y1) = self.x_range, self.y_range
-        return (
-            self.left + self.width * (x - x0) / (x1 - x0),
-            self.top + self.height * (1 - (y - y0) / (y1 - y0)),
-        )
+        return self.left + self.width * (x - x0) / (x1 - x0), self.top + self.height * (y1 - y) / (y1 - y0)
 
     def axes(self, title: str, x_label: str, y_label: str, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> None:
         c = self.canvas
@@ -104,19 +101,13 @@ class Chart:
             c.text(self.at(x, 0)[0], self.top + self.height + 20, f"{x:g}", size=12, colour=QUIET, anchor="middle")
         c.text(self.left + self.width / 2, self.top + self.height + 42, x_label, size=12, colour=QUIET, anchor="middle")
 
-    def curve(
-        self,
-        xs: Iterable[float],
-        ys: Iterable[float],
-        colour: str,
-        *,
-        dots: bool = True,
-        dash: str = "",
-        width: float = 2.5,
-    ) -> None:
+    def curve(self, xs: Iterable[float], ys: Iterable[float], colour: str, *, width: float = 2.5) -> list[Point]:
         points = [self.at(x, y) for x, y in zip(xs, ys, strict=True)]
-        self.canvas.line(points, colour, dash=dash, width=width)
-        for x, y in points if dots else []:
+        self.canvas.line(points, colour, width=width)
+        return points
+
+    def dotted(self, xs: Iterable[float], ys: Iterable[float], colour: str) -> None:
+        for x, y in self.curve(xs, ys, colour):
             self.canvas.circle(x, y, 4, colour)
 
 
@@ -187,21 +178,15 @@ def fedavg_picture() -> dict[str, float]:
     bottom, top = np.floor(low), np.ceil(high)
     canvas = Canvas(760, 400, "Outputs of FedAvg and of matched averaging of four permuted copies of one network")
     chart = Chart(canvas, 60, 70, 520, 260, (0, 59), (bottom, top))
-    chart.axes(
-        "Four copies of one network, neurons shuffled, then averaged",
-        "window",
-        "output",
-        range(0, 60, 10),
-        np.linspace(bottom, top, 5).tolist(),
-    )
-    chart.curve(steps, outputs["network"], PALE, dots=False, width=8)
-    chart.curve(steps, outputs["matched"], BLUE, dots=False)
-    chart.curve(steps, outputs["FedAvg"], ORANGE, dots=False)
+    title = "Four copies of one network, neurons shuffled, then averaged"
+    chart.axes(title, "window", "output", range(0, 60, 10), np.linspace(bottom, top, 5).tolist())
+    chart.curve(steps, outputs["network"], PALE, width=8)
+    chart.curve(steps, outputs["matched"], BLUE)
+    chart.curve(steps, outputs["FedAvg"], ORANGE)
     key(canvas, 600, 150, [("the network", PALE), ("matched", BLUE), ("FedAvg", ORANGE)])
     canvas.save("matching-fedavg.svg")
-    return {name: float(np.abs(outputs[name] - outputs["network"]).max()) for name in ("FedAvg", "matched")} | {
-        "output's standard deviation": float(outputs["network"].std())
-    }
+    off = {name: float(np.abs(outputs[name] - outputs["network"]).max()) for name in ("FedAvg", "matched")}
+    return {**off, "output's standard deviation": float(outputs["network"].std())}
 
 
 def known_clients(seed: int, noise: float) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -242,7 +227,7 @@ def growth_picture() -> dict[str, dict[str, str]]:
     size.axes("Global neurons", noise_label, "L'", quarters, range(60, 181, 20))
     score = Chart(canvas, 500, 80, 340, 250, (0, 1), (0.5, 1))
     score.axes("Pairs found", noise_label, "F1", quarters, [0.5, 0.6, 0.7, 0.8, 0.9, 1])
-    size.curve([0, 1], [144, 144], QUIET, dots=False, dash="5 5", width=1.5)
+    canvas.line([size.at(0, 144), size.at(1, 144)], QUIET, dash="5 5", width=1.5)
     canvas.text(*size.at(0.79, 147), "the truth: 144", size=12, colour=QUIET)
     numbers = {}
     for name, (colour, options) in settings.items():
@@ -255,8 +240,8 @@ def growth_picture() -> dict[str, dict[str, str]]:
                 runs.append((found.size, pair_f1(np.concatenate([found.assignments[c] for c in clients]), truth)))
             sizes.append(float(np.mean([run[0] for run in runs])))
             scores.append(float(np.mean([run[1] for run in runs])))
-        size.curve(noises, sizes, colour)
-        score.curve(noises, scores, colour)
+        size.dotted(noises, sizes, colour)
+        score.dotted(noises, scores, colour)
         numbers[name] = {
             f"{noise:g}": f"L'={s:.0f} F1={f:.3f}" for noise, s, f in zip(noises, sizes, scores, strict=True)
         }
@@ -273,19 +258,14 @@ def recovery_picture() -> dict[str, dict[str, float]]:
     numbers = {}
     for panel, (cell, gates) in enumerate({"LSTM": 4, "GRU": 3}.items()):
         chart = Chart(canvas, 60 + 440 * panel, 80, 340, 220, (0, 1.4), (0, 1))
-        chart.axes(
-            f"{cell}, 64 neurons, two inputs",
-            "noise (share of the weights' own spread)",
-            "neurons recovered",
-            [0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4],
-            [0, 0.25, 0.5, 0.75, 1],
-        )
+        title, label = f"{cell}, 64 neurons, two inputs", "noise (share of the weights' own spread)"
+        chart.axes(title, label, "neurons recovered", [0, *noises], [0, 0.25, 0.5, 0.75, 1])
         for signature, colour in (("ih", ORANGE), ("ih+hh", BLUE)):
             shares = [
                 float(np.mean([recovered(cell.lower(), gates, signature, noise, seed) for seed in range(3)]))
                 for noise in noises
             ]
-            chart.curve(noises, shares, colour)
+            chart.dotted(noises, shares, colour)
             numbers[f"{cell} {signature}"] = {f"{n:g}": round(float(s), 3) for n, s in zip(noises, shares, strict=True)}
     key(canvas, 300, 380, [("ih: input weights", ORANGE)])
     key(canvas, 500, 380, [("ih+hh: and recurrent ones", BLUE)])

@@ -13,7 +13,7 @@ BLOCK = 4_000_000
 """How many numbers the order statistics sort at once."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stack:
     """One tensor of all clients, with the index of its rows and columns in the federated model's."""
 

@@ -14,7 +14,7 @@ from fedprognos.matching.problem import Problem
 FLOOR = 1e-12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hyperparameters:
     """Prior mean ``(D,)``, noise variance and prior variance, both ``(1,)`` (isotropic) or both ``(D,)``.
 

@@ -13,7 +13,7 @@ from fedprognos.matching.arrays import AnyArray, Floats, Indices
 from fedprognos.matching.result import Anchor, Matching
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Side:
     """The neurons of one client, or of the anchor.
 
@@ -45,7 +45,7 @@ class Side:
         return total
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """Clients in canonical order, the anchor and its counts, and the moments of all neurons.
 

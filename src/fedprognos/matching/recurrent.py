@@ -24,7 +24,7 @@ from fedprognos.matching.signatures import (
 SIGNATURES = ("ih", "ih+hh")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecurrentAnchor:
     """A previous global layer to match against; ``counts`` as for :class:`~fedprognos.matching.Anchor`."""
 
@@ -122,7 +122,7 @@ def match_recurrent(
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Layer:
     """The signatures of one client's layer, whose second half waits for a global order."""
 

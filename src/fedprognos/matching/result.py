@@ -13,7 +13,7 @@ from fedprognos.matching.arrays import Floats, Indices
 Absorbing = Literal["all merged", "all kept", "neither"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Anchor:
     """A previous global model for the clients to be matched against.
 
@@ -34,7 +34,7 @@ class Anchor:
     counts: ArrayLike | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Diagnostics:
     """How a matching went.
 
@@ -71,7 +71,7 @@ class Diagnostics:
     rounds: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Matching:
     """Which client neurons are the same global neuron.
 

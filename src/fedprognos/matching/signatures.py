@@ -20,7 +20,7 @@ GATES = {"lstm": 4, "gru": 3}
 """U, the gates of each kind of cell."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecurrentWeights:
     """One recurrent layer as torch keeps it.
 
