@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedprognos.errors import DataNotFoundError
 from fedprognos.fleet.catalog import CATALOG, find
+
+torch.set_num_threads(1)  # several test processes share the machine
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

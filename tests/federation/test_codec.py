@@ -21,7 +21,7 @@ RULE = {"altitude": 0, "mach": 2}
 SPEC = NetworkSpec(inputs=2, widths=(4,))
 WEIGHTS = weights_of(HealthNetwork.seeded(SPEC, 0))
 SECTION = RecipeSection(window=10, conditions=RULE)
-REQUEST = FitRequest(recipe_of(FLEET, conditions=RULE), SPEC, TrainSection(epochs=3), 7, WEIGHTS, 1)
+REQUEST = FitRequest(recipe_of(FLEET, conditions=RULE), SPEC, TrainSection(epochs=3), seed=7, weights=WEIGHTS, frozen=1)
 REPLY = FitReply(WEIGHTS, 12, (Epoch(1, 2.0, None), Epoch(2, 1.0, 1.5)), 2, False)
 MESSAGES = [SurveyRequest(SECTION), REQUEST, SurveyReply(survey(FLEET, SECTION)), REPLY, Failure("a", "data", "no")]
 

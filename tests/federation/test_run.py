@@ -27,7 +27,12 @@ TINY = (
     "train.epochs=2",
     "recipe.stride=10",
     "evaluation.bootstrap=20",
+    "federation.fedavg={rounds=2, epochs=1}",
+    "federation.fedprox={rounds=2, epochs=1}",
+    "federation.fedma={rounds=2, width_limit=1.5}",
+    "federation.heads=['exact', 'mean', 'personal']",
 )
+METHODS = {"local", "central", "fedavg", "fedprox", "concat", "fedma"}
 FILES = ("results.json", "bundle/bundle.json", "bundle/weights.safetensors")
 
 
@@ -42,7 +47,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyp
 
 def test_a_run_leaves_rows_for_every_method_client_and_seed(finished) -> None:  # type: ignore[no-untyped-def]
     rows = finished.results.rows
-    assert {r.method for r in rows} == {"constant", "age", "ridge", "local", "central"}
+    personal = {f"{m}+personal" for m in METHODS}
+    assert {r.method for r in rows} == {"constant", "age", "ridge", "mean-of-locals"} | METHODS | personal
     assert {(r.train_clients, r.test_client) for r in rows if r.method == "local"} == {
         ((p,), p) for p in ("plant-a", "plant-b", "plant-c")
     }
@@ -53,7 +59,11 @@ def test_a_run_leaves_rows_for_every_method_client_and_seed(finished) -> None:  
     assert {"setting", "method", "head", "train_clients", "test_client", "seed", "round", "selected_on", "rmse",
             "rmse_capped", "mae", "r2", "bias", "nasa_score", "late_rate", "n_test", "unit", "width", "parameters",
             "local_epochs", "bytes"} <= set(raw["rows"][0])  # fmt: skip
-    assert len([h for h in raw["history"] if h["method"] == "local"]) == 3 * 2
+    epochs = [h for h in raw["history"] if h["method"] == "local" and h["epoch"] is not None]
+    assert len(epochs) == 3 * 2
+    rounds = [h for h in raw["history"] if h["method"] == "fedavg" and h["epoch"] is None and h["client"] == "all"]
+    assert {(h["round"], h["head"]) for h in rounds} == {(r, h) for r in (1, 2) for h in ("exact", "mean")}
+    assert all(h["bytes"] > 0 and h["messages"] > 0 for h in rounds)
 
 
 def test_the_table_can_be_recomputed_from_the_predictions(finished) -> None:  # type: ignore[no-untyped-def]
@@ -61,6 +71,7 @@ def test_the_table_can_be_recomputed_from_the_predictions(finished) -> None:  # 
     frame = frame[frame["scored"].astype(str) == "True"]
     for row in finished.results.rows:
         mine = frame[(frame["method"] == row.method) & (frame["train_clients"] == "+".join(row.train_clients))]
+        mine = mine[mine["head"] == (row.head or "")]
         if row.test_client != "all":
             mine = mine[mine["test_client"] == row.test_client]
         assert len(mine) == row.n_test
@@ -72,7 +83,8 @@ def test_the_bundle_predicts_what_the_table_scored(finished) -> None:  # type: i
     health = Bundle.load(finished.folder / "bundle").predict(test)
     truth = np.array([unit.rul_at_end for unit in test], dtype=float)
     got = np.array([health[unit.id][0] for unit in test])
-    expected = next(r for r in finished.results.rows if r.method == "central" and r.test_client == "all")
+    rows = finished.results.rows
+    expected = next(r for r in rows if (r.method, r.head, r.test_client) == ("fedma", "exact", "all"))
     assert rmse(truth, got) == pytest.approx(expected.rmse, rel=1e-5)
 
 
@@ -95,22 +107,29 @@ def test_more_seeds_reuse_what_was_done(tmp_path: Path) -> None:
     events: list[Event] = []
     tiny(tmp_path / "x", seeds=2, observer=events.append)
     started = next(e for e in events if isinstance(e, RunStarted))
-    assert len(started.reused) == 3
+    assert len(started.reused) == 1 + len(METHODS)
     assert {e.job.seed for e in events if isinstance(e, JobDone)} == {1}
 
 
-def test_a_run_killed_half_way_goes_on_and_ends_with_the_same_bytes(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    "moment", [pytest.param(0.15, marks=pytest.mark.long), 0.5, pytest.param(0.85, marks=pytest.mark.long)]
+)
+def test_a_run_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(  # type: ignore[no-untyped-def]
+    finished, tmp_path: Path, moment: float
+) -> None:
     out = tmp_path / "killed"
     arguments = [*(x for o in TINY for x in ("--set", o)), "--seeds", "1", "--workers", "2", "--out", str(out), "-q"]
     process = subprocess.Popen([sys.executable, "-m", "fedprognos", "run", "demo", *arguments])
-    while process.poll() is None and not list(out.glob("jobs/*.json")):
-        time.sleep(0.02)
+    answers = 120 * moment  # about as many as the whole run has
+    while process.poll() is None and len(list(out.glob("answers/*.message"))) < answers:
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     again = tiny(out)
     for file in FILES:
         assert (again.folder / file).read_bytes() == (finished.folder / file).read_bytes(), file
     assert not [p for p in out.rglob(".*") if p.name != "."]
+    assert not (out / "answers").exists()
 
 
 def test_a_folder_with_another_experiment_is_not_touched(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -128,6 +147,35 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         tiny(tmp_path / "file" / "below")
+
+
+def test_the_ledgers_hold_what_left_each_site(finished) -> None:  # type: ignore[no-untyped-def]
+    from fedprognos.federation.site import Site
+
+    for name in ("plant-a", "plant-b", "plant-c"):
+        kinds = {line.kind for line in Site(finished.folder / "sites" / "all" / name).ledger()}
+        assert kinds == {"SurveyReply", "FitReply", "ExamineReply", "PersonalReply"}
+
+
+def test_models_trained_earlier_can_be_federated(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    bundles = finished.folder / "bundles" / "all" / "local" / "seed0"
+    changes = (
+        *TINY,
+        "federation.start='bundles'",
+        f"federation.bundles='{bundles}'",
+        "federation.methods=['concat', 'fedma']",
+    )
+    joint = tiny(tmp_path / "joint", overrides=changes)
+    # The same local models gave the concat of the first run: one exchange later the same table.
+    for head in ("exact", "mean"):
+        a, b = (
+            next(r for r in x.results.rows if (r.method, r.head, r.test_client) == ("concat", head, "all"))
+            for x in (joint, finished)
+        )
+        if head == "exact":
+            assert a.rmse == pytest.approx(b.rmse, rel=1e-3)
+    with pytest.raises(FederationError, match="not a bundle"):
+        tiny(tmp_path / "x", overrides=(*changes, f"federation.bundles='{tmp_path}'"))
 
 
 def test_a_window_no_client_can_fill_names_the_client(tmp_path: Path) -> None:

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -10,6 +14,7 @@ import psutil
 from fedprognos.config import RecipeSection, TrainSection
 from fedprognos.federation.cohort import InProcessCohort
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
+from fedprognos.federation.site import Site
 from fedprognos.federation.workers import Workers
 from fedprognos.fleet import Fleet
 from fedprognos.model import Epoch, NetworkSpec
@@ -20,8 +25,12 @@ RECIPE = recipe_of(FLEETS["a"], window=10, cap=30)
 SPEC = NetworkSpec(inputs=2, widths=(4,))
 
 
-def fleets_of(names: tuple[str, ...] = ("a", "b", "c")) -> dict[str, tuple[str, Fleet]]:
-    return {f"x/{name}": (name, FLEETS[name]) for name in names}
+FOLDER = Path(tempfile.mkdtemp(prefix="fedprognos-test-sites-"))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+
+
+def fleets_of(names: tuple[str, ...] = ("a", "b", "c")) -> dict[str, tuple[str, Fleet, Site]]:
+    return {f"x/{name}": (name, FLEETS[name], Site(FOLDER / name)) for name in names}
 
 
 def cohort_of(workers: Workers, **options: object) -> InProcessCohort:
@@ -104,7 +113,7 @@ def test_a_failing_client_answers_with_a_failure() -> None:
 
 def test_a_request_cannot_lower_the_owners_floor() -> None:
     tiny = series_fleet([12], conditions=1, name="tiny")
-    with Workers({"x/tiny": ("tiny", tiny)}, 1) as workers:
+    with Workers({"x/tiny": ("tiny", tiny, Site(FOLDER / "tiny"))}, 1) as workers:
         cohort = InProcessCohort(workers, {"tiny": "x/tiny"})
         reply = cohort.ask({"tiny": SurveyRequest(RecipeSection(window=5, min_count=1))})["tiny"]
     assert isinstance(reply, Failure)

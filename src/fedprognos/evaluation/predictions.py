@@ -17,6 +17,7 @@ FloatArray = NDArray[np.float64]
 COLUMNS = (
     "setting",
     "method",
+    "head",
     "train_clients",
     "test_client",
     "seed",

@@ -1,0 +1,217 @@
+"""What leaves a client, and what does not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cohorts import cohort_of, common_recipe, plan_of, small_fleets
+
+from fedprognos.config import RecipeSection
+from fedprognos.features import build_windows, hold_out
+from fedprognos.federation.client import Client
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.heads import finish, personal_heads
+from fedprognos.federation.messages import (
+    ANSWERS,
+    BringRequest,
+    ExamineRequest,
+    Failure,
+    FitRequest,
+    PersonalReply,
+    ResidualReply,
+    ResidualRequest,
+    SurveyRequest,
+)
+from fedprognos.federation.seeds import stream
+from fedprognos.federation.site import Site
+from fedprognos.federation.strategies import STRATEGIES
+from fedprognos.fleet import Fleet, Unit
+from fedprognos.model import HealthNetwork, network_with, predict, weights_of
+from fedprognos.model.head import add_all, exact_head, head_statistics, solve_head
+from small_fleets import CYCLIC, SERIES, cyclic_unit, series_fleet
+
+PLAN = plan_of(heads=["exact", "mean", "personal"])
+
+
+def everything_sent(folder: Path) -> tuple[dict[str, Fleet], list[tuple[str, bytes]]]:
+    """All messages of a whole federation: survey, every strategy, every head, residuals, failures."""
+    cohort = cohort_of(folder)
+    cohort.ask(dict.fromkeys("abc", SurveyRequest(RecipeSection(window=8, conditions={"altitude": 0}))))
+    for name in ("local", "fedavg", "concat", "fedma"):
+        for round_ in STRATEGIES[name](cohort, PLAN):
+            for model in round_.models:
+                shared = finish(cohort, PLAN, model)["exact"]
+                personal_heads(cohort, PLAN, shared, cohort.clients)
+    weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
+    edges = np.linspace(-40, 40, 9)
+    cohort.ask(dict.fromkeys("abc", ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0.3, edges)))
+    cohort.ask(dict.fromkeys("abc", BringRequest()))
+    return small_fleets(), cohort.sent
+
+
+def test_no_row_no_unit_no_time_is_in_any_message(tmp_path: Path) -> None:
+    fleets, sent = everything_sent(tmp_path)
+    assert {"SurveyReply", "FitReply", "ExamineReply", "PersonalReply", "Failure"} <= {
+        json.loads(json.loads(d[8 : 8 + int.from_bytes(d[:8], "little")])["__metadata__"]["fedprognos"])["kind"]
+        for _, d in sent
+    }
+    for client, data in sent:
+        for unit in fleets[client]:
+            assert unit.id.encode() not in data
+            for value in unit.sensors.ravel()[::7]:
+                assert np.float64(value).tobytes() not in data
+                assert repr(float(value)).encode() not in data
+            scaled, _ = PLAN.recipe.scale(unit.sensors, unit.settings)
+            for row in scaled[::5]:
+                assert row.tobytes() not in data
+
+
+def test_no_duration_of_a_cycle_is_told_as_it_stands(tmp_path: Path) -> None:
+    unit = cyclic_unit("secret", 30, 1)
+    client = Client("a", Fleet("f", CYCLIC, (unit,)), Site(tmp_path))
+    data = client.respond(encode(SurveyRequest(RecipeSection())))
+    for time in unit.time:
+        assert time == 0 or (np.float64(time).tobytes() not in data and repr(float(time)).encode() not in data)
+
+
+def test_the_ledger_lists_every_message_that_left(tmp_path: Path) -> None:
+    _, sent = everything_sent(tmp_path)
+    for name in "abc":
+        lines = Site(tmp_path / name).ledger()
+        mine = [data for client, data in sent if client == name]
+        assert [line.bytes for line in lines] == [len(data) for data in mine]
+        fits = [line for line in lines if line.kind == "FitReply"]
+        assert all("/weights/head.bias" in line.tensors for line in fits)
+        assert all(line.tensors == {} for line in lines if line.kind == "PersonalReply")
+
+
+def test_full_errors_stay_in_the_owners_log(tmp_path: Path) -> None:
+    bad = common_recipe().model_copy(update={"window": 999, "short": "exclude"})
+    client = cohort_of(tmp_path).members["a"]
+    reply = decode(client.respond(encode(replace(fit_request(), recipe=bad))), ANSWERS)
+    assert isinstance(reply, Failure)
+    assert reply.code == "recipe"
+    assert "999" not in reply.text
+    assert "70" not in reply.text
+    assert "longest: 70 rows" in (Site(tmp_path / "a").last_error() or "")
+
+
+def fit_request() -> FitRequest:
+    return FitRequest(PLAN.recipe, PLAN.network, PLAN.train, 0)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        replace(fit_request(), network=PLAN.network.model_copy(update={"widths": (5000,)})),
+        replace(fit_request(), plan=PLAN.train.model_copy(update={"epochs": 10**7})),
+        replace(fit_request(), frozen=2),
+        replace(fit_request(), weights={"head.bias": np.zeros(1, np.float32)}),
+        ResidualRequest(PLAN.recipe, PLAN.network, weights_of(HealthNetwork(PLAN.network)), 0, 0.3, np.arange(1e4)),
+        ResidualRequest(PLAN.recipe, PLAN.network, weights_of(HealthNetwork(PLAN.network)), 0, 0.3, np.array([1.0, 1])),
+        ExamineRequest(PLAN.recipe, PLAN.network, {}, 0, 0.3),
+    ],
+    ids=["huge network", "endless", "all frozen", "tensors missing", "fine edges", "flat edges", "no weights"],
+)
+def test_requests_are_checked_before_they_are_answered(request_, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    reply = decode(cohort_of(tmp_path).members["a"].respond(encode(request_)), ANSWERS)
+    assert isinstance(reply, Failure)
+    assert reply.client == "a"
+
+
+def test_statistics_of_few_are_not_told(tmp_path: Path) -> None:
+    tiny = Client("t", series_fleet([26], conditions=1, name="t"), Site(tmp_path))
+    recipe = common_recipe().model_copy(update={"stride": 2, "condition_keys": ((0.0,),), "mean": ((0.0, 0.0),),
+                                                "std": ((1.0, 1.0),)})  # fmt: skip
+    weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
+    asked = ExamineRequest(recipe, PLAN.network, weights, 0, 0.3, statistics=True)
+    reply = decode(tiny.respond(encode(asked)), ANSWERS)
+    assert isinstance(reply, Failure)
+    assert "fewer than 20 windows" in reply.text
+    few_units = ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0.3, np.array([0.0]))
+    assert "fewer than 20 units" in decode(cohort_of(tmp_path).members["a"].respond(encode(few_units)), ANSWERS).text
+
+
+def test_residuals_are_counted_between_the_edges(tmp_path: Path) -> None:
+    fleet = series_fleet([40] * 80, seed=4, name="many")
+    client = Client("m", fleet, Site(tmp_path))
+    weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
+    edges = np.array([-10.0, 0.0, 10.0])
+    reply = client.answer(ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0.3, edges))
+    assert isinstance(reply, ResidualReply)
+    assert reply.counts.shape == (4,)
+    assert reply.counts.sum() == 24  # one residual for each unit kept out
+
+
+def test_the_exact_head_is_the_head_of_the_pooled_features(tmp_path: Path) -> None:
+    """Predictions of the head solved from sums equal those of one solved on all rows at once."""
+    plan = plan_of(heads=["exact"], widths=(6,))
+    cohort = cohort_of(tmp_path)
+    model = next(iter(STRATEGIES["concat"](cohort, plan))).models[0]
+    federated = finish(cohort, plan, model)["exact"]
+    network = network_with(model.network, model.weights)
+    fits, helds, windows = [], [], []
+    for name, fleet in small_fleets().items():
+        own = build_windows(plan.recipe, fleet)
+        fit, held = hold_out(own, 0.3, stream(plan.seed, name, 0, "validation"))
+        fits.append(head_statistics(network, fit, plan.recipe))
+        if held is not None and len(held) >= 20:
+            helds.append(head_statistics(network, held, plan.recipe))
+        else:
+            fits[-1] = head_statistics(network, own, plan.recipe)
+        windows.append(own)
+    strength = exact_head(add_all(fits), add_all(helds) if helds else None).strength
+    # The plain way: stack all features, solve the ridge problem by least squares on an augmented matrix.
+    import torch
+
+    features, targets = [], []
+    for own in windows:
+        with torch.no_grad():
+            x = torch.from_numpy(own.batch(np.arange(len(own))))
+            features.append(network.run(x, 0, network.spec.layers - 1).numpy().astype(np.float64))
+        targets.append(plan.recipe.encode(own.labels))
+    h = np.concatenate(features)
+    h = np.concatenate([h, np.ones((len(h), 1))], axis=1)
+    y = np.concatenate(targets)
+    penalty = np.sqrt(strength * np.square(h[:, :-1]).sum() / (h.shape[1] - 1)) * np.eye(h.shape[1])[:-1]
+    plain = np.linalg.lstsq(np.concatenate([h, penalty]), np.concatenate([y, np.zeros(len(penalty))]), rcond=None)[0]
+    ours = np.concatenate([federated.weights["head.weight"][0], federated.weights["head.bias"]]).astype(float)
+    solved = solve_head(add_all([*fits, *helds]), strength)
+    assert np.abs(h @ solved - h @ plain).max() < 1e-6
+    assert np.abs(h @ ours - h @ plain).max() < 1e-4  # the network's own weights are float32
+
+
+def test_a_personal_head_fits_its_owner_better_and_never_leaves(tmp_path: Path) -> None:
+    cohort = cohort_of(tmp_path)
+    model = next(iter(STRATEGIES["fedavg"](cohort, PLAN))).models[0]
+    shared = finish(cohort, PLAN, model)["exact"]
+    before = len(cohort.sent)
+    keys = personal_heads(cohort, PLAN, shared, cohort.clients)
+    replies = [decode(d, ANSWERS) for _, d in cohort.sent[before:]]
+    assert all(isinstance(r, PersonalReply) for r in replies)
+    assert all(len(d) < 400 for _, d in cohort.sent[before:])
+    from fedprognos.model.head import with_head
+
+    for name, fleet in small_fleets().items():
+        windows = build_windows(PLAN.recipe, fleet)
+        own = with_head(shared.weights, Site(tmp_path / name).load_head(keys[name]))
+        truth = PLAN.recipe.capped(windows.labels)
+        errors = [
+            np.square(predict(network_with(model.network, w), windows, PLAN.recipe) - truth).mean()
+            for w in (shared.weights, own)
+        ]
+        assert errors[1] <= errors[0] * 1.001
+
+
+def test_a_client_with_no_usable_unit_fails_and_says_so(tmp_path: Path) -> None:
+    censored = Unit(
+        "u", np.arange(1.0, 40), np.random.default_rng(0).normal(size=(39, 2)), np.zeros((39, 2)), failed=False
+    )
+    client = Client("z", Fleet("z", SERIES, (censored,)), Site(tmp_path))
+    reply = decode(client.respond(encode(SurveyRequest(RecipeSection(window=5)))), ANSWERS)
+    assert isinstance(reply, Failure)
+    assert "no unit has a known rul" in (client.site.last_error() or "")
