@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,8 +13,11 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.evaluation import HistoryRow, Results, Row, score
-from fedprognos.evaluation.predictions import COLUMNS
 
+COLUMNS = (
+    *("setting", "method", "head", "train_clients", "test_client"),
+    *("seed", "unit", "position", "truth", "prediction", "scored"),
+)
 NOISE = {"constant": 30.0, "ridge": 14.0, "local": 9.0, "central": 5.0}
 
 
@@ -28,9 +32,10 @@ def write_run(
     noise: dict[str, float] | None = None,
     unit: str = "engine-{k}",
     units: int = 8,
+    heads: Sequence[str] = ("mean",),
 ) -> Path:
     """A finished run: yardsticks and `local` on own data, yardsticks and everything else on all data."""
-    maker = _Maker(task, tuple(clients), seeds, shared_test, noise or NOISE, unit, units)
+    maker = _Maker(task, tuple(clients), seeds, shared_test, noise or NOISE, unit, units, tuple(heads))
     rows: list[Row] = []
     for setting in settings:
         found, lines = maker.setting(setting)
@@ -46,6 +51,7 @@ def write_run(
         "data": {"kind": "synthetic-engines"},
         "partition": {s: {"by": "column", "column": "site", "edges": None} for s in settings},
         "recipe": {"cap": 60.0 if task == "rul" else None},
+        "federation": {"heads": list(heads)},
         "evaluation": {"bootstrap": 50, "seeds": seeds},
     }
     history = [
@@ -80,9 +86,10 @@ class _Maker:
         noise: dict[str, float],
         unit: str,
         units: int,
+        heads: tuple[str, ...],
     ) -> None:
         self.task, self.clients, self.seeds, self.shared_test = task, clients, seeds, shared_test
-        self.noise, self.unit, self.units = noise, unit, units
+        self.noise, self.unit, self.units, self.heads = noise, unit, units, heads
         self.random = np.random.default_rng(7)
 
     def truth(self, test: str) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -102,17 +109,22 @@ class _Maker:
         scale = 1.0 if self.task == "rul" else 0.005
         for method, noise in self.noise.items():
             yardstick = method in ("constant", "last", "age", "ridge", "boosting")
-            groups = [(c,) for c in self.clients] if yardstick or method == "local" else []
-            groups += [self.clients] if method != "local" and (len(self.clients) > 1 or not yardstick) else []
-            for seed in range(1 if yardstick else self.seeds):
+            own = yardstick or method.startswith("local")
+            groups = [(c,) for c in self.clients] if own else []
+            groups += (
+                [self.clients] if not method.startswith("local") and (len(self.clients) > 1 or not yardstick) else []
+            )
+            heads = ("",) if yardstick else ("personal",) if method.endswith("+personal") else self.heads
+            for seed, head in product(range(1 if yardstick else self.seeds), heads):
                 for group in groups:
                     mine = [t for t in tests if self.shared_test or t in group]
                     parts = []
                     for test in mine:
                         names, positions, truth = self.truth(test)
-                        guess = truth + scale * noise * self.random.standard_normal(len(truth))
+                        worse = noise * (1 + 0.3 * heads.index(head))
+                        guess = truth + scale * worse * self.random.standard_normal(len(truth))
                         parts.append((test, np.array([f"{test}/{name}" for name in names]), truth, guess))
-                        same = (setting, method, "+".join(group), test, seed)
+                        same = (setting, method, head, "+".join(group), test, seed)
                         points = zip(names, positions, truth, guess, strict=True)
                         lines += [(*same, *point, True) for point in points]
                         if seed == 0 and self.task == "rul":
@@ -123,19 +135,19 @@ class _Maker:
                             ]
                     if len(mine) > 1:
                         parts.append(("all", *(np.concatenate([p[k] for p in parts]) for k in (1, 2, 3))))
-                    rows += [self._row(setting, method, group, seed, yardstick, part) for part in parts]
+                    rows += [self._row(setting, method, head, group, seed, part) for part in parts]
         return rows, lines
 
     def _row(
-        self, setting: str, method: str, group: tuple[str, ...], seed: int, yardstick: bool, part: tuple[Any, ...]
+        self, setting: str, method: str, head: str, group: tuple[str, ...], seed: int, part: tuple[Any, ...]
     ) -> Row:
         test, names, truth, guess = part
         index = np.unique(names, return_inverse=True)[1]
         cap = 60.0 if self.task == "rul" else None
         scores = score(truth, guess, index, task=self.task, cap=cap, bootstrap=50)  # type: ignore[arg-type]
         facts = dict.fromkeys(("head", "round", "width", "parameters", "local_epochs", "bytes"))
-        if not yardstick:
-            facts |= {"head": "mean", "parameters": 1234}
+        if head:
+            facts |= {"head": head, "parameters": 1234}
         return Row.model_validate(
             {
                 **facts,

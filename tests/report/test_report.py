@@ -17,9 +17,10 @@ from run_folders import NOISE, write_run
 from fedprognos.errors import DataError
 from fedprognos.evaluation import Results
 from fedprognos.report import write_report
-from fedprognos.report.entries import best, entries
+from fedprognos.report.choosing import best
+from fedprognos.report.entries import entries
 from fedprognos.report.material import read_material
-from fedprognos.report.verdict import number
+from fedprognos.report.words import number
 
 EVIL = "<script>alert(1)</script>"
 
@@ -171,7 +172,8 @@ def test_unknown_methods_get_a_row_and_a_colour(tmp_path: Path) -> None:
     noise = {**NOISE, "fedma": 4.0, "fedma+personal": 3.0, "something-new": 6.0}
     page = write_report(write_run(tmp_path, noise=noise)).read_text("utf-8")
     assert "something-new" in page
-    assert "The best network is fedma+personal on all data" in page
+    assert "The best federated method is fedma:" in page
+    assert "With personal heads, fedma+personal is best" in page
 
 
 def test_verdict_admits_when_a_yardstick_wins(tmp_path: Path) -> None:
@@ -198,8 +200,8 @@ def test_what_was_chosen_on_the_test_is_never_the_best(tmp_path: Path) -> None:
     raw["rows"] += cheats
     (folder / "results.json").write_text(json.dumps(raw), "utf-8")
     page = write_report(folder).read_text("utf-8")
-    assert "chosen on the test" in page
-    assert "The best network is central on all data (by last)" in page
+    assert "round chosen on the test" in page
+    assert "The best network is central on all data:" in page
 
 
 def test_collapsed_networks_are_marked(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the results gathered into entries: one method on one choice of training data, seen from one test."""
+"""Rows of the results gathered into entries: one method and head on one choice of training data, from one side."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedprognos.evaluation import YARDSTICKS, Row, score
-from fedprognos.report.material import EVERYONE, OWN, Material, Setting
+from fedprognos.report.material import EVERYONE, OWN, PERSONAL, SHARED, Material, Setting
 
 FloatArray = NDArray[np.float64]
+NOT_FEDERATED = (*YARDSTICKS, "local", "mean-of-locals", "central")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,29 +28,64 @@ class Entry:
         Whose data was trained on; see :meth:`Setting.scope`.
     view
         The client from whose side this is seen, or "all".
+    head
+        The kind of head, None for yardsticks; `names_head` says whether a label has to mention it.
     remark
-        What sets it apart from an entry of the same method and scope: head, way of selecting.
+        How its round was chosen, where that sets it apart.
     intervals, intervals_capped
         95 % bounds of the RMSE a seed; empty where there are none.
     """
 
     method: str
     scope: str
+    head: str | None
     view: str
     remark: str
     rows: tuple[Row, ...]
     intervals: tuple[tuple[float, float], ...]
     intervals_capped: tuple[tuple[float, float], ...]
+    names_head: bool = False
 
     @property
     def key(self) -> str:
         """What identifies it among the figures of one setting."""
-        return f"{self.method}|{self.scope}|{self.remark}"
+        return f"{self.method}|{self.scope}|{self.head or ''}|{self.remark}"
+
+    @property
+    def base(self) -> str:
+        """The method without its variant."""
+        return self.method.partition("+")[0]
+
+    @property
+    def head_label(self) -> str:
+        """The head in words, where there are several and the name does not say it."""
+        said = self.head is None or self.method.endswith(f"+{self.head}")
+        return "" if said or not self.names_head else f"{self.head} head"
 
     @property
     def label(self) -> str:
-        """Method and training data in words."""
+        """Method, training data and head in words."""
+        return " · ".join(part for part in (self.method, self.scope, self.head_label, self.remark) if part)
+
+    @property
+    def short_label(self) -> str:
+        """The same without the head, for figures that show one head only."""
         return " · ".join(part for part in (self.method, self.scope, self.remark) if part)
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether every client has a head of its own."""
+        return self.head == PERSONAL
+
+    @property
+    def is_federated(self) -> bool:
+        """Whether clients made one model together without sharing data."""
+        return self.base not in NOT_FEDERATED
+
+    @property
+    def everybodys(self) -> bool:
+        """Whether all clients took part."""
+        return self.scope in (SHARED, "")
 
     @property
     def is_yardstick(self) -> bool:
@@ -95,25 +131,18 @@ def entries(material: Material, setting: Setting, view: str) -> list[Entry]:
     groups: dict[tuple[str, str, str | None, str], list[Row]] = defaultdict(list)
     for row in sorted(setting.rows, key=lambda r: r.key):
         groups[(row.method, setting.scope(row.train_clients), row.head, row.selected_on)].append(row)
-    variants: dict[tuple[str, str], list[tuple[str | None, str]]] = defaultdict(list)
+    ways: dict[tuple[str, str, str | None], set[str]] = defaultdict(set)
     for method, scope, head, selected_on in groups:
-        variants[(method, scope)].append((head, selected_on))
+        if selected_on != "test":
+            ways[(method, scope, head)].add(selected_on)
     found = []
     for (method, scope, head, selected_on), rows in groups.items():
         seen = _seen_from(view, scope, rows)
         if not seen:
             continue
-        several = variants[(method, scope)]
-        remark = ", ".join(
-            part
-            for part in (
-                f"{head} head" if len({h for h, _ in several}) > 1 and head else "",
-                "chosen on the test" if selected_on == "test" else "",
-                f"by {selected_on}" if selected_on != "test" and len({s for _, s in several}) > 1 else "",
-            )
-            if part
-        )
-        found.append(_entry(material, setting, (method, scope, view, remark), seen))
+        remark = f"by {selected_on}" if len(ways[(method, scope, head)]) > 1 else ""
+        remark = "round chosen on the test" if selected_on == "test" else remark
+        found.append(_entry(material, setting, (method, scope, head, view, remark), seen))
     return found
 
 
@@ -125,9 +154,10 @@ def _seen_from(view: str, scope: str, rows: Sequence[Row]) -> list[Row]:
     return [r for r in rows if r.test_client == EVERYONE] or list(rows)
 
 
-def _entry(material: Material, setting: Setting, name: tuple[str, str, str, str], rows: list[Row]) -> Entry:
-    method, scope, view, remark = name
-    lines = scored(setting, method, scope)
+def _entry(material: Material, setting: Setting, name: tuple[str, str, str | None, str, str], rows: list[Row]) -> Entry:
+    method, scope, head, view, _ = name
+    honest = all(row.selected_on != "test" for row in rows)
+    lines = _points(setting, method, scope, head, honest)
     if view != EVERYONE:
         lines = lines[
             (lines["train_clients"] == view) if scope == OWN else (lines["test_client"].isin({view, EVERYONE}))
@@ -143,12 +173,18 @@ def _entry(material: Material, setting: Setting, name: tuple[str, str, str, str]
             raw.append((row.rmse_low, row.rmse_high))
         if fits and material.cap is not None and (bounds := _bounds(points, material, material.cap)) is not None:
             capped.append(bounds)
-    return Entry(method, scope, view, remark, tuple(one_a_seed), tuple(raw), tuple(capped))
+    several = len([h for h in material.heads if h != PERSONAL]) > 1
+    return Entry(*name, tuple(one_a_seed), tuple(raw), tuple(capped), several)
 
 
-def scored(setting: Setting, method: str, scope: str) -> pd.DataFrame:
-    """The points of one method and scope that count in the table."""
-    return setting.scored.get((method, scope), setting.predictions.iloc[:0])
+def scored(setting: Setting, entry: Entry) -> pd.DataFrame:
+    """The points of an entry that count in the table; what was chosen on the test has none."""
+    return _points(setting, entry.method, entry.scope, entry.head, entry.honest)
+
+
+def _points(setting: Setting, method: str, scope: str, head: str | None, honest: bool) -> pd.DataFrame:
+    none = setting.predictions.iloc[:0]
+    return setting.scored.get((method, scope, head or ""), none) if honest else none
 
 
 def unit_index(points: pd.DataFrame) -> NDArray[np.int64]:
@@ -203,26 +239,3 @@ def _bounds(points: pd.DataFrame, material: Material, cap: float) -> tuple[float
     if scores.rmse_low is None or scores.rmse_high is None:
         return None
     return scores.rmse_low, scores.rmse_high
-
-
-def comparable(found: Sequence[Entry]) -> list[Entry]:
-    """Entries that answered for the whole test and were chosen without it: among these there may be a best."""
-    whole = max((entry.n_test for entry in found), default=0)
-    return [entry for entry in found if entry.n_test == whole and entry.honest]
-
-
-def best(found: Iterable[Entry], field: str = "rmse") -> Entry | None:
-    """The entry with the smallest mean error."""
-    known = [(mean, k, entry) for k, entry in enumerate(found) if (mean := entry.mean(field)) is not None]
-    return min(known, key=lambda item: item[:2])[2] if known else None
-
-
-def drawn(found: Sequence[Entry]) -> list[Entry]:
-    """Entries for figures: every network, and each yardstick on the data that suits it best."""
-    fair = comparable(found)
-    kept = [e for e in found if not e.is_yardstick]
-    methods = dict.fromkeys(e.method for e in found if e.is_yardstick)
-    for method in methods:
-        winner = best([e for e in fair if e.method == method]) or best([e for e in found if e.method == method])
-        kept += [winner] if winner is not None else []
-    return kept

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from fedprognos.report.entries import Entry, drawn, scored
-from fedprognos.report.figures_predictions import shown, with_points
-from fedprognos.report.looks import Figure, Palette, Panel, Trace, axis, chips, layout, plain, tidy
-from fedprognos.report.material import Material, Setting
+from fedprognos.report.choosing import drawn, of_head, shown, with_points
+from fedprognos.report.entries import Entry, scored
+from fedprognos.report.looks import Figure, Palette, Panel, Trace, axis, chips, hover, layout, tidy
+from fedprognos.report.material import Material, Setting, with_head
 
 BINS = 6
 
@@ -20,15 +20,15 @@ def errors_figure(
     material: Material, setting: Setting, found: Sequence[Entry], palette: Palette, number: int
 ) -> Figure | None:
     """Mean error and its spread, binned; all seeds together."""
-    chosen = with_points(setting, drawn(found))
+    chosen = with_points(setting, drawn(of_head(found, material.head)))
     if not chosen:
         return None
     by = "truth" if material.task == "rul" else "position"
-    every = {e.key: scored(setting, e.method, e.scope) for e in chosen}
+    every = {e.key: scored(setting, e) for e in chosen}
     reference = max(every.values(), key=len)
     edges = _edges(reference[by].to_numpy(dtype=float), material.cap if by == "truth" else None)
     labels = _labels(reference, by, edges, material.cap is not None and edges[-2] == material.cap)
-    visible = shown(chosen)
+    visible = shown(chosen, material.head)
     traces = [_trace(e, every[e.key], by, edges, labels, palette, e.key in visible) for e in chosen]
     label = "true remaining life" if by == "truth" else "cycle"
     x = axis(label, type="category", categoryorder="array", categoryarray=labels, tickangle=0)
@@ -38,7 +38,7 @@ def errors_figure(
     caption = (
         f"Errors by {what}: mean (mark) and the middle 80 % (bar) of all seeds. "
         "Above zero the unit is believed healthier than it is. Below each bin its number of test points."
-    )
+    ) + with_head(material)
     return Figure(
         f"errors{number}",
         f"Errors by {what}",
@@ -101,5 +101,5 @@ def _trace(
         "offsetgroup": entry.key,
         "meta": {"key": entry.key},
         "visible": visible,
-        "hovertemplate": plain(entry.label).replace("%{", "% {") + ": mean error %{y}<extra></extra>",
+        "hovertemplate": hover(entry.label, ": mean error %{y}"),
     }

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedprognos.evaluation import HistoryRow
+from fedprognos.report.choosing import of_head
 from fedprognos.report.entries import Entry
-from fedprognos.report.looks import Figure, Palette, Panel, Trace, axis, layout, line, plain, tidy
-from fedprognos.report.material import EVERYONE, Material, Setting
+from fedprognos.report.looks import Figure, Palette, Panel, Trace, axis, hover, layout, line, plain, tidy
+from fedprognos.report.material import EVERYONE, PERSONAL, Material, Setting
 
 PANELS = 9
 LINES = 60
@@ -27,20 +28,27 @@ def error_figure(
     fields = [("rmse", "against raw labels")]
     if material.cap is not None and any(e.values("rmse_capped").size for e in seen[EVERYONE]):
         fields.append(("rmse_capped", f"against labels capped at {material.cap:g}"))
+    heads: list[str | None] = [head for head in material.heads if head != PERSONAL]
+    heads = heads or [material.head]
     choices = []
-    for field, label in fields:
-        every = _dots(seen[EVERYONE], field, material.unit, _top(seen[EVERYONE], field), palette, 15)
-        top = _top([e for client in clients[:PANELS] for e in seen[client]], field)
-        panels = [Panel(whole if clients else "", every[0], every[1], every[2])]
-        for client in clients[:PANELS]:
-            data, style, height = _dots(seen[client], field, material.unit, top, palette, 13)
-            panels.append(Panel(f"seen from {client}", data, style, height))
-        choices.append((label, panels))
+    for head in heads:
+        for field, label in fields:
+            own = f", {head} head" if len(heads) > 1 else ""
+            mine = {view: of_head(seen[view], head) for view in (EVERYONE, *clients[:PANELS])}
+            data, style, height = _dots(mine[EVERYONE], field, material.unit, _top(mine[EVERYONE], field), palette, 15)
+            panels = [Panel(whole if clients else "", data, style, height)]
+            top = _top([e for client in clients[:PANELS] for e in mine[client]], field)
+            for client in clients[:PANELS]:
+                data, style, height = _dots(mine[client], field, material.unit, top, palette, 13)
+                panels.append(Panel(f"seen from {client}", data, style, height))
+            choices.append((label + own, panels))
     left = len(clients) - PANELS
     caption = (
         "Large mark: mean over seeds (hollow: a client trained on its own data). Bar: 95 % interval when the test "
         "units are drawn anew. Small dots: single seeds. Lower is better."
     )
+    if len(heads) > 1:
+        caption += f" Every method ends in the {heads[0]} head unless another is chosen; the table has them all."
     notes = [f"{left} more clients are not drawn; their numbers are in the tables."] if left > 0 else []
     return Figure(f"methods{number}-rmse", "Error of every method", caption, choices, "RMSE", notes=notes, wide=True)
 
@@ -67,13 +75,13 @@ def _dots(
             dots = {"color": colour, "size": 4.5, "opacity": 0.9}
             small = {"type": "scatter", "mode": "markers", "x": tidy(values), "y": [k + 0.34] * len(values)}
             traces.append({**small, "marker": dots, "hovertemplate": "one seed: %{x}<extra></extra>"})
-        text = f"{plain(e.label)}: {values.mean():.4g}".replace("%{", "% {")
+        text = f": {values.mean():.4g}"
         text += f" ± {values.std():.2g} over {len(values)} seeds" if len(values) > 1 else ""
         text += f"<br>95 % interval {bounds[0]:.4g} to {bounds[1]:.4g}" if bounds is not None else ""
         mark = {"color": colour, "size": size - 3, "symbol": palette.symbol(e), "line": {"width": 2, "color": colour}}
         large = {"type": "scatter", "mode": "markers", "x": tidy([float(values.mean())]), "y": [k]}
-        traces.append({**large, "marker": mark, "hovertemplate": text + "<extra></extra>"})
-    names = [plain(_short(e.label)) for e in ordered]
+        traces.append({**large, "marker": mark, "hovertemplate": hover(e.label, text)})
+    names = [plain(_short(e.short_label)) for e in ordered]
     y = axis(tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.4, -0.6], zeroline=False)
     x = axis(f"RMSE in {unit}", range=[-0.015 * top, top])
     return traces, layout(x, y, margin={"l": 20, "r": 12, "t": 4, "b": 38}), 64 + 25 * len(names)
@@ -85,7 +93,7 @@ def _short(label: str, most: int = 34) -> str:
 
 def history_figure(material: Material, setting: Setting, palette: Palette, number: int) -> Figure | None:
     """Error over the epochs, a thin line a client and seed and their median."""
-    rows = [row for row in material.results.history if row.setting == setting.name]
+    rows = [r for r in material.results.history if r.setting == setting.name and r.epoch is not None]
     if not rows:
         return None
     held = any(row.validation_rmse is not None for row in rows)
@@ -97,7 +105,7 @@ def history_figure(material: Material, setting: Setting, palette: Palette, numbe
     if not values:
         return None
     top = float(np.quantile(values, 0.995)) * 1.05
-    rounds = any(row.round > 0 for row in rows)
+    rounds = any(row.round > 1 for row in rows)
     x = axis("epoch, over all rounds" if rounds else "epoch")
     panels, left = [], 0
     for method, found in curves.items():
@@ -111,7 +119,7 @@ def history_figure(material: Material, setting: Setting, palette: Palette, numbe
                 colour,
                 width=1 if len(found) > 1 else 2,
                 opacity=0.45 if len(found) > 1 else 1,
-                hovertemplate=f"{plain(client)}, seed {seed}".replace("%{", "% {") + ": %{y}<extra></extra>",
+                hovertemplate=hover(f"{client}, seed {seed}", ": %{y}"),
             )
             for (client, seed), curve in drawn
         ]
@@ -121,8 +129,7 @@ def history_figure(material: Material, setting: Setting, palette: Palette, numbe
             known = np.isfinite(padded).sum(axis=0) * 2 > len(found)
             middle = np.nanmedian(padded[:, known], axis=0)
             steps = np.flatnonzero(known) + 1
-            hover = "median: %{y}<extra></extra>"
-            traces.append(line(steps, middle, colour, width=3, hovertemplate=hover))
+            traces.append(line(steps, middle, colour, width=3, hovertemplate=hover("median", ": %{y}")))
         y = axis(f"RMSE in {material.unit}", range=[0, top])
         panels.append(
             Panel(f"{method} · {len(found)} training{'s' if len(found) > 1 else ''}", traces, layout(x, y), 230)
@@ -134,6 +141,6 @@ def history_figure(material: Material, setting: Setting, palette: Palette, numbe
 
 
 def _curve(rows: Sequence[HistoryRow], held: bool) -> list[float]:
-    ordered = sorted(rows, key=lambda r: (r.round, r.epoch))
+    ordered = sorted(rows, key=lambda r: r.round)  # within a round as they were trained
     found = [row.validation_rmse if held else row.train_rmse for row in ordered]
     return [float("nan") if v is None else float(v) for v in found]

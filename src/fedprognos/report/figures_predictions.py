@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedprognos.report.entries import Entry, best, comparable, drawn, scored
+from fedprognos.report.choosing import drawn, of_head, shown, with_points
+from fedprognos.report.entries import Entry, scored
 from fedprognos.report.looks import Chip, Figure, Palette, Panel, Trace, axis, chips, layout, line, plain, thin, tidy
-from fedprognos.report.material import Material, Setting
+from fedprognos.report.material import Material, Setting, with_head
 
 PANELS = 9
 CLIENTS_DRAWN = 12
@@ -23,25 +24,14 @@ def prediction_figures(
     material: Material, setting: Setting, found: Sequence[Entry], palette: Palette, number: int
 ) -> list[Figure]:
     """Figures of one setting's predictions; none where there are none."""
-    chosen = with_points(setting, drawn(found))
+    chosen = with_points(setting, drawn(of_head(found, material.head)))
     if not chosen:
         return []
-    figures = [_lives(material, setting, chosen, shown(chosen), palette, f"predictions{number}-lives")]
+    visible = shown(chosen, material.head)
+    figures = [_lives(material, setting, chosen, visible, palette, f"predictions{number}-lives")]
     if material.task == "rul":
         figures.insert(0, _scatter(material, setting, chosen, palette, f"predictions{number}-scatter"))
     return figures
-
-
-def with_points(setting: Setting, found: Sequence[Entry]) -> list[Entry]:
-    """Entries that have predictions, one a method and scope: the files do not tell heads apart."""
-    first = {(e.method, e.scope): e for e in reversed(found)}
-    return [e for e in found if first[(e.method, e.scope)] is e and len(scored(setting, e.method, e.scope))]
-
-
-def shown(found: Sequence[Entry]) -> list[str]:
-    """What is switched on at first: the networks and the best yardstick."""
-    yardstick = best([e for e in comparable(found) if e.is_yardstick])
-    return [e.key for e in found if not e.is_yardstick or e is yardstick]
 
 
 def _scatter(material: Material, setting: Setting, found: Sequence[Entry], palette: Palette, name: str) -> Figure:
@@ -49,7 +39,7 @@ def _scatter(material: Material, setting: Setting, found: Sequence[Entry], palet
     ordered = sorted(found, key=lambda e: float(e.mean("rmse") or 0.0))[:PANELS]
     clouds, thinned = {}, False
     for e in ordered:
-        points = scored(setting, e.method, e.scope)
+        points = scored(setting, e)
         points = points[points["seed"] == points["seed"].min()]
         thinned |= len(points) > SCATTER_POINTS
         clouds[e.key] = points.iloc[thin(len(points), SCATTER_POINTS)]
@@ -70,12 +60,12 @@ def _scatter(material: Material, setting: Setting, found: Sequence[Entry], palet
             "hovertemplate": "%{text}<br>truth %{x}, predicted %{y}<extra></extra>",
         }
         x, y = axis("true remaining life", range=[0, truth_top]), axis("predicted", range=[0, top])
-        panels.append(Panel(f"{e.label} · RMSE {e.mean('rmse'):.3g}", [cloud], layout(x, y, shapes=guides), 260))
+        panels.append(Panel(f"{e.short_label} · RMSE {e.mean('rmse'):.3g}", [cloud], layout(x, y, shapes=guides), 260))
     left = len(found) - len(ordered)
     caption = (
         f"Every scored test point, first seed, in {material.unit}. "
         "On the diagonal the prediction is right, above it late."
-    )
+    ) + with_head(material)
     if material.cap is not None:
         caption += (
             f" Predictions cannot pass the cap of {material.cap:g} (dotted): right of it the best answer is the cap."
@@ -138,7 +128,10 @@ def _lives(
     what = (
         "measured and predicted, cycle by cycle" if soh else "how the prediction follows a unit's true remaining life"
     )
-    caption = f"Test units, {what}; first seed, in {material.unit}. Switch methods on and off in the legend."
+    caption = (
+        f"Test units, {what}; first seed, in {material.unit}. Switch methods on and off in the legend."
+        + with_head(material)
+    )
     if material.cap is not None:
         caption += f" Dotted: the cap of {material.cap:g}; the truth comes from above where more life is left."
     title = "Capacity by cycle" if soh else "Units on their way through life"
@@ -197,7 +190,7 @@ def _life(
         x, y = np.array(before["position"])[k], np.array(before["value"])[k]
         traces.insert(0, line(x, y, "muted", width=1.6, hovertemplate="training " + hover, meta={"key": "before"}))
     for e in found:
-        own = mine[(mine["method"] == e.method) & (mine["scope"] == e.scope)]
+        own = mine[(mine["method"] == e.method) & (mine["scope"] == e.scope) & (mine["head"] == (e.head or ""))]
         for trained_by, points in list(own.groupby("train_clients", sort=True))[:LINES_A_METHOD]:
             ordered = points.sort_values("position")
             part = ordered.iloc[thin(len(ordered), LINE_POINTS)]

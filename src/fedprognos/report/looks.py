@@ -28,17 +28,24 @@ COLOURS = {
     "constant": "c7",
     "last": "c8",
     "fedprox": "c9",
+    "concat": "c10",
+    "mean-of-locals": "c11",
 }
-SPARE = ("c10", "c11", "c5", "c3", "c4", "c6")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "star", "hexagon")
+SPARE = ("c5", "c8", "c4", "c6")
+SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon"),
+    *("star", "hexagon", "cross", "hourglass", "star-square", "x"),
+)
 SHADES = ("s0", "s1", "s2", "s3", "s4", "s5")
 """Early to late, in as many steps as a picture of cycles has at most."""
+CLIENTS = ("k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7")
 
 
 class Palette:
     """Gives every method of a report its colour and symbol; an unknown method gets the next free ones."""
 
-    def __init__(self, methods: Iterable[str]) -> None:
+    def __init__(self, methods: Iterable[str], head: str | None = None) -> None:
+        self._head = head
         self._colours = dict(COLOURS)
         for method in methods:
             base = method.partition("+")[0]
@@ -56,17 +63,21 @@ class Palette:
         return self._colours[method.partition("+")[0]]
 
     def dash(self, entry: Entry) -> str:
-        """Yardsticks are dotted, personal variants dashed."""
+        """Yardsticks are dotted, personal and other heads than the main one dashed."""
         if entry.is_yardstick:
             return "dot"
-        return "dash" if "+" in entry.method or entry.remark else "solid"
+        return "solid" if entry.head == self._head and not entry.remark else "dash"
 
     def symbol(self, entry: Entry) -> str:
-        """A shape a method; hollow where a client trained alone, dotted for variants."""
-        shape = SYMBOLS[self._order.index(entry.method.partition("+")[0]) % len(SYMBOLS)]
+        """A method's shape; hollow where a client trained alone, dotted for variants."""
+        shape = self.symbol_of(entry.base)
         if entry.scope == OWN:
             return f"{shape}-open"
         return f"{shape}-dot" if "+" in entry.method else shape
+
+    def symbol_of(self, method: str) -> str:
+        """The shape of a method by name."""
+        return SYMBOLS[self._order.index(method.partition("+")[0]) % len(SYMBOLS)]
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,7 @@ class Figure:
     chips: Sequence[Chip] = ()
     notes: Sequence[str] = ()
     wide: bool = False
+    small: bool = False
 
     def as_json(self) -> list[list[dict[str, Any]]]:
         """What the page's script draws."""
@@ -109,6 +121,11 @@ class Figure:
             [{"title": p.title, "data": list(p.data), "layout": p.layout, "height": p.height} for p in panels]
             for _, panels in self.choices
         ]
+
+
+def client_colours(clients: Iterable[str]) -> dict[str, str]:
+    """Every client's colour; they come round again where clients are many."""
+    return {client: CLIENTS[k % len(CLIENTS)] for k, client in enumerate(sorted(clients))}
 
 
 def plain(text: object) -> str:
@@ -159,10 +176,15 @@ def line(x: Iterable[float], y: Iterable[float], colour: str, **more: Any) -> Tr
     return {"type": "scatter", "mode": "lines", "x": tidy(x), "y": tidy(y), "line": style, **more}
 
 
+def hover(text: object, rest: str = "") -> str:
+    """A hover text in which names are neither markup nor placeholders; `rest` may hold placeholders."""
+    return plain(text).replace("%{", "% {") + rest + "<extra></extra>"
+
+
 def chips(found: Sequence[Entry], palette: Palette, shown: Iterable[str]) -> list[Chip]:
-    """The legend of some entries."""
+    """The legend of some entries, all with the same head."""
     visible = set(shown)
-    return [Chip(e.key, e.label, palette.colour(e), palette.dash(e), e.key in visible) for e in found]
+    return [Chip(e.key, e.short_label, palette.colour(e), palette.dash(e), e.key in visible) for e in found]
 
 
 def thin(length: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:

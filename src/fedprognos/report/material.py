@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,13 @@ import pandas as pd
 
 from fedprognos.evaluation import Results, Row, read_predictions
 from fedprognos.evaluation.predictions import COLUMNS
+from fedprognos.report.records import MatchRound, SiteLedger, read_ledgers, read_matchings
 
 EVERYONE = "all"
 OWN = "own data"
 SHARED = "all data"
+PERSONAL = "personal"
+NO_HEADS = "predictions/ does not tell heads apart; points of methods with several heads are left out."
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +35,21 @@ class Setting:
     predictions
         Lines of the prediction files with a column `scope`; empty where there are none.
     fleet
-        The portrait, or None; `fleet_missing` and `predictions_missing` then say why.
+        The portrait, or None.
+    matchings
+        How neurons were matched, by method.
+    missing
+        Why a part ("predictions", "fleet", "matchings", "ledgers") is not there, or not all of it.
     """
 
     name: str
     rows: tuple[Row, ...]
     clients: tuple[str, ...]
     predictions: pd.DataFrame
-    predictions_missing: str
     fleet: Mapping[str, Any] | None
-    fleet_missing: str
+    matchings: Mapping[str, Sequence[MatchRound]]
+    ledgers: Sequence[SiteLedger]
+    missing: Mapping[str, str]
 
     @property
     def shared_test(self) -> bool:
@@ -49,18 +57,24 @@ class Setting:
         return {row.test_client for row in self.rows} == {EVERYONE}
 
     @cached_property
-    def scored(self) -> dict[tuple[str, str], pd.DataFrame]:
-        """The points that count in the table, by method and scope."""
+    def scored(self) -> dict[tuple[str, str, str], pd.DataFrame]:
+        """The points that count in the table, by method, scope and head."""
         points = self.predictions[self.predictions["scored"].astype(bool)]
-        return {(str(m), str(s)): part for (m, s), part in points.groupby(["method", "scope"], sort=True)}
+        parts = points.groupby(["method", "scope", "head"], sort=True)
+        return {(str(m), str(s), str(h)): part for (m, s, h), part in parts}
 
     def scope(self, train_clients: tuple[str, ...]) -> str:
-        """Whose data a model saw: its client's own, everybody's, or the names of those in between."""
-        if len(self.clients) == 1:
-            return ""
-        if set(train_clients) == set(self.clients):
-            return SHARED
-        return OWN if len(train_clients) == 1 else " + ".join(train_clients)
+        """Whose data a model saw; see :func:`scope_of`."""
+        return scope_of(train_clients, self.clients)
+
+
+def scope_of(train_clients: tuple[str, ...], clients: tuple[str, ...]) -> str:
+    """Whose data a model saw: its client's own, everybody's, or the names of those in between."""
+    if len(clients) == 1:
+        return ""
+    if set(train_clients) == set(clients):
+        return SHARED
+    return OWN if len(train_clients) == 1 else " + ".join(train_clients)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +101,28 @@ class Material:
         """What errors are measured in."""
         return self.results.rows[0].unit if self.results.rows else ""
 
+    @cached_property
+    def heads(self) -> tuple[str, ...]:
+        """Heads of the results, in the order the experiment asks for them."""
+        found = {row.head for row in self.results.rows if row.head is not None}
+        asked = self.results.config.get("federation", {}).get("heads", ())
+        return tuple(dict.fromkeys([*(h for h in asked if h in found), *sorted(found)]))
+
+    @property
+    def head(self) -> str | None:
+        """The head that figures and the verdict are about: the first that is not personal."""
+        return next((head for head in self.heads if head != PERSONAL), next(iter(self.heads), None))
+
     @property
     def bootstrap(self) -> int:
         """Resamples behind intervals."""
         return int(self.results.config.get("evaluation", {}).get("bootstrap", 200))
+
+
+def with_head(material: Material) -> str:
+    """Says which head a figure's networks have, where there are several."""
+    several = len([head for head in material.heads if head != PERSONAL]) > 1
+    return f" Networks end in the {material.head} head; the table has the others." if several else ""
 
 
 def read_material(folder: Path) -> Material:
@@ -109,15 +141,34 @@ def read_material(folder: Path) -> Material:
         rows = tuple(row for row in results.rows if row.setting == name)
         if not rows:
             continue
-        clients = tuple(sorted({client for row in rows for client in row.train_clients}))
-        fleet, no_fleet = _fleet(folder / "fleets", name)
-        lines = predictions[predictions["setting"] == name]
-        missing = why if why or len(lines) else f"predictions/ holds nothing for the setting {name}."
-        setting = Setting(name, rows, clients, lines, missing, fleet, no_fleet)
-        scopes = {"+".join(row.train_clients): setting.scope(row.train_clients) for row in rows}
-        known = lines.assign(scope=lines["train_clients"].map(scopes)).dropna(subset=["scope"])
-        settings.append(Setting(name, rows, clients, known.reset_index(drop=True), missing, fleet, no_fleet))
+        settings.append(_setting(folder, name, rows, predictions[predictions["setting"] == name], why))
     return Material(results, tuple(settings), _json(folder / "provenance.json") or {})
+
+
+def _setting(folder: Path, name: str, rows: tuple[Row, ...], lines: pd.DataFrame, why: str) -> Setting:
+    clients = tuple(sorted({client for row in rows for client in row.train_clients}))
+    scopes = {"+".join(row.train_clients): scope_of(row.train_clients, clients) for row in rows}
+    known = lines.assign(scope=lines["train_clients"].map(scopes)).dropna(subset=["scope"])
+    if not why and not len(lines):
+        why = f"predictions/ holds nothing for the setting {name}."
+    if "head" not in known.columns:
+        known, mixed = _with_heads(known, rows)
+        why = why or (NO_HEADS if mixed else "")
+    fleet, no_fleet = _fleet(folder / "fleets", name)
+    matchings, no_matchings = read_matchings(folder, name, [row.method for row in rows])
+    ledgers, no_ledgers = read_ledgers(folder, name)
+    missing = {"predictions": why, "fleet": no_fleet, "matchings": no_matchings, "ledgers": no_ledgers}
+    return Setting(name, rows, clients, known.reset_index(drop=True), fleet, matchings, ledgers, missing)
+
+
+def _with_heads(lines: pd.DataFrame, rows: tuple[Row, ...]) -> tuple[pd.DataFrame, bool]:
+    """The head of each line where its method has only one, without the others; and whether there are others."""
+    heads: dict[str, set[str]] = {}
+    for row in rows:
+        heads.setdefault(row.method, set()).add(row.head or "")
+    single = {method: next(iter(found)) for method, found in heads.items() if len(found) == 1}
+    known = lines.assign(head=lines["method"].map(single)).dropna(subset=["head"])
+    return known, len(known) < len(lines)
 
 
 def _predictions(folder: Path) -> tuple[pd.DataFrame, str]:
@@ -129,9 +180,8 @@ def _predictions(folder: Path) -> tuple[pd.DataFrame, str]:
         frame = read_predictions(paths)
     except (OSError, ValueError) as error:
         return empty, f"predictions/ cannot be read: {error}"
-    if not set(COLUMNS) <= set(frame.columns):
-        lacking = ", ".join(sorted(set(COLUMNS) - set(frame.columns)))
-        return empty, f"predictions/ lacks the column {lacking}."
+    if lacking := set(COLUMNS) - {"head"} - set(frame.columns):
+        return empty, f"predictions/ lacks the column {', '.join(sorted(lacking))}."
     frame["scored"] = frame["scored"].astype(str) == "True"
     numbers = frame[["position", "truth", "prediction"]].apply(pd.to_numeric, errors="coerce")
     frame[["position", "truth", "prediction"]] = numbers

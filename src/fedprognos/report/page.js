@@ -16,7 +16,7 @@
       for (const [k, v] of Object.entries(value)) copy[k] = painted(v, k);
       return copy;
     }
-    return typeof value === "string" && key && /color$/.test(key) ? ink(value) : value;
+    return typeof value === "string" && key && /color(scale)?$/.test(key) ? ink(value) : value;
   }
 
   function switchedOff(figure) {

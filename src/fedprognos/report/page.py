@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -20,8 +20,11 @@ from fedprognos.files import write_text
 from fedprognos.report.entries import entries, views
 from fedprognos.report.figures_errors import errors_figure
 from fedprognos.report.figures_fleet import fleet_figures
+from fedprognos.report.figures_matching import matching_figures
 from fedprognos.report.figures_methods import error_figure, history_figure
 from fedprognos.report.figures_predictions import prediction_figures
+from fedprognos.report.figures_rounds import rounds_figure
+from fedprognos.report.figures_traffic import traffic_figure
 from fedprognos.report.glossary import glossary
 from fedprognos.report.looks import Figure, Palette
 from fedprognos.report.material import EVERYONE, Material, Setting, read_material
@@ -35,6 +38,7 @@ from fedprognos.report.tables import (
     facts,
     method_rows,
 )
+from fedprognos.report.tables_federated import MATCH_COLUMNS, Ledger, MatchRow, ledger, match_rows
 from fedprognos.report.verdict import Verdict, verdict
 
 NAME = "report.html"
@@ -51,28 +55,34 @@ class Block:
     fleet: Sequence[Figure]
     errors: Sequence[Figure]
     columns: Sequence[Column]
-    tables: Sequence[tuple[str, Sequence[MethodRow]]]
+    tables: Sequence[tuple[str, int, Sequence[MethodRow]]]
     predictions: Sequence[Figure]
     by_life: Sequence[Figure]
     history: Sequence[Figure]
+    rounds: Sequence[Figure]
+    traffic: Sequence[Figure]
+    match_rows: Sequence[MatchRow]
+    matching: Sequence[Figure]
+    ledger: Ledger | None
 
     @property
     def figures(self) -> list[Figure]:
         """All of them, in the order of the page."""
-        return [*self.fleet, *self.errors, *self.predictions, *self.by_life, *self.history]
+        federation = (*self.rounds, *self.traffic, *self.matching)
+        return [*self.fleet, *self.errors, *self.predictions, *self.by_life, *federation, *self.history]
 
 
 def write_report(folder: str | Path) -> Path:
     """Write `report.html` into a run's folder: one self-contained file that works offline.
 
     The same folder always gives the same bytes. Whatever a run did not write (portraits of the fleet,
-    predictions) is left out with a word about why.
+    predictions, matchings, ledgers) is left out with a word about why.
 
     Parameters
     ----------
     folder
-        What `fedprognos run` wrote: `results.json`, and where they are `predictions/`, `fleets/` and
-        `provenance.json`.
+        What `fedprognos run` wrote: `results.json`, and where they are `predictions/`, `fleets/`, `details/`,
+        `sites/` and `provenance.json`.
 
     Returns
     -------
@@ -94,17 +104,25 @@ def write_report(folder: str | Path) -> Path:
 
 def render(material: Material) -> str:
     """The page as text."""
-    palette = Palette(row.method for row in sorted(material.results.rows, key=lambda r: r.key))
+    palette = Palette((row.method for row in sorted(material.results.rows, key=lambda r: r.key)), material.head)
     blocks = [_block(material, setting, palette, k) for k, setting in enumerate(material.settings)]
     figures = {figure.id: figure.as_json() for block in blocks for figure in block.figures}
     scripts = {"plotly": get_plotlyjs(), "page": _resource("page.js")}
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(_resource("template.html"))
-    return template.render(
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(_resource),
+    )
+    return environment.get_template("template.html").render(
         title=material.results.config.get("title") or material.results.experiment,
         results=material.results,
         material=material,
         blocks=blocks,
+        several_heads=len(material.heads) > 1,
+        federated=any(block.rounds or block.traffic or block.match_rows for block in blocks),
+        match_columns=MATCH_COLUMNS,
         facts=facts(material),
         finished=str(material.provenance.get("finished", ""))[:10],
         command=f"fedprognos run {shlex.quote(material.results.experiment)}",
@@ -121,22 +139,32 @@ def _block(material: Material, setting: Setting, palette: Palette, number: int) 
     seen = {view: entries(material, setting, view) for view in views(setting)}
     found = seen[EVERYONE]
     shown = columns(found)
-    by_life = errors_figure(material, setting, found, palette, number)
-    errors = error_figure(material, setting, seen, palette, number)
-    history = history_figure(material, setting, palette, number)
     return Block(
         setting,
         verdict(material, setting, found),
         client_columns(setting.fleet) if setting.fleet is not None else [],
         client_rows(setting.fleet) if setting.fleet is not None else [],
         fleet_figures(setting, number),
-        [errors] if errors else [],
+        _there(error_figure(material, setting, seen, palette, number)),
         shown,
-        [(view, method_rows(seen[view], shown, palette)) for view in seen if seen[view]],
+        [
+            (view, max(e.n_test for e in seen[view]), method_rows(seen[view], shown, palette, material.head))
+            for view in seen
+            if seen[view]
+        ],
         prediction_figures(material, setting, found, palette, number),
-        [by_life] if by_life else [],
-        [history] if history else [],
+        _there(errors_figure(material, setting, found, palette, number)),
+        _there(history_figure(material, setting, palette, number)),
+        _there(rounds_figure(material, setting, seen, palette, number)),
+        _there(traffic_figure(material, setting, found, palette, number)),
+        match_rows(setting),
+        matching_figures(setting, number),
+        ledger(setting),
     )
+
+
+def _there(figure: Figure | None) -> list[Figure]:
+    return [figure] if figure is not None else []
 
 
 def script_json(value: Any) -> str:

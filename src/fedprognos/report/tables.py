@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedprognos.report.entries import Entry, comparable
-from fedprognos.report.looks import Palette
+from fedprognos.report.choosing import comparable
+from fedprognos.report.entries import Entry
+from fedprognos.report.looks import Palette, client_colours
 from fedprognos.report.material import Material
-from fedprognos.report.verdict import number, percent
+from fedprognos.report.words import count, number, percent
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,11 @@ class MethodRow:
     """A line of the table of methods."""
 
     method: str
+    head: str
     scope: str
     remark: str
     colour: str
-    yardstick: bool
+    kind: str
     collapsed: int
     partial: bool
     cells: tuple[Cell, ...]
@@ -60,6 +62,9 @@ COLUMNS = (
     Column("late_rate", "Late", "share of points whose health is overestimated", percent=True),
     Column("n_test", "Points", "test points"),
     Column("n_units", "Units", "test units"),
+    Column("width", "Width", "neurons of each layer"),
+    Column("round", "Round", "the round that was chosen"),
+    Column("bytes", "Traffic in MB", "all messages up to that round; for central the raw data that had to be pooled"),
     Column("parameters", "Parameters", "trained numbers in the network"),
 )
 
@@ -67,12 +72,16 @@ COLUMNS = (
 def columns(found: Sequence[Entry]) -> list[Column]:
     """The columns that have a value anywhere."""
     one_point_a_unit = all(row.n_units == row.n_test for e in found for row in e.rows)
-    shown = [c for c in COLUMNS if any(e.values(c.field).size for e in found)]
-    return [c for c in shown if c.field != "n_units" or not one_point_a_unit]
+    federated = any(e.is_federated for e in found)
+    shown = [c for c in COLUMNS if any(getattr(row, c.field) is not None for e in found for row in e.rows)]
+    left_out = {"n_units"} if one_point_a_unit else set()
+    left_out |= {"n_test"} if len({row.n_test for e in found for row in e.rows}) == 1 else set()
+    left_out |= set() if federated else {"width", "round", "bytes"}
+    return [c for c in shown if c.field not in left_out]
 
 
-def method_rows(found: Sequence[Entry], shown: Sequence[Column], palette: Palette) -> list[MethodRow]:
-    """Lines of the table, the best value of each column marked."""
+def method_rows(found: Sequence[Entry], shown: Sequence[Column], palette: Palette, head: str | None) -> list[MethodRow]:
+    """Lines of the table, the best value of each column marked; `head` is the one that figures show."""
     fair = comparable(found)
     whole = max((e.n_test for e in found), default=0)
     best: dict[str, float] = {}
@@ -83,10 +92,11 @@ def method_rows(found: Sequence[Entry], shown: Sequence[Column], palette: Palett
     return [
         MethodRow(
             e.method,
+            e.head or "–",
             e.scope,
             e.remark,
             palette.colour(e),
-            e.is_yardstick,
+            "yardstick" if e.is_yardstick else "network" if e.head == head and e.honest else "network variant",
             sum(row.collapsed for row in e.rows),
             e.n_test < whole,
             tuple(_cell(e, column, best.get(column.field), e in fair) for column in shown),
@@ -96,23 +106,38 @@ def method_rows(found: Sequence[Entry], shown: Sequence[Column], palette: Palett
 
 
 def _cell(entry: Entry, column: Column, best: float | None, fair: bool) -> Cell:
+    if column.field in ("width", "round"):
+        return _range(entry, column.field)
     values = entry.values(column.field)
     if not values.size:
         return Cell("–")
     mean = float(values.mean())
     if column.field in ("n_test", "n_units", "parameters"):
-        return Cell(f"{int(mean):,}".replace(",", " "), mean)
+        return Cell(count(mean), mean)
+    if column.field == "bytes":
+        return Cell(number(mean / 1e6), mean, "raw data" if entry.base == "central" and mean else "")
     text = percent(mean) if column.percent else f"{mean:.2f}" if column.field == "r2" else number(mean)
     spread = f"± {float(f'{values.std():.2g}'):g}" if column.spread and values.size > 1 else ""
     marked = fair and best is not None and column.better is not None and column.better(mean) == best
     return Cell(text.replace("-", "−"), mean, spread, marked)
 
 
+def _range(entry: Entry, field: str) -> Cell:
+    """Widths and rounds, from the least to the most over seeds."""
+    found = [value for row in entry.rows if (value := getattr(row, field)) is not None]
+    if not found:
+        return Cell("–")
+    sizes = sorted({value if isinstance(value, tuple) else (value,) for value in found}, key=lambda v: (sum(v), v))
+    texts = [" + ".join(str(part) for part in value) for value in (sizes[0], sizes[-1])]
+    return Cell(texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}", float(sum(sizes[0])))
+
+
 @dataclass(frozen=True)
 class ClientRow:
-    """A line of the table of clients."""
+    """A line of a table of clients."""
 
     client: str
+    colour: str
     cells: tuple[Cell, ...]
 
 
@@ -136,22 +161,23 @@ def client_columns(fleet: Mapping[str, Any]) -> list[str]:
 def client_rows(fleet: Mapping[str, Any]) -> list[ClientRow]:
     """Sizes and lifespans of every client's fleet; a cell's life goes on through its test cycles."""
     found = []
+    colours = client_colours(fleet["clients"])
     for client, training in fleet["clients"].items():
         test = fleet["tests"].get(client, {})
         whole = test if fleet["schema"]["task"] == "soh" and test else training
         lives = np.array(whole["lifespans"], dtype=float)
         spans = [lives.min(), np.median(lives), lives.max()] if lives.size else [None] * 3
         numbers = [training["units"], whole["failed"], *spans, training["rows"], test.get("units"), test.get("rows")]
-        found.append(ClientRow(client, tuple(_count(n) for n in numbers)))
+        found.append(ClientRow(client, colours[client], tuple(_count(n) for n in numbers)))
     if set(fleet["tests"]) == {"all"} and "all" not in fleet["clients"]:
         test = fleet["tests"]["all"]
         cells = [Cell("–")] * 6 + [_count(test["units"]), _count(test["rows"])]
-        found.append(ClientRow("common test", tuple(cells)))
+        found.append(ClientRow("common test", "paper", tuple(cells)))
     return found
 
 
 def _count(value: float | None) -> Cell:
-    return Cell("–") if value is None else Cell(f"{value:,.0f}".replace(",", " "), float(value))
+    return Cell("–") if value is None else Cell(count(value), float(value))
 
 
 def facts(material: Material) -> list[tuple[str, str]]:

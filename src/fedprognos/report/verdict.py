@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import pandas as pd
+from fedprognos.report.choosing import best, comparable
+from fedprognos.report.comparison import FEW_UNITS, SAME, difference, relative
+from fedprognos.report.entries import Entry, scored
+from fedprognos.report.material import OWN, PERSONAL, Material, Setting
+from fedprognos.report.words import errors, listed, number, percent, plural, values, who
 
-from fedprognos.report.entries import Entry, best, comparable, scored
-from fedprognos.report.material import OWN, Material, Setting
-
-RESAMPLES = 2000
-FEW_UNITS = 6
-"""With fewer test units than this, resampling them says nothing about chance."""
-SURE = 0.95
+Roles = Sequence[tuple[str, Entry | None]]
 
 
 @dataclass(frozen=True)
@@ -38,115 +35,141 @@ class Verdict:
 
 
 def verdict(material: Material, setting: Setting, found: Sequence[Entry]) -> Verdict:
-    """Compare the best network with the networks clients train alone and with the best yardstick."""
+    """Compare the federated methods, or without them the best network, with everything that is simpler."""
     fair = comparable(found)
-    networks, yardsticks = [e for e in fair if not e.is_yardstick], [e for e in fair if e.is_yardstick]
-    network, yardstick = best(networks), best(yardsticks)
-    alone = best([e for e in networks if e.method == "local" and e.scope == OWN])
-    headline, sentences = "There is nothing to compare.", []
-    if network is not None:
-        headline = f"The best network is {_who(network)}: {_errors(network)}."
-        sentences.append(_basis(setting, network))
-        if alone is not None and alone is not network:
-            lead = f"Clients that train alone reach {_values(alone)}; learning from all data makes the error "
-            sentences.append(lead + _difference(setting, network, alone))
-        elif alone is not None and (second := best([e for e in networks if e is not network])) is not None:
-            lead = f"No network that learns from more data does better: {_who(second)} reaches {_values(second)}, "
-            sentences.append(lead + _difference(setting, second, network))
-        if yardstick is not None:
-            sentences.append(_against_yardstick(setting, network, yardstick))
-        sentences += _second_opinion(material, fair)
-    elif yardstick is not None:
-        headline = f"No network was trained; the best yardstick is {_who(yardstick)}: {_errors(yardstick)}."
-    sentences += _warnings(material, setting, found, network)
+    winner = best([e for e in fair if e.is_federated and e.head == material.head])
+    winner = winner or best([e for e in fair if e.is_federated])
+    yardstick = best([e for e in fair if e.is_yardstick])
+    if winner is not None:
+        headline, sentences, roles = _federated(setting, fair, winner, yardstick)
+    else:
+        winner = best([e for e in fair if not e.is_yardstick])
+        headline, sentences, roles = _trained(setting, fair, winner, yardstick)
+    if winner is not None:
+        sentences += _second_opinion(material, [e for e in fair if e.is_yardstick or e.head == winner.head])
+        sentences += _other_heads(material, fair, winner)
+    sentences += _warnings(material, setting, found, winner)
     cards: list[Card] = []
-    for role, entry in (("best network", network), ("each client alone", alone), ("best yardstick", yardstick)):
+    for role, entry in roles:
         if entry is not None and entry.key not in [card.key for card in cards]:
             cards.append(_card(role, entry))
     return Verdict(headline, tuple(sentences), tuple(cards))
 
 
+def _federated(
+    setting: Setting, fair: Sequence[Entry], winner: Entry, yardstick: Entry | None
+) -> tuple[str, list[str], Roles]:
+    """The best federated method against all that is simpler, at equal head."""
+    same = [e for e in fair if e.head == winner.head]
+    alone = best([e for e in same if e.base == "local"])
+    mean = best([e for e in same if e.base == "mean-of-locals"])
+    central = best([e for e in same if e.base == "central"])
+    sentences = [_basis(setting, winner), *_rivals(same, winner), *_merged_nothing(setting, winner)]
+    for entry, lead in (
+        (alone, "Clients that train alone reach {}; federating makes the error "),
+        (
+            mean,
+            "The mean of the clients’ own predictions, which needs no federated training, reaches {}; {who} is ",
+        ),
+        (
+            central,
+            "Pooling everybody’s data in one place (central) reaches {}; against it the federated error is ",
+        ),
+    ):
+        if entry is not None:
+            text = lead.format(values(entry), who=winner.method)
+            sentences.append(text + difference(setting, winner, entry))
+    if yardstick is not None:
+        sentences.append(_against_yardstick(setting, winner, yardstick, "federated method"))
+    roles = (
+        ("best federated", winner),
+        ("each client alone", alone),
+        ("mean of these", mean),
+        ("all data in one place", central),
+        ("best yardstick", yardstick),
+    )
+    return f"The best federated method is {who(winner)}: {errors(winner)}.", sentences, roles
+
+
+def _trained(
+    setting: Setting, fair: Sequence[Entry], winner: Entry | None, yardstick: Entry | None
+) -> tuple[str, list[str], Roles]:
+    """The best network against the networks clients train alone and the best yardstick."""
+    if winner is None:
+        if yardstick is None:
+            return "There is nothing to compare.", [], ()
+        headline = f"No network was trained; the best yardstick is {who(yardstick)}: {errors(yardstick)}."
+        return headline, [], (("best yardstick", yardstick),)
+    networks = [e for e in fair if e.head == winner.head and not e.is_yardstick]
+    alone = best([e for e in networks if e.base == "local" and e.scope == OWN])
+    sentences = [_basis(setting, winner)]
+    if alone is not None and alone is not winner:
+        lead = f"Clients that train alone reach {values(alone)}; learning from all data makes the error "
+        sentences.append(lead + difference(setting, winner, alone))
+    elif alone is not None and (second := best([e for e in networks if e is not winner])) is not None:
+        lead = f"No network that learns from more data does better: {who(second)} reaches {values(second)}, "
+        sentences.append(lead + difference(setting, second, winner))
+    if yardstick is not None:
+        sentences.append(_against_yardstick(setting, winner, yardstick, "network"))
+    roles = (("best network", winner), ("each client alone", alone), ("best yardstick", yardstick))
+    return f"The best network is {who(winner)}: {errors(winner)}.", sentences, roles
+
+
 def _basis(setting: Setting, entry: Entry) -> str:
-    seeds, units, clients = len(entry.rows), entry.rows[0].n_units, len(setting.clients)
+    seeds, units = len(entry.rows), entry.rows[0].n_units
     over = f"the mean of {seeds} seeds" if seeds > 1 else "from a single seed, so how much training varies is unknown"
-    whose = "one client" if clients == 1 else f"{clients} clients"
-    text = f"That is {over}, on {units} test unit{'s' if units != 1 else ''} of {whose}"
+    whose = "one client" if len(setting.clients) == 1 else f"{len(setting.clients)} clients"
+    text = f"That is {over}, on {plural(units, 'test unit')} of {whose}"
     if units < FEW_UNITS:
         return f"{text}: too few to say whether any difference would hold for others."
     bounds = entry.interval()
     if bounds is None:
         return f"{text}."
-    return f"{text}; the 95 % interval of {_raw(entry)} is {number(bounds[0])} to {number(bounds[1])}."
+    raw = "the error" if entry.mean("rmse_capped") is None else "the raw error"
+    return f"{text}; the 95 % interval of {raw} is {number(bounds[0])} to {number(bounds[1])}."
 
 
-def _raw(entry: Entry) -> str:
-    return "the error" if entry.mean("rmse_capped") is None else "the raw error"
+def _rivals(same: Sequence[Entry], winner: Entry) -> list[str]:
+    """The winner of several is partly lucky: say so, and who does as well."""
+    others = [e for e in same if e.is_federated and e is not winner]
+    if not others:
+        return []
+    equal = [e.method for e in others if (change := relative(e, winner)) is not None and change < SAME]
+    text = f"It is the best of {len(others) + 1} federated methods by test error, which flatters it a little"
+    return [f"{text}; {listed(equal)} {'does' if len(equal) == 1 else 'do'} as well." if equal else f"{text}."]
 
 
-def _against_yardstick(setting: Setting, network: Entry, yardstick: Entry) -> str:
-    a, b = network.mean("rmse"), yardstick.mean("rmse")
-    if a is not None and b is not None and a < b:
-        lead = f"The best yardstick, {_who(yardstick)}, reaches {_values(yardstick)}; the network's error is "
-        return lead + _difference(setting, network, yardstick)
-    lead = f"A yardstick does better than every network: {_who(yardstick)} reaches {_values(yardstick)}, an error "
-    return lead + _difference(setting, yardstick, network)
+def _merged_nothing(setting: Setting, winner: Entry) -> list[str]:
+    rounds = setting.matchings.get(winner.base, ())
+    if rounds and all(layer.absorbing == "all kept" for r in rounds for layer in r.layers):
+        return ["Matching merged nothing here: this network is the clients’ networks side by side."]
+    return []
 
 
-def _difference(setting: Setting, first: Entry, second: Entry) -> str:
-    """By how much the first is better or worse than the second, and how sure one can be."""
-    parts = []
-    for field, name in (("rmse", "raw"), ("rmse_capped", "capped")):
-        a, b = first.mean(field), second.mean(field)
-        if a is None or b is None or b == 0:
+def _against_yardstick(setting: Setting, network: Entry, yardstick: Entry, what: str) -> str:
+    change = relative(network, yardstick)
+    if change is not None and change < 0:
+        lead = f"The best yardstick, {who(yardstick)}, reaches {values(yardstick)}; the {what}’s error is "
+        return lead + difference(setting, network, yardstick)
+    lead = f"A yardstick does better than every {what}: {who(yardstick)} reaches {values(yardstick)}, an error "
+    return lead + difference(setting, yardstick, network)
+
+
+def _other_heads(material: Material, fair: Sequence[Entry], winner: Entry) -> list[str]:
+    """The same comparison with the other heads, in one sentence each."""
+    found = []
+    for head in material.heads:
+        same = [e for e in fair if e.head == head]
+        leader = best([e for e in same if e.is_federated == winner.is_federated])
+        if head == winner.head or leader is None:
             continue
-        label = f" {name}" if first.mean("rmse_capped") is not None else ""
-        change = (a - b) / b
-        same = abs(change) < 0.005
-        parts.append(
-            "equal" + label if same else f"{percent(abs(change))} {'lower' if change < 0 else 'higher'}{label}"
-        )
-    return f"{' and '.join(parts)}. {_certainty(setting, first, second)}".strip()
-
-
-def _certainty(setting: Setting, first: Entry, second: Entry) -> str:
-    if first.rows[0].n_units < FEW_UNITS:
-        return ""
-    share = _share_better(setting, first, second)
-    if share is None:
-        a, b = first.interval(), second.interval()
-        if a is None or b is None:
-            return ""
-        apart = a[1] < b[0] or b[1] < a[0]
-        return "Their 95 % intervals do not overlap." if apart else "It may be chance: their 95 % intervals overlap."
-    if (first.mean("rmse") or 0.0) > (second.mean("rmse") or 0.0):
-        share = 1 - share
-    often = "more than 99 %" if share > 0.99 else percent(share)
-    raw = "" if first.mean("rmse_capped") is None else " of the raw errors"
-    if share >= SURE:
-        return f"That is hardly chance: the order{raw} holds in {often} of resampled test fleets."
-    return f"That may be chance: the order{raw} holds in only {often} of resampled test fleets."
-
-
-def _share_better(setting: Setting, first: Entry, second: Entry) -> float | None:
-    """How often the first has the lower RMSE when whole test units are drawn anew, both scored on the same ones."""
-    both = [_squared_by_unit(setting, e) for e in (first, second)]
-    if any(b is None for b in both):
-        return None
-    a, b = (frame for frame in both if frame is not None)
-    if not a.index.equals(b.index):
-        return None
-    units = len(a)
-    chosen = np.random.default_rng(0).integers(units, size=(RESAMPLES, units))
-    means = [f["sum"].to_numpy()[chosen].sum(1) / f["count"].to_numpy()[chosen].sum(1) for f in (a, b)]
-    return float(np.mean(means[0] < means[1]))
-
-
-def _squared_by_unit(setting: Setting, entry: Entry) -> pd.DataFrame | None:
-    points = scored(setting, entry.method, entry.scope)
-    if points.empty or entry.remark:
-        return None
-    squared = (points["prediction"] - points["truth"]) ** 2
-    return squared.groupby([points["test_client"], points["unit"]], sort=True).agg(["sum", "count"])
+        named = (("alone", "local"), ("central", "central"))
+        others = [(name, best([e for e in same if e.base == base and e is not leader])) for name, base in named]
+        beside = "; ".join(f"{name} {values(e)}" for name, e in others if e is not None)
+        kind = "personal heads" if head == PERSONAL else f"the {head} head"
+        text = f"With {kind}, {leader.method} is best: {values(leader)}"
+        found.append(f"{text} ({beside})." if beside else f"{text}.")
+    return found
 
 
 def _second_opinion(material: Material, fair: Sequence[Entry]) -> list[str]:
@@ -154,18 +177,16 @@ def _second_opinion(material: Material, fair: Sequence[Entry]) -> list[str]:
     raw, capped = best(fair), best(fair, "rmse_capped")
     if material.cap is None or raw is None or capped is None or capped is raw:
         return []
-    return [f"Against capped labels {_who(capped)} comes first ({number(capped.mean('rmse_capped'))})."]
+    return [f"Of all of them {who(raw)} comes first raw, {who(capped)} capped ({number(capped.mean('rmse_capped'))})."]
 
 
 def _warnings(material: Material, setting: Setting, found: Sequence[Entry], winner: Entry | None) -> list[str]:
     sentences = []
     collapsed = sum(row.collapsed for row in setting.rows)
     if collapsed:
-        sentences.append(
-            f"Warning: {collapsed} trained networks collapsed to a constant; they are marked in the table."
-        )
+        sentences.append(f"Warning: {collapsed} results are of networks collapsed to a constant, marked in the table.")
     reference = winner or next(iter(found), None)
-    points = scored(setting, reference.method, reference.scope) if reference is not None else None
+    points = scored(setting, reference) if reference is not None else None
     if material.cap is not None and reference is not None and points is not None and len(points):
         beyond = points["truth"] > material.cap
         squared = (points["prediction"] - points["truth"]) ** 2
@@ -174,7 +195,7 @@ def _warnings(material: Material, setting: Setting, found: Sequence[Entry], winn
             sentences.append(
                 f"{percent(float(beyond.mean()))} of the test points have more life left than the cap of "
                 f"{material.cap:g} {material.unit}, which no prediction exceeds; they make up {percent(share)} of "
-                f"the squared raw error of {_who(reference)}, so the capped error tells the methods apart better."
+                f"the squared raw error of {who(reference)}, so the capped error tells the methods apart better."
             )
     return sentences
 
@@ -182,44 +203,4 @@ def _warnings(material: Material, setting: Setting, found: Sequence[Entry], winn
 def _card(role: str, entry: Entry) -> Card:
     capped = entry.mean("rmse_capped")
     detail = f"{number(capped)} capped" if capped is not None else f"MAE {number(entry.mean('mae'))}"
-    return Card(role, entry.label, entry.key, number(entry.mean("rmse")), detail)
-
-
-def _errors(entry: Entry) -> str:
-    capped = entry.mean("rmse_capped")
-    text = f"RMSE {number(entry.mean('rmse'))} {entry.rows[0].unit}"
-    return text if capped is None else f"{text} against raw and {number(capped)} against capped labels"
-
-
-def _values(entry: Entry) -> str:
-    capped = entry.mean("rmse_capped")
-    raw = number(entry.mean("rmse"))
-    return raw if capped is None else f"{raw} raw, {number(capped)} capped"
-
-
-def _who(entry: Entry) -> str:
-    data = f" on {entry.scope}" if entry.scope else ""
-    return f"{entry.method}{data} ({entry.remark})" if entry.remark else f"{entry.method}{data}"
-
-
-def percent(share: float) -> str:
-    """A share in whole percent, more exactly where it is small.
-
-    >>> percent(0.123), percent(0.0072)
-    ('12\\xa0%', '0.7\\xa0%')
-    """
-    return f"{100 * share:.{1 if share < 0.0095 else 0}f}\u00a0%"
-
-
-def number(value: float | None) -> str:
-    """Three significant digits, without an exponent.
-
-    >>> number(54.427), number(0.03172), number(1234.5), number(None)
-    ('54.4', '0.0317', '1234', '–')
-    """
-    if value is None or not np.isfinite(value):
-        return "–"
-    if value == 0:
-        return "0"
-    digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))
-    return f"{value:.{min(digits, 8)}f}".replace("-", "−")
+    return Card(role, entry.short_label, entry.key, number(entry.mean("rmse")), detail)
