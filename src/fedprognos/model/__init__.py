@@ -1,6 +1,7 @@
 """The health network, its training, and the bundle it travels in."""
 
 from fedprognos.model.bundle import Bundle
+from fedprognos.model.calibration import Calibration
 from fedprognos.model.fit import Epoch, FitResult, fit, predict
 from fedprognos.model.head import HeadStatistics
 from fedprognos.model.network import HealthNetwork, NetworkSpec, parameters_of
@@ -8,6 +9,7 @@ from fedprognos.model.weights import Weights, check_weights, network_with, weigh
 
 __all__ = [
     "Bundle",
+    "Calibration",
     "Epoch",
     "FitResult",
     "HeadStatistics",

@@ -24,6 +24,7 @@ from fedprognos.errors import BundleError
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.files import replacing
 from fedprognos.fleet import Fleet
+from fedprognos.model.calibration import Calibration
 from fedprognos.model.fit import predict
 from fedprognos.model.network import NetworkSpec
 from fedprognos.model.weights import Weights, check_weights, network_with
@@ -43,6 +44,8 @@ class Bundle:
         give equal bytes.
     metrics
         Its scores when it was made.
+    calibration
+        What prediction intervals are made from; None where there were too few units to calibrate on.
     """
 
     recipe: Recipe
@@ -50,6 +53,7 @@ class Bundle:
     weights: Weights
     provenance: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle as a whole or not at all; an older one at the same place is replaced."""
@@ -61,6 +65,7 @@ class Bundle:
             "network": self.network.model_dump(mode="json"),
             "provenance": dict(self.provenance),
             "metrics": dict(self.metrics),
+            "calibration": None if self.calibration is None else self.calibration.model_dump(mode="json"),
             "weights_sha256": hashlib.sha256(tensors).hexdigest(),
         }
         document["digest"] = _digest(document)
@@ -83,11 +88,13 @@ class Bundle:
         try:
             weights: dict[str, NDArray[np.float32]] = load_tensors(tensors)
             network = NetworkSpec.model_validate(document["network"])
+            calibration = document["calibration"]
+            calibration = None if calibration is None else Calibration.model_validate(calibration)
         except (SafetensorError, ValidationError) as error:
             raise BundleError(f"cannot be read: {error}", where=str(folder)) from None
         recipe = Recipe.from_json(json.dumps(document["recipe"]))
         check_weights(network, weights, str(folder))
-        return Bundle(recipe, network, weights, document["provenance"], document["metrics"])
+        return Bundle(recipe, network, weights, document["provenance"], document["metrics"], calibration)
 
     def windows(self, fleet: Fleet, **options: Any) -> WindowSet:
         """Windows of a fleet as this model sees them; units without a known health are kept."""
@@ -120,7 +127,7 @@ def _read_document(path: Path) -> dict[str, Any]:
             where=str(path),
             hint="update fedprognos" if newer else "it is not a fedprognos bundle",
         )
-    needed = {"recipe", "network", "provenance", "metrics", "weights_sha256", "digest"}
+    needed = {"recipe", "network", "provenance", "metrics", "calibration", "weights_sha256", "digest"}
     if missing := sorted(needed - document.keys()):
         raise BundleError(f"'{missing[0]}' is missing", where=str(path), hint="get the bundle again")
     if document["digest"] != _digest(document):
