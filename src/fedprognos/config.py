@@ -176,6 +176,10 @@ class TrainSection(Section):
     """Stop after so many epochs without a better validation error; None = always all epochs."""
     warmup: Annotated[int, Field(ge=0)] = 5
     """Epochs before early stopping may begin to count."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    """Decoupled decay of all weights (AdamW), per step and unit of learning rate."""
+    dropout: Fraction = 0.0
+    """Share of each recurrent layer's outputs left out at random while training."""
     clip: PositiveFloat | None = 1.0
     """Largest norm of a gradient step."""
     device: str = "auto"

@@ -32,6 +32,20 @@ class NetworkSpec(BaseModel):
         return len(self.widths) + 1 + (self.input_width is not None)
 
 
+class Dropout:
+    """Leaves out a share of a layer's outputs, from a random stream of its own."""
+
+    def __init__(self, share: float, seed: int) -> None:
+        self.share = share
+        self._stream = torch.Generator().manual_seed(seed % 2**63)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.share == 0:
+            return x
+        kept = torch.rand(x.shape, generator=self._stream).to(x.device) >= self.share
+        return x * kept / (1 - self.share)
+
+
 class HealthNetwork(nn.Module):
     """Windows (B, T, inputs) to standardised health (B,).
 
@@ -45,6 +59,7 @@ class HealthNetwork(nn.Module):
     def __init__(self, spec: NetworkSpec) -> None:
         super().__init__()
         self.spec = spec
+        self.dropout: Dropout | None = None
         width = spec.inputs
         if spec.input_width is not None:
             self.input = nn.Linear(width, spec.input_width)
@@ -88,6 +103,8 @@ class HealthNetwork(nn.Module):
                 x = stage(x)[0]
                 if q + 1 == len(stages) - 1:
                     x = x[:, -1]
+                if self.training and self.dropout is not None:
+                    x = self.dropout(x)
         return x
 
     def forward(self, x: Tensor) -> Tensor:
