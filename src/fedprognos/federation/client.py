@@ -42,8 +42,8 @@ from fedprognos.model.head import exact_head, head_of, head_statistics
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""
-HEAD_FRACTION = 0.2
-"""Share kept for choosing a head's ridge strength where training kept nothing out."""
+PERSONAL_FRACTION = 0.2
+"""Share on which a client chooses how near its own head stays to the shared one, where training kept nothing out."""
 MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES = 20_000_000, 10_000, 400
 
 OnEpoch = Callable[[Epoch], None]
@@ -139,6 +139,7 @@ class Client:
                 sums = ErrorSums(len(held), float(error.sum()), absolute, squared)
         if not request.statistics:
             return ExamineReply(sums)
+        # Units the layers below have learnt from cannot tell how strongly their head should be held back.
         train, held = self._head_parts(request.recipe, request.seed, fraction)
         return ExamineReply(
             sums,
@@ -148,7 +149,7 @@ class Client:
 
     def _personal(self, request: PersonalRequest) -> PersonalReply:
         network = network_with(request.network, request.weights, "request")
-        train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction)
+        train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction or PERSONAL_FRACTION)
         solved = exact_head(
             head_statistics(network, train, request.recipe),
             None if held is None else head_statistics(network, held, request.recipe),
@@ -178,7 +179,7 @@ class Client:
 
     def _head_parts(self, recipe: Recipe, seed: int, fraction: float) -> tuple[WindowSet, WindowSet | None]:
         """The parts a head is fitted to and chosen on; too small a part is not told apart from the other."""
-        train, held = self._parts(recipe, seed, fraction or HEAD_FRACTION)
+        train, held = self._parts(recipe, seed, fraction)
         if held is None or len(held) < self.min_count or len(train) < self.min_count:
             train, held = self._windows_for(recipe), None
         if len(train) < self.min_count:

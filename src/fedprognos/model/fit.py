@@ -152,7 +152,8 @@ def predict(network: HealthNetwork, windows: WindowSet, recipe: Recipe) -> NDArr
     """Health of every window in its own unit, clipped to what is possible."""
     device = next(network.parameters()).device
     inputs = cached_inputs(network, windows, 0, device)
-    return recipe.decode(_outputs(network, inputs, len(windows), 0))
+    with network.in_blocks():
+        return recipe.decode(_outputs(network, inputs, len(windows), 0))
 
 
 def _decay(plan: TrainSection, epoch: int) -> float:

@@ -7,11 +7,15 @@ width when federated layers grow. Tensor names and shapes are those of the paper
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor, nn
+
+from fedprognos.model.blocks import Blocks, blocks_of
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
@@ -60,6 +64,7 @@ class HealthNetwork(nn.Module):
         super().__init__()
         self.spec = spec
         self.dropout: Dropout | None = None
+        self._blocks: dict[int, Blocks] = {}
         width = spec.inputs
         if spec.input_width is not None:
             self.input = nn.Linear(width, spec.input_width)
@@ -100,12 +105,23 @@ class HealthNetwork(nn.Module):
             elif isinstance(stage, nn.Linear):
                 x = torch.relu(stage(x))
             else:
-                x = stage(x)[0]
+                x = self._blocks[q](x) if q in self._blocks else stage(x)[0]
                 if q + 1 == len(stages) - 1:
                     x = x[:, -1]
                 if self.training and self.dropout is not None:
                     x = self.dropout(x)
         return x
+
+    @contextmanager
+    def in_blocks(self) -> Iterator[None]:
+        """Run layers that fall apart into blocks as blocks, while the weights do not change."""
+        with torch.random.fork_rng(devices=[]):  # making a block draws weights that are then replaced
+            found = {q: blocks_of(s) for q, s in enumerate(self.stages()) if isinstance(s, nn.LSTM | nn.GRU)}
+        self._blocks = {q: blocks for q, blocks in found.items() if blocks is not None}
+        try:
+            yield
+        finally:
+            self._blocks = {}
 
     def forward(self, x: Tensor) -> Tensor:
         return self.run(x)
