@@ -129,7 +129,7 @@ def views(setting: Setting) -> list[str]:
 def entries(material: Material, setting: Setting, view: str) -> list[Entry]:
     """Entries of one setting seen from one side, in the order of the results table."""
     groups: dict[tuple[str, str, str | None, str], list[Row]] = defaultdict(list)
-    for row in sorted(setting.rows, key=lambda r: r.key):
+    for row in sorted(setting.rows, key=lambda r: (r.key[:4], r.selected_on == "test", r.key)):
         groups[(row.method, setting.scope(row.train_clients), row.head, row.selected_on)].append(row)
     ways: dict[tuple[str, str, str | None], set[str]] = defaultdict(set)
     for method, scope, head, selected_on in groups:

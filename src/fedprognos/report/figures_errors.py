@@ -32,7 +32,7 @@ def errors_figure(
     traces = [_trace(e, every[e.key], by, edges, labels, palette, e.key in visible) for e in chosen]
     label = "true remaining life" if by == "truth" else "cycle"
     x = axis(label, type="category", categoryorder="array", categoryarray=labels, tickangle=0)
-    y = axis(f"predicted − true, in {material.unit}", zeroline=True, zerolinewidth=2, nticks=8)
+    y = axis(f"predicted − true, {material.measured}", zeroline=True, zerolinewidth=2, nticks=8)
     panel = Panel("", traces, layout(x, y, scattermode="group", scattergap=0.35), 360)
     what = "true remaining life" if by == "truth" else "position in life"
     caption = (

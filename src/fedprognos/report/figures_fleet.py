@@ -9,7 +9,7 @@ import numpy as np
 
 from fedprognos.report.figures_lifespans import lifespans_figure
 from fedprognos.report.looks import SHADES, Chip, Figure, Panel, Trace, axis, layout, line, plain, thin
-from fedprognos.report.material import Setting
+from fedprognos.report.material import Setting, measured_in
 
 CLIENTS_DRAWN = 12
 CHANNELS_DRAWN = 6
@@ -122,7 +122,8 @@ def _fade(fleet: Mapping[str, Any], name: str) -> Figure | None:
     values = np.concatenate([np.array(d["value"], dtype=float) for d in lines])
     pad = 0.06 * float(np.ptp(values)) or 0.1
     y = axis(
-        f"{schema['target']} in {schema['target_unit']}", range=[float(values.min()) - pad, float(values.max()) + pad]
+        f"{schema['target']} {measured_in(schema['target_unit'])}",
+        range=[float(values.min()) - pad, float(values.max()) + pad],
     )
     panels = []
     for client, parts in list(grouped.items())[:PANELS]:

@@ -164,7 +164,7 @@ def _extractors(setting: Setting, found: Extractors, name: str) -> list[Figure]:
             [("", first)],
             chips=legend,
             notes=notes,
-            small=True,
+            grid="small",
         ),
         Figure(
             f"{name}-after",
@@ -172,7 +172,7 @@ def _extractors(setting: Setting, found: Extractors, name: str) -> list[Figure]:
             f"The same window, sorted by the matching: the most shared federated neurons of round 1. {how}",
             [("", second)],
             chips=legend,
-            small=True,
+            grid="small",
         ),
     ]
 

@@ -34,12 +34,14 @@ def error_figure(
     for head in heads:
         for field, label in fields:
             own = f", {head} head" if len(heads) > 1 else ""
-            mine = {view: of_head(seen[view], head) for view in (EVERYONE, *clients[:PANELS])}
-            data, style, height = _dots(mine[EVERYONE], field, material.unit, _top(mine[EVERYONE], field), palette, 15)
+            mine = {view: [e for e in of_head(seen[view], head) if e.honest] for view in (EVERYONE, *clients[:PANELS])}
+            data, style, height = _dots(
+                mine[EVERYONE], field, material.measured, _top(mine[EVERYONE], field), palette, 15
+            )
             panels = [Panel(whole if clients else "", data, style, height)]
             top = _top([e for client in clients[:PANELS] for e in mine[client]], field)
             for client in clients[:PANELS]:
-                data, style, height = _dots(mine[client], field, material.unit, top, palette, 13)
+                data, style, height = _dots(mine[client], field, material.measured, top, palette, 13)
                 panels.append(Panel(f"seen from {client}", data, style, height))
             choices.append((label + own, panels))
     left = len(clients) - PANELS
@@ -63,7 +65,7 @@ def _reach(entry: Entry, field: str) -> float:
 
 
 def _dots(
-    found: Sequence[Entry], field: str, unit: str, top: float, palette: Palette, size: int
+    found: Sequence[Entry], field: str, measured: str, top: float, palette: Palette, size: int
 ) -> tuple[list[Trace], dict[str, Any], int]:
     ordered = sorted((e for e in found if e.mean(field) is not None), key=lambda e: float(e.mean(field) or 0.0))
     traces: list[Trace] = []
@@ -83,7 +85,7 @@ def _dots(
         traces.append({**large, "marker": mark, "hovertemplate": hover(e.label, text)})
     names = [plain(_short(e.short_label)) for e in ordered]
     y = axis(tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.4, -0.6], zeroline=False)
-    x = axis(f"RMSE in {unit}", range=[-0.015 * top, top])
+    x = axis(f"RMSE {measured}", range=[-0.015 * top, top])
     return traces, layout(x, y, margin={"l": 20, "r": 12, "t": 4, "b": 38}), 64 + 25 * len(names)
 
 
@@ -130,7 +132,7 @@ def history_figure(material: Material, setting: Setting, palette: Palette, numbe
             middle = np.nanmedian(padded[:, known], axis=0)
             steps = np.flatnonzero(known) + 1
             traces.append(line(steps, middle, colour, width=3, hovertemplate=hover("median", ": %{y}")))
-        y = axis(f"RMSE in {material.unit}", range=[0, top])
+        y = axis(f"RMSE {material.measured}", range=[0, top])
         panels.append(
             Panel(f"{method} · {len(found)} training{'s' if len(found) > 1 else ''}", traces, layout(x, y), 230)
         )

@@ -30,13 +30,17 @@ def prediction_figures(
     visible = shown(chosen, material.head)
     figures = [_lives(material, setting, chosen, visible, palette, f"predictions{number}-lives")]
     if material.task == "rul":
-        figures.insert(0, _scatter(material, setting, chosen, palette, f"predictions{number}-scatter"))
+        figures.insert(0, _scatter(material, setting, chosen, visible, palette, f"predictions{number}-scatter"))
     return figures
 
 
-def _scatter(material: Material, setting: Setting, found: Sequence[Entry], palette: Palette, name: str) -> Figure:
-    """One panel a method, the best first, all on the same axes."""
-    ordered = sorted(found, key=lambda e: float(e.mean("rmse") or 0.0))[:PANELS]
+def _scatter(
+    material: Material, setting: Setting, found: Sequence[Entry], visible: Sequence[str], palette: Palette, name: str
+) -> Figure:
+    """One panel a method, the best first, all on the same axes; of many the telling ones are kept."""
+    ranked = sorted(found, key=lambda e: float(e.mean("rmse") or 0.0))
+    kept = sorted(ranked, key=lambda e: e.key not in visible)[:PANELS]
+    ordered = [e for e in ranked if e in kept]
     clouds, thinned = {}, False
     for e in ordered:
         points = scored(setting, e)
@@ -63,7 +67,7 @@ def _scatter(material: Material, setting: Setting, found: Sequence[Entry], palet
         panels.append(Panel(f"{e.short_label} · RMSE {e.mean('rmse'):.3g}", [cloud], layout(x, y, shapes=guides), 260))
     left = len(found) - len(ordered)
     caption = (
-        f"Every scored test point, first seed, in {material.unit}. "
+        f"Every scored test point, first seed, {material.measured}. "
         "On the diagonal the prediction is right, above it late."
     ) + with_head(material)
     if material.cap is not None:
@@ -129,7 +133,7 @@ def _lives(
         "measured and predicted, cycle by cycle" if soh else "how the prediction follows a unit's true remaining life"
     )
     caption = (
-        f"Test units, {what}; first seed, in {material.unit}. Switch methods on and off in the legend."
+        f"Test units, {what}; first seed, {material.measured}. Switch methods on and off in the legend."
         + with_head(material)
     )
     if material.cap is not None:

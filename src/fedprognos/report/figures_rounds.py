@@ -76,7 +76,8 @@ def rounds_figure(
     notes = [f"{left} more clients are not drawn."] if left > 0 else []
     if PERSONAL in material.heads:
         notes.append("Personal heads are made once, after the chosen round, and have no course over rounds.")
-    return Figure(f"rounds{number}", "Error over rounds", caption, choices, "tested on", legend, notes)
+    grid = "pairs" if material.cap is None else ""
+    return Figure(f"rounds{number}", "Error over rounds", caption, choices, "tested on", legend, notes, grid=grid)
 
 
 def _panels(
@@ -101,7 +102,7 @@ def _panels(
         for method, seeds in runs.items():
             traces += _course(method, seeds, chosen, field, palette)
         if any(t["mode"] != "lines" or t["line"]["dash"] == "solid" for t in traces):
-            y = axis(f"RMSE in {material.unit}")
+            y = axis(f"RMSE {material.measured}")
             panels.append(Panel(f"{label}, {head} head" if head else label, traces, layout(x, y), 250))
     return panels
 
@@ -126,7 +127,7 @@ def _course(
     label = hover(method, ", round %{x}: %{y}" + (" (mean)" if len(curves) > 1 else ""))
     traces.append(line(rounds, mean, colour, width=2.6, hovertemplate=label, **same))
     picked = [(r, c[r]) for seed, c in curves.items() if (r := chosen.get((method, seed), -1)) in c]
-    mark = {"color": colour, "size": 9, "symbol": palette.symbol_of(method), "line": {"width": 1.5, "color": "paper"}}
+    mark = {"color": colour, "size": 10, "symbol": palette.symbol_of(method), "line": {"width": 1, "color": "paper"}}
     traces.append(
         {
             "type": "scatter",

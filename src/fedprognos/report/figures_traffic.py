@@ -40,7 +40,7 @@ def traffic_figure(
             kind = f", {head} head{'s' if head == PERSONAL else ''}" if len(heads) > 1 else ""
             what = label if len(fields) > 1 else "test"
             x = axis("sent and received until then, in MB", type="log", dtick="D2", nticks=0, tickformat="~g")
-            y = axis(f"test RMSE in {material.unit}")
+            y = axis(f"test RMSE {material.measured}")
             choices.append((what + kind, [Panel("", traces, layout(x, y, xaxis2=ACROSS), 380)]))
     methods = dict.fromkeys(e.base for e in fair)
     alone = {"local": "local (sends nothing)", "central": "central (all raw data)"}
@@ -48,7 +48,8 @@ def traffic_figure(
     legend = [Chip(m, alone.get(m, m), palette.colour_of(m), dashes.get(m, "solid")) for m in methods]
     caption = (
         "Every small dot is a round, as far to the right as all that was sent and received until then, mean over "
-        "seeds; the large mark is the chosen round. Left and low is good. Central training knows no messages: its mark "
+        "seeds; the large mark is the chosen round. Left and low is good; a message in the hover text "
+        "is a question and its answer. Central training knows no messages: its mark "
         "stands at the size of the raw data that had to be brought together, which is what federation avoids."
     )
     return Figure(f"traffic{number}", "Bytes against error", caption, choices, "RMSE", legend, wide=True)

@@ -18,6 +18,18 @@ METHODS = {
     "concat": "the clients' networks side by side in one",
     "mean-of-locals": "the mean of the predictions of the clients' own networks",
 }
+HEADS = {
+    "exact": "the last layer solved as one least-squares problem over all clients, from sums that they send.",
+    "mean": "the last layer as it was trained, averaged over the clients like everything else.",
+    "personal": "the last layer solved by every client for itself near the common one; it never leaves the client.",
+}
+FEDERATION = [
+    ("Round", "clients train, the server puts their networks together and sends the result back."),
+    ("Traffic", "all bytes of a method in both directions until the chosen round."),
+    ("Matching", "finding out which neurons of different clients do the same, so that like is averaged with like."),
+    ("L′", "how many neurons a matched layer has; between the widest client’s and the sum of all."),
+    ("Ledger", "a site’s own list of the messages that left it."),
+]
 
 
 def glossary(material: Material) -> list[tuple[str, str]]:
@@ -25,12 +37,12 @@ def glossary(material: Material) -> list[tuple[str, str]]:
     rul = material.task == "rul"
     own_test = "the common test" if any(s.shared_test for s in material.settings) else "its own test units"
     found = [
-        ("RMSE", f"root of the mean squared error over all test points, in {material.unit}; large errors weigh most.")
+        ("RMSE", f"root of the mean squared error over all test points, {material.measured}; large errors weigh most.")
     ]
     if rul and material.cap is not None:
         found[0] = (
             "RMSE raw",
-            f"root mean squared error of all test points, in {material.unit}, against the true remaining life.",
+            f"root mean squared error of all test points, {material.measured}, against the true remaining life.",
         )
         found.append(
             (
@@ -67,6 +79,9 @@ def glossary(material: Material) -> list[tuple[str, str]]:
         ("Own data", f"each client's own model on {own_test}, errors pooled over all points of all clients."),
         ("All data", "one model for everybody, trained on or across the data of all clients."),
     ]
+    found += [(f"{head.capitalize()} head", HEADS[head]) for head in material.heads if head in HEADS]
+    if any(s.ledgers or s.matchings for s in material.settings):
+        found += FEDERATION
     methods = dict.fromkeys(row.method for row in sorted(material.results.rows, key=lambda r: r.key))
     for method in methods:
         base, plus, variant = method.partition("+")

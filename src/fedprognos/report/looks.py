@@ -34,7 +34,7 @@ COLOURS = {
 SPARE = ("c5", "c8", "c4", "c6")
 SYMBOLS = (
     *("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon"),
-    *("star", "hexagon", "cross", "hourglass", "star-square", "x"),
+    *("star", "hexagon", "triangle-left", "triangle-right", "cross", "x"),
 )
 SHADES = ("s0", "s1", "s2", "s3", "s4", "s5")
 """Early to late, in as many steps as a picture of cycles has at most."""
@@ -103,7 +103,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels under one caption; with several choices the reader picks one from a list."""
+    """Panels under one caption; with several choices the reader picks one from a list.
+
+    Parameters
+    ----------
+    grid
+        How panels lie: three beside each other, "pairs", or "small" ones, as many as there is room for.
+    """
 
     id: str
     title: str
@@ -113,7 +119,7 @@ class Figure:
     chips: Sequence[Chip] = ()
     notes: Sequence[str] = ()
     wide: bool = False
-    small: bool = False
+    grid: str = ""
 
     def as_json(self) -> list[list[dict[str, Any]]]:
         """What the page's script draws."""

@@ -101,6 +101,11 @@ class Material:
         """What errors are measured in."""
         return self.results.rows[0].unit if self.results.rows else ""
 
+    @property
+    def measured(self) -> str:
+        """The unit as it stands behind a quantity."""
+        return measured_in(self.unit)
+
     @cached_property
     def heads(self) -> tuple[str, ...]:
         """Heads of the results, in the order the experiment asks for them."""
@@ -117,6 +122,15 @@ class Material:
     def bootstrap(self) -> int:
         """Resamples behind intervals."""
         return int(self.results.config.get("evaluation", {}).get("bootstrap", 200))
+
+
+def measured_in(unit: str) -> str:
+    """A unit as it stands behind a quantity.
+
+    >>> measured_in("cycles"), measured_in("of rated")
+    ('in cycles', 'as a share of rated')
+    """
+    return f"as a share {unit}" if unit.startswith("of ") else f"in {unit}"
 
 
 def with_head(material: Material) -> str:

@@ -1,0 +1,118 @@
+"""Federated runs that are damaged, hostile or large: what is missing is explained, and the page stays small."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from federated_folders import FEDERATED, text_of, write_details, write_federated_run
+
+from fedprognos.report import write_report
+from fedprognos.report.material import read_material
+
+EVIL = "<script>alert(1)</script>"
+Read = Callable[[str], dict[str, list[list[dict[str, Any]]]]]
+
+
+def test_missing_details_and_ledgers_are_explained(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path)
+    shutil.rmtree(folder / "details")
+    shutil.rmtree(folder / "sites")
+    text = text_of(write_report(folder).read_text("utf-8"))
+    assert "no details/ of the matching" in text
+    assert "no ledgers of the setting all" in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[1]", '[{"round": 1}]', '[{"round":1,"layers":[{"layer":"x","width":1,"assignments":{"north":[7]}}]}]'],
+)
+def test_damaged_details_are_explained(tmp_path: Path, content: str) -> None:
+    folder = write_federated_run(tmp_path, seeds=1, heads=("exact",), noise={"local": 9.0, "fedma": 6.0})
+    (folder / "details" / "all~fedma~seed0.json").write_text(content, "utf-8")
+    assert "details/all~fedma~seed0.json cannot be read" in write_report(folder).read_text("utf-8")
+
+
+def test_damaged_ledgers_are_explained(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path)
+    good = (folder / "sites/all/north/ledger.jsonl").read_text("utf-8")
+    (folder / "sites/all/north/ledger.jsonl").write_text(good + '{"kind": "Fit\n[]\n', "utf-8")
+    (folder / "sites/all/south/ledger.jsonl").write_bytes(b"\xff\xfe\x00")
+    shutil.copytree(folder / "sites/all/north", folder / "sites/all/new")
+    (folder / "sites/all/new/ledger.jsonl").write_text('{"kind": "Rumour", "bytes": 5}\n', "utf-8")
+    text = text_of(write_report(folder).read_text("utf-8"))
+    assert "2 lines of the ledger of north cannot be read" in text
+    assert "1 line of the ledger of south cannot be read" in text
+    assert "Rumour this report does not know this kind" in text
+
+
+def test_points_of_older_runs_are_not_mixed_up(tmp_path: Path) -> None:
+    """Predictions once had no column for the head."""
+    folder = write_federated_run(tmp_path)
+    path = folder / "predictions" / "all.csv"
+    lines = [line.split(",") for line in path.read_text("utf-8").splitlines()]
+    path.write_text("\n".join(",".join([*line[:2], *line[3:]]) for line in lines) + "\n", "utf-8")
+    material = read_material(folder)
+    known = {(method, head) for method, _, head in material.settings[0].scored}
+    assert known == {("constant", ""), ("ridge", ""), ("fedma+personal", "personal"), ("local+personal", "personal")}
+    assert "does not tell heads apart" in write_report(folder).read_text("utf-8")
+
+
+@pytest.mark.parametrize("task", ["rul", "soh"])
+def test_names_are_harmless_in_every_section(tmp_path: Path, task: str, figures: Read) -> None:
+    folder = write_federated_run(
+        tmp_path, task=task, clients=(EVIL, "a/b %{x} " + "long" * 20), settings=(EVIL, "b~c"), seeds=1
+    )
+    page = write_report(folder).read_text("utf-8")
+    assert page.count(EVIL) == 0
+    drawn = figures(page)
+    assert {"matching0-map0", "matching1-map0", "rounds1", "traffic1"} <= set(drawn)
+    for choices in drawn.values():
+        for panel in (p for panels in choices for p in panels):
+            go.Figure(_coloured({"data": panel["data"], "layout": panel["layout"]}))
+            said = [{k: v for k, v in t.items() if k not in ("meta", "offsetgroup")} for t in panel["data"]]
+            assert "<script" not in json.dumps([said, panel["layout"]])
+            assert not any("%{x} long" in t.get("hovertemplate", "") for t in panel["data"])
+
+
+def _coloured(value: Any, key: str = "") -> Any:
+    """Names of colours replaced by one plotly knows, as the page does."""
+    if isinstance(value, dict):
+        return {k: _coloured(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_coloured(v, key) for v in value]
+    return "#123456" if key.endswith(("color", "colorscale")) and isinstance(value, str) else value
+
+
+def test_thirty_clients_and_many_rounds_stay_small(tmp_path: Path, figures: Read) -> None:
+    clients = [f"site-{k:02}" for k in range(30)]
+    noise = {name: FEDERATED[name] for name in ("constant", "local", "fedavg", "fedma", "central")}
+    folder = write_federated_run(tmp_path, clients=clients, heads=("exact",), seeds=1, noise=noise)
+    write_details(folder, "all", clients, rounds=400)
+    page = write_report(folder).read_text("utf-8")
+    drawn = figures(page)
+    assert len(json.dumps(drawn)) < 3_000_000
+    assert "of 400 matchings" in page
+    assert "22 more clients are not drawn" in page
+    assert len(drawn["rounds0"]) == 13
+
+
+def test_common_test_and_same_bytes(tmp_path: Path, figures: Read) -> None:
+    folder = write_federated_run(tmp_path, shared_test=True, seeds=1)
+    first = write_report(folder).read_bytes()
+    assert write_report(folder).read_bytes() == first
+    assert len(figures(first.decode())["rounds0"]) == 1
+
+
+def test_a_browser_draws_the_federation(tmp_path: Path, browse: Callable[[Path], tuple[str, str]]) -> None:
+    path = write_report(write_federated_run(tmp_path / "run", clients=(EVIL, "south"), seeds=1))
+    document, complaints = browse(path)
+    assert f'data-drawn="{len(re.findall("<figure ", document))}"' in document
+    assert "could not be drawn" not in document.split('id="figures"')[0]
+    assert complaints == ""
