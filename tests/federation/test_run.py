@@ -105,10 +105,45 @@ def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
 def test_more_seeds_reuse_what_was_done(tmp_path: Path) -> None:
     tiny(tmp_path / "x")
     events: list[Event] = []
-    tiny(tmp_path / "x", seeds=2, observer=events.append)
+    tiny(tmp_path / "x", seeds=2, observers=(events.append,))
     started = next(e for e in events if isinstance(e, RunStarted))
     assert len(started.reused) == 1 + len(METHODS)
     assert {e.job.seed for e in events if isinstance(e, JobDone)} == {1}
+
+
+def test_beginning_anew_repeats_everything(tmp_path: Path) -> None:
+    quick = (*TINY, "federation.methods=['local']", "evaluation.yardsticks=[]")
+    first = tiny(tmp_path / "x", overrides=quick)
+    events: list[Event] = []
+    again = tiny(tmp_path / "x", overrides=quick, resume=False, observers=(events.append,))
+    assert not next(e for e in events if isinstance(e, RunStarted)).reused
+    assert again.results.as_dict() == first.results.as_dict()
+    lines = [json.loads(line) for line in (tmp_path / "x" / "events.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["RunStarted", "RoundDone", "JobDone"]
+
+
+def test_rounds_can_be_followed_in_tensorboard_and_mlflow(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from fedprognos.federation import tracking
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    watchers = [tracking.tensorboard(tmp_path / "board")]
+    try:
+        watchers.append(tracking.mlflow(uri, "demo"))
+    except Exception as error:  # the skinny client has no database of its own
+        pytest.skip(f"no MLflow store here: {error}")
+    quick = (*TINY, "federation.methods=['fedavg']", "evaluation.yardsticks=[]")
+    finished = tiny(tmp_path / "x", overrides=quick, observers=watchers)
+    board = EventAccumulator(str(tmp_path / "board" / "all-fedavg-seed-0")).Reload()
+    assert [s.step for s in board.Scalars("test_rmse/mean")] == [1, 2]
+    client = MlflowClient(tracking_uri=uri)
+    (logged,) = client.search_runs([client.get_experiment_by_name("demo").experiment_id])
+    row = next(r for r in finished.results.rows if (r.method, r.head, r.test_client) == ("fedavg", "mean", "all"))
+    assert logged.data.metrics["final.fedavg.mean.rmse"] == pytest.approx(row.rmse)
 
 
 @pytest.mark.parametrize(

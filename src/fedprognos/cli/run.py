@@ -23,6 +23,9 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", show
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Repetitions with other random streams.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="section.key=value", help="Change a key; repeatable.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
+Resume = Annotated[bool, typer.Option("--resume/--no-resume", help="Go on with what the folder holds, or begin anew.")]
+TensorBoard = Annotated[Path | None, typer.Option("--tensorboard", help="Also write rounds for TensorBoard here.")]
+MLflow = Annotated[str | None, typer.Option("--mlflow", metavar="URI", help="Also log jobs to this MLflow server.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print results.json instead of tables.")]
 
@@ -44,6 +47,9 @@ def run(
     seeds: Seeds = None,
     overrides: Set = None,
     workers: Workers = None,
+    resume: Resume = True,
+    tensorboard: TensorBoard = None,
+    mlflow: MLflow = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -51,10 +57,16 @@ def run(
 
     A run that was interrupted goes on where it was when the same command is given again.
     """
+    from fedprognos.federation import tracking
     from fedprognos.federation.run import run as run_experiment
     from fedprognos.report import write_report
 
     console = Console(quiet=quiet or as_json)
+    watchers = []
+    if tensorboard is not None:
+        watchers.append(tracking.tensorboard(tensorboard))
+    if mlflow is not None:
+        watchers.append(tracking.mlflow(mlflow, Path(source).stem))
     with _goes_on_later(), RunView(console) as view:
         finished = run_experiment(
             source,
@@ -63,7 +75,8 @@ def run(
             seeds=seeds,
             overrides=tuple(overrides or ()),
             workers=workers,
-            observer=view,
+            resume=resume,
+            observers=(view, *watchers),
         )
         report_file = write_report(finished.folder)
     for table in results_table(finished.results):

@@ -111,6 +111,12 @@ class RunFolder:
         """Answers of the clients, while the run goes on."""
         return self.path / "answers"
 
+    def clear(self) -> None:
+        """Begin anew: remove all that an earlier run of this experiment left here."""
+        for entry in self.path.iterdir():
+            if entry.name != IDENTITY:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
     def forget(self) -> None:
         """Remove the answers: every job is done."""
         shutil.rmtree(self.memory, ignore_errors=True)

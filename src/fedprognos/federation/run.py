@@ -11,7 +11,7 @@ import platform
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,7 +65,8 @@ def run(
     seeds: int | None = None,
     overrides: tuple[str, ...] = (),
     workers: int | None = None,
-    observer: Observer | None = None,
+    resume: bool = True,
+    observers: Sequence[Observer] = (),
 ) -> Run:
     """Run an experiment and write its folder; a run that was killed goes on where it was.
 
@@ -79,16 +80,27 @@ def run(
         `section.key=value`, as with `--set`.
     workers
         Worker processes; as many as processors by default.
+    resume
+        Go on with the finished jobs and answers that the folder holds from the same experiment; False removes them.
+    observers
+        Told of every event.
     """
     changes = (*overrides, f"evaluation.seeds={seeds}") if seeds is not None else overrides
     name, experiment, base = config.load(source, changes)
-    tell = observer or (lambda event: None)
+
+    def tell(event: Event) -> None:
+        for observer in watching:
+            observer(event)
+
+    watching = list(observers)
     started = time.time()
     with _one_thread(), _warnings_as_notices(tell):
         settings = scenarios(experiment, None if data_dir is None else Path(data_dir), base)
         data = ";".join(_identity(s) for s in settings.values())
         folder = RunFolder(Path(out) if out is not None else Path("runs") / name, name, experiment, data)
-        tell = _also_written(tell, folder.path / "events.jsonl")
+        if not resume:
+            folder.clear()
+        watching.append(_written(folder.path / "events.jsonl"))
         records = _work(name, experiment, settings, folder, workers or cores(), tell)
         results = Results(
             name,
@@ -311,7 +323,7 @@ def _provenance(started: float, records: Mapping[JobKey, JobRecord]) -> dict[str
     }
 
 
-def _also_written(tell: Observer, path: Path) -> Observer:
+def _written(path: Path) -> Observer:
     """Every event but single epochs as a line of JSON, for whoever wants to follow a run from outside."""
     lock = threading.Lock()
 
@@ -321,7 +333,6 @@ def _also_written(tell: Observer, path: Path) -> Observer:
             line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": type(event).__name__, **facts}
             with lock, path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-        tell(event)
 
     return observer
 
