@@ -1,0 +1,83 @@
+"""Rows as they come from outside, turned into numbers or refused with a reason that names the sensor."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+
+from fedprognos.features import Recipe
+from fedprognos.prognosis.health import Row
+
+LONGEST_NAME = 256
+
+
+def numbers_of(recipe: Recipe, row: Row, strict: bool) -> tuple[list[float], str]:
+    """Sensors and settings of a row in the recipe's order, and why it cannot be used (empty where it can).
+
+    Parameters
+    ----------
+    strict
+        Refuse sensors and settings that the model does not know; otherwise they are passed over.
+    """
+    reason = _place(recipe, row)
+    if reason:
+        return [], reason
+    values: list[float] = []
+    for kind, wanted, given in (
+        ("sensor", recipe.sensors, row.sensors),
+        ("setting", recipe.settings, row.settings),
+    ):
+        reason = _collect(kind, wanted, given, strict, values)
+        if reason:
+            return [], reason
+    return values, ""
+
+
+def _place(recipe: Recipe, row: Row) -> str:
+    unit: object = row.unit
+    if not isinstance(unit, str) or not unit or len(unit) > LONGEST_NAME:
+        return f"the unit's name must be text of 1 to {LONGEST_NAME} characters"
+    if isinstance(problem := _number(row.position), str):
+        return f"position is {problem}"
+    if recipe.cycle is None:
+        return "" if row.cycle is None else "this model takes no cycle; the position is the cycle number"
+    if row.cycle is None:
+        return "the cycle number is missing"
+    cycle: object = row.cycle
+    if isinstance(cycle, bool) or not isinstance(cycle, numbers.Integral):
+        return f"cycle is {_shown(cycle)}, not a whole number"
+    return "" if abs(int(cycle)) < 2**53 else f"cycle {_shown(cycle)} is too large"
+
+
+def _collect(kind: str, wanted: Sequence[str], given: object, strict: bool, values: list[float]) -> str:
+    if not isinstance(given, Mapping):
+        return f"{kind}s must be names with numbers"
+    for name in wanted:
+        if name not in given:
+            return f"{kind} '{name}' is missing"
+        number = _number(given[name])
+        if isinstance(number, str):
+            return f"{kind} '{name}' is {number}"
+        values.append(number)
+    if strict and len(given) != len(wanted):
+        extra = next(name for name in given if name not in wanted)
+        return f"{kind} {_shown(extra)} is not one of this model's"
+    return ""
+
+
+def _number(value: object) -> float | str:
+    """A finite float, or what is wrong with the value."""
+    if type(value) is not float:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            return f"{_shown(value)}, not a number"
+        try:
+            value = float(value)
+        except (OverflowError, ValueError):
+            return "too large"
+    return value if math.isfinite(value) else f"{value}, not a finite number"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

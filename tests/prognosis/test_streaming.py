@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_models import RULE, bundle_of, interleaved, rows_of
+
+from fedprognos.errors import DataError, DataNotFoundError
+from fedprognos.features import Recipe
+from fedprognos.fleet import Fleet
+from fedprognos.prognosis import Health, Predictor, Row, Stream, Update
+from small_fleets import cyclic_fleet, recipe_of, series_fleet, series_unit
+
+ENGINES = series_fleet([40, 25, 12, 7])
+CELLS = cyclic_fleet(units=2, cycles=6)
+TRAINED = cyclic_fleet(units=2, cycles=12)
+KINDS: dict[str, tuple[Fleet, Recipe]] = {
+    "series": (ENGINES, recipe_of(ENGINES, conditions=RULE, cap=30)),
+    "series padded": (ENGINES, recipe_of(ENGINES, conditions=RULE, cap=30, short="pad")),
+    "series, conditions told": (
+        ENGINES,
+        recipe_of(ENGINES, conditions=RULE, condition_inputs=True, setting_inputs=True, cap=30),
+    ),
+    "cycles on a grid": (CELLS, recipe_of(TRAINED, cycle="grid", grid_points=20)),
+    "cycles on a long grid": (
+        CELLS,
+        recipe_of(TRAINED, cycle="grid", grid_points=20).model_copy(update={"grid_end_in_s": 700.0}),
+    ),
+    "cycles by sample": (CELLS, recipe_of(TRAINED, cycle="index", window=30)),
+    "cycles by sample, some short": (
+        CELLS,
+        recipe_of(TRAINED, cycle="index", window=30).model_copy(update={"window": 70}),
+    ),
+    "cycles padded": (
+        CELLS,
+        recipe_of(TRAINED, cycle="index", window=30, short="pad").model_copy(update={"window": 70}),
+    ),
+}
+PREDICTORS = {name: Predictor.of(bundle_of(recipe)) for name, (_, recipe) in KINDS.items()}
+ANY = pytest.mark.parametrize("kind", KINDS)
+
+
+def offline(kind: str) -> dict[tuple[str, float], Health]:
+    """Every health of the offline way; a padded series unit gives one for each beginning of its history."""
+    fleet, recipe = KINDS[kind]
+    predictor = PREDICTORS[kind]
+    found = predictor.predict(fleet, last=False)
+    if recipe.task == "rul" and recipe.short == "pad":
+        for n in range(2, recipe.window):
+            found += predictor.predict(fleet.select([u.select_rows(n) for u in fleet if u.rows >= n]))
+    return {(h.unit, h.position): h for h in found if h.value is not None}
+
+
+def told(updates: list[Update]) -> dict[tuple[str, float], Health]:
+    return {(u.health.unit, u.health.position): u.health for u in updates if u.health and u.health.value is not None}
+
+
+def assert_equal(online: dict[tuple[str, float], Health], truth: dict[tuple[str, float], Health], scale: float) -> None:
+    assert online.keys() >= truth.keys() and truth
+    for key, expected in truth.items():
+        assert online[key].value == pytest.approx(expected.value, abs=1e-6 * scale)
+        assert online[key].low == pytest.approx(expected.low, abs=1e-6 * scale)
+        assert set(online[key].flags) == set(expected.flags)
+
+
+@ANY
+def test_online_equals_offline_row_by_row(kind: str) -> None:
+    fleet, recipe = KINDS[kind]
+    stream = Stream(PREDICTORS[kind])
+    updates = [
+        stream.feed(r.unit, r.position, r.sensors, r.settings, cycle=r.cycle) for r in interleaved(fleet, recipe)
+    ]
+    assert all(u.accepted for u in updates)
+    ended = {(h.unit, h.position): h for h in stream.finish() if h.value is not None}
+    truth = offline(kind)
+    assert_equal({**told(updates), **ended}, truth, recipe.label_std)
+    for unit in fleet:
+        expected = [h for (name, _), h in truth.items() if name == unit.id]
+        now = stream.health(unit.id)
+        assert now is not None
+        if expected:
+            assert now.position == max(h.position for h in expected)
+        else:
+            assert now.state == "warming-up"
+
+
+@ANY
+@settings(max_examples=8, deadline=None)
+@given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=30), seed=st.integers(0, 99))
+def test_any_chunking_and_duplicates_give_the_same_healths(kind: str, sizes: list[int], seed: int) -> None:
+    fleet, recipe = KINDS[kind]
+    rows = interleaved(fleet, recipe)
+    whole, parts = Stream(PREDICTORS[kind]), Stream(PREDICTORS[kind])
+    expected = told(whole.feed_many(rows))
+    rng = np.random.default_rng(seed)
+    updates, at, twice = [], 0, 0
+    while at < len(rows):
+        some = rows[at : at + sizes[at % len(sizes)]]
+        updates += parts.feed_many(some)
+        at += len(some)
+        again = [some[-1]] * int(rng.integers(2))
+        assert not any(u.accepted for u in parts.feed_many(again))
+        twice += len(again)
+    assert_equal(told(updates), expected, recipe.label_std)
+    assert (parts.counts.duplicates, parts.counts.accepted) == (twice, len(rows))
+
+
+@ANY
+@settings(max_examples=6, deadline=None)
+@given(share=st.floats(0, 1))
+def test_a_restart_at_any_point_changes_nothing(
+    kind: str, share: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    fleet, recipe = KINDS[kind]
+    rows = interleaved(fleet, recipe, seed=1)
+    cut = int(share * len(rows))
+    path = tmp_path_factory.mktemp("snapshot") / "stream.snapshot"
+    one, two = Stream(PREDICTORS[kind]), Stream(PREDICTORS[kind])
+    one.feed_many(rows[:cut])
+    two.feed_many(rows[:cut])
+    one.snapshot(path)
+    other = Stream.restore(path, PREDICTORS[kind])
+    assert other.units() == two.units() and other.counts == two.counts
+    assert other.healths() == two.healths()
+    assert other.feed_many(rows[cut:]) == two.feed_many(rows[cut:])
+    assert other.finish() == two.finish()
+
+
+@ANY
+def test_remembering_without_looking_ends_in_the_same_place(kind: str) -> None:
+    fleet, recipe = KINDS[kind]
+    rows = interleaved(fleet, recipe)
+    one, two = Stream(PREDICTORS[kind]), Stream(PREDICTORS[kind])
+    one.feed_many(rows)
+    two.feed_table(
+        [r.unit for r in rows],
+        [r.position for r in rows],
+        np.array([[r.sensors[s] for s in recipe.sensors] for r in rows]),
+        np.array([[r.settings[s] for s in recipe.settings] for r in rows]).reshape(len(rows), -1),
+        [r.cycle for r in rows],
+        every=False,
+    )
+    for a, b in zip(one.healths(one.units()), two.healths(one.units()), strict=True):
+        assert a is not None and b is not None
+        assert (a.position, a.state, a.flags) == (b.position, b.state, b.flags)
+        if a.value is not None:
+            assert b.value == pytest.approx(a.value, abs=1e-6 * recipe.label_std)
+
+
+GOOD = rows_of(ENGINES.units[0], ENGINES, KINDS["series"][1])
+SENSORS, SETTINGS = GOOD[0].sensors, GOOD[0].settings
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (Row("e", 1, {"pressure": 1.0}, SETTINGS), "sensor 'temperature' is missing"),
+        (Row("e", 1, {**SENSORS, "humidity": 1.0}, SETTINGS), "sensor 'humidity' is not one of"),
+        (Row("e", 1, {**SENSORS, "pressure": math.nan}, SETTINGS), "sensor 'pressure' is nan"),
+        (Row("e", 1, {**SENSORS, "pressure": math.inf}, SETTINGS), "sensor 'pressure' is inf"),
+        (Row("e", 1, {**SENSORS, "pressure": "12"}, SETTINGS), "sensor 'pressure' is '12', not a number"),  # type: ignore[dict-item]
+        (Row("e", 1, {**SENSORS, "pressure": True}, SETTINGS), "sensor 'pressure' is True"),
+        (Row("e", 1, {**SENSORS, "pressure": None}, SETTINGS), "sensor 'pressure' is None"),  # type: ignore[dict-item]
+        (Row("e", 1, {**SENSORS, "pressure": 10**400}, SETTINGS), "sensor 'pressure' is too large"),
+        (Row("e", 1, {**SENSORS, "pressure": 1e300}, SETTINGS), "'pressure' is beyond all measure"),
+        (Row("e", 1, SENSORS, {"altitude": 1.0}), "setting 'mach' is missing"),
+        (Row("e", 1, [1.0, 2.0], SETTINGS), "sensors must be names with numbers"),  # type: ignore[arg-type]
+        (Row("e", math.nan, SENSORS, SETTINGS), "position is nan"),
+        (Row("e", "now", SENSORS, SETTINGS), "position is 'now'"),  # type: ignore[arg-type]
+        (Row("", 1, SENSORS, SETTINGS), "the unit's name"),
+        (Row("x" * 300, 1, SENSORS, SETTINGS), "the unit's name"),
+        (Row("e", 1, SENSORS, SETTINGS, cycle=3), "takes no cycle"),
+    ],
+)
+def test_a_bad_row_is_refused_by_name_and_harms_nobody(row: Row, reason: str) -> None:
+    stream = Stream(PREDICTORS["series"])
+    updates = stream.feed_many([*GOOD[:12], row, *GOOD[12:]])
+    assert [u.accepted for u in updates].count(False) == 1
+    assert reason in updates[12].reason
+    assert stream.counts.refused == 1
+    undisturbed = Stream(PREDICTORS["series"]).feed_many(GOOD)
+    assert told(updates).keys() == told(undisturbed).keys()
+
+
+def test_extra_sensors_can_be_passed_over() -> None:
+    stream = Stream(PREDICTORS["series"], strict=False)
+    assert stream.feed("e", 1, {**SENSORS, "humidity": 1.0}, SETTINGS).accepted
+
+
+def test_cycles_must_be_given_as_whole_numbers() -> None:
+    stream = Stream(PREDICTORS["cycles on a grid"])
+    values = {"voltage": 4.0, "temperature": 24.0}
+    assert "cycle number is missing" in stream.feed("c", 0.0, values).reason
+    assert "not a whole number" in stream.feed("c", 0.0, values, cycle=1.5).reason  # type: ignore[arg-type]
+    assert stream.feed("c", 0.0, values, cycle=1).accepted
+    assert stream.health("c") == Health(
+        "c", 1.0, None, state="warming-up", reason=f"0 of {KINDS['cycles on a grid'][1].grid_end_in_s:g} s of the cycle"
+    )
+
+
+def test_late_rows_are_refused_and_counted() -> None:
+    stream = Stream(PREDICTORS["series"])
+    stream.feed_many(GOOD[:20])
+    before = stream.health(GOOD[0].unit)
+    late = stream.feed_many([GOOD[5], GOOD[19]])
+    assert "position 6 comes after 20" in late[0].reason
+    assert "was there already" in late[1].reason
+    assert (stream.counts.out_of_order, stream.counts.duplicates) == (1, 1)
+    assert stream.health(GOOD[0].unit) == before
+
+
+def test_an_absurd_jump_is_refused_until_later_rows_confirm_it() -> None:
+    stream = Stream(PREDICTORS["series"])
+    stream.feed_many(GOOD[:20])
+    jump = stream.feed_many([replace(GOOD[20], position=1e9)])[0]
+    assert not jump.accepted and "a jump of 1e+09 usual steps" in jump.reason
+    assert stream.feed_many([GOOD[20]])[0].accepted  # it was one broken time stamp
+    stream.feed_many([replace(GOOD[21], position=9000.0)])
+    after = stream.feed_many([replace(GOOD[22], position=9001.0)])[0]  # it was a pause
+    assert after.accepted and after.health is not None and "gap" in after.health.flags
+    later = stream.feed_many([replace(GOOD[23], position=9002.0 + k) for k in range(10)])
+    assert later[-1].health is not None and "gap" not in later[-1].health.flags
+
+
+def test_memory_is_bounded_and_the_silent_are_forgotten_first() -> None:
+    stream = Stream(PREDICTORS["series"], max_units=3)
+    for name in "abcad":
+        stream.feed(name, float(len(stream.units())), SENSORS, SETTINGS)
+    assert stream.units() == ["c", "a", "d"]
+    assert stream.counts.evicted == 1
+    assert stream.health("b") is None
+    assert stream.forget("c") and not stream.forget("c")
+
+
+def test_unseen_conditions_are_flagged_while_they_are_in_the_window() -> None:
+    unit = series_unit("e", 40, 5)
+    odd = unit.settings.copy()
+    odd[15] = (30.0, 0.5)
+    fleet = Fleet("f", ENGINES.schema, (replace(unit, settings=odd),))
+    recipe = KINDS["series"][1]
+    updates = Stream(PREDICTORS["series"]).feed_many(rows_of(fleet.units[0], fleet, recipe))
+    flagged = [int(u.position) - 1 for u in updates if u.health and "unseen-condition" in u.health.flags]
+    assert flagged == list(range(15, 25))
+    assert_equal(
+        told(updates),
+        {(h.unit, h.position): h for h in PREDICTORS["series"].predict(fleet, last=False)},
+        recipe.label_std,
+    )
+
+
+def test_a_snapshot_of_another_model_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    stream = Stream(PREDICTORS["series"])
+    stream.feed_many(GOOD)
+    stream.snapshot(path)
+    with pytest.raises(DataError, match="another recipe"):
+        Stream.restore(path, PREDICTORS["series padded"])
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match="not a snapshot"):
+        Stream.restore(path, PREDICTORS["series"])
+    with pytest.raises(DataNotFoundError):
+        Stream.restore(tmp_path / "nowhere", PREDICTORS["series"])
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
