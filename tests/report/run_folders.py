@@ -202,3 +202,12 @@ class _Maker:
                 if soh or p == "train"
             ],
         }
+
+
+def coloured(value: Any, key: str = "") -> Any:
+    """Names of colours replaced by one plotly knows, as the page does."""
+    if isinstance(value, dict):
+        return {k: coloured(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [coloured(v, key) for v in value]
+    return "#123456" if key.endswith(("color", "colorscale")) and isinstance(value, str) else value

@@ -12,6 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 from federated_folders import FEDERATED, text_of, write_details, write_federated_run
+from run_folders import coloured
 
 from fedprognos.report import write_report
 from fedprognos.report.material import read_material
@@ -27,6 +28,19 @@ def test_missing_details_and_ledgers_are_explained(tmp_path: Path) -> None:
     text = text_of(write_report(folder).read_text("utf-8"))
     assert "no details/ of the matching" in text
     assert "no ledgers of the setting all" in text
+
+
+def test_missing_history_and_traffic_are_explained(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path, seeds=1, heads=("exact",))
+    raw = json.loads((folder / "results.json").read_text("utf-8"))
+    raw["history"] = []
+    raw["rows"] = [{**row, "bytes": None, "round": None} for row in raw["rows"]]
+    (folder / "results.json").write_text(json.dumps(raw), "utf-8")
+    (folder / "details" / "all~fedma~seed0.json").write_text("[]", "utf-8")
+    text = text_of(write_report(folder).read_text("utf-8"))
+    assert "no history of rounds" in text
+    assert "does not say what the methods sent" in text
+    assert "no details/ of the matching" in text
 
 
 @pytest.mark.parametrize(
@@ -75,19 +89,10 @@ def test_names_are_harmless_in_every_section(tmp_path: Path, task: str, figures:
     assert {"matching0-map0", "matching1-map0", "rounds1", "traffic1"} <= set(drawn)
     for choices in drawn.values():
         for panel in (p for panels in choices for p in panels):
-            go.Figure(_coloured({"data": panel["data"], "layout": panel["layout"]}))
+            go.Figure(coloured({"data": panel["data"], "layout": panel["layout"]}))
             said = [{k: v for k, v in t.items() if k not in ("meta", "offsetgroup")} for t in panel["data"]]
             assert "<script" not in json.dumps([said, panel["layout"]])
             assert not any("%{x} long" in t.get("hovertemplate", "") for t in panel["data"])
-
-
-def _coloured(value: Any, key: str = "") -> Any:
-    """Names of colours replaced by one plotly knows, as the page does."""
-    if isinstance(value, dict):
-        return {k: _coloured(v, k) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_coloured(v, key) for v in value]
-    return "#123456" if key.endswith(("color", "colorscale")) and isinstance(value, str) else value
 
 
 def test_thirty_clients_and_many_rounds_stay_small(tmp_path: Path, figures: Read) -> None:

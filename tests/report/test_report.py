@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from run_folders import NOISE, write_run
+from run_folders import NOISE, coloured, write_run
 
 from fedprognos.errors import DataError
 from fedprognos.evaluation import Results
@@ -122,17 +122,8 @@ def test_every_figure_is_one_plotly_accepts(
     assert kinds == {"fleet", "methods", "predictions", "errors", "history"}
     for choices in drawn.values():
         for panel in (p for panels in choices for p in panels):
-            go.Figure(_coloured({"data": panel["data"], "layout": panel["layout"]}))
+            go.Figure(coloured({"data": panel["data"], "layout": panel["layout"]}))
             assert panel["data"]
-
-
-def _coloured(value: Any, key: str = "") -> Any:
-    """Names of colours replaced by one plotly knows, as the page does."""
-    if isinstance(value, dict):
-        return {k: _coloured(v, k) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_coloured(v, key) for v in value]
-    return "#123456" if key.endswith("color") and isinstance(value, str) else value
 
 
 def test_life_lines_leave_out_what_is_scored_elsewhere(tmp_path: Path, figures: Callable[[str], Any]) -> None:

@@ -8,6 +8,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from fedprognos.files import write_text
-from fedprognos.report.entries import entries, views
+from fedprognos.report.entries import NOT_FEDERATED, entries, views
 from fedprognos.report.figures_errors import errors_figure
 from fedprognos.report.figures_fleet import fleet_figures
 from fedprognos.report.figures_matching import matching_figures
@@ -108,30 +109,38 @@ def render(material: Material) -> str:
     blocks = [_block(material, setting, palette, k) for k, setting in enumerate(material.settings)]
     figures = {figure.id: figure.as_json() for block in blocks for figure in block.figures}
     scripts = {"plotly": get_plotlyjs(), "page": _resource("page.js")}
-    environment = Environment(
+    return (
+        _templates()
+        .get_template("template.html")
+        .render(
+            title=material.results.config.get("title") or material.results.experiment,
+            results=material.results,
+            material=material,
+            blocks=blocks,
+            several_heads=len(material.heads) > 1,
+            federated=any(row.method.partition("+")[0] not in NOT_FEDERATED for row in material.results.rows),
+            match_columns=MATCH_COLUMNS,
+            facts=facts(material),
+            finished=str(material.provenance.get("finished", ""))[:10],
+            command=f"fedprognos run {shlex.quote(material.results.experiment)}",
+            config=toml(material.results.config),
+            glossary=glossary(material),
+            policy=_policy(scripts.values()),
+            style=Markup(_resource("style.css")),  # noqa: S704 - our own file
+            scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own and plotly's
+            data=Markup(script_json(figures)),  # noqa: S704 - escaped for a script element
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         loader=FunctionLoader(_resource),
-    )
-    return environment.get_template("template.html").render(
-        title=material.results.config.get("title") or material.results.experiment,
-        results=material.results,
-        material=material,
-        blocks=blocks,
-        several_heads=len(material.heads) > 1,
-        federated=any(block.rounds or block.traffic or block.match_rows for block in blocks),
-        match_columns=MATCH_COLUMNS,
-        facts=facts(material),
-        finished=str(material.provenance.get("finished", ""))[:10],
-        command=f"fedprognos run {shlex.quote(material.results.experiment)}",
-        config=toml(material.results.config),
-        glossary=glossary(material),
-        policy=_policy(scripts.values()),
-        style=Markup(_resource("style.css")),  # noqa: S704 - our own file
-        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own and plotly's
-        data=Markup(script_json(figures)),  # noqa: S704 - escaped for a script element
     )
 
 

@@ -63,8 +63,10 @@ COLUMNS = (
     Column("n_test", "Points", "test points"),
     Column("n_units", "Units", "test units"),
     Column("width", "Width", "neurons of each layer"),
+    Column(
+        "bytes", "Traffic in MB", "all messages up to the chosen round; for central the raw data that had to be pooled"
+    ),
     Column("round", "Round", "the round that was chosen"),
-    Column("bytes", "Traffic in MB", "all messages up to that round; for central the raw data that had to be pooled"),
     Column("parameters", "Parameters", "trained numbers in the network"),
 )
 

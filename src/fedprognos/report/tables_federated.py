@@ -13,7 +13,7 @@ from fedprognos.report.tables import Cell, ClientRow
 from fedprognos.report.words import count, percent, plural, size
 
 ABSORBING = {
-    "all kept": "all kept: nothing was merged, the layer is the concatenation of the clients’",
+    "all kept": "all kept: nothing was merged, the layer is the concatenation of all clients",
     "all merged": "all merged: as few neurons as the widest client has",
     "neither": "some merged, some kept",
 }
