@@ -282,8 +282,13 @@ class EvaluationSection(Section):
     )
     points: Literal["auto", "last", "all"] = "auto"
     """Score each test unit at its last row or at all; auto = last where test units end before failure."""
+    folds: Annotated[int, Field(ge=0, le=20)] = 0
+    """Train the published method so many times more, each time without some of the units, and make prediction
+    intervals from the errors on those; 0 = no intervals."""
     best_on_test: bool = False
     """Also report the round that is best on the test data, marked as such (as the paper does)."""
+    coverage: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9
+    """Share of raw labels that intervals should hold; measured on the test units."""
     bootstrap: Annotated[int, Field(ge=0)] = 200
     """Resamples of the test units behind each interval; 0 = none."""
 
@@ -299,6 +304,12 @@ class Experiment(Section):
     train: TrainSection = TrainSection()
     federation: FederationSection = FederationSection()
     evaluation: EvaluationSection = EvaluationSection()
+
+    @model_validator(mode="after")
+    def _two_folds_or_none(self) -> Self:
+        if self.evaluation.folds == 1:
+            raise ValueError("evaluation.folds must be 0 or at least 2")
+        return self
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON values, ready for results.json."""

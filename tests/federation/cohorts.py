@@ -83,7 +83,7 @@ def plan_of(
         epochs=epochs, batch_size=16, learning_rate=0.05, schedule="constant", validation_fraction=validation
     )
     spec = NetworkSpec(inputs=recipe.channels, widths=widths, cell=cell, input_width=input_width)  # type: ignore[arg-type]
-    return Plan(recipe, spec, train, section, seed, left_out or (lambda failure: None))
+    return Plan(recipe, spec, train, section, seed, left_out=left_out or (lambda failure: None))
 
 
 __all__ = ["HereCohort", "cohort_of", "common_recipe", "plan_of", "small_fleets"]

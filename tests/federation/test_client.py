@@ -48,7 +48,7 @@ def everything_sent(folder: Path) -> tuple[dict[str, Fleet], list[tuple[str, byt
                 personal_heads(cohort, PLAN, shared, cohort.clients)
     weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
     edges = np.linspace(-40, 40, 9)
-    cohort.ask(dict.fromkeys("abc", ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0.3, edges)))
+    cohort.ask(dict.fromkeys("abc", ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0, 2, edges)))
     cohort.ask(dict.fromkeys("abc", BringRequest()))
     return small_fleets(), cohort.sent
 
@@ -111,8 +111,10 @@ def fit_request() -> FitRequest:
         replace(fit_request(), plan=PLAN.train.model_copy(update={"epochs": 10**7})),
         replace(fit_request(), frozen=2),
         replace(fit_request(), weights={"head.bias": np.zeros(1, np.float32)}),
-        ResidualRequest(PLAN.recipe, PLAN.network, weights_of(HealthNetwork(PLAN.network)), 0, 0.3, np.arange(1e4)),
-        ResidualRequest(PLAN.recipe, PLAN.network, weights_of(HealthNetwork(PLAN.network)), 0, 0.3, np.array([1.0, 1])),
+        ResidualRequest(PLAN.recipe, PLAN.network, weights_of(HealthNetwork(PLAN.network)), 0, 0, 2, np.arange(1e4)),
+        ResidualRequest(
+            PLAN.recipe, PLAN.network, weights_of(HealthNetwork(PLAN.network)), 0, 0, 2, np.array([1.0, 1])
+        ),
         ExamineRequest(PLAN.recipe, PLAN.network, {}, 0, 0.3),
     ],
     ids=["huge network", "endless", "all frozen", "tensors missing", "fine edges", "flat edges", "no weights"],
@@ -132,19 +134,30 @@ def test_statistics_of_few_are_not_told(tmp_path: Path) -> None:
     reply = decode(tiny.respond(encode(asked)), ANSWERS)
     assert isinstance(reply, Failure)
     assert "fewer than 20 windows" in reply.text
-    few_units = ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0.3, np.array([0.0]))
+    few_units = ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0, 2, np.array([0.0]))
     assert "fewer than 20 units" in decode(cohort_of(tmp_path).members["a"].respond(encode(few_units)), ANSWERS).text
 
 
-def test_residuals_are_counted_between_the_edges(tmp_path: Path) -> None:
-    fleet = series_fleet([40] * 80, seed=4, name="many")
+def test_residuals_are_counted_once_for_every_unit_over_the_folds(tmp_path: Path) -> None:
+    fleet = series_fleet([40] * 30, seed=4, name="many")
     client = Client("m", fleet, Site(tmp_path))
     weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
-    edges = np.array([-10.0, 0.0, 10.0])
-    reply = client.answer(ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0.3, edges))
-    assert isinstance(reply, ResidualReply)
-    assert reply.counts.shape == (4,)
-    assert reply.counts.sum() == 24  # one residual for each unit kept out
+    edges = np.array([-1.0, 0.0, 1.0])
+    total = np.zeros(4, dtype=int)
+    for fold in range(4):
+        reply = client.answer(ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, fold, 4, edges))
+        assert isinstance(reply, ResidualReply)
+        total += reply.counts
+    assert total.sum() == 30
+
+
+def test_a_fold_left_out_is_not_learnt_from(tmp_path: Path) -> None:
+    client = cohort_of(tmp_path).members["c"]
+    whole = client.answer(fit_request())
+    parts = [client.answer(replace(fit_request(), fold=k, folds=2)) for k in range(2)]
+    assert all(p.windows < whole.windows for p in parts)  # type: ignore[union-attr]
+    bad = decode(client.respond(encode(replace(fit_request(), fold=5, folds=2))), ANSWERS)
+    assert isinstance(bad, Failure)
 
 
 def test_the_exact_head_is_the_head_of_the_pooled_features(tmp_path: Path) -> None:

@@ -213,6 +213,36 @@ def test_models_trained_earlier_can_be_federated(finished, tmp_path: Path) -> No
         tiny(tmp_path / "x", overrides=(*changes, f"federation.bundles='{tmp_path}'"))
 
 
+def test_intervals_come_from_units_left_out_in_turn(tmp_path: Path) -> None:
+    changes = (
+        *TINY,
+        "data.units_per_site=21",
+        "data.test_units_per_site=20",
+        "recipe.stride=8",
+        "train.epochs=6",
+        "federation.methods=['concat']",
+        "federation.heads=['exact']",
+        "evaluation.yardsticks=[]",
+        "evaluation.folds=3",
+    )
+    finished = tiny(tmp_path / "x", overrides=changes)
+    calibration = finished.bundle.calibration
+    assert calibration is not None
+    assert calibration.n == 63  # one residual for every unit
+    row = next(r for r in finished.results.rows if r.test_client == "all")
+    assert row.coverage is not None
+    assert row.interval_width is not None
+    assert 0.75 <= row.coverage <= 1.0  # 60 test units at nominal 0.9
+    few = tiny(tmp_path / "y", overrides=(*changes, "data.units_per_site=5"))
+    assert few.bundle.calibration is None  # no client has 20 units to tell residuals of
+
+
+def test_a_job_that_fails_ends_the_run_and_does_not_hang(tmp_path: Path) -> None:
+    changes = (*TINY, "train.learning_rate=1e30", "train.clip=1e30", "recipe.stride=3")
+    with pytest.raises(FederationError, match="training"):
+        tiny(tmp_path / "x", overrides=changes, workers=2, seeds=3)
+
+
 def test_a_window_no_client_can_fill_names_the_client(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"client plant-.*window of 900 is longer"):
         tiny(tmp_path / "x", overrides=(*TINY, "recipe.window=900", "recipe.short='exclude'"))

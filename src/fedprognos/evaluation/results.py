@@ -51,6 +51,8 @@ class Row(BaseModel):
     local_epochs: int | None
     bytes: int | None
     collapsed: bool = False
+    coverage: float | None = None
+    interval_width: float | None = None
 
     @property
     def key(self) -> tuple[Any, ...]:

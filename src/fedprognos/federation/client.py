@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedprognos.errors import DataNotFoundError, FedprognosError, MessageError
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, survey
@@ -38,13 +40,14 @@ from fedprognos.federation.site import Site
 from fedprognos.fleet import Fleet
 from fedprognos.model import Bundle, Epoch, HealthNetwork, fit, network_with, parameters_of, predict
 from fedprognos.model.anatomy import anatomy_of
+from fedprognos.model.calibration import residual_scale, residual_unit
 from fedprognos.model.head import exact_head, head_of, head_statistics
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""
 PERSONAL_FRACTION = 0.2
 """Share on which a client chooses how near its own head stays to the shared one, where training kept nothing out."""
-MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES = 20_000_000, 10_000, 400
+MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES, MAX_FOLDS = 20_000_000, 10_000, 400, 20
 
 OnEpoch = Callable[[Epoch], None]
 
@@ -104,7 +107,8 @@ class Client:
             raise MessageError("asks for more than this client is ready to train")
         if not 0 <= request.frozen < request.network.layers:
             raise MessageError(f"cannot freeze {request.frozen} of {request.network.layers} layers")
-        train, validation = self._parts(request.recipe, request.seed, request.plan.validation_fraction)
+        fold = Fold(request.fold, request.folds)
+        train, validation = self._parts(request.recipe, request.seed, request.plan.validation_fraction, fold)
         if len(train) < self.min_count:
             raise MessageError(f"fewer than {self.min_count} windows to learn from")
         if request.weights is None:
@@ -129,10 +133,10 @@ class Client:
 
     def _examine(self, request: ExamineRequest) -> ExamineReply:
         network = network_with(request.network, request.weights, "request")
-        fraction = request.validation_fraction
+        fraction, fold = request.validation_fraction, Fold(request.fold, request.folds)
         sums = None
         if fraction > 0:
-            held = self._parts(request.recipe, request.seed, fraction)[1]
+            held = self._parts(request.recipe, request.seed, fraction, fold)[1]
             if held is not None and len(held) >= self.min_count:
                 error = predict(network, held, request.recipe) - request.recipe.capped(held.labels)
                 absolute, squared = float(np.abs(error).sum()), float(np.square(error).sum())
@@ -140,7 +144,7 @@ class Client:
         if not request.statistics:
             return ExamineReply(sums)
         # Units the layers below have learnt from cannot tell how strongly their head should be held back.
-        train, held = self._head_parts(request.recipe, request.seed, fraction)
+        train, held = self._head_parts(request.recipe, request.seed, fraction, fold)
         return ExamineReply(
             sums,
             head_statistics(network, train, request.recipe),
@@ -149,7 +153,9 @@ class Client:
 
     def _personal(self, request: PersonalRequest) -> PersonalReply:
         network = network_with(request.network, request.weights, "request")
-        train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction or PERSONAL_FRACTION)
+        train, held = self._head_parts(
+            request.recipe, request.seed, request.validation_fraction or PERSONAL_FRACTION, Fold()
+        )
         solved = exact_head(
             head_statistics(network, train, request.recipe),
             None if held is None else head_statistics(network, held, request.recipe),
@@ -163,28 +169,39 @@ class Client:
         if edges.ndim != 1 or not 1 <= len(edges) <= MAX_EDGES or (np.diff(edges) <= 0).any():
             raise MessageError(f"edges must be 1 to {MAX_EDGES} increasing numbers")
         network = network_with(request.network, request.weights, "request")
-        train, held = self._parts(request.recipe, request.seed, request.validation_fraction)
-        part = train if held is None else held
-        rng = np.random.default_rng(stream(request.seed, self.name, 0, "residuals"))
-        chosen = np.array([rng.choice(np.flatnonzero(part.unit == k)) for k in np.unique(part.unit)])
-        if len(chosen) < self.min_count:
+        windows = self._windows_for(request.recipe)
+        unseen = windows.select(Fold(request.fold, request.folds).members(windows, self._stream(request.seed, "folds")))
+        rng = np.random.default_rng(self._stream(request.seed, "residuals"))
+        one_each = [rng.choice(np.flatnonzero(unseen.unit == k)) for k in np.unique(unseen.unit)]
+        # A fold may be small: what is told in the end is the sum over all folds, and the units of all must suffice.
+        if len(np.unique(windows.unit)) < self.min_count:
             raise MessageError(f"fewer than {self.min_count} units to take residuals from")
-        windows = part.select(chosen)
-        residuals = predict(network, windows, request.recipe) - windows.labels
-        return ResidualReply(np.bincount(np.searchsorted(edges, residuals), minlength=len(edges) + 1).astype(np.int64))
+        chosen = unseen.select(np.array(one_each, dtype=np.int64))
+        predicted = predict(network, chosen, request.recipe)
+        scale = residual_scale(predicted, *residual_unit(request.recipe))
+        counts = np.bincount(np.searchsorted(edges, (predicted - chosen.labels) / scale), minlength=len(edges) + 1)
+        return ResidualReply(counts.astype(np.int64))
 
-    def _parts(self, recipe: Recipe, seed: int, fraction: float) -> tuple[WindowSet, WindowSet | None]:
+    def _stream(self, seed: int, phase: str) -> int:
+        return stream(seed, self.name, 0, phase)
+
+    def _parts(self, recipe: Recipe, seed: int, fraction: float, fold: Fold) -> tuple[WindowSet, WindowSet | None]:
         """The windows to fit and those kept out, the same in every round."""
-        return hold_out(self._windows_for(recipe), fraction, stream(seed, self.name, 0, "validation"))
+        return hold_out(self._learnt_from(recipe, seed, fold), fraction, self._stream(seed, "validation"))
 
-    def _head_parts(self, recipe: Recipe, seed: int, fraction: float) -> tuple[WindowSet, WindowSet | None]:
+    def _head_parts(self, recipe: Recipe, seed: int, fraction: float, fold: Fold) -> tuple[WindowSet, WindowSet | None]:
         """The parts a head is fitted to and chosen on; too small a part is not told apart from the other."""
-        train, held = self._parts(recipe, seed, fraction)
+        train, held = self._parts(recipe, seed, fraction, fold)
         if held is None or len(held) < self.min_count or len(train) < self.min_count:
-            train, held = self._windows_for(recipe), None
+            train, held = self._learnt_from(recipe, seed, fold), None
         if len(train) < self.min_count:
             raise MessageError(f"fewer than {self.min_count} windows to make a head from")
         return train, held
+
+    def _learnt_from(self, recipe: Recipe, seed: int, fold: Fold) -> WindowSet:
+        """All windows but those of the fold left out."""
+        windows = self._windows_for(recipe)
+        return windows.select(~fold.members(windows, self._stream(seed, "folds"))) if fold.folds else windows
 
     def _windows_for(self, recipe: Recipe) -> WindowSet:
         """Windows are built once for a recipe, not for every request."""
@@ -192,6 +209,23 @@ class Client:
         if self._windows is None or self._windows[0] != key:
             self._windows = (key, build_windows(recipe, self.fleet))
         return self._windows[1]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One of several parts that a client's units are dealt into, for cross-conformal intervals."""
+
+    fold: int = 0
+    folds: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.folds == self.fold == 0 or (2 <= self.folds <= MAX_FOLDS and 0 <= self.fold < self.folds)):
+            raise MessageError(f"no fold {self.fold} of {self.folds}")
+
+    def members(self, windows: WindowSet, seed: int) -> NDArray[np.bool_]:
+        """Which windows belong to units of this fold."""
+        order = np.random.default_rng(seed).permutation(len(windows.unit_ids))
+        return np.isin(windows.unit, order[self.fold :: self.folds])
 
 
 def learnt_tensors(request: FitRequest) -> set[str]:

@@ -34,7 +34,9 @@ def finish(cohort: Cohort, plan: Plan, model: Model) -> dict[str, Finished]:
     fraction = plan.train.validation_fraction
     if not statistics and fraction == 0:
         return {"mean": Finished("mean", model, model.weights, None)}
-    request = ExamineRequest(plan.recipe, model.network, model.weights, plan.seed, fraction, statistics)
+    request = ExamineRequest(
+        plan.recipe, model.network, model.weights, plan.seed, fraction, statistics, plan.fold, plan.folds
+    )
     clients = [name for name in model.clients if name in cohort.clients]
     replies = gather(cohort, dict.fromkeys(clients, request), ExamineReply, plan.federation.min_clients, plan.left_out)
     finished = {}

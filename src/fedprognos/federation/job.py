@@ -19,13 +19,14 @@ from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.details import matching_details, round_details
 from fedprognos.federation.events import JobKey, LayerMatched, LeftOut, Observer, RoundDone
 from fedprognos.federation.heads import Finished, finish, personal_heads
+from fedprognos.federation.intervals import calibrate, coverage_of
 from fedprognos.federation.memory import RememberingCohort
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.scenario import EVERYONE
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.site import Site
 from fedprognos.federation.strategies import Model, Plan, Round, strategy
-from fedprognos.model import Bundle, NetworkSpec, network_with, parameters_of, predict
+from fedprognos.model import Bundle, Calibration, NetworkSpec, network_with, parameters_of, predict
 from fedprognos.model.head import with_head
 
 
@@ -81,6 +82,8 @@ def run_job(
     trainers: RememberingCohort,
     clients: Cohort,
     tell: Observer,
+    *,
+    published: bool = False,
 ) -> JobResult:
     """Train one way, finish with every head, choose the round, examine.
 
@@ -90,6 +93,8 @@ def run_job(
         Who the method trains with: the clients, or for central training the one that holds everything.
     clients
         The clients themselves, who make personal heads.
+    published
+        Whether this method's bundle is the one to use: then it is calibrated where the experiment asks for it.
     """
 
     def left_out(failure: Failure) -> None:
@@ -100,8 +105,8 @@ def run_job(
         inputs=stage.recipe.channels, widths=section.widths, cell=section.cell, input_width=section.input_width
     )
     seed = stream(key.seed, "", 0, "run")
-    plan = Plan(stage.recipe, network, experiment.train, experiment.federation, seed, left_out)
-    job = _Job(key, name, experiment, stage, plan, trainers, clients, tell)
+    plan = Plan(stage.recipe, network, experiment.train, experiment.federation, seed, left_out=left_out)
+    job = _Job(key, name, experiment, stage, plan, trainers, clients, tell, published)
     return job.run()
 
 
@@ -115,6 +120,7 @@ class _Job:
     trainers: RememberingCohort
     clients: Cohort
     tell: Observer
+    published: bool
     result: JobResult = field(default_factory=JobResult)
 
     def run(self) -> JobResult:
@@ -171,15 +177,21 @@ class _Job:
         validated = all(s is not None for s in scores)
         chosen = rounds[int(np.argmin(np.array(scores, dtype=float)))] if validated else rounds[-1]
         wanted = self.plan.federation.heads
+        first = head == ("exact" if wanted[0] == "personal" else wanted[0])
+        folds = self.experiment.evaluation.folds if first and self.published else 0
+        calibration = None
+        if folds:
+            cohort = self.trainers
+            calibration = calibrate(cohort, self.plan, self.key.method, head, chosen.round, folds)
         if head in wanted:
-            self._rows(owners, chosen, "validation" if validated else "last")
+            self._rows(owners, chosen, "validation" if validated else "last", calibration)
             if self.experiment.evaluation.best_on_test and len(rounds) > 1:
                 self._rows(owners, min(rounds, key=lambda c: c.test_rmse), "test")
         if head == "exact" and "personal" in wanted and not self.stage.exam.shared_test:
             self._personal(owners, chosen, "validation" if validated else "last")
-        if head == ("exact" if wanted[0] == "personal" else wanted[0]):
+        if first:
             client = owners[0] if self.key.method == "local" else None
-            self.result.bundles[client] = self._bundle(owners, chosen)
+            self.result.bundles[client] = self._bundle(owners, chosen, calibration)
 
     def _facts(self, chosen: _Candidate, head: str, selected_on: str) -> dict[str, object]:
         model = chosen.finished.model
@@ -195,10 +207,12 @@ class _Job:
             "collapsed": model.collapsed,
         }
 
-    def _rows(self, owners: tuple[str, ...], chosen: _Candidate, selected_on: str) -> None:
+    def _rows(
+        self, owners: tuple[str, ...], chosen: _Candidate, selected_on: str, calibration: Calibration | None = None
+    ) -> None:
         finished = chosen.finished
         predictor = network_predictor(finished.model.network, finished.weights, self.stage.recipe)
-        self._assess(self.key.method, owners, predictor, self._facts(chosen, finished.head, selected_on))
+        self._assess(self.key.method, owners, predictor, self._facts(chosen, finished.head, selected_on), calibration)
 
     def _personal(self, owners: tuple[str, ...], chosen: _Candidate, selected_on: str) -> None:
         """Every client's own head, examined on its own test units; it is read from the client's folder."""
@@ -229,14 +243,32 @@ class _Job:
             facts = {**first, "parameters": total, "width": None, "collapsed": False, "bytes": 4 * total}
             self._assess("mean-of-locals", everyone, _mean(voices), facts)
 
-    def _assess(self, method: str, owners: tuple[str, ...], predictor: Predictor, facts: Mapping[str, object]) -> None:
+    def _assess(
+        self,
+        method: str,
+        owners: tuple[str, ...],
+        predictor: Predictor,
+        facts: Mapping[str, object],
+        calibration: Calibration | None = None,
+    ) -> None:
         draw = facts["selected_on"] != "test"
         rows, predictions = assess(self.stage.exam, method, self.key.seed, owners, predictor, facts, draw=draw)
+        if calibration is not None:
+            rows = [self._with_coverage(row, calibration, predictor) for row in rows]
         self.result.rows += rows
         if draw:
             self.result.predictions += predictions
 
-    def _bundle(self, owners: tuple[str, ...], chosen: _Candidate) -> Bundle:
+    def _with_coverage(self, row: Row, calibration: Calibration, predictor: Predictor) -> Row:
+        """The row with the share of test labels that intervals hold."""
+        tests = self.stage.exam.scored
+        names = [row.test_client] if row.test_client in tests else sorted(tests)
+        truth = np.concatenate([tests[name].labels for name in names])
+        said = np.concatenate([v for name in names if (v := predictor(tests[name], name)) is not None])
+        measured = coverage_of(calibration, truth, said, self.experiment.evaluation.coverage)
+        return row.model_copy(update=measured)
+
+    def _bundle(self, owners: tuple[str, ...], chosen: _Candidate, calibration: Calibration | None = None) -> Bundle:
         provenance = {
             "experiment": self.name,
             "fedprognos": __version__,
@@ -249,7 +281,7 @@ class _Job:
         }
         metrics = {test: {"rmse": raw, "rmse_capped": capped} for test, (raw, capped) in chosen.errors.items()}
         model = chosen.finished.model
-        return Bundle(self.stage.recipe, model.network, chosen.finished.weights, provenance, metrics)
+        return Bundle(self.stage.recipe, model.network, chosen.finished.weights, provenance, metrics, calibration)
 
     def _tell_matched(self, round_: Round) -> None:
         for model in round_.models:

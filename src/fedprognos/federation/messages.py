@@ -55,6 +55,8 @@ class FitRequest:
         Layers from the first that stay as they are and are not sent back.
     proximal
         FedProx's mu.
+    fold, folds
+        Leave out the units of one of so many folds; no folds by default.
     """
 
     recipe: Recipe
@@ -66,6 +68,8 @@ class FitRequest:
     weights: Weights | None = None
     frozen: int = 0
     proximal: float = 0.0
+    fold: int = 0
+    folds: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +99,8 @@ class ExamineRequest:
     seed: int
     validation_fraction: float
     statistics: bool = False
+    fold: int = 0
+    folds: int = 0
 
 
 @dataclass(frozen=True)
@@ -146,16 +152,18 @@ class PersonalReply:
 
 @dataclass(frozen=True, eq=False)
 class ResidualRequest:
-    """Tell how many residuals of this model (prediction minus raw label) fall between these edges.
+    """Tell how many residuals of this model, scaled as for a calibration, fall between these edges.
 
-    One window a unit is taken from the validation part, at random: residuals of one unit are alike.
+    The model did not learn from the units of this fold; one window of each is taken, at random, because
+    residuals of one unit are alike.
     """
 
     recipe: Recipe
     network: NetworkSpec
     weights: Weights
     seed: int
-    validation_fraction: float
+    fold: int
+    folds: int
     edges: NDArray[np.float64]
 
 

@@ -208,7 +208,8 @@ def _epochs(key: JobKey, experiment: config.Experiment, scenario: Scenario) -> i
         * clients
         * ((fedma.epochs or train) + retrained * (fedma.retrain_epochs or fedma.epochs or train)),
     }
-    return rounds[key.method]
+    folds = experiment.evaluation.folds if key.method == _published(experiment) else 0
+    return rounds[key.method] * (1 + folds)
 
 
 def _clients(
@@ -286,7 +287,8 @@ def _job(
         asked = InProcessCohort(staff, keys, on_epoch=on_epoch, timeout_in_s=timeout)
         trainers = RememberingCohort(asked, memory, key.setting)
         clients = InProcessCohort(staff, everyone, timeout_in_s=timeout)
-        result = run_job(key, name, experiment, stage, trainers, clients, tell)
+        published = key.method == _published(experiment)
+        result = run_job(key, name, experiment, stage, trainers, clients, tell, published=published)
     for client, bundle in result.bundles.items():
         bundle.save(folder.bundle(key, client))
     if result.details:
@@ -298,10 +300,14 @@ def _job(
     return record
 
 
+def _published(experiment: config.Experiment) -> str:
+    """The method whose bundle is the one to use."""
+    return next(m for m in PREFERRED if m in experiment.federation.methods)
+
+
 def _best_bundle(experiment: config.Experiment, settings: Mapping[str, Scenario], folder: RunFolder) -> Path:
     """The model for everybody; the first client's own where nothing is shared."""
-    setting = next(iter(settings))
-    method = next(m for m in PREFERRED if m in experiment.federation.methods)
+    setting, method = next(iter(settings)), _published(experiment)
     return folder.bundle(JobKey(setting, method, 0), min(settings[setting].clients) if method == "local" else None)
 
 

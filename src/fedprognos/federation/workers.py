@@ -90,6 +90,9 @@ class Workers:
     ) -> Future[bytes]:
         """Queue an encoded request; the future gives the encoded reply or failure."""
         future: Future[bytes] = Future()
+        if self._closing.is_set():
+            future.set_exception(WorkerLostError("stopped", where=client))
+            return future
         if self._here is not None:
             with self._lock:
                 relay = None if on_epoch is None else partial(on_epoch, client)
@@ -104,6 +107,12 @@ class Workers:
         self._closing.set()
         for thread in self._threads:
             thread.join()
+        while True:  # whoever waits for an answer that will not come must be told
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            job.future.set_exception(WorkerLostError("stopped", where=job.client))
         self._store.cleanup()
 
     def __enter__(self) -> Workers:

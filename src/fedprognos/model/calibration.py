@@ -14,12 +14,25 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedprognos.errors import BundleError
+from fedprognos.features import Recipe
 
 FloatArray = NDArray[np.float64]
 FLOOR = 0.1
-"""Residuals are measured in units of the prediction plus this share of the cap."""
-EDGES = tuple(np.round(np.concatenate([np.arange(-3.0, 3.0, 0.02), [3.0]]), 4).tolist())
-"""Edges between which scaled residuals are counted, for RUL; SoH residuals use a finer grid in their own unit."""
+"""RUL residuals are measured in units of the prediction plus this share of the largest label learnt."""
+EDGES = tuple(np.round(np.linspace(-3.0, 3.0, 301), 4).tolist())
+"""Edges between which scaled residuals are counted."""
+
+
+def residual_scale(predictions: FloatArray, unit: float, growing: bool) -> FloatArray:
+    """What residuals are measured in at each prediction."""
+    return predictions + FLOOR * unit if growing else np.full_like(predictions, unit)
+
+
+def residual_unit(recipe: Recipe) -> tuple[float, bool]:
+    """What a recipe's residuals are measured in, and whether they grow with the prediction."""
+    if recipe.task == "rul":
+        return (recipe.cap or recipe.label_mean + 2 * recipe.label_std), True
+    return recipe.label_std, False
 
 
 class Calibration(BaseModel):
@@ -31,12 +44,14 @@ class Calibration(BaseModel):
         Increasing.
     counts
         Residuals below the first edge, between edges, above the last: one more than there are edges.
-    cap
-        The recipe's cap where residuals are scaled by the prediction (RUL), None where they are as they are (SoH).
+    unit
+        What residuals are measured in: for SoH this; for RUL the prediction plus a share of it.
+    growing
+        Whether residuals grow with the prediction (RUL).
 
     Examples
     --------
-    >>> c = Calibration(edges=(-1.0, 0.0, 1.0), counts=(0, 30, 30, 0), cap=None)
+    >>> c = Calibration(edges=(-1.0, 0.0, 1.0), counts=(0, 30, 30, 0), unit=1.0, growing=False)
     >>> [x.tolist() for x in c.interval(np.array([5.0]), 0.9)]
     [[4.0], [6.0]]
     """
@@ -45,7 +60,8 @@ class Calibration(BaseModel):
 
     edges: Annotated[tuple[float, ...], Field(min_length=2)]
     counts: tuple[Annotated[int, Field(ge=0)], ...]
-    cap: float | None = None
+    unit: Annotated[float, Field(gt=0)]
+    growing: bool
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -60,7 +76,7 @@ class Calibration(BaseModel):
 
     def scale(self, predictions: FloatArray) -> FloatArray:
         """What residuals are measured in at each prediction."""
-        return np.ones_like(predictions) if self.cap is None else predictions + FLOOR * self.cap
+        return residual_scale(predictions, self.unit, self.growing)
 
     def interval(self, predictions: FloatArray, coverage: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Lower and upper bounds that hold the raw label with at least the given probability.
@@ -87,7 +103,7 @@ class Calibration(BaseModel):
 
 def add_calibrations(parts: list[Calibration]) -> Calibration:
     """Sum of several sites' histograms over the same edges."""
-    if not parts or any(p.edges != parts[0].edges or p.cap != parts[0].cap for p in parts):
+    if not parts or any(p.model_copy(update={"counts": parts[0].counts}) != parts[0] for p in parts):
         raise BundleError("calibrations over different edges cannot be added")
     counts = np.sum([p.counts for p in parts], axis=0)
     return parts[0].model_copy(update={"counts": tuple(int(c) for c in counts)})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fedprognos.config import FedAvgSection
 from fedprognos.federation.aggregate import average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.strategies.plan import Model, Plan, Round, as_float32, sound, train
+from fedprognos.federation.strategies.plan import Model, Plan, Round, as_float32, train
 
 
 def fedavg(cohort: Cohort, plan: Plan) -> Iterator[Round]:
@@ -20,7 +20,7 @@ def averaging(cohort: Cohort, plan: Plan, section: FedAvgSection, mu: float) -> 
     weights = plan.common_start()
     for r in range(1, section.rounds + 1):
         starts = dict.fromkeys(plan.participants(cohort, r), (plan.network, weights))
-        clients = sound(plan, *train(cohort, plan, starts, epochs=section.epochs, round_=r, proximal=mu))
+        clients, _ = train(cohort, plan, starts, epochs=section.epochs, round_=r, proximal=mu)
         sizes = {name: client.windows for name, client in clients.items()}
         weights = as_float32(
             average({n: c.weights for n, c in clients.items()}, plan.anatomy, how="weighted", sizes=sizes)

@@ -26,6 +26,8 @@ class Plan:
 
     Parameters
     ----------
+    fold, folds
+        Units of one of so many folds are left out of this training; no folds by default.
     left_out
         Told of every client that a round goes on without.
     """
@@ -35,6 +37,8 @@ class Plan:
     train: TrainSection
     federation: FederationSection
     seed: int
+    fold: int = 0
+    folds: int = 0
     left_out: Callable[[Failure], None] = field(default=lambda failure: None)
 
     @property
@@ -115,7 +119,9 @@ def train(
     """Clients train from where they are told to; their models, and the names of those that collapsed."""
     section = plan.train if epochs is None else plan.train.model_copy(update={"epochs": epochs})
     requests = {
-        name: FitRequest(plan.recipe, network, section, plan.seed, round_, phase, weights, frozen, proximal)
+        name: FitRequest(
+            plan.recipe, network, section, plan.seed, round_, phase, weights, frozen, proximal, plan.fold, plan.folds
+        )
         for name, (network, weights) in starts.items()
     }
     replies = gather(cohort, requests, FitReply, plan.federation.min_clients, plan.left_out)
@@ -145,15 +151,12 @@ def first_models(
 
 
 def sound(plan: Plan, trained: dict[str, Trained], collapsed: frozenset[str]) -> dict[str, Trained]:
-    """Leave out models that always say the mean: they would drag others with them."""
-    for name in sorted(collapsed):
-        plan.left_out(Failure(name, "collapsed", "its model collapsed to the mean and is kept out of the federation"))
+    """Keep models that always say the mean out of a matching; all of them are kept where there is no other."""
     kept = {name: model for name, model in trained.items() if name not in collapsed}
-    if not kept:
-        raise FederationError(
-            "every client's model collapsed to the mean", hint="train longer, or with another learning rate"
-        )
-    return kept
+    text = "its model collapsed to the mean" + (" and is kept out of the matching" if kept else ", as all models did")
+    for name in sorted(collapsed):
+        plan.left_out(Failure(name, "collapsed", text))
+    return kept or trained
 
 
 def network_of(weights: Weights, like: NetworkSpec, anatomy: Anatomy) -> NetworkSpec:
