@@ -30,7 +30,9 @@ from fedprognos.fleet import Fleet
 from fedprognos.fleet.store import load_fleet, save_fleet
 from fedprognos.model import Epoch
 
-EVENT, ANSWER = b"E", b"A"
+EVENT, ANSWER, READY = b"E", b"A", b"R"
+START_IN_S = 300.0
+"""Longest wait for a worker process to come up; a busy machine imports torch slowly."""
 OnEpoch = Callable[[str, Epoch], None]
 
 
@@ -151,10 +153,12 @@ class _Process:
         self.process = context.Process(target=_work, args=(theirs, store), daemon=True)
         self.process.start()
         theirs.close()
+        self.ready = False
 
     def run(self, job: _Job, closing: threading.Event) -> bytes:
-        deadline = None if job.timeout_in_s is None else time.monotonic() + job.timeout_in_s
         try:
+            self._wait_until_ready(closing, job.client)
+            deadline = None if job.timeout_in_s is None else time.monotonic() + job.timeout_in_s
             self.pipe.send_bytes(job.client.encode() + b"\0" + job.request)
             while True:
                 ready = self.pipe.poll(0.1)
@@ -178,6 +182,15 @@ class _Process:
                 hint="killed by the system for want of memory? Use fewer workers",
             ) from error
 
+    def _wait_until_ready(self, closing: threading.Event, client: str) -> None:
+        """Starting up is not the client's time."""
+        deadline = time.monotonic() + START_IN_S
+        while not self.ready:
+            if closing.is_set() or time.monotonic() > deadline:
+                raise WorkerLostError("its worker process did not start", where=client)
+            if self.pipe.poll(0.1):
+                self.ready = self.pipe.recv_bytes() == READY
+
     def stop(self) -> None:
         self.pipe.close()
         self.process.terminate()
@@ -199,6 +212,7 @@ def _work(pipe: Connection, store: str) -> None:
     def relay(epoch: Epoch) -> None:
         pipe.send_bytes(EVENT + json.dumps(asdict(epoch)).encode())
 
+    pipe.send_bytes(READY)
     while True:
         try:
             header, _, request = pipe.recv_bytes().partition(b"\0")
