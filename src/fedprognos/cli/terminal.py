@@ -25,7 +25,7 @@ from fedprognos.evaluation import Results, Row
 from fedprognos.federation.events import EpochDone, Event, JobDone, LayerMatched, LeftOut, Notice, RoundDone, RunStarted
 
 SHOWN_CLIENTS = 12
-LEFT = ("method", "head", "trained on", "tested on")
+LEFT = ("method", "head", "trained on")
 
 
 class RunView:
@@ -146,7 +146,7 @@ def _lines(rows: list[Row]) -> list[_Line]:
     for row in sorted((r for r in rows if r.selected_on != "test"), key=lambda r: r.key):
         alone = len(row.train_clients) == 1
         if alone and row.test_client == row.train_clients[0] and several:
-            trained, tested = "own data each", "all"
+            trained, tested = "own", "all"
         elif several and row.test_client != "all":
             continue
         else:
@@ -175,8 +175,8 @@ def _setting_table(setting: str, rows: list[Row]) -> Table:
     lines = _lines(rows)
     table = Table(title=escape(f"{setting}: test RMSE in {rows[0].unit}"), title_justify="left", header_style="bold")
     capped = any(line.capped for line in lines)
-    for name in (*LEFT, "n", "RMSE", *(("RMSE capped",) if capped else ()), "neurons"):
-        table.add_column(name, justify="left" if name in LEFT else "right")
+    for name in (*LEFT, "n", "RMSE", *(("capped",) if capped else ()), "neurons"):
+        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
     best = {tested: min(_mean(x.errors) for x in lines if x.tested == tested) for tested in {x.tested for x in lines}}
     previous = ""
     for line in lines:
@@ -186,8 +186,7 @@ def _setting_table(setting: str, rows: list[Row]) -> Table:
         table.add_row(
             line.method if line.method != previous else "",
             line.head,
-            escape(line.trained),
-            escape(line.tested),
+            escape(line.trained if line.tested == "all" else f"{line.trained}, tested on {line.tested}"),
             str(line.n),
             f"{mark}{_spread(line.errors)}",
             *([_spread(line.capped)] if capped else []),
