@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -174,6 +175,7 @@ def _pooled(parts: list[tuple[int, float]]) -> float:
 def _setting_table(setting: str, rows: list[Row]) -> Table:
     lines = _lines(rows)
     table = Table(title=escape(f"{setting}: test RMSE in {rows[0].unit}"), title_justify="left", header_style="bold")
+    table.box, table.pad_edge = box.SIMPLE_HEAD, False
     capped = any(line.capped for line in lines)
     for name in (*LEFT, "n", "RMSE", *(("capped",) if capped else ()), "neurons"):
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
