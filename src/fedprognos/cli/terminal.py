@@ -26,7 +26,7 @@ from fedprognos.evaluation import Results, Row
 from fedprognos.federation.events import EpochDone, Event, JobDone, LayerMatched, LeftOut, Notice, RoundDone, RunStarted
 
 SHOWN_CLIENTS = 12
-LEFT = ("method", "head", "trained on")
+LEFT = ("method", "head", "data")
 
 
 class RunView:
@@ -175,9 +175,9 @@ def _pooled(parts: list[tuple[int, float]]) -> float:
 def _setting_table(setting: str, rows: list[Row]) -> Table:
     lines = _lines(rows)
     table = Table(title=escape(f"{setting}: test RMSE in {rows[0].unit}"), title_justify="left", header_style="bold")
-    table.box, table.pad_edge = box.SIMPLE_HEAD, False
+    table.box, table.pad_edge, table.collapse_padding = box.SIMPLE_HEAD, False, True
     capped = any(line.capped for line in lines)
-    for name in (*LEFT, "n", "RMSE", *(("capped",) if capped else ()), "neurons"):
+    for name in (*LEFT, "n", "RMSE", *(("capped",) if capped else ()), "width"):
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
     best = {tested: min(_mean(x.errors) for x in lines if x.tested == tested) for tested in {x.tested for x in lines}}
     previous = ""
