@@ -10,6 +10,7 @@ from rich.console import Console
 from fedprognos import __version__
 from fedprognos.cli import run as run_commands
 from fedprognos.cli.data import data_app
+from fedprognos.cli.deploy import deploy_app
 from fedprognos.cli.init import init
 from fedprognos.errors import FedprognosError
 
@@ -25,6 +26,7 @@ app.command()(run_commands.report)
 app.command()(run_commands.presets)
 app.command()(init)
 app.add_typer(data_app, name="data")
+app.add_typer(deploy_app, name="deploy")
 
 
 def _version(shown: bool) -> None:

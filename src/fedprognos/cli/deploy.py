@@ -1,0 +1,234 @@
+"""`fedprognos deploy`: a coordinator and sites on machines of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedprognos import config
+from fedprognos.federation.flower import need_flower
+
+INTERRUPTED = 130
+LEAVES = """Will leave this site, each message noted in ledger.jsonl: column names; counts, means and variances of the
+columns and of the label; weights trained here; sums of validation errors; head statistics (H'H, H'y).
+Will not leave: rows, unit names, times, anything of fewer than {min_count} rows, your own head, your report.
+No code comes in."""
+
+deploy_app = typer.Typer(no_args_is_help=True, help="Federate over a network: coordinator and sites.")
+Folder = Annotated[Path, typer.Argument(help="Folder that `deploy init` made.")]
+console = Console(highlight=False, markup=False, soft_wrap=True)
+
+
+@deploy_app.callback()
+def _needs() -> None:
+    need_flower()
+
+
+def _tell(text: str) -> None:
+    console.print(f"{time.strftime('%H:%M:%S')}  {text}")
+
+
+@deploy_app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder.")],
+    sites: Annotated[str, typer.Option(help="Names of the sites, separated by commas.")],
+    host: Annotated[str, typer.Option(help="Name or address by which sites reach the coordinator.")],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the coordinator.")] = 9092,
+    bind: Annotated[str | None, typer.Option(help="Address the coordinator listens on; all by default.")] = None,
+    experiment: Annotated[Path | None, typer.Option(exists=True, help="Experiment to hand to every site.")] = None,
+) -> None:
+    """Make keys, certificates and one folder for the coordinator and for each site."""
+    from fedprognos.federation.flower.folders import make_deployment
+    from fedprognos.federation.flower.keys import AUTHORITY_IN_DAYS, SERVER_IN_DAYS
+
+    names = [name.strip() for name in sites.split(",") if name.strip()]
+    coordinator, made = make_deployment(folder, names, host, port, bind, experiment)
+    console.print(f"Made {folder}. Certificate: {SERVER_IN_DAYS} days, authority: {AUTHORITY_IN_DAYS} days.\n")
+    console.print("1. Bring each folder to its site over a safe way, then delete it here: it holds the site's key.")
+    for name, place in made.items():
+        console.print(f"     {name}: {place}")
+    console.print(f"2. Keep {folder / 'authority'} offline; only `deploy renew` needs it.")
+    console.print(f"3. On the coordinator:  fedprognos deploy coordinator {coordinator}")
+    console.print("4. On each site:        fedprognos deploy site FOLDER --data FLEET.csv --columns EXPERIMENT.toml")
+
+
+@deploy_app.command()
+def renew(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `deploy init` made, with authority/.")],
+    site: Annotated[list[str] | None, typer.Option(help="Also make a new key pair for this site; repeatable.")] = None,
+) -> None:
+    """Make a new certificate for the coordinator, and new keys for sites that lost theirs."""
+    from fedprognos.federation.flower.folders import coordinator_folder, renew
+    from fedprognos.federation.flower.keys import days_left, read_certificate
+
+    handed = renew(folder, site or [])
+    left = days_left(read_certificate(coordinator_folder(folder) / "server.crt"))
+    console.print(f"New certificate, good for {left} days. Start the coordinator again to use it.")
+    for name, place in handed.items():
+        console.print(f"New keys of {name}: bring {place / 'site.key'} to the site; the old key is no longer let in.")
+
+
+@deploy_app.command()
+def coordinator(folder: Folder) -> None:
+    """Start the coordinator; it works through what `deploy run` queues, and goes on where it was after a crash."""
+    from fedprognos.federation.flower.children import terminate_as_interrupt
+    from fedprognos.federation.flower.coordinator import serve
+    from fedprognos.federation.flower.folders import coordinator_folder
+
+    place = coordinator_folder(folder)
+    console.print(f"Next: start the sites, then  fedprognos deploy run EXPERIMENT --dir {place}")
+    try:
+        with terminate_as_interrupt():
+            serve(place, _tell)
+    except KeyboardInterrupt:
+        console.print("stopped; start it again to go on")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@deploy_app.command()
+def site(
+    folder: Folder,
+    data: Annotated[Path | None, typer.Option(exists=True, help="The site's own CSV or Parquet.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="PRESET|FILE.toml", help="Experiment; default: experiment.toml in the folder.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")] = None,
+) -> None:
+    """Check this site's data, say what will leave it, and join the federation."""
+    from fedprognos.federation.flower.children import terminate_as_interrupt
+    from fedprognos.federation.flower.folders import EXPERIMENT, SiteSettings, read_settings
+    from fedprognos.federation.flower.holdings import check_holdings, read_holdings
+    from fedprognos.federation.flower.site import serve
+    from fedprognos.report import write_report
+
+    settings = read_settings(folder, SiteSettings)
+    _, experiment, base = config.load(columns or folder / EXPERIMENT)
+    holdings = read_holdings(settings.name, experiment, base, data, data_dir)
+    schema = check_holdings(holdings, experiment.recipe)
+    tested = 0 if holdings.test is None else len(holdings.test)
+    console.print(f"{settings.name}: {len(holdings.train)} units to learn from, {tested} to be examined on")
+    console.print(f"  sensors: {', '.join(schema.sensors)}")
+    console.print(LEAVES.format(min_count=settings.min_count))
+    try:
+        with terminate_as_interrupt():
+            serve(folder, holdings, _tell, write_report)
+    except KeyboardInterrupt:
+        console.print("left the federation; start again to rejoin")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@deploy_app.command()
+def run(
+    source: Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="The experiment.")],
+    folder: Annotated[Path, typer.Option("--dir", help="The coordinator's folder.")] = Path(),
+    name: Annotated[str | None, typer.Option(help="Name of the run; the experiment's by default.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions with other random streams.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="section.key=value")] = None,
+    wait: Annotated[bool, typer.Option(help="Follow the run until it ends.")] = True,
+) -> None:
+    """Queue an experiment at the coordinator on this machine and follow it."""
+    from fedprognos.federation.flower.coordinator import submit
+    from fedprognos.federation.flower.folders import CoordinatorSettings, coordinator_folder, read_settings
+    from fedprognos.federation.flower.gathering import deployable
+
+    changes = (*(overrides or ()), *([f"evaluation.seeds={seeds}"] if seeds is not None else []))
+    known, experiment, _ = config.load(source, changes)
+    place = coordinator_folder(folder)
+    read_settings(place, CoordinatorSettings)
+    results = submit(place, name or known, deployable(experiment, _tell))
+    console.print(f"queued; results will be in {results}")
+    if wait:
+        try:
+            _follow(place, results)
+        except KeyboardInterrupt:
+            console.print(f"no longer watching; the run goes on.  fedprognos deploy status {place}")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _follow(place: Path, results: Path) -> None:
+    from fedprognos.errors import FederationError
+    from fedprognos.federation.flower.children import running
+    from fedprognos.federation.flower.deployed_run import STATE
+
+    events, seen = results / "events.jsonl", 0
+    if events.is_file():
+        seen = events.stat().st_size
+    warned = False
+    while True:
+        ended = _json(results / STATE)
+        if events.is_file():
+            with events.open("rb") as file:
+                file.seek(seen)
+                for line in file:
+                    if line.endswith(b"\n"):
+                        seen += len(line)
+                        event = json.loads(line)
+                        console.print(f"{event['time']}  {event['text']}")
+        if ended.get("state") == "done":
+            console.print(f"\nReport  {results / 'report.html'}\nModel   {results / 'bundle'}")
+            console.print("Each site has the model, a head of its own and its own report in its folder, under results/")
+            return
+        if ended:
+            raise FederationError(
+                str(ended.get("error", "the run failed")), hint="give the same command again to go on"
+            )
+        if not warned and running(place) is None:
+            console.print(f"the coordinator is not running:  fedprognos deploy coordinator {place}")
+            warned = True
+        time.sleep(0.5)
+
+
+@deploy_app.command()
+def status(folder: Folder) -> None:
+    """How a coordinator or a site stands."""
+    from fedprognos.federation.flower.children import running
+    from fedprognos.federation.flower.folders import coordinator_folder
+
+    place = coordinator_folder(folder)
+    pid = running(place)
+    known = _json(place / "status.json")
+    if pid is None:
+        console.print(
+            f"not running.  Start: fedprognos deploy {'coordinator' if (place / 'sites').is_dir() else 'site'} {place}"
+        )
+        return
+    if "doing" in known or "sites" not in known:
+        console.print(
+            f"site {known.get('site', '')}: running (process {pid}), last asked: {known.get('doing', 'nothing yet')}"
+        )
+        return
+    console.print(f"coordinator: running (process {pid}), {known.get('experiment', 'no experiment')}: {known['phase']}")
+    for name, one in known["sites"].items():
+        waited = " (working)" if name in known["waiting_for"] else ""
+        console.print(
+            f"  {name}: {'online' if one['online'] else 'offline'}, last seen {one['last_seen'] or 'never'}{waited}"
+        )
+    for line in _last_lines(place / "runs"):
+        console.print(f"  {line}")
+
+
+@deploy_app.command()
+def stop(folder: Folder) -> None:
+    """End the coordinator or site that runs from a folder; it goes on where it was when started again."""
+    from fedprognos.federation.flower.children import stop_running
+    from fedprognos.federation.flower.folders import coordinator_folder
+
+    console.print("stopped" if stop_running(coordinator_folder(folder)) else "was not running")
+
+
+def _last_lines(runs: Path) -> list[str]:
+    files = sorted(runs.glob("*/events.jsonl"), key=lambda p: p.stat().st_mtime)
+    return [json.loads(line)["text"] for line in files[-1].read_text("utf-8").splitlines()[-3:]] if files else []
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

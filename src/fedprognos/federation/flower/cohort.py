@@ -1,0 +1,144 @@
+"""A cohort of sites on other machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedprognos.errors import MessageError
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.flower import wire
+from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
+
+POLL_IN_S, LOOK_IN_S = 0.3, 3.0
+LONGEST_IN_S = 12 * 3600.0
+"""The wait for an answer where the experiment sets none."""
+ABSENT_IN_S = 45.0
+"""How long a site that is not connected is waited for before a question goes on without it."""
+
+Watch = Callable[[str, tuple[str, ...]], None]
+"""Told what is being asked and who has not answered yet; may raise to end the waiting."""
+Received = Callable[[str, str, int], None]
+"""Told of every message that came: from whom, what, how many bytes."""
+
+
+@dataclass
+class _Asked:
+    """A request on its way to a site."""
+
+    data: bytes
+    message_id: str = ""
+    activated: str = ""
+    again: int = 0
+
+
+class FlowerCohort:
+    """Asks sites through a Flower grid; a site is known by its key, found anew for every question.
+
+    Parameters
+    ----------
+    keys
+        Public key of each site that belongs to the federation.
+    members
+        Names of those who take part in this run.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        keys: Mapping[str, bytes],
+        members: tuple[str, ...],
+        *,
+        limit_in_bytes: int,
+        timeout_in_s: float | None = None,
+        absent_in_s: float = ABSENT_IN_S,
+        watch: Watch | None = None,
+        received: Received | None = None,
+    ) -> None:
+        self._grid, self._members = grid, tuple(sorted(members))
+        self._names = {key: name for name, key in keys.items()}
+        self._limit, self._timeout = limit_in_bytes, timeout_in_s or LONGEST_IN_S
+        self._absent = absent_in_s
+        self._watch = watch or (lambda what, pending: None)
+        self._received = received or (lambda name, kind, size: None)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return self._members
+
+    def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
+        return self.converse(requests, ANSWERS)
+
+    def online(self) -> dict[str, tuple[int, str]]:
+        """Node id and time of joining of every site that is there now."""
+        return {
+            self._names[bytes(node.public_key)]: (int(node.node_id), str(node.last_activated_at))
+            for node in self._grid.get_nodes()
+            if bytes(node.public_key) in self._names
+        }
+
+    def converse(self, requests: Mapping[str, Any], kinds: tuple[type, ...]) -> dict[str, Any]:
+        """Ask anything that can be encoded; every site asked is in the answer, in the order asked."""
+        what = type(next(iter(requests.values()))).__name__ if requests else ""
+        deadline = time.monotonic() + self._timeout
+        asked = {name: _Asked(encode(request)) for name, request in requests.items()}
+        too_large = Failure("", "message", f"the request is larger than {self._limit} bytes")
+        replies: dict[str, Any] = {
+            name: replace(too_large, client=name) for name, one in asked.items() if len(one.data) > self._limit
+        }
+        absent_until = min(deadline, time.monotonic() + self._absent)
+        looked = -np.inf
+        while pending := tuple(name for name in asked if name not in replies):
+            self._watch(what, pending)
+            if time.monotonic() > deadline:
+                replies |= {n: Failure(n, "timeout", f"no answer within {self._timeout:g} s") for n in pending}
+                break
+            if time.monotonic() - looked > LOOK_IN_S:
+                self._push_to_those_here({name: asked[name] for name in pending})
+                looked = time.monotonic()
+            for name in pending:
+                if (reply := self._pull(name, asked[name], kinds)) is not None:
+                    replies[name] = reply
+                elif not asked[name].message_id and time.monotonic() > absent_until:
+                    replies[name] = Failure(name, "absent", "it is not connected")
+            if len(replies) < len(asked):
+                time.sleep(POLL_IN_S)
+        return {name: replies[name] for name in requests}
+
+    def _push_to_those_here(self, pending: Mapping[str, _Asked]) -> None:
+        """Ask; and ask again a site that was started anew: it forgot the question, but kept what it had found."""
+        here = self.online()
+        for name, one in pending.items():
+            if name in here and here[name][1] != one.activated:
+                message = wire.request(one.data, here[name][0], self._timeout, str(one.again))
+                [one.message_id] = self._grid.push_messages([message])
+                one.activated, one.again = here[name][1], one.again + 1
+
+    def _pull(self, name: str, one: _Asked, kinds: tuple[type, ...]) -> Any:
+        """An answer, a failure, or None while there is neither; whatever one site sends concerns that site only."""
+        try:
+            found: list[Message] = list(self._grid.pull_messages([one.message_id])) if one.message_id else []
+        except httpx.TransportError:
+            return None
+        except Exception as error:
+            return Failure(name, "message", f"its answer cannot be read ({type(error).__name__})")
+        if not found:
+            return None
+        if found[0].has_error():
+            return Failure(name, "unreachable", f"it went away or broke down (code {found[0].error.code})")
+        try:
+            data = wire.content(found[0], self._limit, f"client {name}")
+            reply = decode(data, kinds, f"client {name}")
+        except MessageError as error:
+            return Failure(name, error.code, error.what)
+        self._received(name, type(reply).__name__, len(data))
+        if isinstance(reply, Failure):
+            return Failure(name, reply.code[:40], reply.text[:400])
+        return reply

@@ -1,0 +1,130 @@
+"""Starts Flower's SuperLink or SuperNode, and ends it when the process that asked for it is gone.
+
+The SuperLink gets a guard in front: Flower serves the interface that starts runs and registers nodes on the same port
+as the one for the sites, and leaves it open. Here it needs a secret of the coordinator's, and no message may be larger
+than agreed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+SECRET_FILE, LIMIT = "FEDPROGNOS_CONTROL_SECRET_FILE", "FEDPROGNOS_MAX_MESSAGE_IN_BYTES"
+HEADER = "x-fedprognos-control"
+OPEN = ("/v1/fleet/", "/v1/runtime/", "/health")
+"""Paths with locks of their own: node keys, and tokens. Everything else needs the secret."""
+LOOK_IN_S = 0.5
+FRAME_IN_BYTES = 1 << 20
+"""What Flower adds to a message at most."""
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class TooLargeError(Exception):
+    """A request body beyond the limit."""
+
+
+class Guard:
+    """ASGI middleware: closes what Flower leaves open, and refuses bodies beyond the limit while they arrive."""
+
+    def __init__(self, app: App, secret: str, limit_in_bytes: int) -> None:
+        self.app, self.secret, self.limit = app, secret, limit_in_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {bytes(k).lower(): bytes(v) for k, v in scope["headers"]}
+        shown = headers.get(HEADER.encode(), b"")
+        if not str(scope["path"]).startswith(OPEN) and not hmac.compare_digest(shown, self.secret.encode()):
+            await _refuse(send, 403, b"not open to you")
+            return
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > self.limit:
+            await _refuse(send, 413, b"larger than agreed")
+            return
+        seen, answered = 0, False
+
+        async def counted() -> MutableMapping[str, Any]:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self.limit:
+                raise TooLargeError
+            return message
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        try:
+            await self.app(scope, counted, noted)
+        except TooLargeError:
+            if not answered:
+                await _refuse(send, 413, b"larger than agreed")
+
+
+async def _refuse(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class _Impatient:
+    """Stands in for the clock of the SuperNode's loop, which would look for messages every three seconds only."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(min(seconds, LOOK_IN_S))
+
+
+def _end_with_parent() -> None:
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Entry point of the child processes."""
+    what = sys.argv.pop(1)
+    _end_with_parent()
+    if what == "supernode":
+        from flwr.supernode import start_client_internal
+        from flwr.supernode.cli import flower_supernode
+
+        setattr(start_client_internal, "time", _Impatient())  # noqa: B010 - not one of its typed names
+        flower_supernode()
+        return
+    from flwr.superlink import extensions
+    from flwr.superlink.cli import flower_superlink
+    from starlette.middleware import Middleware
+
+    secret = Path(os.environ[SECRET_FILE]).read_text("utf-8")
+    limit = int(os.environ[LIMIT]) + FRAME_IN_BYTES
+    extensions.get_middleware = lambda: (Middleware(Guard, secret=secret, limit_in_bytes=limit),)
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

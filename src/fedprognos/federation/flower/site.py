@@ -1,0 +1,191 @@
+"""A site at work: its SuperNode as a child process, its answers from its own disk and data."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from flwr.app import Message
+from flwr.common.constant import SubStatus
+from flwr.supercore.constant import TaskType
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from fedprognos import __version__
+from fedprognos.errors import MessageError
+from fedprognos.federation.client import Client, digest, failure
+from fedprognos.federation.codec import decode, encode, ledger_line
+from fedprognos.federation.flower import wire
+from fedprognos.federation.flower.children import Child, ProcessError, alone, free_port, listening
+from fedprognos.federation.flower.delivery import keep_delivery
+from fedprognos.federation.flower.doorstep import (
+    ALL_REQUESTS,
+    DeliverReply,
+    DeliverRequest,
+    HelloReply,
+    HelloRequest,
+    RefusalReply,
+    RefusalRequest,
+)
+from fedprognos.federation.flower.folders import SiteSettings, read_settings
+from fedprognos.federation.flower.holdings import Holdings, check_holdings
+from fedprognos.federation.flower.tasks import Counter, acquire
+from fedprognos.federation.memory import Memory
+from fedprognos.federation.messages import FitReply, FitRequest
+from fedprognos.federation.site import Site
+from fedprognos.files import write_json
+
+POLL_IN_S = 0.2
+START_IN_S = 60.0
+Tell = Callable[[str], None]
+WriteReport = Callable[[Path], Path]
+
+
+@dataclass(eq=False)
+class Service:
+    """Answers for a site, whatever comes; what it trained is kept, so that being asked again costs nothing."""
+
+    folder: Path
+    settings: SiteSettings
+    holdings: Holdings
+    tell: Tell
+    write_report: WriteReport | None = None
+
+    def __post_init__(self) -> None:
+        self.site = Site(self.folder)
+        self.client = Client(self.settings.name, self.holdings.train, self.site, self.settings.min_count)
+        self.memory = Memory(self.folder / "answers")
+        self.limit = self.settings.max_message_in_mb << 20
+
+    def respond(self, message: Message) -> Message:
+        """The answer to a message; a failure free of data where there is none."""
+        try:
+            data = self._answer(wire.content(message, self.limit, "coordinator"))
+            if len(data) > self.limit:
+                raise MessageError(f"the answer is larger than {self.limit} bytes")
+        except Exception as error:
+            self.tell(f"could not answer: {error}")
+            data = encode(failure(self.settings.name, error))
+        return wire.reply(data, message)
+
+    def _answer(self, data: bytes) -> bytes:
+        request = decode(data, ALL_REQUESTS, "coordinator")
+        self._note(type(request).__name__)
+        match request:
+            case HelloRequest() | RefusalRequest() | DeliverRequest():
+                encoded = encode(self._at_the_door(request))
+                self.site.record(ledger_line(encoded))
+                return encoded
+            case FitRequest():
+                return self._trained(data, request)
+        return self.client.respond(data)
+
+    def _trained(self, data: bytes, request: FitRequest) -> bytes:
+        key = digest(f"{self.client.name}\x1f".encode() + data)
+        if (known := self.memory.recall(key)) is not None:
+            encoded = encode(known)
+            self.site.record(ledger_line(encoded))
+            return encoded
+        self.tell(f"training: round {request.round}, {request.phase}, {request.plan.epochs} epochs")
+        encoded = self.client.respond(data)
+        with contextlib.suppress(MessageError):  # a failure is worth another try
+            self.memory.keep(key, decode(encoded, (FitReply,), "own answer"))
+        return encoded
+
+    def _at_the_door(
+        self, request: HelloRequest | RefusalRequest | DeliverRequest
+    ) -> HelloReply | RefusalReply | DeliverReply:
+        match request:
+            case HelloRequest():
+                schema = check_holdings(self.holdings, request.section)
+                self.tell(f"taking part in '{request.experiment}'")
+                secret = (self.folder / "tasks.secret").read_bytes()
+                return HelloReply(self.settings.name, __version__, schema, self.holdings.fingerprint(secret))
+            case RefusalRequest():
+                self.tell(f"REFUSED by the coordinator for '{request.experiment}': {request.reason}")
+                return RefusalReply()
+            case DeliverRequest():
+                place = keep_delivery(self.folder, self.client, self.holdings, request)
+                self.tell(
+                    f"the federated model is in {place / 'bundle'}, with a head of your own in {place / 'personal'}"
+                )
+                if self.write_report is not None and (place / "results.json").is_file():
+                    self.tell(f"your report: {self.write_report(place)}")
+                return DeliverReply(True)
+
+    def _note(self, doing: str) -> None:
+        write_json(self.folder / "status.json", {"site": self.settings.name, "doing": doing, "since": time.time()})
+
+
+def serve(folder: Path, holdings: Holdings, tell: Tell, write_report: WriteReport | None = None) -> None:
+    """Join the federation and answer until told to stop."""
+    import torch
+
+    folder = folder.resolve()
+    settings = read_settings(folder, SiteSettings)
+    service = Service(folder, settings, holdings, tell, write_report)
+    torch.set_num_threads(1)
+    port = free_port()
+    with alone(folder):
+        child = Child("supernode", _arguments(folder, settings, port), folder, {})
+        try:
+            counter = Counter(f"127.0.0.1:{port}", folder / "tasks.secret")
+            _wait_until(lambda: listening("127.0.0.1", port), child)
+            tell(f"joining {settings.coordinator} as '{settings.name}'; Ctrl-C leaves")
+            queue = counter.queue()
+            try:
+                while True:
+                    child.check()
+                    if not _work(counter, queue, service):
+                        time.sleep(POLL_IN_S)
+            finally:
+                queue.close()
+        finally:
+            child.stop()
+            (folder / "status.json").unlink(missing_ok=True)
+
+
+def _work(counter: Counter, queue: RuntimeHttpClient, service: Service) -> bool:
+    """Answer one message, if there is one."""
+    try:
+        found = acquire(queue, TaskType.CLIENT_APP)
+    except httpx.HTTPError:
+        return False
+    if found is None:
+        return False
+    with counter.task(found[1], "flwr-clientapp") as client:
+        try:
+            message, context, _, _ = pull_task_input(client)  # the last is code from the network: not looked at
+            reply = service.respond(message)
+            push_message(client, reply, context)
+            push_task_output(client, context, SubStatus.COMPLETED, "")
+        except (httpx.HTTPError, RuntimeError) as error:
+            service.tell(f"the message was lost: {error}")
+    return True
+
+
+def _arguments(folder: Path, settings: SiteSettings, port: int) -> list[str]:
+    return [
+        *("--root-certificates", str(folder / "ca.crt")),
+        *("--superlink", settings.coordinator),
+        *("--auth-supernode-private-key", str(folder / "site.key")),
+        *("--isolation", "process"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--superexec-auth-secret-file", str(folder / "tasks.secret")),
+    ]
+
+
+def _wait_until(ready: Callable[[], bool], child: Child) -> None:
+    deadline = time.monotonic() + START_IN_S
+    while not ready():
+        child.check()
+        if time.monotonic() > deadline:
+            raise ProcessError(f"{child.what} did not start within {START_IN_S:g} s", where=str(child.log))
+        time.sleep(0.1)
+
+
+__all__ = ["Service", "serve"]
