@@ -12,6 +12,7 @@ from fedprognos.cli import run as run_commands
 from fedprognos.cli.data import data_app
 from fedprognos.cli.deploy import deploy_app
 from fedprognos.cli.init import init
+from fedprognos.cli.serve import serve
 from fedprognos.errors import FedprognosError
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app.command()(run_commands.demo)
 app.command()(run_commands.report)
 app.command()(run_commands.presets)
 app.command()(init)
+app.command()(serve)
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
 

@@ -1,0 +1,73 @@
+"""`fedprognos serve`: the model behind HTTP, with a page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedprognos.errors import MissingExtraError
+
+STATE = Path("fedprognos-state")
+BundleFolder = Annotated[
+    Path, typer.Argument(metavar="BUNDLE", help="Folder of the model, as `fedprognos run` wrote it.")
+]
+Head = Annotated[Path | None, typer.Option("--head", help="A site's personal head (.safetensors).")]
+
+
+def serve(
+    bundle: BundleFolder,
+    head: Head = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; others than this machine need a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+    state: Annotated[Path, typer.Option(help="Folder for what was received.")] = STATE,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token clients must show; or set FEDPROGNOS_TOKEN.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Health at which maintenance is due.", show_default="a fifth of the RUL's cap")
+    ] = None,
+    max_units: Annotated[int, typer.Option(min=1, help="Units watched; further ones are refused.")] = 20_000,
+    max_body_in_bytes: Annotated[int, typer.Option("--max-body", min=1000, help="Bytes of a request.")] = 5_000_000,
+    rate_per_s: Annotated[float, typer.Option("--rate", min=0, help="Requests a second and client; 0: any.")] = 500.0,
+) -> None:
+    """Take rows over HTTP, answer with health, and show the fleet on a page.
+
+    Accepted rows are on disk before they are answered. Needs the extra `serve`.
+    """
+    try:
+        from fedprognos.prognosis.service.run import serve as run_service
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "fastapi", "serve", "the service") from None
+    from fedprognos.prognosis import Predictor
+    from fedprognos.prognosis.service import ServiceSettings
+    from fedprognos.prognosis.service.settings import read_token, usual_threshold
+
+    predictor = Predictor.load(bundle, head)
+    settings = ServiceSettings(
+        host=host,
+        port=port,
+        state=state,
+        token=read_token(token_file, os.environ.get("FEDPROGNOS_TOKEN")),
+        threshold=usual_threshold(predictor.recipe) if threshold is None else threshold,
+        max_units=max_units,
+        max_body_in_bytes=max_body_in_bytes,
+        rate_per_s=rate_per_s,
+    )
+    settings.check()
+    recipe = predictor.recipe
+    due = "no threshold" if settings.threshold is None else f"maintenance due at {settings.threshold:g}"
+    who = "clients with the token" if settings.token else "this machine only; a token would let others in"
+    lines = (
+        f"Page    http://{f'[{host}]' if ':' in host else host}:{port}/",
+        f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, window {recipe.window}; {due}",
+        f"State   {state}",
+        f"Access  {who}",
+    )
+    Console(stderr=True).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    run_service(predictor, settings)

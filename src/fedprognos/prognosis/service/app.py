@@ -1,0 +1,276 @@
+"""The HTTP application: routes and the life of the service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from functools import partial
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+
+from fedprognos import __version__
+from fedprognos.errors import DataError, FedprognosError, OutputError
+from fedprognos.prognosis.health import Row
+from fedprognos.prognosis.predictor import Predictor
+from fedprognos.prognosis.service import schemas
+from fedprognos.prognosis.service.batching import Batcher, BusyError
+from fedprognos.prognosis.service.events import Events
+from fedprognos.prognosis.service.fleet_view import FleetView, health_json, summary_json
+from fedprognos.prognosis.service.forecast import forecast
+from fedprognos.prognosis.service.guards import Guard, TooLargeError, refuse
+from fedprognos.prognosis.service.intake import parse, read_row
+from fedprognos.prognosis.service.keeper import Keeper, Outcome
+from fedprognos.prognosis.service.metrics import Metrics
+from fedprognos.prognosis.service.settings import ServiceSettings
+
+PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/chart.js": ("chart.js", "text/javascript; charset=utf-8"),
+    "/favicon.svg": ("favicon.svg", "image/svg+xml"),
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": schemas.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 429, 503)
+}
+
+
+class Service:
+    """What the routes share; `batcher` is there while the service runs."""
+
+    batcher: Batcher
+
+    def __init__(self, predictor: Predictor, settings: ServiceSettings) -> None:
+        self.predictor = predictor
+        self.settings = settings
+        self.keeper = Keeper(predictor, settings.state, max_units=settings.max_units, coverage=settings.coverage)
+        self.view = FleetView(settings.threshold)
+        self.view.load(self.keeper)
+        self.events = Events(self.view)
+        self.metrics = Metrics(self.view)
+
+    def after_batch(self, outcomes: Sequence[Outcome]) -> None:
+        """Show what a batch changed."""
+        self.events.publish(self.view.apply(outcomes))
+        self.metrics.batch_done(outcomes, self.keeper)
+
+
+def create_app(predictor: Predictor, settings: ServiceSettings) -> FastAPI:
+    """The application over a state folder, which it holds from now on until it is shut down."""
+    settings.check()
+    service = Service(predictor, settings)
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        service.batcher = Batcher(service.keeper, settings.max_waiting_rows, service.after_batch)
+        yield
+        service.events.close()
+        await service.batcher.close()
+
+    app = FastAPI(
+        title="fedprognos",
+        version=__version__,
+        summary="Health of units from the rows they send",
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        responses=PROBLEMS,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    app.add_middleware(Guard, settings=settings)
+    _add_rows(app, service)
+    _add_answers(app, service)
+    _add_operation(app, service)
+    _add_page(app)
+    _add_problems(app, service)
+    return app
+
+
+def _add_rows(app: FastAPI, service: Service) -> None:
+    answers: dict[int | str, dict[str, Any]] = {422: {"model": schemas.RowsAnswer, "description": "No row was taken"}}
+    body = schemas.rows_body(service.predictor.recipe, service.settings.max_rows)
+
+    @app.post("/v1/rows", response_model=schemas.RowsAnswer, responses=answers, openapi_extra={"requestBody": body})
+    async def post_rows(request: Request) -> Response:
+        """Send one row, or a list of rows of any units; answered when the accepted ones are on disk.
+
+        Rows are judged one by one. A row sent again is a duplicate, which does no harm.
+        """
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            return refuse(415, "send application/json")
+        given = parse(await request.body())
+        values = given if isinstance(given, list) else [given]
+        if not 1 <= len(values) <= service.settings.max_rows:
+            return refuse(400, f"send 1 to {service.settings.max_rows} rows, not {len(values)}")
+        read = [read_row(value) for value in values]
+        rows = [row for row in read if isinstance(row, Row)]
+        outcomes = iter(await service.batcher.submit(rows) if rows else [])
+        service.metrics.refused(len(read) - len(rows))
+        results = [_result_json(next(outcomes)) if isinstance(row, Row) else _not_a_row(row) for row in read]
+        counts = {"accepted": 0, "duplicate": 0, "refused": 0}
+        for result in results:
+            counts[result["result"]] += 1
+        answer = {
+            "accepted": counts["accepted"],
+            "duplicates": counts["duplicate"],
+            "refused": counts["refused"],
+            "results": results,
+        }
+        return _json(answer, 422 if counts["refused"] == len(results) else 200)
+
+
+def _add_answers(app: FastAPI, service: Service) -> None:
+    view, recipe = service.view, service.predictor.recipe
+
+    @app.get("/v1/units", response_model=schemas.UnitsAnswer)
+    async def get_units(
+        limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        q: Annotated[str, Query(max_length=256, description="Part of the name")] = "",
+    ) -> Response:
+        """Units, the most urgent first."""
+        total, units = view.page(limit, offset, q)
+        return _json({"total": total, "now": time.time(), "units": [summary_json(unit) for unit in units]})
+
+    @app.get("/v1/units/{unit:path}", response_model=schemas.UnitAnswer)
+    async def get_unit(unit: str) -> Response:
+        """One unit: its health, history and forecast, and its latest rows."""
+        found = view.units.get(unit)
+        if found is None:
+            return refuse(404, f"no row of unit '{unit[:256]}' was ever accepted")
+        healths, rows = await service.batcher.ask(partial(service.keeper.history, unit))
+        expected = forecast(recipe.task, [health for _, health in healths], view.threshold)
+        split = len(recipe.sensors)
+        samples = [
+            {
+                "position": row.position,
+                "cycle": row.cycle,
+                "received": row.received,
+                "sensors": dict(zip(recipe.sensors, row.values[:split], strict=True)),
+                "settings": dict(zip(recipe.settings, row.values[split:], strict=True)),
+            }
+            for row in rows
+        ]
+        return _json(
+            {
+                **summary_json(found),
+                "now": time.time(),
+                "history": [health_json(health) for _, health in healths],
+                "forecast": None if expected is None else asdict(expected),
+                "samples": samples,
+            }
+        )
+
+    @app.get("/v1/fleet", response_model=schemas.FleetAnswer)
+    async def get_fleet() -> Response:
+        """The fleet in numbers, and what its model is about."""
+        return _json(
+            {
+                "units": len(view.units),
+                "counts": view.counts(),
+                "flagged": view.flagged(),
+                "threshold": view.threshold,
+                "task": recipe.task,
+                "target": recipe.target,
+                "target_unit": "" if recipe.relative else recipe.target_unit,
+                "position_name": "cycle",
+                "sensors": recipe.sensors,
+                "settings": recipe.settings,
+                "cap": recipe.cap,
+                "coverage": service.settings.coverage,
+                "now": time.time(),
+            }
+        )
+
+    @app.get("/v1/events", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
+    async def get_events() -> Response:
+        """Server-sent events: `update` with units that changed, `reload` where they are too many to list."""
+        if service.events.full:
+            return refuse(503, "too many clients follow events", {"retry-after": "30"})
+        return StreamingResponse(service.events.follow(), media_type="text/event-stream")
+
+
+def _add_operation(app: FastAPI, service: Service) -> None:
+    @app.get("/healthz", response_model=schemas.Ready)
+    async def healthz() -> Response:
+        """Whether the process lives."""
+        return _json({"status": "alive"})
+
+    @app.get("/readyz", response_model=schemas.Ready)
+    async def readyz() -> Response:
+        """Whether rows can be taken."""
+        if not service.batcher.alive:
+            return refuse(503, "the service cannot take rows")
+        return _json({"status": "ready"})
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """Prometheus metrics."""
+        service.metrics.followers.set(service.events.followers)
+        service.metrics.waiting.set(service.batcher.waiting)
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_page(app: FastAPI) -> None:
+    folder = files("fedprognos.prognosis.service") / "page"
+    for path, (name, kind) in PAGE.items():
+        app.router.add_route(path, partial(_served, (folder / name).read_bytes(), kind), include_in_schema=False)
+
+
+async def _served(content: bytes, kind: str, _: Request) -> Response:
+    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+
+def _add_problems(app: FastAPI, service: Service) -> None:
+    @app.exception_handler(BusyError)
+    async def busy(_: Request, error: BusyError) -> JSONResponse:
+        return refuse(503, error.what, {"retry-after": "1"})
+
+    @app.exception_handler(OutputError)
+    async def not_stored(_: Request, error: OutputError) -> JSONResponse:
+        service.metrics.failed.inc()
+        return refuse(503, f"{error.what}; {error.hint}", {"retry-after": "10"})
+
+    @app.exception_handler(TooLargeError)
+    async def too_large(_: Request, __: TooLargeError) -> JSONResponse:
+        detail = f"the body is larger than {service.settings.max_body_in_bytes} bytes"
+        return refuse(413, detail, {"connection": "close"})
+
+    @app.exception_handler(DataError)
+    async def bad_data(_: Request, error: DataError) -> JSONResponse:
+        return refuse(400, error.what)
+
+    @app.exception_handler(FedprognosError)
+    async def other(_: Request, error: FedprognosError) -> JSONResponse:
+        return refuse(500, error.what)
+
+    @app.exception_handler(HTTPException)
+    async def plain(_: Request, error: HTTPException) -> JSONResponse:
+        return refuse(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json")
+
+
+def _result_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "unit": outcome.unit,
+        "position": outcome.position,
+        "result": outcome.result,
+        "reason": outcome.reason,
+        "health": None if outcome.health is None else health_json(outcome.health),
+    }
+
+
+def _not_a_row(reason: str) -> dict[str, Any]:
+    return {"unit": None, "position": None, "result": "refused", "reason": reason, "health": None}

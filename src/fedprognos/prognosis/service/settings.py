@@ -1,0 +1,89 @@
+"""What can be set about the service, with the defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedprognos.errors import ConfigError
+from fedprognos.features import Recipe
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost", "::ffff:127.0.0.1"})
+DUE_SHARE_OF_CAP = 0.2
+END_OF_LIFE_SHARE = 0.7
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """Limits and addresses of one service.
+
+    Parameters
+    ----------
+    state
+        Folder of the state; None keeps it in memory only.
+    token
+        What clients must show; None serves loopback only.
+    threshold
+        Health at or below which maintenance is due; None where no such line is known.
+    max_body_in_bytes
+        Larger bodies are refused before they are read.
+    max_rows
+        Rows in one request.
+    max_waiting_rows
+        Rows waiting to be taken, over all requests; beyond it clients are asked to come back.
+    max_units
+        Units watched; rows of further ones are refused.
+    rate_per_s
+        Requests a second and client address, with bursts of as many; 0 for no limit.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    state: Path | None = None
+    token: str | None = None
+    threshold: float | None = None
+    max_body_in_bytes: int = 5_000_000
+    max_rows: int = 10_000
+    max_waiting_rows: int = 50_000
+    max_units: int = 20_000
+    rate_per_s: float = 500.0
+    coverage: float = 0.9
+
+    def check(self) -> None:
+        """Refuse what would be unsafe."""
+        if self.token is None and self.host not in LOOPBACK:
+            raise ConfigError(
+                f"without a token only this machine is served, not '{self.host}'",
+                hint="give --token-file FILE or FEDPROGNOS_TOKEN, or leave out --host",
+            )
+
+
+def read_token(file: Path | None, environment: str | None) -> str | None:
+    """The token from a file or the environment; refuse one that is too easy to guess."""
+    where, token = "FEDPROGNOS_TOKEN", environment
+    if file is not None:
+        where = str(file)
+        try:
+            token = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read the token: {error}", where=where) from None
+    if token is None:
+        return None
+    token = token.strip()
+    if len(token) < 16 or not token.isascii() or any(c.isspace() for c in token):
+        raise ConfigError(
+            "a token is at least 16 printable characters without spaces",
+            where=where,
+            hint="python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+        )
+    return token
+
+
+def usual_threshold(recipe: Recipe) -> float | None:
+    """A line for when maintenance is due where none was given.
+
+    A fifth of the cap for RUL, 70 % of the rated capacity for a relative SoH; None where neither is known.
+    """
+    if recipe.task == "rul":
+        return None if recipe.cap is None else DUE_SHARE_OF_CAP * recipe.cap
+    return END_OF_LIFE_SHARE if recipe.relative else None

@@ -1,0 +1,234 @@
+"""State on disk (SQLite): rows as they were taken, and healths as they were told.
+
+A write-ahead log with `synchronous=FULL`: what :meth:`Store.write` has returned from survives the death of the
+process and of the machine. One fsync serves all rows of a batch, so it costs little. The database is held
+exclusively: a second service on the same folder is refused.
+
+Rows are kept until a snapshot of the stream covers them; after that the latest of each unit stay, to be looked at.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedprognos.errors import DataError, OutputError
+from fedprognos.prognosis.health import Health
+
+FORMAT = "1"
+DATABASE = "state.sqlite"
+KEPT_ROWS = 120
+"""Rows a unit that stay to be looked at."""
+KEPT_HEALTHS = 500
+_TABLES = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS units (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, unit INTEGER NOT NULL, cycle INTEGER, position REAL NOT NULL,
+    received REAL NOT NULL, accepted INTEGER NOT NULL, numbers BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS healths (id INTEGER PRIMARY KEY, unit INTEGER NOT NULL, received REAL NOT NULL,
+    position REAL NOT NULL, value REAL, low REAL, high REAL, state TEXT NOT NULL, reason TEXT NOT NULL,
+    flags TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS rows_of_unit ON rows (unit, id);
+CREATE INDEX IF NOT EXISTS healths_of_unit ON healths (unit, id);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row as it was taken: sensors and settings in the recipe's order.
+
+    Parameters
+    ----------
+    accepted
+        False for a row whose clock jumped: refused, but the stream remembers where it led.
+    """
+
+    id: int
+    unit: int
+    cycle: int | None
+    position: float
+    received: float
+    accepted: bool
+    numbers: bytes
+
+    @property
+    def values(self) -> list[float]:
+        found: list[float] = np.frombuffer(self.numbers, dtype=np.float64).tolist()
+        return found
+
+
+class Store:
+    """A state folder, opened.
+
+    Parameters
+    ----------
+    folder
+        Made where it is missing; None for a state in memory.
+    recipe_digest
+        Of the model; a folder that belongs to another recipe is refused.
+    """
+
+    def __init__(self, folder: Path | None, recipe_digest: str) -> None:
+        self.folder = folder
+        path = ":memory:"
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                raise OutputError(f"cannot keep state here: {error.strerror}", where=str(folder)) from None
+            path = str(folder / DATABASE)
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.5)
+        try:
+            self._open(recipe_digest)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise _cannot_open(folder, error) from None
+        except DataError:
+            self._db.close()
+            raise
+
+    def _open(self, recipe_digest: str) -> None:
+        self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("BEGIN IMMEDIATE")
+        for statement in _TABLES.split(";\n"):
+            self._db.execute(statement)
+        for name, value in (("format", FORMAT), ("recipe", recipe_digest)):
+            found = self.fact(name)
+            if found not in {None, value}:
+                raise DataError(
+                    f"this state belongs to another {name}",
+                    where=str(self.folder),
+                    hint="use the bundle it was made with, or give another --state folder",
+                )
+            self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
+        self._db.execute("COMMIT")
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def write(
+        self, units: Iterable[tuple[int, str]], rows: Iterable[StoredRow], healths: Iterable[tuple[object, ...]]
+    ) -> None:
+        """Add to the state as a whole or not at all; on disk when this returns."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.executemany("INSERT INTO units VALUES (?, ?)", units)
+            self._db.executemany(
+                "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((r.id, r.unit, r.cycle, r.position, r.received, r.accepted, r.numbers) for r in rows),
+            )
+            self._db.executemany("INSERT INTO healths VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", healths)
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def set_fact(self, name: str, value: str) -> None:
+        """Remember a fact about the whole."""
+        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def prune(self, units: Iterable[int]) -> None:
+        """Forget all but the latest rows and healths of some units."""
+        self._db.execute("BEGIN IMMEDIATE")
+        for unit in units:
+            self._db.execute(
+                "DELETE FROM rows WHERE unit = ?1 AND id <= "
+                "(SELECT id FROM rows WHERE unit = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+                (unit, KEPT_ROWS),
+            )
+            self._db.execute(
+                "DELETE FROM healths WHERE unit = ?1 AND id <= "
+                "(SELECT id FROM healths WHERE unit = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+                (unit, KEPT_HEALTHS),
+            )
+        self._db.execute("COMMIT")
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def fact(self, name: str) -> str | None:
+        """A fact about the whole, None where it was never set."""
+        found = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def last_id(self) -> int:
+        """The highest number given so far, 0 for none."""
+        found = self._db.execute(
+            "SELECT max((SELECT ifnull(max(id), 0) FROM rows), (SELECT ifnull(max(id), 0) FROM healths))"
+        ).fetchone()
+        return int(found[0])
+
+    def units(self) -> dict[str, int]:
+        """Numbers of all units by name."""
+        return {name: number for number, name in self._db.execute("SELECT id, name FROM units ORDER BY id")}
+
+    def rows_after(self, number: int) -> Iterator[StoredRow]:
+        """Rows with higher numbers, in the order they came."""
+        for found in self._db.execute("SELECT * FROM rows WHERE id > ? ORDER BY id", (number,)):
+            yield _row(found)
+
+    def latest_rows(self) -> list[StoredRow]:
+        """The last accepted row of each unit."""
+        query = "SELECT * FROM rows WHERE id IN (SELECT max(id) FROM rows WHERE accepted GROUP BY unit)"
+        return [_row(found) for found in self._db.execute(query)]
+
+    def rows_of(self, unit: int, limit: int = KEPT_ROWS) -> list[StoredRow]:
+        """Latest accepted rows of a unit, oldest first."""
+        query = "SELECT * FROM rows WHERE unit = ? AND accepted ORDER BY id DESC LIMIT ?"
+        return [_row(found) for found in self._db.execute(query, (unit, limit))][::-1]
+
+    def healths_of(self, unit: int, name: str, limit: int = KEPT_HEALTHS) -> list[tuple[float, Health]]:
+        """Latest healths of a unit with the time they were told, oldest first."""
+        query = "SELECT * FROM healths WHERE unit = ? ORDER BY id DESC LIMIT ?"
+        return [(found[2], _health(name, found)) for found in self._db.execute(query, (unit, limit))][::-1]
+
+    def latest_healths(self, limit: int) -> Iterator[tuple[int, float, Health]]:
+        """The latest healths of all units, oldest first: unit, time, health."""
+        query = (
+            "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY unit ORDER BY id DESC) AS place FROM healths) "
+            "WHERE place <= ? ORDER BY id"
+        )
+        for found in self._db.execute(query, (limit,)):
+            yield found[1], found[2], _health("", found)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._db.close()
+
+
+def health_record(number: int, unit: int, received: float, health: Health) -> tuple[object, ...]:
+    """A health as :meth:`Store.write` takes it."""
+    return (
+        number,
+        unit,
+        received,
+        health.position,
+        health.value,
+        health.low,
+        health.high,
+        health.state,
+        health.reason,
+        ",".join(health.flags),
+    )
+
+
+def _row(found: Sequence[object]) -> StoredRow:
+    number, unit, cycle, position, received, accepted, values = found
+    return StoredRow(number, unit, cycle, position, received, bool(accepted), values)  # type: ignore[arg-type]
+
+
+def _health(name: str, found: Sequence[object]) -> Health:
+    position, value, low, high, state, reason, flags = found[3:10]
+    kept = tuple(str(flags).split(",")) if flags else ()
+    return Health(name, position, value, low, high, state, reason, kept)  # type: ignore[arg-type]
+
+
+def _cannot_open(folder: Path | None, error: sqlite3.Error) -> OutputError:
+    if "locked" in str(error):
+        return OutputError("another service is using this state", where=str(folder), hint="give another --state folder")
+    return OutputError(f"the state cannot be used: {error}", where=str(folder), hint="give another --state folder")
