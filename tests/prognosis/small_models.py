@@ -10,7 +10,9 @@ from fedprognos.model import Bundle, Calibration, HealthNetwork, NetworkSpec, we
 from fedprognos.prognosis import Row
 
 RULE = {"altitude": 0, "mach": 2}
-CALIBRATION = Calibration(edges=tuple(np.linspace(-1, 1, 41).round(3).tolist()), counts=(0, *[1] * 40, 0), cap=None)
+CALIBRATION = Calibration(
+    edges=tuple(np.linspace(-1, 1, 41).round(3).tolist()), counts=(0, *[1] * 40, 0), unit=1.0, growing=False
+)
 
 
 def bundle_of(recipe: Recipe, widths: tuple[int, ...] = (6,), seed: int = 3, **options: object) -> Bundle:

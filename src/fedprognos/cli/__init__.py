@@ -11,7 +11,9 @@ from fedprognos import __version__
 from fedprognos.cli import run as run_commands
 from fedprognos.cli.data import data_app
 from fedprognos.cli.deploy import deploy_app
+from fedprognos.cli.export import export
 from fedprognos.cli.init import init
+from fedprognos.cli.predict import predict
 from fedprognos.cli.serve import serve
 from fedprognos.errors import FedprognosError
 
@@ -26,6 +28,8 @@ app.command()(run_commands.demo)
 app.command()(run_commands.report)
 app.command()(run_commands.presets)
 app.command()(init)
+app.command()(predict)
+app.command()(export)
 app.command()(serve)
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")

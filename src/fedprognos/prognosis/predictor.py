@@ -6,6 +6,7 @@ import hashlib
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,7 +87,7 @@ class Predictor:
                     hint="a personal head belongs to the shared model it was made with",
                 )
             bundle = replace(bundle, weights=with_head(bundle.weights, head))
-        return Predictor(bundle.recipe, _torch_forward(bundle), bundle.calibration, bundle)
+        return Predictor(bundle.recipe, _TorchForward(bundle), bundle.calibration, bundle)
 
     @property
     def bundle(self) -> Bundle:
@@ -118,6 +119,10 @@ class Predictor:
 
     def windows(self, batch: Windows) -> FloatArray:
         """Health (B,) of scaled windows (B, window, channels). May be called from several threads."""
+        return self.recipe.decode(self.outputs(batch))
+
+    def outputs(self, batch: Windows) -> FloatArray:
+        """Standardised outputs of the network (B,), before they become health."""
         expected = (self.recipe.window, self.recipe.channels)
         if batch.shape[1:] != expected:
             raise RecipeError(f"windows of shape {batch.shape[1:]}, expected {expected}")
@@ -125,7 +130,7 @@ class Predictor:
             return np.empty(0)
         with self._lock:
             parts = [self._forward(batch[a : a + BATCH]) for a in range(0, len(batch), BATCH)]
-        return self.recipe.decode(np.concatenate(parts).astype(np.float64))
+        return np.concatenate(parts).astype(np.float64)
 
     def healths(self, points: Sequence[Point], batch: Windows, coverage: float = 0.9) -> list[Health]:
         """Health of each window in one pass, with its interval and what makes it less trustworthy."""
@@ -187,20 +192,23 @@ def read_head(path: str | Path) -> FloatArray:
     return np.asarray(head, dtype=np.float64)
 
 
-def _torch_forward(bundle: Bundle) -> Forward:
-    network = network_with(bundle.network, bundle.weights).eval()
+class _TorchForward:
+    """A bundle's network as a function of windows, on one thread."""
 
-    def forward(batch: Windows) -> NDArray[np.floating]:
+    def __init__(self, bundle: Bundle) -> None:
+        self._network = network_with(bundle.network, bundle.weights).eval()
+        self._blocks = ExitStack()  # open as long as this object lives: its weights do not change
+        self._blocks.enter_context(self._network.in_blocks())
+
+    def __call__(self, batch: Windows) -> NDArray[np.floating]:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # windows are small: more threads cost more than they bring
         try:
             with torch.inference_mode():
-                outputs: NDArray[np.floating] = network(torch.from_numpy(np.ascontiguousarray(batch))).numpy()
+                outputs: NDArray[np.floating] = self._network(torch.from_numpy(np.ascontiguousarray(batch))).numpy()
         finally:
             torch.set_num_threads(threads)
         return outputs
-
-    return forward
 
 
 def _finite(bound: float) -> float | None:

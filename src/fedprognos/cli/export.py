@@ -1,0 +1,37 @@
+"""`fedprognos export BUNDLE --onnx FILE`: the model for machines without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedprognos.cli.data import plain_console
+
+
+def export(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's folder.")],
+    onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE", help="File to write.")],
+    head: Annotated[Path | None, typer.Option("--head", help="A site's personal head (.safetensors).")] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Quantise the LSTM layers and say what that changes.")] = False,
+) -> None:
+    """Write scaling, network and head as one ONNX graph from raw rows to health, checked against torch."""
+    from fedprognos.prognosis.onnx_export import export_onnx
+    from fedprognos.prognosis.predictor import Predictor
+
+    predictor = Predictor.load(bundle, head)
+    done = export_onnx(predictor.bundle, onnx, int8=int8)
+    console = plain_console()
+    console.print(
+        f"differs from torch by {done.worst:.1e} of the labels' spread at most, over {done.windows} windows",
+        soft_wrap=True,
+    )
+    if done.int8_rms is not None:
+        console.print(
+            f"int8 changes {predictor.target} by {done.int8_rms:.3g} {predictor.target_unit} (root mean square), "
+            f"{done.int8_worst:.3g} at most",
+            soft_wrap=True,
+            markup=False,
+        )
+    console.print(f"wrote {done.path} ({done.size_in_bytes / 1e3:.1f} kB)", markup=False, soft_wrap=True)

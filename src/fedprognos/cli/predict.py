@@ -1,0 +1,106 @@
+"""`fedprognos predict BUNDLE DATA`: health of units from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedprognos.cli.data import plain_console
+from fedprognos.errors import unknown_name
+
+if TYPE_CHECKING:
+    from fedprognos.prognosis.file_prediction import Prediction
+    from fedprognos.prognosis.predictor import Predictor
+
+SHOWN = 30
+
+
+def predict(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's folder, or a file that `fedprognos export` wrote.")],
+    data: Annotated[str, typer.Argument(help="CSV or Parquet: a file, a folder or a pattern.")],
+    out: Annotated[Path | None, typer.Option("--out", help="File to write: .csv, .csv.gz or .parquet.")] = None,
+    head: Annotated[Path | None, typer.Option("--head", help="A site's personal head (.safetensors).")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Health at every row or cycle, not just now.")] = False,
+    coverage: Annotated[float, typer.Option("--coverage", help="Share of true values in the interval.")] = 0.9,
+    runtime: Annotated[str, typer.Option("--runtime", help="torch or onnx.")] = "torch",
+    unit: Annotated[str | None, typer.Option("--unit", help="Column of the unit; - where a file is one unit.")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="Column of the time.")] = None,
+    cycle: Annotated[str | None, typer.Option("--cycle", help="Column of the cycle number.")] = None,
+) -> None:
+    """Turn files of sensor rows into the health of every unit. Columns have the names they were trained with."""
+    from fedprognos.prognosis.file_prediction import predict_files
+
+    predictor = _predictor(bundle, head, runtime)
+    errors = Console(stderr=True)
+    bar = (TextColumn("predicting"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*bar, console=errors, disable=not errors.is_terminal) as bars:
+        task = bars.add_task("predicting", total=1.0)
+        done = predict_files(
+            predictor,
+            data,
+            out,
+            every=every,
+            coverage=coverage,
+            unit=unit,
+            time=time,
+            cycle=cycle,
+            progress=lambda share: bars.update(task, completed=share),
+        )
+    console = plain_console()
+    if out is None:
+        console.print(_table(done, predictor))
+    _summary(console, done, out)
+
+
+def _predictor(bundle: Path, head: Path | None, runtime: str) -> Predictor:
+    if runtime not in ("torch", "onnx"):
+        raise unknown_name("runtime", runtime, ("torch", "onnx"))
+    if runtime == "onnx" or bundle.suffix.lower() == ".onnx":
+        from fedprognos.prognosis.onnx_runtime import OnnxPredictor
+
+        return OnnxPredictor.load(bundle, head)
+    from fedprognos.prognosis.predictor import Predictor
+
+    return Predictor.load(bundle, head)
+
+
+def _table(done: Prediction, predictor: Predictor) -> Table:
+    """Units, the most urgent first."""
+    table = Table("unit", "at", f"{predictor.target} ({predictor.target_unit})", "interval", "note", box=None)
+    ordered = sorted(done.now, key=lambda h: (h.value is None, h.value or 0.0))
+    for health in ordered[:SHOWN]:
+        interval = (
+            "" if health.low is None and health.high is None else f"{_bound(health.low)} to {_bound(health.high)}"
+        )
+        note = ", ".join(x for x in (*health.flags, health.reason) if x)
+        value = health.state if health.value is None else f"{health.value:.4g}"
+        table.add_row(escape(health.unit), f"{health.position:g}", value, interval, escape(note))
+    if len(ordered) > SHOWN:
+        table.add_row(f"and {len(ordered) - SHOWN} more (--out FILE)", "", "", "", "")
+    return table
+
+
+def _bound(value: float | None) -> str:
+    return "?" if value is None else f"{value:.4g}"
+
+
+def _summary(console: Console, done: Prediction, out: Path | None) -> None:
+    states = ", ".join(f"{count} {state}" for state, count in sorted(done.states.items()))
+    lines = [f"{done.rows} rows of {len(done.now)} units; {done.written} healths: {states}"]
+    if done.flags:
+        lines.append("flags: " + ", ".join(f"{count} {flag}" for flag, count in sorted(done.flags.items())))
+    if done.first_refusal:
+        passed = {"duplicate": done.counts.duplicates, "out of order": done.counts.out_of_order}
+        passed["refused"] = done.counts.refused
+        listed = ", ".join(f"{count} {kind}" for kind, count in passed.items() if count)
+        lines.append(f"rows passed over: {listed}; the first: {done.first_refusal}")
+    if out is not None:
+        lines.append(f"wrote {out}")
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,112 @@
+"""Predicting files: rows in, healths out, in pieces, so that neither has to fit into memory."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedprognos.errors import ConfigError
+from fedprognos.fleet.table_files import table_paths
+from fedprognos.prognosis.frames import CHUNK, chunks, find_columns
+from fedprognos.prognosis.health import Health
+from fedprognos.prognosis.health_files import Writer, writing
+from fedprognos.prognosis.predictor import Predictor
+from fedprognos.prognosis.streaming import Counts, Stream
+
+Progress = Callable[[float], None]
+
+
+@dataclass
+class Prediction:
+    """What came of some files.
+
+    Parameters
+    ----------
+    now
+        The latest health of each unit, in the order the units appeared.
+    counts
+        What happened to the rows.
+    first_refusal
+        Where the first row was that was not taken, and why.
+    states, flags
+        How many of the written healths had each.
+    """
+
+    now: list[Health]
+    counts: Counts
+    rows: int = 0
+    written: int = 0
+    first_refusal: str = ""
+    states: Counter[str] = field(default_factory=Counter)
+    flags: Counter[str] = field(default_factory=Counter)
+
+
+def predict_files(
+    predictor: Predictor,
+    source: str | Path | Sequence[str | Path],
+    out: Path | None = None,
+    *,
+    every: bool = False,
+    coverage: float = 0.9,
+    unit: str | None = None,
+    time: str | None = None,
+    cycle: str | None = None,
+    progress: Progress | None = None,
+    chunk_rows: int = CHUNK,
+) -> Prediction:
+    """Predict the units of CSV or Parquet files.
+
+    Parameters
+    ----------
+    source
+        A file, several, a folder or a pattern; a unit may go on in the next file.
+    out
+        File to write: .csv, .csv.gz or .parquet. It appears when all is done, or not at all.
+    every
+        Health at every row or cycle; otherwise each unit's latest.
+    unit, time, cycle
+        Columns; guessed from their names where not given.
+    progress
+        Called with the share of the work that is done.
+    """
+    if not 0.0 < coverage < 1.0:
+        raise ConfigError(f"coverage {coverage:g} is not between 0 and 1", hint="0.9 holds nine of ten")
+    paths = table_paths(source)
+    if out is not None and out.resolve() in [path.resolve() for path in paths]:
+        raise ConfigError(f"{out} is among the files to read", hint="write to another file")
+    recipe = predictor.recipe
+    columns = [find_columns(path, recipe, unit, time, cycle) for path in paths]
+    stream = Stream(predictor, sys.maxsize, coverage=coverage)
+    result = Prediction([], stream.counts)
+    appeared: dict[str, None] = {}
+    with writing(out) as write:
+        for k, (path, own) in enumerate(zip(paths, columns, strict=True)):
+            for chunk in chunks(path, own, recipe, chunk_rows):
+                taken = stream.feed_table(
+                    chunk.units, chunk.positions, chunk.sensors, chunk.settings, chunk.cycles, every=every
+                )
+                appeared.update(dict.fromkeys(chunk.units))
+                result.rows += len(taken)
+                if not result.first_refusal:
+                    refused = next((i for i, (one, _) in enumerate(taken) if one.refusal is not None), None)
+                    if refused is not None:
+                        where = chunk.table.at(refused, chunk.units[refused])
+                        result.first_refusal = f"{where}: {taken[refused][0].reason}"
+                if every:
+                    _write(write, result, [health for _, healths in taken for health in healths])
+                if progress is not None:
+                    progress((k + chunk.done) / len(paths))
+        ended = stream.finish()
+        result.now = [health for health in stream.healths(list(appeared)) if health is not None]
+        _write(write, result, ended if every else result.now)
+    return result
+
+
+def _write(write: Writer, result: Prediction, healths: Sequence[Health]) -> None:
+    write(healths)
+    result.written += len(healths)
+    result.states.update(health.state for health in healths)
+    result.flags.update(flag for health in healths for flag in health.flags)

@@ -1,0 +1,213 @@
+"""Tables of rows to predict, read piece by piece: files may be larger than memory."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib.util
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fedprognos.errors import ConfigError, DataError, MissingExtraError
+from fedprognos.features import Recipe
+from fedprognos.fleet.exact_csv import read_exact_csv
+from fedprognos.fleet.table_files import Table
+
+CHUNK = 20_000
+WHOLE_FILE = "-"
+"""In place of a unit column: every file is one unit, named like the file."""
+WORDS = {
+    "unit": ("unit", "machine", "engine", "asset", "device", "battery", "cell", "vehicle", "turbine", "serial", "id"),
+    "time": ("time", "second", "seconds", "sec", "hour", "hours", "day", "days", "step", "t", "timestamp", "age"),
+    "cycle": ("cycle", "cycles", "discharge", "flight"),
+}
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column is what; `unit` is :data:`WHOLE_FILE` where every file is one unit."""
+
+    unit: str
+    time: str
+    cycle: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some rows of a file, columns in the recipe's order.
+
+    Parameters
+    ----------
+    done
+        Share of the file that is read.
+    """
+
+    table: Table
+    units: list[str]
+    positions: list[float]
+    cycles: list[int | None]
+    sensors: FloatArray
+    settings: FloatArray
+    done: float
+
+
+def find_columns(
+    path: Path, recipe: Recipe, unit: str | None = None, time: str | None = None, cycle: str | None = None
+) -> Columns:
+    """Columns of a file: as told, else guessed from their names among those the recipe does not use.
+
+    Raises
+    ------
+    DataError
+        Where a column is missing or cannot be guessed, listing what there is.
+    """
+    header = _header(path)[0]
+    Table(path, pd.DataFrame(columns=pd.Index(header))).require(
+        [*recipe.sensors, *recipe.settings, *(c for c in (unit, time, cycle) if c is not None and c != WHOLE_FILE)]
+    )
+    free = [c for c in header if c not in (*recipe.sensors, *recipe.settings, unit, time, cycle)]
+    if recipe.cycle is None:
+        if cycle is not None:
+            raise ConfigError("this model takes no cycle column", hint="the cycle number is the time: --time COLUMN")
+    else:
+        cycle = cycle or _guess(path, free, "cycle", ("cycle",))
+        free = [c for c in free if c != cycle]
+    time = time or _guess(path, free, "time", ("time",) if recipe.cycle else ("cycle", "time"))
+    free = [c for c in free if c != time]
+    if unit is None:
+        unit = _guess(path, free, "unit", ("unit",)) if free else WHOLE_FILE
+    return Columns(unit, time, cycle)
+
+
+def _guess(path: Path, free: Sequence[str], role: str, kinds: Sequence[str]) -> str:
+    for kind in kinds:
+        for word in WORDS[kind]:
+            for column in free:
+                if word in re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower()):
+                    return column
+    more = f"; --unit {WHOLE_FILE} where every file is one unit" if role == "unit" else ""
+    raise DataError(
+        f"cannot tell which column is the {role}",
+        where=str(path),
+        hint=f"give --{role} COLUMN, one of: {', '.join(free) or 'none left'}{more}",
+    )
+
+
+def chunks(path: Path, columns: Columns, recipe: Recipe, rows: int = CHUNK) -> Iterator[Chunk]:
+    """Rows of a file, `rows` at a time; every complaint names file, line and column."""
+    single = [c for c in (columns.unit, columns.time, columns.cycle) if c is not None and c != WHOLE_FILE]
+    wanted = list(dict.fromkeys([*single, *recipe.sensors, *recipe.settings]))
+    read = _parquet if path.suffix.lower() == ".parquet" else _csv
+    empty = True
+    for frame, done in read(path, wanted, columns.unit, rows):
+        if frame.empty:
+            continue
+        empty = False
+        table = Table(path, frame)
+        units = [table.stem] * len(frame) if columns.unit == WHOLE_FILE else table.names(columns.unit)
+        width = len(recipe.sensors)
+        numbers = {name: table.numbers(name, units) for name in wanted if name != columns.unit}
+        values = np.column_stack([numbers[name] for name in (*recipe.sensors, *recipe.settings)])
+        cycles: list[int | None] = [None] * len(frame)
+        if columns.cycle is not None:
+            cycles = _cycles(table, numbers[columns.cycle], units, columns.cycle)
+        yield Chunk(table, units, numbers[columns.time].tolist(), cycles, values[:, :width], values[:, width:], done)
+    if empty:
+        raise DataError("no rows", where=str(path), hint="the file holds a header and nothing else")
+
+
+def _cycles(table: Table, numbers: FloatArray, units: list[str], column: str) -> list[int | None]:
+    broken = np.flatnonzero((numbers != np.round(numbers)) | (np.abs(numbers) >= 2**53))
+    if broken.size:
+        k = int(broken[0])
+        raise DataError(f"cycle number {numbers[k]:g} in column '{column}' is not whole", where=table.at(k, units[k]))
+    return [int(n) for n in numbers]
+
+
+def _csv(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[pd.DataFrame, float]]:
+    names, delimiter = _header(path)
+    size = max(path.stat().st_size, 1)
+    try:
+        with path.open("rb") as raw:
+            stream: Any = gzip.GzipFile(fileobj=raw) if path.name.lower().endswith(".gz") else raw
+            pieces: Any = read_exact_csv(
+                stream,
+                sep=delimiter,
+                encoding="utf-8-sig",
+                header=0,
+                names=names,
+                index_col=False,
+                usecols=wanted,
+                dtype={unit: str},
+                skip_blank_lines=False,
+                chunksize=rows,
+            )
+            for frame in pieces:
+                yield frame.dropna(how="all"), min(raw.tell() / size, 1.0)  # the index still tells the line
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise DataError("compressed file is damaged or truncated", where=str(path), hint="copy it again") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 text ({error.reason})", where=str(path), hint="save it as UTF-8 CSV") from None
+    except pd.errors.ParserError as error:
+        raise DataError(
+            f"cannot be read as CSV: {error}", where=str(path), hint="is there a stray delimiter?"
+        ) from None
+
+
+def _parquet(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[pd.DataFrame, float]]:
+    file = _open_parquet(path)
+    read, total = 0, max(file.metadata.num_rows, 1)
+    try:
+        for batch in file.iter_batches(batch_size=rows, columns=wanted):
+            frame = batch.to_pandas()
+            frame.index = pd.RangeIndex(read, read + len(frame))
+            read += len(frame)
+            yield frame, read / total
+    except (ValueError, OSError) as error:  # pyarrow's errors are ValueErrors and OSErrors
+        raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
+
+
+def _open_parquet(path: Path) -> Any:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise MissingExtraError("pyarrow", "parquet", "reading Parquet files")
+    from pyarrow import parquet  # type: ignore[import-untyped]
+
+    try:
+        return parquet.ParquetFile(path)
+    except (ValueError, OSError) as error:
+        raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
+
+
+def _header(path: Path) -> tuple[list[str], str]:
+    """Column names and, for CSV, the delimiter."""
+    if path.suffix.lower() == ".parquet":
+        return [str(name) for name in _open_parquet(path).schema_arrow.names], ""
+    try:
+        packed = path.name.lower().endswith(".gz")
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+            if packed
+            else path.open(encoding="utf-8-sig", newline="") as stream
+        ):
+            line = stream.readline()
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 text ({error.reason})", where=str(path), hint="save it as UTF-8 CSV") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"cannot be read as CSV: {error}", where=str(path), hint="give UTF-8 CSV or Parquet") from None
+    if not line.strip():
+        raise DataError("empty file", where=str(path), hint="the first line must name the columns")
+    delimiter = max(",;\t", key=line.count)
+    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter))]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"two columns are called '{twice[0]}'", where=str(path), hint="rename one of them")
+    return names, delimiter

@@ -1,0 +1,173 @@
+"""Writing a bundle as an ONNX file, checked against torch before it is put in place."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprognos.errors import BundleError, MissingExtraError
+from fedprognos.features import Recipe
+from fedprognos.files import replacing
+from fedprognos.model import Bundle
+from fedprognos.prognosis.onnx_graph import OUTPUTS, build_graph, load_onnx
+from fedprognos.prognosis.onnx_runtime import session_of
+from fedprognos.prognosis.predictor import Predictor
+
+if TYPE_CHECKING:
+    import onnx
+
+TOLERANCE = 1e-5
+"""Largest difference from torch that is let pass, relative to the spread of the labels."""
+CHECKED = 256
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Parameters
+    ----------
+    worst
+        Largest difference from torch over the windows checked, relative to the spread of the labels.
+    int8_rms, int8_worst
+        Root mean square and largest difference that quantising made, in the unit of health; None without it.
+    """
+
+    path: Path
+    size_in_bytes: int
+    windows: int
+    worst: float
+    int8_rms: float | None = None
+    int8_worst: float | None = None
+
+
+def export_onnx(
+    bundle: Bundle, path: str | Path, *, int8: bool = False, raw: tuple[FloatArray, FloatArray] | None = None
+) -> Exported:
+    """Write a bundle as one ONNX graph from raw rows to health.
+
+    Parameters
+    ----------
+    int8
+        Quantise the recurrent layers (LSTM only) to 8 bits and measure what that changes.
+    raw
+        Sensors (B, window, C) and settings (B, window, S) to check on; made up by default.
+
+    Raises
+    ------
+    BundleError
+        Where the graph and torch differ; nothing is written then.
+    """
+    path = Path(path)
+    sensors, settings = example_rows(bundle.recipe) if raw is None else raw
+    model = build_graph(bundle)
+    spread = bundle.recipe.label_std
+    torch_outputs = _torch_outputs(bundle, sensors, settings)
+    worst = float(np.abs(_run(_telling(model), sensors, settings, OUTPUTS) - torch_outputs).max())
+    health = _run(model, sensors, settings, "health")
+    worst = max(worst, float(np.abs(health - bundle.recipe.decode(torch_outputs)).max()) / spread)
+    if not worst <= TOLERANCE:
+        raise BundleError(
+            f"the ONNX graph differs from torch by {worst:.2g} of the spread of the labels (allowed: {TOLERANCE:g})",
+            where=str(path),
+            hint="this is a fault of the export; nothing was written",
+        )
+    rms = largest = None
+    if int8:
+        exact, model = model, _quantised(model, bundle)
+        # One odd row widens the range into which its whole batch is rounded, so this is measured without any.
+        usual = example_rows(bundle.recipe, strange=0.0) if raw is None else raw
+        change = _run(model, *usual, "health") - _run(exact, *usual, "health")
+        rms, largest = float(np.sqrt(np.mean(np.square(change)))), float(np.abs(change).max())
+    content = model.SerializeToString(deterministic=True)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return Exported(path, len(content), len(sensors), worst, rms, largest)
+
+
+def example_rows(
+    recipe: Recipe, count: int = CHECKED, seed: int = 0, strange: float = 0.02
+) -> tuple[FloatArray, FloatArray]:
+    """Raw windows that are plausible for a recipe: levels, trends and noise in its operating conditions.
+
+    Parameters
+    ----------
+    strange
+        Share of rows in a condition that the recipe does not know.
+    """
+    rng = np.random.default_rng(seed)
+    shape = (count, recipe.window)
+    which = rng.integers(len(recipe.condition_keys), size=shape)
+    trend = np.linspace(-1, 1, recipe.window)[None, :, None] * rng.normal(0, 1, (count, 1, len(recipe.sensors)))
+    z = rng.normal(0, 1, (count, 1, len(recipe.sensors))) + trend + rng.normal(0, 0.5, (*shape, len(recipe.sensors)))
+    sensors = np.array(recipe.mean)[which] + np.array(recipe.std)[which] * z
+    settings = np.zeros((*shape, len(recipe.settings)))
+    if recipe.setting_mean:
+        settings[:] = recipe.setting_mean + recipe.setting_std * rng.normal(0, 1, settings.shape)
+    keys = np.array(recipe.condition_keys, dtype=np.float64)
+    for k, (name, places) in enumerate(recipe.conditions.items()):
+        within = rng.uniform(-0.45, 0.45, shape) * 10.0**-places
+        away = (rng.random(shape) < strange) * rng.normal(0, 1 + np.ptp(keys[:, k]), shape)
+        settings[:, :, recipe.settings.index(name)] = keys[which, k] + within + away
+    return sensors, settings
+
+
+def _torch_outputs(bundle: Bundle, sensors: FloatArray, settings: FloatArray) -> FloatArray:
+    rows = sensors.shape[0] * sensors.shape[1]
+    scaled = bundle.recipe.scale(sensors.reshape(rows, -1), settings.reshape(rows, settings.shape[2]))[0]
+    return Predictor.of(bundle).outputs(scaled.reshape(*sensors.shape[:2], -1))
+
+
+def _run(model: onnx.ModelProto, sensors: FloatArray, settings: FloatArray, output: str) -> FloatArray:
+    session = session_of(model)
+    inputs = {"sensors": sensors, "settings": settings}
+    values: Any = session.run([output], {i.name: inputs[i.name] for i in session.get_inputs()})[0]
+    return np.asarray(values, dtype=np.float64)
+
+
+def _telling(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same graph that also tells the network's outputs, which the bounds of health would hide."""
+    onnx = load_onnx()
+    telling = copy.deepcopy(model)
+    telling.graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, onnx.TensorProto.FLOAT, ["batch"]))
+    return telling
+
+
+def _quantised(model: onnx.ModelProto, bundle: Bundle) -> onnx.ModelProto:
+    if bundle.network.cell != "lstm":
+        raise BundleError(
+            f"{bundle.network.cell.upper()} layers cannot be quantised by ONNX Runtime", hint="leave out --int8"
+        )
+    try:
+        from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtraError("onnxruntime", "edge", "int8 quantisation") from None
+    with tempfile.TemporaryDirectory(prefix="fedprognos-") as folder:
+        target = Path(folder) / "int8.onnx"
+        level = logging.getLogger().level
+        logging.getLogger().setLevel(logging.ERROR)  # it recommends a preprocessing that changes nothing here
+        try:
+            quantize_dynamic(
+                model,
+                target,
+                op_types_to_quantize=["LSTM"],
+                weight_type=QuantType.QInt8,
+                per_channel=True,
+                reduce_range=True,  # 7 bits: sums of 8-bit products overflow on processors without VNNI
+            )
+        finally:
+            logging.getLogger().setLevel(level)
+        quantised: onnx.ModelProto = load_onnx().load(str(target))
+    load_onnx().helper.set_model_props(quantised, {e.key: e.value for e in model.metadata_props})
+    return quantised

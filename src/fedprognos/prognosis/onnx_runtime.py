@@ -1,0 +1,119 @@
+"""Predicting with ONNX Runtime instead of torch: the same windows, the same flags, another engine."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
+from fedprognos.features import Recipe
+from fedprognos.model import Bundle, Calibration
+from fedprognos.prognosis.onnx_graph import OUTPUTS, SCALED, build_graph, load_onnx
+from fedprognos.prognosis.predictor import Predictor, Windows
+
+if TYPE_CHECKING:
+    import onnx
+
+FloatArray = NDArray[np.float64]
+
+
+class OnnxPredictor(Predictor):
+    """A :class:`Predictor` whose network runs in ONNX Runtime, on one thread.
+
+    Parameters
+    ----------
+    model
+        A graph that :func:`fedprognos.prognosis.onnx_graph.build_graph` made, quantised or not.
+    where
+        The file it came from, for messages.
+    """
+
+    def __init__(self, model: onnx.ModelProto, where: str = "ONNX model", bundle: Bundle | None = None) -> None:
+        properties = {entry.key: entry.value for entry in model.metadata_props}
+        if "recipe" not in properties:
+            raise BundleError("made by another program", where=where, hint="make it with `fedprognos export`")
+        try:
+            told = properties.get("calibration")
+            calibration = Calibration.model_validate_json(told) if told else None
+        except ValidationError as error:
+            raise BundleError(f"its calibration cannot be read: {error}", where=where) from None
+        recipe = Recipe.from_json(properties["recipe"])
+        session = session_of(_inner(model, recipe.channels, where))
+
+        def forward(batch: Windows) -> NDArray[np.floating]:
+            outputs: NDArray[np.floating] = session.run([OUTPUTS], {SCALED: np.ascontiguousarray(batch)})[0]
+            return outputs
+
+        super().__init__(recipe, forward, calibration, bundle)
+
+    @staticmethod
+    def load(bundle: str | Path, head: str | Path | None = None) -> OnnxPredictor:
+        """Read a file that `fedprognos export` wrote, or turn a bundle into a graph in memory.
+
+        A file has its head built in; give a personal head when exporting.
+        """
+        path = Path(bundle)
+        if path.is_dir():
+            return OnnxPredictor.of(Predictor.load(path, head).bundle)
+        if not path.is_file():
+            raise DataNotFoundError("no such model", where=str(path), hint="give a bundle's folder or an .onnx file")
+        if head is not None:
+            raise BundleError(
+                "an ONNX file has its head built in", where=str(path), hint="give --head to `fedprognos export`"
+            )
+        onnx = load_onnx()
+        try:
+            model = onnx.load(str(path))
+            onnx.checker.check_model(model)
+        except Exception as error:  # protobuf and the checker raise what they like
+            raise BundleError(f"not a readable ONNX file: {error}", where=str(path)) from None
+        return OnnxPredictor(model, str(path))
+
+    @staticmethod
+    def of(bundle: Bundle, head: FloatArray | None = None) -> OnnxPredictor:
+        """A predictor of a bundle in memory."""
+        bundle = bundle if head is None else Predictor.of(bundle, head).bundle
+        return OnnxPredictor(build_graph(bundle), bundle=bundle)
+
+
+def session_of(model: onnx.ModelProto) -> Any:
+    """A session on one thread."""
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtraError("onnxruntime", "edge", "predicting with ONNX Runtime") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _inner(model: onnx.ModelProto, channels: int, where: str) -> onnx.ModelProto:
+    """The part of the graph between scaled rows and outputs: streams keep scaled rows, and scale each once."""
+    onnx = load_onnx()
+    made_by = {name: node for node in model.graph.node for name in node.output if name}
+    if SCALED not in made_by or OUTPUTS not in made_by:
+        raise BundleError("made by another program", where=where, hint="make it with `fedprognos export`")
+    needed, waiting = set(), [OUTPUTS]
+    while waiting:
+        name = waiting.pop()
+        if name == SCALED or name not in made_by or made_by[name].name in needed:
+            continue
+        needed.add(made_by[name].name)
+        waiting += [i for i in made_by[name].input if i]
+    inner = copy.deepcopy(model)
+    graph = inner.graph
+    nodes = [node for node in model.graph.node if node.name in needed]
+    used = {name for node in nodes for name in node.input}
+    del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(c for c in model.graph.initializer if c.name in used)
+    floats = onnx.TensorProto.FLOAT
+    graph.input.append(onnx.helper.make_tensor_value_info(SCALED, floats, ["batch", None, channels]))
+    graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, floats, ["batch"]))
+    return inner

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_models import bundle_of
+
+from fedprognos import config
+from fedprognos.features import Recipe, build_windows, make_recipe, survey
+from fedprognos.federation.run import load_fleets
+from fedprognos.fleet import Fleet, Unit
+from fedprognos.prognosis import Health, Predictor, drift
+
+FLEETS: dict[str, tuple[Recipe, Fleet, Fleet]] = {}
+
+
+def preset(name: str) -> tuple[Recipe, Fleet, Fleet]:
+    """Recipe, training and test fleet of an experiment."""
+    if name not in FLEETS:
+        train, test = load_fleets(name)
+        section = config.load(name)[1].recipe
+        FLEETS[name] = make_recipe(section, {"all": survey(train, section)}), train, test
+    return FLEETS[name]
+
+
+def flagged(recipe: Recipe, fleet: Fleet, most: int = 4000) -> float:
+    """Share of windows with a drift flag."""
+    windows = build_windows(recipe, fleet, stride=1, labelled=False)
+    chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).astype(np.int64)
+    found = drift.inspect(recipe, windows.batch(chosen))
+    return float((found.distant | found.stuck).any(axis=1).mean())
+
+
+REAL = [
+    pytest.param("turbofan", marks=pytest.mark.needs_data("cmapss")),
+    pytest.param("turbofan-fd001", marks=pytest.mark.needs_data("cmapss")),
+    pytest.param("battery", marks=pytest.mark.needs_data("nasa-battery")),
+]
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-battery", *REAL])
+def test_normal_ageing_is_not_flagged(name: str) -> None:
+    recipe, train, test = preset(name)
+    assert flagged(recipe, test) == 0.0
+    assert flagged(recipe, train) <= 0.01  # run to failure: the very last windows are far from the mean
+
+
+def changed(fleet: Fleet, recipe: Recipe, sensor: int, how: str) -> tuple[Unit, int]:
+    """A test unit with one of its sensors broken over its whole history, and the sensor's column."""
+    unit = max(fleet, key=lambda u: u.rows)
+    columns = recipe.check(fleet.schema, "test")[0]
+    column, sensors = columns[sensor], unit.sensors.copy()
+    deviation = np.array(recipe.std)[:, sensor].max()
+    if how == "offset up":
+        sensors[:, column] += 5 * deviation
+    elif how == "offset down":
+        sensors[:, column] -= 5 * deviation
+    elif how == "stuck":
+        sensors[:, column] = np.median(sensors[:, column])
+    else:
+        other = columns[(sensor + 1) % len(columns)]
+        sensors[:, [column, other]] = sensors[:, [other, column]]
+    return replace(unit, sensors=sensors), column
+
+
+@pytest.mark.parametrize("how", ["offset up", "offset down", "stuck", "swapped"])
+@pytest.mark.parametrize("name", ["demo", "demo-battery", *REAL])
+def test_a_broken_sensor_is_flagged(name: str, how: str) -> None:
+    recipe, _, test = preset(name)
+    predictor = Predictor.of(bundle_of(recipe))
+    missed = []
+    for sensor in range(len(recipe.sensors)):
+        unit, _ = changed(test, recipe, sensor, how)
+        health = predictor.predict(test.select([unit]))[0]
+        if not {"drift", "out-of-range"} & set(health.flags):
+            missed.append(recipe.sensors[sensor])
+        else:
+            assert health.reason
+    assert not missed, (how, missed)
+
+
+def test_the_reason_names_the_sensor() -> None:
+    recipe, _, test = preset("demo")
+    unit, _ = changed(test, recipe, 2, "stuck")
+    health: Health = Predictor.of(bundle_of(recipe)).predict(test.select([unit]))[0]
+    assert recipe.sensors[2] in health.reason
+
+
+def test_the_distance_is_that_of_scipy() -> None:
+    from scipy.stats import kstest
+
+    z = np.random.default_rng(0).normal(0.3, 1.2, (4, 25, 3)).astype(np.float32)
+    expected = [[kstest(z[b, :, c].astype(float), "norm").statistic for c in range(3)] for b in range(4)]
+    np.testing.assert_allclose(drift.distance(z), expected, atol=1e-6)
+
+
+def test_padded_windows_are_not_called_stuck() -> None:
+    recipe = preset("demo")[0]
+    batch = np.zeros((2, recipe.window, recipe.channels), dtype=np.float32)
+    found = drift.inspect(recipe, batch, np.array([True, False]))
+    assert found.of(0) == ((), "")
+    assert found.of(1)[0] == ("drift",)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_models import RULE, bundle_of
+
+from fedprognos import config
+from fedprognos.errors import BundleError, DataNotFoundError
+from fedprognos.features import Recipe, make_recipe, survey
+from fedprognos.federation.run import load_fleets
+from fedprognos.fleet import Fleet
+from fedprognos.model import Bundle
+from fedprognos.model.head import head_of
+from fedprognos.prognosis import Predictor
+from fedprognos.prognosis.onnx_export import TOLERANCE, example_rows, export_onnx
+from fedprognos.prognosis.onnx_graph import build_graph
+from fedprognos.prognosis.onnx_runtime import OnnxPredictor, session_of
+from small_fleets import cyclic_fleet, recipe_of, series_fleet
+
+ENGINES, CELLS = series_fleet([60, 50, 7]), cyclic_fleet(units=2, cycles=12)
+EDGE = Path(__file__).parents[2] / "edge" / "predict_edge.py"
+RECIPES: dict[str, Recipe] = {
+    "one condition": recipe_of(ENGINES, cap=40),
+    "conditions": recipe_of(ENGINES, conditions=RULE, cap=40),
+    "coarse conditions": recipe_of(ENGINES, conditions={"altitude": -1, "mach": 1}, cap=40),
+    "conditions and settings told": recipe_of(ENGINES, conditions=RULE, condition_inputs=True, setting_inputs=True),
+    "cycles": recipe_of(CELLS),
+}
+
+
+def run_graph(model: onnx.ModelProto, sensors: np.ndarray, others: np.ndarray) -> np.ndarray:
+    session = session_of(model)
+    inputs = {"sensors": sensors, "settings": others}
+    found: np.ndarray = session.run(["health"], {i.name: inputs[i.name] for i in session.get_inputs()})[0]
+    return found
+
+
+def scaled(recipe: Recipe, sensors: np.ndarray, others: np.ndarray) -> np.ndarray:
+    rows = sensors.shape[0] * sensors.shape[1]
+    batch = recipe.scale(sensors.reshape(rows, -1), others.reshape(rows, others.shape[2]))[0]
+    return batch.reshape(*sensors.shape[:2], -1)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "shape",
+    [{"widths": (6,)}, {"widths": (5, 4), "cell": "gru", "input_width": 3}, {"widths": (4, 6), "input_width": 5}],
+)
+@settings(max_examples=3, deadline=None)
+@given(seed=st.integers(0, 999), batch=st.integers(1, 9))
+def test_the_graph_gives_torchs_numbers(name: str, shape: dict[str, object], seed: int, batch: int) -> None:
+    recipe = RECIPES[name]
+    bundle = bundle_of(recipe, seed=seed, **shape)  # type: ignore[arg-type]
+    sensors, others = example_rows(recipe, count=batch, seed=seed, strange=0.1)
+    expected = Predictor.of(bundle).windows(scaled(recipe, sensors, others))
+    found = run_graph(build_graph(bundle), sensors, others)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE * recipe.label_std)
+
+
+@pytest.mark.needs_data("cmapss")
+def test_the_graph_gives_torchs_numbers_on_real_windows(tmp_path: Path) -> None:
+    train, test = load_fleets("turbofan")
+    section = config.load("turbofan")[1].recipe
+    recipe = make_recipe(section, {"all": survey(train, section)})
+    bundle = bundle_of(recipe, (16,))
+    columns = recipe.check(test.schema, "test")
+    long = [u for u in test if u.rows >= recipe.window][:60]
+    raw = (
+        np.stack([u.sensors[-recipe.window :, columns[0]] for u in long]),
+        np.stack([u.settings[-recipe.window :, columns[1]] for u in long]),
+    )
+    done = export_onnx(bundle, tmp_path / "m.onnx", raw=raw)
+    assert done.worst <= TOLERANCE and done.windows == 60
+    found = run_graph(onnx.load(str(done.path)), *raw)
+    expected = [h.value for h in Predictor.of(bundle).predict(test.select(long))]
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE * recipe.label_std)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_both_engines_give_the_same_healths(name: str, tmp_path: Path) -> None:
+    bundle = bundle_of(RECIPES[name])
+    fleet = CELLS if RECIPES[name].cycle else ENGINES
+    export_onnx(bundle, tmp_path / "m.onnx")
+    expected = Predictor.of(bundle).predict(fleet, last=False)
+    for predictor in (OnnxPredictor.load(tmp_path / "m.onnx"), OnnxPredictor.load(bundle.save(tmp_path / "b"))):
+        found = predictor.predict(fleet, last=False)
+        assert predictor.recipe.to_json() == RECIPES[name].to_json() and predictor.calibration == bundle.calibration
+        for a, b in zip(found, expected, strict=True):
+            assert replace(a, value=0, low=0, high=0) == replace(b, value=0, low=0, high=0)
+            if b.value is not None:
+                assert a.value == pytest.approx(b.value, abs=1e-5 * RECIPES[name].label_std)
+
+
+def test_equal_bundles_give_equal_files_that_name_their_units(tmp_path: Path) -> None:
+    bundle = bundle_of(RECIPES["conditions"])
+    export_onnx(bundle, tmp_path / "a.onnx")
+    export_onnx(bundle, tmp_path / "b.onnx")
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    model = onnx.load(str(tmp_path / "a.onnx"))
+    facts = {entry.key: entry.value for entry in model.metadata_props}
+    assert Recipe.from_json(facts["recipe"]).to_json() == bundle.recipe.to_json()
+    assert facts["target_unit"] == "cycles" and json.loads(facts["sensors"]) == ["pressure", "temperature"]
+    assert {i.name for i in model.graph.input} == {"sensors", "settings"}
+
+
+def test_quantising_is_measured(tmp_path: Path) -> None:
+    bundle = bundle_of(RECIPES["conditions"], (16,))
+    exact, small = export_onnx(bundle, tmp_path / "a.onnx"), export_onnx(bundle, tmp_path / "b.onnx", int8=True)
+    assert exact.int8_rms is None
+    assert small.int8_rms is not None and small.int8_worst is not None
+    assert 0 < small.int8_rms < 0.1 * bundle.recipe.label_std and small.int8_rms <= small.int8_worst
+    found = OnnxPredictor.load(tmp_path / "b.onnx").predict(ENGINES)
+    for a, b in zip(found[:2], Predictor.of(bundle).predict(ENGINES)[:2], strict=True):
+        assert a.value is not None and b.value is not None
+        assert a.value == pytest.approx(b.value, abs=0.2 * bundle.recipe.label_std)
+    with pytest.raises(BundleError, match="GRU layers cannot be quantised"):
+        export_onnx(bundle_of(RECIPES["conditions"], cell="gru"), tmp_path / "c.onnx", int8=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "b.onnx"]
+
+
+def test_a_graph_that_differs_from_torch_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = bundle_of(RECIPES["conditions"])
+
+    def wrong(bundle: Bundle) -> onnx.ModelProto:
+        head = {**bundle.weights, "head.bias": bundle.weights["head.bias"] + np.float32(1e-3)}
+        return build_graph(replace(bundle, weights=head))
+
+    monkeypatch.setattr("fedprognos.prognosis.onnx_export.build_graph", wrong)
+    (tmp_path / "m.onnx").write_bytes(b"what was there")
+    with pytest.raises(BundleError, match="differs from torch by 0.001"):
+        export_onnx(bundle, tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").read_bytes() == b"what was there"
+
+
+def test_files_of_others_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFoundError):
+        OnnxPredictor.load(tmp_path / "nowhere.onnx")
+    (tmp_path / "m.onnx").write_bytes(b"rubbish")
+    with pytest.raises(BundleError, match="not a readable ONNX file"):
+        OnnxPredictor.load(tmp_path / "m.onnx")
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    other = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [value], [other])), tmp_path / "o.onnx")
+    with pytest.raises(BundleError, match="made by another program"):
+        OnnxPredictor.load(tmp_path / "o.onnx")
+    export_onnx(bundle_of(RECIPES["cycles"]), tmp_path / "good.onnx")
+    with pytest.raises(BundleError, match="head built in"):
+        OnnxPredictor.load(tmp_path / "good.onnx", tmp_path / "head")
+    with pytest.raises(BundleError, match="made from an ONNX file"):
+        _ = OnnxPredictor.load(tmp_path / "good.onnx").bundle
+
+
+def test_a_personal_head_can_be_built_in(tmp_path: Path) -> None:
+    bundle = bundle_of(RECIPES["conditions"])
+    personal = Predictor.of(bundle, head_of(bundle.weights) * 1.1)
+    export_onnx(personal.bundle, tmp_path / "m.onnx")
+    found = OnnxPredictor.load(tmp_path / "m.onnx").predict(ENGINES)[0].value
+    assert found == pytest.approx(personal.predict(ENGINES)[0].value, abs=1e-5 * bundle.recipe.label_std)
+
+
+def table(fleet: Fleet) -> pd.DataFrame:
+    parts = []
+    for unit in fleet:
+        frame = pd.DataFrame(unit.sensors, columns=list(fleet.schema.sensors))
+        frame[list(fleet.schema.settings)] = unit.settings
+        frame["unit"], frame["time"] = unit.id, unit.time
+        if unit.cycles is not None:
+            frame["cycle"] = np.repeat(unit.cycle_numbers, np.diff(unit.cycles))
+        parts.append(frame)
+    return pd.concat(parts)
+
+
+WITHOUT = """
+import runpy, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "fedprognos", "pandas", "scipy", "onnx"):
+            raise ImportError(name + " is blocked")
+sys.meta_path.insert(0, Blocked())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("name", ["conditions", "cycles"])
+def test_the_edge_example_needs_only_numpy_and_onnxruntime(name: str, tmp_path: Path) -> None:
+    bundle, fleet = bundle_of(RECIPES[name]), CELLS if name == "cycles" else ENGINES
+    export_onnx(bundle, tmp_path / "m.onnx")
+    table(fleet).to_csv(tmp_path / "rows.csv", index=False)
+    arguments = [str(EDGE), str(tmp_path / "m.onnx"), str(tmp_path / "rows.csv")]
+    arguments += ["--cycle", "cycle"] if name == "cycles" else []
+    done = subprocess.run([sys.executable, "-c", WITHOUT, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for line, health in zip(lines, Predictor.of(bundle).predict(fleet), strict=True):
+        if health.value is None:
+            assert line == f"{health.unit}: 7 of 10 rows, more are needed"
+        else:
+            unit, rest = line.split(": ")
+            assert unit == health.unit
+            assert float(rest.split()[1]) == pytest.approx(health.value, rel=1e-5)

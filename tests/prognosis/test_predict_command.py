@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_models import RULE, bundle_of
+from typer.testing import CliRunner, Result
+
+from fedprognos.cli import app
+from fedprognos.errors import ConfigError, DataError, FedprognosError
+from fedprognos.fleet import Fleet
+from fedprognos.prognosis import Predictor
+from fedprognos.prognosis.file_prediction import predict_files
+from small_fleets import cyclic_fleet, recipe_of, series_fleet
+
+ENGINES, CELLS = series_fleet([60, 50, 7]), cyclic_fleet(units=2, cycles=12)
+BUNDLE = bundle_of(recipe_of(ENGINES, conditions=RULE, cap=40))
+CELL_BUNDLE = bundle_of(recipe_of(CELLS))
+
+
+def table(fleet: Fleet, seed: int | None = 0) -> pd.DataFrame:
+    """All rows in one table, units mixed."""
+    parts = []
+    for unit in fleet:
+        frame = pd.DataFrame(unit.sensors, columns=list(fleet.schema.sensors))
+        frame[list(fleet.schema.settings)] = unit.settings
+        frame["remark"] = "text that is not needed"
+        frame["machine"] = unit.id
+        if unit.cycles is None:
+            frame["cycle"] = unit.time.astype(int)
+        else:
+            frame["cycle"] = np.repeat(unit.cycle_numbers, np.diff(unit.cycles))
+            frame["time_in_s"] = unit.time
+        parts.append(frame)
+    if seed is None:
+        return pd.concat(parts, ignore_index=True)
+    order = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(parts)), [len(p) for p in parts]))
+    rows = [part.itertuples(index=False, name=None) for part in parts]
+    return pd.DataFrame([next(rows[k]) for k in order], columns=parts[0].columns)
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("kind", ["engines", "cells"])
+def test_a_file_in_pieces_gives_the_numbers_of_the_fleet(kind: str, suffix: str, every: bool, tmp_path: Path) -> None:
+    fleet, bundle = (ENGINES, BUNDLE) if kind == "engines" else (CELLS, CELL_BUNDLE)
+    source, out = tmp_path / f"rows{suffix}", tmp_path / f"health{suffix}"
+    frame = table(fleet)
+    (frame.to_parquet if suffix == ".parquet" else frame.to_csv)(source, index=False)
+    predictor = Predictor.of(bundle)
+    shares: list[float] = []
+    done = predict_files(predictor, source, out, every=every, chunk_rows=37, progress=shares.append)
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    found = pd.read_parquet(out) if suffix == ".parquet" else pd.read_csv(out)
+    assert list(found.columns) == ["unit", "position", "value", "low", "high", "state", "reason", "flags"]
+    assert done.rows == len(frame) and done.written == len(found)
+    expected = predictor.predict(fleet, last=not every)
+    valued = [h for h in expected if h.value is not None]
+    merged = found[found["state"] == "ok"].set_index(["unit", "position"])
+    assert len(merged) == len(valued)
+    for health in valued:
+        row = merged.loc[(health.unit, health.position)]
+        assert row["value"] == pytest.approx(health.value, abs=1e-6 * bundle.recipe.label_std)
+        assert row["low"] == pytest.approx(health.low, abs=1e-6 * bundle.recipe.label_std)
+    if kind == "engines":
+        short = found[found["unit"] == "engines-2"]
+        assert set(short["state"]) == {"warming-up"} and "of 10 rows" in short["reason"].iloc[-1]
+
+
+def test_the_command_prints_the_most_urgent_first_and_both_engines_agree(tmp_path: Path) -> None:
+    bundle = BUNDLE.save(tmp_path / "b")
+    table(ENGINES).to_csv(tmp_path / "rows.csv", index=False)
+    done = invoke("predict", bundle, tmp_path / "rows.csv")
+    assert done.exit_code == 0, done.output
+    assert "rul (cycles)" in done.output and "117 rows of 3 units; 3 healths: 2 ok, 1 warming-up" in done.output
+    assert invoke("export", bundle, "--onnx", tmp_path / "m.onnx").exit_code == 0
+    outs = []
+    for k, arguments in enumerate(([bundle], [bundle, "--runtime", "onnx"], [tmp_path / "m.onnx"])):
+        outs.append(tmp_path / f"{k}.csv")
+        done = invoke("predict", arguments[0], tmp_path / "rows.csv", "--all", "--out", outs[-1], *arguments[1:])
+        assert done.exit_code == 0, done.output
+    frames = [pd.read_csv(out) for out in outs]
+    for other in frames[1:]:
+        np.testing.assert_allclose(other["value"], frames[0]["value"], atol=1e-4)
+        assert other["flags"].equals(frames[0]["flags"])
+
+
+def test_a_unit_may_go_on_in_the_next_file(tmp_path: Path) -> None:
+    frame = table(ENGINES, seed=None)
+    frame[:70].to_csv(tmp_path / "1.csv", index=False)
+    frame[70:].to_csv(tmp_path / "2.csv", index=False)
+    found = predict_files(Predictor.of(BUNDLE), tmp_path).now
+    expected = Predictor.of(BUNDLE).predict(ENGINES)
+    assert [h.unit for h in found] == [h.unit for h in expected]
+    assert [h.position for h in found] == [h.position for h in expected]
+
+
+def test_rows_passed_over_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    frame = table(ENGINES, seed=None)
+    path = tmp_path / "rows.csv"
+    pd.concat([frame[:30], frame[28:30], frame[5:6], frame[30:]]).to_csv(path, index=False)
+    done = invoke("predict", BUNDLE.save(tmp_path / "b"), path)
+    assert done.exit_code == 0
+    assert "rows passed over: 1 duplicate, 2 out of order" in done.output
+    assert f"{path}, line 32, unit engines-0: position 29 comes after 30" in done.output
+
+
+def broken(path: Path, column: str, row: int, value: object) -> Path:
+    frame = table(ENGINES, seed=None).astype({column: object})
+    frame.loc[row, column] = value
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("pressure", None, r"rows.csv, line 22, unit engines-0: missing value in column 'pressure'"),
+        ("pressure", "hot", r"line 22, unit engines-0: 'hot' in column 'pressure' is not a number"),
+        ("pressure", "inf", r"line 22, unit engines-0: inf in column 'pressure'"),
+        ("cycle", "x", r"line 22, unit engines-0: 'x' in column 'cycle' is not a number"),
+        ("machine", None, r"line 22: no value in column 'machine'"),
+    ],
+)
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_a_bad_cell_is_named_and_nothing_is_written(
+    column: str, value: object, message: str, chunk: int, tmp_path: Path
+) -> None:
+    path = broken(tmp_path / "rows.csv", column, 20, value)
+    with pytest.raises(DataError, match=message):
+        predict_files(Predictor.of(BUNDLE), path, tmp_path / "out.csv", chunk_rows=chunk, every=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_columns_that_are_not_there_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    predictor = Predictor.of(BUNDLE)
+    table(ENGINES).rename(columns={"pressure": "presure"}).to_csv(path, index=False)
+    with pytest.raises(DataError, match=r"no column 'pressure'\n.*did you mean 'presure'"):
+        predict_files(predictor, path)
+    table(ENGINES).rename(columns={"machine": "what", "cycle": "when"}).to_csv(path, index=False)
+    with pytest.raises(DataError, match=r"which column is the time\n.*--time COLUMN, one of: remark, what, when"):
+        predict_files(predictor, path)
+    with pytest.raises(DataError, match=r"which column is the unit\n.*--unit COLUMN, one of: remark, what"):
+        predict_files(predictor, path, time="when")
+    assert len(predict_files(predictor, path, time="when", unit="what").now) == 3
+    table(ENGINES.select(["engines-0"])).drop(columns=["machine", "remark"]).to_csv(path, index=False)
+    assert [h.unit for h in predict_files(predictor, path).now] == ["rows"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty file"),
+        (b"machine,cycle,pressure,temperature,altitude,mach\n", "no rows"),
+        (b"machine,machine\n1,2\n", "two columns are called 'machine'"),
+        (b"machine,cycle,pressure,temperature,altitude,mach\na,1,\xff,3,4,5\n", "not UTF-8"),
+    ],
+)
+def test_files_that_are_no_tables_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        predict_files(Predictor.of(BUNDLE), tmp_path / "rows.csv")
+
+
+def test_a_cut_archive_and_a_false_parquet_are_refused(tmp_path: Path) -> None:
+    packed = gzip.compress(table(ENGINES).to_csv(index=False).encode())
+    (tmp_path / "rows.csv.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(DataError, match="damaged or truncated"):
+        predict_files(Predictor.of(BUNDLE), tmp_path / "rows.csv.gz")
+    (tmp_path / "rows.parquet").write_bytes(b"rubbish")
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        predict_files(Predictor.of(BUNDLE), tmp_path / "rows.parquet")
+
+
+def test_wrong_usage_has_its_exit_code(tmp_path: Path) -> None:
+    bundle, rows = BUNDLE.save(tmp_path / "b"), tmp_path / "rows.csv"
+    table(ENGINES).to_csv(rows, index=False)
+    for arguments, code in (
+        ([bundle, rows, "--runtime", "tensorflow"], 2),
+        ([bundle, rows, "--coverage", "1.5"], 2),
+        ([bundle, rows, "--out", tmp_path / "o.xlsx"], 2),
+        ([bundle, rows, "--out", rows], 2),
+        ([bundle, rows, "--cycle", "cycle"], 2),
+        ([bundle, tmp_path / "none.csv"], 3),
+        ([tmp_path, rows], 4),
+    ):
+        done = invoke("predict", *arguments)
+        assert isinstance(done.exception, FedprognosError), done.output
+        assert done.exception.exit_code == code
+    with pytest.raises(ConfigError, match="among the files to read"):
+        predict_files(Predictor.of(BUNDLE), rows, rows)
+
+
+def test_a_killed_prediction_leaves_what_was_there(tmp_path: Path) -> None:
+    bundle, rows, out = BUNDLE.save(tmp_path / "b"), tmp_path / "rows.csv", tmp_path / "out.csv"
+    big = pd.concat([table(ENGINES, seed=None).assign(machine=f"m{k}") for k in range(100)])
+    big.to_csv(rows, index=False)
+    out.write_text("what was there")
+    command = [sys.executable, "-m", "fedprognos", "predict", str(bundle), str(rows), "--all", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not list(tmp_path.glob(".out.csv-*/out.csv")):
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert out.read_text() == "what was there"

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+from small_models import RULE, bundle_of, rows_of
+
+from fedprognos import config
+from fedprognos.errors import BundleError, RecipeError
+from fedprognos.features import make_recipe, survey
+from fedprognos.federation.run import load_fleets
+from fedprognos.fleet import Fleet
+from fedprognos.model.head import head_of, with_head
+from fedprognos.prognosis import Predictor, Stream
+from small_fleets import SERIES, cyclic_fleet, recipe_of, series_fleet, series_unit
+
+ENGINES = series_fleet([40, 25, 12, 7])
+RECIPE = recipe_of(ENGINES, conditions=RULE, cap=30)
+BUNDLE = bundle_of(RECIPE)
+
+
+def test_health_is_what_the_bundle_predicts_with_its_interval(tmp_path: Path) -> None:
+    predictor = Predictor.load(BUNDLE.save(tmp_path / "b"))
+    assert predictor.sensors == RECIPE.sensors and predictor.settings == RECIPE.settings
+    assert (predictor.target, predictor.target_unit) == ("rul", "cycles")
+    expected = BUNDLE.predict(ENGINES.select(ENGINES.units[:3]), last=False)
+    found = predictor.predict(ENGINES, last=False)
+    for name, values in expected.items():
+        np.testing.assert_allclose([h.value for h in found if h.unit == name], values, atol=1e-5)
+    now = predictor.predict(ENGINES)
+    assert [h.unit for h in now] == list(ENGINES.ids)
+    assert BUNDLE.calibration is not None
+    low, high = BUNDLE.calibration.interval(np.array([now[0].value]), 0.9)
+    assert (now[0].low, now[0].high) == (low[0], high[0])
+    wide = predictor.predict(ENGINES, coverage=0.5)[0]
+    assert wide.low is not None and now[0].low is not None and wide.low > now[0].low
+
+
+def test_a_short_unit_is_told_what_is_missing() -> None:
+    last = Predictor.of(BUNDLE).predict(ENGINES)[3]
+    assert (last.state, last.value, last.low) == ("warming-up", None, None)
+    assert last.reason == "7 of 10 rows; 3 more are needed"
+    alone = Predictor.of(BUNDLE).predict(ENGINES.select(["engines-3"]))
+    assert alone == [last]
+
+
+def test_without_a_calibration_there_is_no_interval() -> None:
+    health = Predictor.of(replace(BUNDLE, calibration=None)).predict(ENGINES)[0]
+    assert health.value is not None and health.low is None and health.high is None
+
+
+def test_a_personal_head_replaces_the_shared_one(tmp_path: Path) -> None:
+    folder = BUNDLE.save(tmp_path / "b")
+    head = head_of(BUNDLE.weights) + 0.1
+    save_file({"head": head}, tmp_path / "head.safetensors")
+    personal = Predictor.load(folder, tmp_path / "head.safetensors").predict(ENGINES)
+    expected = Predictor.of(replace(BUNDLE, weights=with_head(BUNDLE.weights, head))).predict(ENGINES)
+    assert personal == expected != Predictor.load(folder).predict(ENGINES)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [({"head": np.zeros(3)}, "this model needs 7"), ({"other": np.zeros(7)}, "not a head"), (None, "not a head")],
+)
+def test_a_wrong_head_is_refused(tensors: dict[str, np.ndarray] | None, message: str, tmp_path: Path) -> None:
+    folder, path = BUNDLE.save(tmp_path / "b"), tmp_path / "head.safetensors"
+    if tensors is None:
+        path.write_bytes(b"rubbish")
+    else:
+        save_file(tensors, path)
+    with pytest.raises(BundleError, match=message):
+        Predictor.load(folder, path)
+    with pytest.raises(BundleError, match="cannot read the head"):
+        Predictor.load(folder, tmp_path / "nowhere")
+
+
+def test_a_fleet_without_a_sensor_is_refused() -> None:
+    with pytest.raises(RecipeError, match="sensor 'pressure' is missing"):
+        Predictor.of(BUNDLE).predict(ENGINES.with_sensors(["temperature"]))
+
+
+def test_windows_may_be_asked_for_from_many_threads_and_leave_torchs_threads_alone() -> None:
+    predictor = Predictor.of(BUNDLE)
+    batch = np.random.default_rng(0).normal(size=(300, 10, 2)).astype(np.float32)
+    expected, before = predictor.windows(batch), torch.get_num_threads()
+    found: dict[int, np.ndarray] = {}
+    threads = [
+        threading.Thread(target=lambda k=k: found.update({k: predictor.windows(batch)}))  # type: ignore[misc]
+        for k in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(values, expected) for values in found.values()) and len(found) == 4
+    assert torch.get_num_threads() == before
+    assert len(predictor.windows(batch[:0])) == 0
+    with pytest.raises(RecipeError, match="windows of shape"):
+        predictor.windows(batch[:, :5])
+
+
+def test_labels_are_not_needed_to_predict() -> None:
+    cells = cyclic_fleet(units=2, cycles=12)
+    recipe = recipe_of(cells, label="relative")
+    bare = Fleet("bare", cells.schema, tuple(replace(u, attributes={}) for u in cells))
+    values = [h.value for h in Predictor.of(bundle_of(recipe)).predict(bare)]
+    assert values == [h.value for h in Predictor.of(bundle_of(recipe)).predict(cells)]
+
+
+def test_inputs_beyond_all_measure_get_no_number() -> None:
+    unit = series_unit("e", 20, 1)
+    sensors = unit.sensors.copy()
+    sensors[-1] = (3e38, -3e38)
+    fleet = Fleet("f", SERIES, (replace(unit, sensors=sensors),))
+    health = Predictor.of(BUNDLE).predict(fleet)[0]
+    assert "out-of-range" in health.flags
+    assert health.value is None or np.isfinite(health.value)
+
+
+@pytest.mark.needs_data("cmapss")
+@pytest.mark.parametrize("preset", ["turbofan"])
+def test_real_engines_fed_row_by_row_give_the_offline_numbers(preset: str) -> None:
+    train, test = load_fleets(preset)
+    section = config.load(preset)[1].recipe
+    recipe = make_recipe(section, {"all": survey(train, section)})
+    bundle = bundle_of(recipe, (16,))
+    few = test.select(sorted(test.units, key=lambda u: u.rows)[60:66])
+    stream = Stream(Predictor.of(bundle), strict=False)
+    for unit in few:
+        online = [
+            u.health.value for u in stream.feed_many(rows_of(unit, few, recipe)) if u.health and u.health.state == "ok"
+        ]
+        np.testing.assert_allclose(online, bundle.predict(few, last=False)[unit.id], atol=1e-6 * recipe.label_std)
+    assert stream.counts.accepted == few.rows
+
+
+@pytest.mark.needs_data("nasa-battery")
+def test_real_battery_cycles_fed_row_by_row_give_the_offline_numbers() -> None:
+    train, test = load_fleets("battery")
+    section = config.load("battery")[1].recipe
+    recipe = make_recipe(section, {"all": survey(train, section)})
+    bundle = bundle_of(recipe, (16,))
+    stream = Stream(Predictor.of(bundle), strict=False)
+    for unit in test:
+        short = unit.select_cycles(0, 12)
+        fleet = test.select([short])
+        online = [u.health.value for u in stream.feed_many(rows_of(short, fleet, recipe)) if u.health]
+        np.testing.assert_allclose(online, bundle.predict(fleet, last=False)[unit.id], atol=1e-6 * recipe.label_std)
+        assert len(online) == 12
