@@ -1,0 +1,55 @@
+"""Three sites and a coordinator over TLS on loopback end with the weights of one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from deployments import SITES, deployment
+
+from fedprognos.federation.flower.children import listening
+from fedprognos.model import Bundle
+
+
+def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_running(tmp_path: Path) -> None:
+    with deployment(tmp_path) as federation:
+        federation.start_coordinator()
+        for name in SITES:
+            federation.start_site(name)
+        alone = federation.in_process()
+        done = federation.run()
+        assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
+        expected = (alone / "bundle" / "weights.safetensors").read_bytes()
+        assert (federation.results / "bundle" / "weights.safetensors").read_bytes() == expected
+
+        published = Bundle.load(federation.results / "bundle")
+        for name in SITES:
+            kept = federation.site[name] / "results" / "small"
+            assert (kept / "bundle" / "weights.safetensors").read_bytes() == expected
+            assert (kept / "bundle" / "bundle.json").read_bytes() == (
+                federation.results / "bundle" / "bundle.json"
+            ).read_bytes()
+            assert Bundle.load(kept / "personal").provenance["head"] == "personal"
+            assert (kept / "report.html").is_file()
+            rows = json.loads((kept / "results.json").read_text())["rows"]
+            assert {row["method"] for row in rows} == {"fedma", "fedma+personal"}
+
+        rows = json.loads((federation.results / "results.json").read_text())["rows"]
+        assert {row["test_client"] for row in rows} == {*SITES, "all"}
+        assert all(row["scored_on"] == "validation" for row in rows)
+        received = json.loads((federation.results / "ledger.json").read_text())
+        # One layer to match and the head: one fit, one examination; another examination scores the chosen head.
+        assert received["plant-a"]["FitReply"]["messages"] == 1
+        assert received["plant-a"]["ExamineReply"]["messages"] == 2
+        coordinators = "".join(p.read_text("utf-8", "replace") for p in federation.coordinator.rglob("*.json*"))
+        assert "engine-" not in coordinators
+        assert published.provenance["train_clients"] == list(SITES)
+
+        for name in (*SITES, "coordinator"):
+            federation.processes[name].terminate()
+        for name in (*SITES, "coordinator"):
+            assert federation.processes[name].wait(30) == 130, federation.said(name)
+        assert federation.left_over() == []
+        assert not listening("127.0.0.1", federation.port)
+        leftovers = {p.name for p in federation.coordinator.iterdir()}
+        assert not leftovers & {"running.json", "running.lock", "status.json", "answers"}
