@@ -306,6 +306,22 @@ def test_central_training_on_fd004_reaches_the_bar(tmp_path: Path) -> None:
     assert central.rmse_capped <= 14.8
 
 
+@pytest.mark.needs_data("cmapss")
+@pytest.mark.long
+def test_one_exchange_reaches_the_bar_on_fd004(tmp_path: Path) -> None:
+    """Three airlines with 64 neurons each, 24 local epochs, one round, exact head: as good as pooling the engines."""
+    changes = (
+        "train.epochs=24",
+        "partition={heterogeneous={by='lifespan', edges=[200, 350]}}",
+        "federation.methods=['concat']",
+        "federation.heads=['exact']",
+        "evaluation.yardsticks=[]",
+    )
+    finished = run("turbofan", out=tmp_path / "out", seeds=3, overrides=changes)
+    (concat,) = finished.results.summary()
+    assert concat.rmse <= 22.8
+
+
 def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
     import psutil
 
