@@ -1,0 +1,309 @@
+"""The parts of a deployment by themselves, without processes: guard, wire, cohort, door, site."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedprognos import config
+from fedprognos.errors import ConfigError, DataError, MessageError, RecipeError
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.flower import cohort as cohort_module
+from fedprognos.federation.flower import wire
+from fedprognos.federation.flower.children import ProcessError, alone, running
+from fedprognos.federation.flower.cohort import FlowerCohort
+from fedprognos.federation.flower.doorstep import ALL_ANSWERS, HelloReply, HelloRequest, RefusalRequest
+from fedprognos.federation.flower.folders import SiteSettings
+from fedprognos.federation.flower.gathering import _misfits, deployable
+from fedprognos.federation.flower.holdings import Holdings, check_holdings, read_holdings
+from fedprognos.federation.flower.launch import HEADER, Guard
+from fedprognos.federation.flower.site import Service
+from fedprognos.federation.messages import Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
+from fedprognos.model import NetworkSpec
+from small_fleets import recipe_of, series_fleet
+
+SECTION = config.RecipeSection(window=10)
+
+
+# --- the guard ------------------------------------------------------------------------------------
+
+
+def call(guard: Guard, path: str, headers: dict[str, str] | None = None, chunks: tuple[bytes, ...] = (b"",)) -> int:
+    sent: list[MutableMapping[str, Any]] = []
+    waiting = [{"type": "http.request", "body": c, "more_body": k < len(chunks) - 1} for k, c in enumerate(chunks)]
+
+    async def receive() -> MutableMapping[str, Any]:
+        return waiting.pop(0)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    raw = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
+    asyncio.run(guard({"type": "http", "path": path, "headers": raw}, receive, send))
+    return int(sent[0]["status"])
+
+
+async def reads_everything(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive())["more_body"]:
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize("path", ["/v1/control/start-run", "/docs", "/openapi.json", "/", "/v1/fleets/x"])
+def test_what_flower_leaves_open_needs_the_secret(path: str) -> None:
+    guard = Guard(reads_everything, "secret", 100)
+    assert call(guard, path) == 403
+    assert call(guard, path, {HEADER: "guess"}) == 403
+    assert call(guard, path, {HEADER: "secret"}) == 200
+
+
+def test_what_has_locks_of_its_own_is_let_through_up_to_the_limit() -> None:
+    guard = Guard(reads_everything, "secret", 100)
+    assert call(guard, "/v1/fleet/push-object", chunks=(bytes(60), bytes(40))) == 200
+    assert call(guard, "/v1/fleet/push-object", {"content-length": "101"}) == 413
+    assert call(guard, "/v1/fleet/push-object", {"content-length": "many"}) == 413
+    assert call(guard, "/v1/fleet/push-object", chunks=(bytes(60), bytes(60))) == 413  # a length that was not told
+
+
+# --- the wire -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_run() -> None:
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+
+
+def question(data: bytes) -> Message:
+    message = wire.request(data, 7, 60.0, "0")
+    message.metadata.__dict__["_message_id"] = "asked"
+    return message
+
+
+def test_bytes_come_out_as_they_went_in_and_nothing_else_does() -> None:
+    assert wire.content(question(b"abc"), 3, "x") == b"abc"
+    with pytest.raises(MessageError, match="more than the 2 agreed"):
+        wire.content(question(b"abc"), 2, "x")
+    for records in (
+        RecordDict(),
+        RecordDict({"other": ConfigRecord({"message": b"a"})}),
+        RecordDict({"fedprognos": ConfigRecord({"message": "text"})}),
+        RecordDict({"fedprognos": ConfigRecord({"message": b"a", "more": 1})}),
+    ):
+        with pytest.raises(MessageError, match="not a message of this federation"):
+            wire.content(Message(records, 7, wire.KIND), 100, "x")
+
+
+# --- the cohort -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Node:
+    node_id: int
+    public_key: bytes
+    last_activated_at: str = "monday"
+
+
+class FakeGrid:
+    """Nodes that answer with what they are told to; None never answers."""
+
+    def __init__(self, nodes: list[Node], answers: dict[int, Any]) -> None:
+        self.nodes, self.answers, self.pushed = nodes, answers, dict[str, int]()
+
+    def get_nodes(self) -> list[Node]:
+        return self.nodes
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        ids = []
+        for message in messages:
+            ids.append(f"m{len(self.pushed)}")
+            self.pushed[ids[-1]] = message.metadata.dst_node_id
+        return ids
+
+    def pull_messages(self, ids: Iterable[str]) -> list[Message]:
+        answer = self.answers[self.pushed[next(iter(ids))]]
+        if isinstance(answer, Exception):
+            raise answer
+        return [] if answer is None else [wire.reply(answer, question(b""))]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cohort_module, "POLL_IN_S", 0.01)
+    monkeypatch.setattr(cohort_module, "LOOK_IN_S", 0.02)
+
+
+def asked(grid: FakeGrid, names: str, **more: Any) -> dict[str, Any]:
+    keys = {name: name.encode() for name in names}
+    options = {"limit_in_bytes": 100_000, "timeout_in_s": 0.3, "absent_in_s": 0.1, **more}
+    federation = FlowerCohort(grid, keys, tuple(names), **options)  # type: ignore[arg-type]
+    return federation.ask(dict.fromkeys(names, SurveyRequest(SECTION)))  # type: ignore[return-value]
+
+
+@pytest.mark.usefixtures("quick")
+def test_every_site_is_in_the_answer_whatever_it_does(tmp_path: Path) -> None:
+    good = service(tmp_path).client.respond(encode(SurveyRequest(SECTION)))
+    nodes = [Node(k, name.encode()) for k, name in enumerate("abcdef")]
+    grid = FakeGrid(nodes, {0: good, 1: bytes(200_000), 2: b"nonsense", 3: None, 4: ValueError("inflate"), 5: good})
+    replies = asked(grid, "abcdeg")  # f is nobody of ours, g never came
+    assert isinstance(replies["a"], SurveyReply)
+    codes = {name: reply.code for name, reply in replies.items() if isinstance(reply, Failure)}
+    assert codes == {"b": "message", "c": "message", "d": "timeout", "e": "message", "g": "absent"}
+    assert "more than the 100000 agreed" in replies["b"].text
+    assert 5 not in grid.pushed.values()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_site_that_was_started_anew_is_asked_again() -> None:
+    node = Node(1, b"a")
+    grid = FakeGrid([node], {1: None})
+
+    def restarted(what: str, pending: tuple[str, ...]) -> None:
+        if grid.pushed:
+            node.last_activated_at = "tuesday"
+
+    assert asked(grid, "a", watch=restarted)["a"].code == "timeout"
+    assert len(grid.pushed) == 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_failure_is_the_site_s_own_and_short() -> None:
+    told = encode(Failure("somebody else", "c" * 1000, "t" * 1000))
+    reply = asked(FakeGrid([Node(1, b"a")], {1: told}), "a")["a"]
+    assert reply == Failure("a", "c" * 40, "t" * 400)
+
+
+# --- the door -------------------------------------------------------------------------------------
+
+
+def hello(name: str, fingerprint: str = "same", **schema: Any) -> HelloReply:
+    return HelloReply(name, "1", replace(series_fleet([30]).schema, **schema), fingerprint)
+
+
+def test_sites_that_do_not_fit_are_told_why() -> None:
+    replies = {"a": hello("a"), "b": hello("b"), "c": hello("c", sensors=("pressure", "humidity")), "d": hello("a")}
+    reasons = _misfits(replies, {"b": "other"})
+    assert "humidity" in reasons["c"]
+    assert "calls itself 'a'" in reasons["d"]
+    assert "data changed" in reasons["b"]
+    assert "a" not in reasons
+
+
+def test_central_training_is_left_out_and_refused_alone() -> None:
+    _, experiment, _ = config.load("demo")
+    said: list[str] = []
+    assert "central" not in deployable(experiment, said.append).federation.methods
+    assert said
+    only = config.load("demo", ["federation.methods=['central']"])[1]
+    with pytest.raises(ConfigError, match="all data in one place"):
+        deployable(only, said.append)
+
+
+# --- the site -------------------------------------------------------------------------------------
+
+
+def service(folder: Path, said: list[str] | None = None) -> Service:
+    folder.mkdir(exist_ok=True)
+    (folder / "tasks.secret").write_text("s")
+    fleet = series_fleet([60, 58, 70, 66], seed=1, name="a")
+    settings = SiteSettings(name="a", coordinator="x:1")
+    return Service(folder, settings, Holdings(fleet, None), (said if said is not None else []).append)
+
+
+def answer(at: Service, request: Any) -> Any:
+    return decode(wire.content(at.respond(question(encode(request))), 1 << 30, ""), ALL_ANSWERS)
+
+
+def test_a_site_says_who_it_is_and_notes_it_in_the_ledger(tmp_path: Path) -> None:
+    at = service(tmp_path)
+    reply = answer(at, HelloRequest("x", SECTION))
+    assert reply.name == "a"
+    assert reply.fingerprint == answer(at, HelloRequest("y", SECTION)).fingerprint
+    assert [line.kind for line in at.site.ledger()] == ["HelloReply", "HelloReply"]
+
+
+def test_an_experiment_that_does_not_fit_is_explained_at_the_site_only(tmp_path: Path) -> None:
+    said: list[str] = []
+    reply = answer(service(tmp_path, said), HelloRequest("x", config.RecipeSection(window=500)))
+    assert (reply.code, "500" in reply.text) == ("recipe", False)
+    assert any("longer than every unit" in text for text in said)
+    answer(service(tmp_path, said), RefusalRequest("x", "your columns differ"))
+    assert "your columns differ" in said[-1]
+
+
+def test_training_is_kept_on_disk_and_not_done_twice(tmp_path: Path) -> None:
+    said: list[str] = []
+    at = service(tmp_path, said)
+    recipe = recipe_of(at.holdings.train)
+    plan = config.TrainSection(epochs=1)
+    request = FitRequest(recipe, NetworkSpec(inputs=recipe.channels, widths=(3,)), plan, seed=1)
+    first = answer(at, request)
+    again = answer(service(tmp_path, said), request)  # after a restart
+    assert isinstance(first, FitReply)
+    assert all(np.array_equal(first.weights[name], again.weights[name]) for name in first.weights)
+    assert sum("training" in text for text in said) == 1
+    assert len(at.site.ledger()) == 2
+
+
+def test_nonsense_and_a_full_disk_give_a_failure_free_of_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = service(tmp_path)
+    reply = decode(wire.content(at.respond(question(b"nonsense")), 1 << 30, ""), ALL_ANSWERS)
+    assert (reply.client, reply.code) == ("a", "message")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "ledger.jsonl"))
+
+    monkeypatch.setattr(at.site, "record", full)
+    reply = answer(at, SurveyRequest(SECTION))
+    assert reply.code == "internal"
+    assert str(tmp_path) not in reply.text
+
+
+# --- the site's data ------------------------------------------------------------------------------
+
+
+def test_a_site_reads_its_part_of_a_benchmark_or_its_own_table(tmp_path: Path) -> None:
+    _, demo, base = config.load("demo")
+    holdings = read_holdings("plant-a", demo, base)
+    assert check_holdings(holdings, demo.recipe).sensors
+    with pytest.raises(ConfigError, match="plant-a"):
+        read_holdings("plant-x", demo, base)
+    table = tmp_path / "fleet.csv"
+    table.write_text("machine,hour,heat,site\n" + "".join(f"m{k % 2},{k // 2},{k},b\n" for k in range(60)))
+    with pytest.raises(ConfigError, match="names no columns"):
+        read_holdings("plant-a", demo, base, table)
+    own = config.parse(
+        {
+            "data": {"kind": "table", "path": "x", "unit": "machine", "time": "hour", "site": "site"},
+            "partition": {"by": "column", "column": "site"},
+            "recipe": {"window": 40},
+        },
+        "test",
+    )
+    with pytest.raises(DataError, match="holds units of b"):
+        read_holdings("a", own, tmp_path, table)
+    with pytest.raises(RecipeError, match="longer than every unit"):
+        check_holdings(read_holdings("b", own, tmp_path, table), own.recipe)
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_held_by_one_process_and_old_notes_mean_nothing(tmp_path: Path) -> None:
+    (tmp_path / "running.json").write_text('{"pid": 1}')
+    assert running(tmp_path) is None
+    with alone(tmp_path):
+        assert running(tmp_path) == os.getpid()
+        with pytest.raises(ProcessError, match="running already"), alone(tmp_path):
+            pass
+    assert running(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
