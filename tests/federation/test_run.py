@@ -178,6 +178,21 @@ def test_a_folder_with_another_experiment_is_not_touched(finished, tmp_path: Pat
         tiny(tmp_path / "mine")
 
 
+def test_results_of_other_data_are_not_taken_for_these(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [f"{u},{t},{rng.normal():.4f}" for u in "abcd" for t in range(1, 60)]
+    file, table = tmp_path / "x.toml", tmp_path / "x.csv"
+    table.write_text("unit,t,s\n" + "\n".join(lines) + "\n")
+    file.write_text(
+        "[data]\nkind='table'\npath='x.csv'\nunit='unit'\ntime='t'\n[partition]\nby='random'\nclients=2\n"
+        "[recipe]\nwindow=5\n[model]\nwidths=[3]\n[train]\nepochs=1\n[federation]\nmethods=['local']"
+    )
+    run(file, out=tmp_path / "out", seeds=1, workers=1)
+    table.write_text(table.read_text().replace(lines[7], f"a,8,{99.5}"))
+    with pytest.raises(OutputError, match="another experiment"):
+        run(file, out=tmp_path / "out", seeds=1, workers=1)
+
+
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):

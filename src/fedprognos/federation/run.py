@@ -6,6 +6,7 @@ shared pool of worker processes, so that long and short jobs fill all processors
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import threading
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+
+import numpy as np
 
 from fedprognos import __version__, config
 from fedprognos.errors import FederationError
@@ -285,7 +288,8 @@ def _job(
         keys = {POOLED: f"{key.setting}//{POOLED}"} if key.method == "central" else everyone
         timeout = experiment.federation.timeout_in_s
         asked = InProcessCohort(staff, keys, on_epoch=on_epoch, timeout_in_s=timeout)
-        trainers = RememberingCohort(asked, memory, key.setting)
+        scope = f"{key.setting} pooled" if key.method == "central" else key.setting
+        trainers = RememberingCohort(asked, memory, scope)
         clients = InProcessCohort(staff, everyone, timeout_in_s=timeout)
         published = key.method == _published(experiment)
         result = run_job(key, name, experiment, stage, trainers, clients, tell, published=published)
@@ -312,8 +316,16 @@ def _best_bundle(experiment: config.Experiment, settings: Mapping[str, Scenario]
 
 
 def _identity(scenario: Scenario) -> str:
-    """Enough of the data to tell it from another fleet's: clients, units and rows."""
-    return ",".join(f"{c}:{len(f)}:{f.rows}" for c, f in sorted({**scenario.clients, **scenario.tests}.items()))
+    """A digest of all data of a setting: results of other data must not be taken for these."""
+    found = hashlib.blake2b(scenario.setting.encode(), digest_size=16)
+    for name, fleet in (*sorted(scenario.clients.items()), *sorted(scenario.tests.items())):
+        found.update(name.encode())
+        for unit in fleet:
+            found.update(f"{unit.id} {unit.failed} {unit.rul_at_end}".encode())
+            for array in (unit.time, unit.sensors, unit.settings, unit.target, unit.cycles):
+                if array is not None:
+                    found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
 
 
 def _provenance(started: float, records: Mapping[JobKey, JobRecord]) -> dict[str, object]:
