@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -128,6 +129,17 @@ class Deployment:
         while not what():
             assert time.monotonic() < deadline, {name: self.said(name)[-1500:] for name in self.processes}
             time.sleep(0.2)
+
+    def wait_for_sites(self, *names: str) -> None:
+        """Until the coordinator sees them."""
+
+        def there() -> bool:
+            with contextlib.suppress(OSError, ValueError):
+                known = json.loads((self.coordinator / "status.json").read_text("utf-8"))["sites"]
+                return all(known.get(name, {}).get("online") for name in names)
+            return False
+
+        self.wait(there)
 
     def kill(self, name: str) -> None:
         """As a power cut would: the process itself gets no word; its children must notice by themselves."""

@@ -19,7 +19,7 @@ from fedprognos.federation.flower.children import listening
 
 pytestmark = pytest.mark.long
 TWO_WILL_DO = "federation.min_clients=2"
-SLOW = "train.epochs=40"
+SLOW = "train.epochs=150"
 
 
 def test_a_site_killed_in_training_comes_back_and_the_run_ends_well(tmp_path: Path) -> None:
@@ -114,6 +114,7 @@ def test_a_site_that_answers_nonsense_or_has_no_disk_left_is_left_out_of_the_rou
     with deployment(tmp_path) as federation:
         _start(federation, SITES[:2])
         federation.start_hostile("plant-c", how)
+        federation.wait_for_sites("plant-c")
         done = federation.run(TWO_WILL_DO, "federation.timeout_in_s=25")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "left out plant-c" in done.stdout
@@ -138,6 +139,7 @@ def _start(federation: Deployment, sites: tuple[str, ...]) -> None:
     federation.start_coordinator()
     for name in sites:
         federation.start_site(name)
+    federation.wait_for_sites(*sites)
 
 
 def _ends_well(federation: Deployment, timeout_in_s: float = 240.0) -> None:

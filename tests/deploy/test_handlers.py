@@ -25,7 +25,7 @@ from fedprognos.federation.flower.doorstep import ALL_ANSWERS, HelloReply, Hello
 from fedprognos.federation.flower.folders import SiteSettings
 from fedprognos.federation.flower.gathering import _misfits, deployable
 from fedprognos.federation.flower.holdings import Holdings, check_holdings, read_holdings
-from fedprognos.federation.flower.launch import HEADER, Guard
+from fedprognos.federation.flower.launch import HEADER, UNLOCK, Guard
 from fedprognos.federation.flower.site import Service
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
 from fedprognos.model import NetworkSpec
@@ -69,6 +69,9 @@ def test_what_flower_leaves_open_needs_the_secret(path: str) -> None:
 
 def test_what_has_locks_of_its_own_is_let_through_up_to_the_limit() -> None:
     guard = Guard(reads_everything, "secret", 100)
+    assert call(guard, "/v1/fleet/activate-node") == 503  # the sites' keys are not registered yet
+    assert call(guard, UNLOCK) == 403
+    assert call(guard, UNLOCK, {HEADER: "secret"}) == 204
     assert call(guard, "/v1/fleet/push-object", chunks=(bytes(60), bytes(40))) == 200
     assert call(guard, "/v1/fleet/push-object", {"content-length": "101"}) == 413
     assert call(guard, "/v1/fleet/push-object", {"content-length": "many"}) == 413

@@ -50,14 +50,24 @@ class Child:
 
     def check(self) -> None:
         """Raise where the process has ended, with the last words of its log."""
-        if (code := self.process.poll()) is not None:
-            raise ProcessError(f"{self.what} ended (exit code {code}): {self.last_words()}", where=str(self.log))
+        if (code := self.process.poll()) is None:
+            return
+        if "Failed to activate SuperNode" in self._tail():
+            raise ProcessError(
+                "the coordinator does not know this site's key",
+                where=str(self.log.parent / "site.key"),
+                hint="was it renewed? Bring the new site.key here, and start the coordinator again after a renewal",
+            )
+        raise ProcessError(f"{self.what} ended (exit code {code}): {self.last_words()}", where=str(self.log))
+
+    def _tail(self) -> str:
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 4000))
+            return file.read().decode("utf-8", "replace")
 
     def last_words(self) -> str:
         """The last line of the log that says something."""
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - 4000))
-            lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in self._tail().splitlines() if line.strip()]
         telling = [line for line in lines if any(word in line for word in ("ERROR", "Error", "error", "refused"))]
         return (telling or lines or ["nothing logged"])[-1][-300:]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import ssl
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
 from fedprognos.errors import FederationError
-from fedprognos.federation.flower.launch import HEADER
+from fedprognos.federation.flower.launch import HEADER, UNLOCK
 
 FINISHED = "finished"
 APP = """
@@ -71,6 +72,8 @@ class Control:
     """A connection to the SuperLink's control interface."""
 
     def __init__(self, address: str, authority: Path, secret: str) -> None:
+        self._address, self._secret = address, secret
+        self._context = ssl.create_default_context(cafile=str(authority))
         self._client = ControlHttpClient.from_server_address(
             address,
             insecure=False,
@@ -82,7 +85,7 @@ class Control:
         self._client.close()
 
     def register(self, public_keys: Mapping[str, bytes]) -> None:
-        """Let these keys in, and no others."""
+        """Let these keys in, and no others; before that, nobody."""
         there = {bytes(n.public_key): n.node_id for n in self._client.ListNodes(ListNodesRequest()).nodes_info
                  if not n.unregistered_at}  # fmt: skip
         for key, node_id in there.items():
@@ -91,6 +94,8 @@ class Control:
         for key in public_keys.values():
             if key not in there:
                 self._client.RegisterNode(RegisterNodeRequest(public_key=key))
+        with httpx.Client(verify=self._context, headers={HEADER: self._secret}) as client:
+            client.post(f"https://{self._address}{UNLOCK}").raise_for_status()
 
     def presence(self, public_keys: Mapping[str, bytes]) -> dict[str, Presence]:
         """Every registered site by name: a node is who its key says it is."""

@@ -22,6 +22,8 @@ HEADER = "x-fedprognos-control"
 OPEN = ("/v1/fleet/", "/v1/runtime/", "/health")
 """Paths with locks of their own: node keys, and tokens. Everything else needs the secret."""
 LOOK_IN_S = 0.5
+FLEET, UNLOCK = "/v1/fleet/", "/fedprognos/unlock"
+"""Sites are asked to come again until the coordinator has registered their keys and unlocks the door."""
 FRAME_IN_BYTES = 1 << 20
 """What Flower adds to a message at most."""
 
@@ -40,6 +42,7 @@ class Guard:
 
     def __init__(self, app: App, secret: str, limit_in_bytes: int) -> None:
         self.app, self.secret, self.limit = app, secret, limit_in_bytes
+        self.unlocked = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,6 +52,13 @@ class Guard:
         shown = headers.get(HEADER.encode(), b"")
         if not str(scope["path"]).startswith(OPEN) and not hmac.compare_digest(shown, self.secret.encode()):
             await _refuse(send, 403, b"not open to you")
+            return
+        if scope["path"] == UNLOCK:
+            self.unlocked = True
+            await _refuse(send, 204, b"")
+            return
+        if not self.unlocked and str(scope["path"]).startswith(FLEET):
+            await _refuse(send, 503, b"come again")
             return
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self.limit:
