@@ -26,6 +26,9 @@ from fedprognos.prognosis.health import PADDED, Health
 from fedprognos.prognosis.points import Point, window_points
 
 BATCH = 1024
+"""Windows gathered at a time."""
+PASS = 256
+"""Windows the network is given at a time: more would no longer fit into the processor's cache."""
 Windows = NDArray[np.float32]
 FloatArray = NDArray[np.float64]
 Forward = Callable[[Windows], NDArray[np.floating]]
@@ -129,13 +132,18 @@ class Predictor:
         if not len(batch):
             return np.empty(0)
         with self._lock:
-            parts = [self._forward(batch[a : a + BATCH]) for a in range(0, len(batch), BATCH)]
+            parts = [self._forward(batch[a : a + PASS]) for a in range(0, len(batch), PASS)]
         return np.concatenate(parts).astype(np.float64)
 
     def healths(self, points: Sequence[Point], batch: Windows, coverage: float = 0.9) -> list[Health]:
         """Health of each window in one pass, with its interval and what makes it less trustworthy."""
-        if not len(points):
-            return []
+        return [
+            health
+            for a in range(0, len(points), BATCH)
+            for health in self._healths(points[a : a + BATCH], batch[a : a + BATCH], coverage)
+        ]
+
+    def _healths(self, points: Sequence[Point], batch: Windows, coverage: float) -> list[Health]:
         values = self.windows(batch)
         bounds: tuple[FloatArray, FloatArray] | None = None
         if self.calibration is not None:
@@ -170,7 +178,7 @@ class Predictor:
             points = window_points(recipe, asked, windows)
             for start in range(0, len(points), BATCH):
                 part = slice(start, start + BATCH)
-                healths += self.healths(points[part], windows.batch(part), coverage)
+                healths += self._healths(points[part], windows.batch(part), coverage)
         known = {unit.id for unit in ready}
         healths += [_too_short(recipe, unit) for unit in fleet if unit.id not in known]
         place = {name: k for k, name in enumerate(fleet.ids)}

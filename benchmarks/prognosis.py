@@ -1,0 +1,219 @@
+"""How fast predictions are, and what memory watching ten thousand units takes. One thread everywhere.
+
+The network is that of the FD004 experiment (64 LSTM neurons, windows of 50 rows); its weights are drawn, not trained,
+which changes no time. Windows are those of the FD004 test engines where NASA's data is found, made-up ones elsewhere.
+Run from the root of the repository:
+
+    python benchmarks/prognosis.py [--quick]
+
+Prints tables and writes build/benchmarks/prognosis.json.
+"""
+# ruff: noqa: E402 - the number of threads has to be set before NumPy is loaded
+
+from __future__ import annotations
+
+import os
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"
+
+import argparse
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from fedprognos import config
+from fedprognos.errors import DataNotFoundError
+from fedprognos.features import Recipe, build_windows, make_recipe, survey
+from fedprognos.federation.run import load_fleets
+from fedprognos.model import Bundle, HealthNetwork, NetworkSpec, network_with, weights_of
+from fedprognos.prognosis import Predictor, Row, Stream
+from fedprognos.prognosis.onnx_export import example_rows, export_onnx
+from fedprognos.prognosis.onnx_runtime import OnnxPredictor
+
+OUTPUT = Path("build/benchmarks/prognosis.json")
+UNITS = 10_000
+Windows = NDArray[np.float32]
+
+
+def material() -> tuple[str, Recipe, Windows]:
+    """Name of the data, recipe and all windows of the test engines."""
+    try:
+        name, preset = "FD004 test engines", "turbofan"
+        train, test = load_fleets(preset)
+    except DataNotFoundError:
+        name, preset = "made-up engines", "demo"
+        train, test = load_fleets(preset)
+    section = config.load(preset)[1].recipe
+    recipe = make_recipe(section, {"all": survey(train, section)})
+    windows = build_windows(recipe, test, stride=1, labelled=False)
+    return name, recipe, windows.batch(slice(None))
+
+
+def shortest(works: dict[str, Callable[[], object]], times: int) -> dict[str, float]:
+    """Shortest time of each in seconds, all taking turns so that a busy moment of the machine meets them alike."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(times + 1):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            found[name].append(time.perf_counter() - start)
+    return {name: min(times[1:]) for name, times in found.items()}
+
+
+def typical(works: dict[str, Callable[[], object]], times: int) -> dict[str, float]:
+    """Median time of each in seconds over turns of ten calls; the first turns are not counted."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(times // 10 + 3):
+        for name, work in works.items():
+            for _ in range(10):
+                start = time.perf_counter()
+                work()
+                found[name].append(time.perf_counter() - start)
+    return {name: float(np.median(times[30:])) for name, times in found.items()}
+
+
+def latencies(bundle: Bundle, windows: Windows, times: int) -> dict[str, float]:
+    """Median time of a single window in each engine, in microseconds."""
+    network = network_with(bundle.network, bundle.weights).eval()
+    one = np.ascontiguousarray(windows[:1])
+    tensor = torch.from_numpy(one)
+    exact = OnnxPredictor.of(bundle)
+    with tempfile.TemporaryDirectory() as folder:
+        export_onnx(bundle, Path(folder) / "int8.onnx", int8=True)
+        small = OnnxPredictor.load(Path(folder) / "int8.onnx")
+    torch_predictor = Predictor.of(bundle)
+
+    def eager() -> Any:
+        with torch.inference_mode():
+            return network(tensor).numpy()
+
+    works: dict[str, Callable[[], object]] = {
+        "torch eager": eager,
+        "Predictor (torch)": lambda: torch_predictor.windows(one),
+        "OnnxPredictor": lambda: exact.windows(one),
+        "OnnxPredictor, int8": lambda: small.windows(one),
+    }
+    return {name: 1e6 * seconds for name, seconds in typical(works, times).items()}
+
+
+def batches(bundle: Bundle, windows: Windows, loop: int, times: int) -> dict[str, float]:
+    """Windows a second: one by one in torch (over `loop` of them), all in batches in each engine."""
+    network = network_with(bundle.network, bundle.weights).eval()
+
+    def one_by_one() -> None:
+        with torch.inference_mode():
+            for window in windows[:loop]:
+                network(torch.from_numpy(window[None])).numpy()
+
+    torch_predictor, onnx_predictor = Predictor.of(bundle), OnnxPredictor.of(bundle)
+    works: dict[str, Callable[[], object]] = {
+        "torch, window by window": one_by_one,
+        "Predictor (torch), in batches": lambda: torch_predictor.windows(windows),
+        "OnnxPredictor, in batches": lambda: onnx_predictor.windows(windows),
+    }
+    counts = [loop, len(windows), len(windows)]
+    return {name: n / s for n, (name, s) in zip(counts, shortest(works, times).items(), strict=True)}
+
+
+def streaming(bundle: Bundle, rounds: int) -> dict[str, float]:
+    """Ten thousand units that each send a row a round: rows a second, memory taken, size of a snapshot."""
+    recipe = bundle.recipe
+    sensors, settings = example_rows(recipe, count=UNITS, strange=0.0)
+    stream = Stream(Predictor.of(bundle))
+    process = psutil.Process()
+    before = process.memory_info().rss
+    spent = 0.0
+    for k in range(recipe.window + rounds):
+        at = k % recipe.window
+        rows = [
+            Row(
+                f"unit-{u}",
+                float(k + 1),
+                dict(zip(recipe.sensors, sensors[u, at].tolist(), strict=True)),
+                dict(zip(recipe.settings, settings[u, at].tolist(), strict=True)),
+            )
+            for u in range(UNITS)
+        ]
+        start = time.perf_counter()
+        stream.feed_many(rows)
+        spent += (time.perf_counter() - start) * (k >= recipe.window)
+    taken = process.memory_info().rss - before
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stream"
+        start = time.perf_counter()
+        stream.snapshot(path)
+        written = time.perf_counter() - start
+        start = time.perf_counter()
+        Stream.restore(path, stream.predictor)
+        restored = time.perf_counter() - start
+        size = path.stat().st_size
+    return {
+        "rows a second": UNITS * rounds / spent,
+        "memory taken (MB)": taken / 1e6,
+        "memory of the whole process (MB)": process.memory_info().rss / 1e6,
+        "snapshot (MB)": size / 1e6,
+        "snapshot written (s)": written,
+        "snapshot restored (s)": restored,
+    }
+
+
+def show(console: Console, title: str, values: dict[str, float], compared: str | None = None) -> None:
+    table = Table("what", "value", *(["ratio"] if compared else []), title=title, title_justify="left")
+    for name, value in values.items():
+        table.add_row(name, f"{value:,.4g}", *([f"{value / values[compared]:.2f}"] if compared else []))
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    console = Console()
+    name, recipe, windows = material()
+    spec = NetworkSpec(inputs=recipe.channels, widths=(64,))
+    bundle = Bundle(recipe, spec, weights_of(HealthNetwork.seeded(spec, 0)))
+    single = latencies(bundle, windows, 100 if quick else 500)
+    many = batches(bundle, windows, 300 if quick else 3000, 2 if quick else 4)
+    units = streaming(bundle, 1 if quick else 5)
+    console.print(f"{name}: {len(windows)} windows of {recipe.window} rows, {recipe.channels} channels")
+    show(console, "One window, microseconds", single, "torch eager")
+    show(console, "Windows a second", many, "torch, window by window")
+    show(console, f"{UNITS:,} units streaming", units)
+    found = {
+        "onnx_latency_over_torch": single["OnnxPredictor"] / single["torch eager"],
+        "torch_batches_over_loop": many["Predictor (torch), in batches"] / many["torch, window by window"],
+        "onnx_batches_over_loop": many["OnnxPredictor, in batches"] / many["torch, window by window"],
+        "stream_memory_in_MB": units["memory taken (MB)"],
+    }
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    record = {
+        "machine": platform.processor() or platform.machine(),
+        "data": name,
+        "single_in_us": single,
+        "windows_a_second": many,
+        "stream": units,
+        "summary": found,
+    }
+    OUTPUT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    console.print(f"wrote {OUTPUT}")
+    assert found["onnx_latency_over_torch"] <= 0.5, "ONNX Runtime should take half of torch's time"
+    fastest = max(found["torch_batches_over_loop"], found["onnx_batches_over_loop"])
+    assert fastest >= 5, "batches should be five times as fast as a loop over single windows in torch"
+    assert found["stream_memory_in_MB"] < 1000, "ten thousand units should fit into a gigabyte"
+
+
+if __name__ == "__main__":
+    main()
