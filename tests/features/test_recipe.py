@@ -72,6 +72,9 @@ def test_json_gives_the_same_recipe_back() -> None:
     for recipe in (recipe_of(series_fleet([150]), conditions=RULE, setting_inputs=True), recipe_of(cyclic_fleet())):
         again = Recipe.from_json(recipe.to_json())
         assert again == recipe
+        recipe.scale(np.zeros((3, 2)), np.zeros((3, len(recipe.settings))))
+        assert again == recipe  # what was used for scaling is not part of what it is
+        assert again != recipe.model_copy(update={"label_mean": 7.5})
         assert again.to_json() == recipe.to_json()
 
 

@@ -84,6 +84,12 @@ class Recipe(BaseModel):
             raise ValueError("a time grid needs a positive end")
         return self
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
     # --- serialising -------------------------------------------------------------------------
 
     def to_json(self) -> str:
