@@ -102,10 +102,9 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of an element."""
-        where = self.run(
-            f"(() => {{ const n = document.querySelector({json.dumps(selector)});"
-            "n.scrollIntoView({block: 'center'}); const r = n.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
-        )
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{found}.scrollIntoView({{block: 'center'}})")
+        where = self.run(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({found}.getBoundingClientRect())")
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=where[0], y=where[1], button="left", clickCount=1)
 

@@ -15,6 +15,7 @@ from fedprognos.cli.export import export
 from fedprognos.cli.init import init
 from fedprognos.cli.predict import predict
 from fedprognos.cli.serve import serve
+from fedprognos.cli.watch import watch
 from fedprognos.errors import FedprognosError
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command()(init)
 app.command()(predict)
 app.command()(export)
 app.command()(serve)
+app.command()(watch)
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
 

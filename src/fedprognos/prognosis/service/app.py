@@ -7,38 +7,30 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from pydantic_core import to_json
-from starlette.exceptions import HTTPException
 
 from fedprognos import __version__
-from fedprognos.errors import DataError, FedprognosError, OutputError
 from fedprognos.prognosis.health import Row
 from fedprognos.prognosis.predictor import Predictor
 from fedprognos.prognosis.service import schemas
-from fedprognos.prognosis.service.batching import Batcher, BusyError
+from fedprognos.prognosis.service.batching import Batcher
 from fedprognos.prognosis.service.events import Events
 from fedprognos.prognosis.service.fleet_view import FleetView, health_json, summary_json
 from fedprognos.prognosis.service.forecast import forecast
-from fedprognos.prognosis.service.guards import Guard, TooLargeError, refuse
+from fedprognos.prognosis.service.guards import Guard, refuse
 from fedprognos.prognosis.service.intake import parse, read_row
 from fedprognos.prognosis.service.keeper import Keeper, Outcome
 from fedprognos.prognosis.service.metrics import Metrics
+from fedprognos.prognosis.service.page_files import add_page
+from fedprognos.prognosis.service.problems import add_problems
 from fedprognos.prognosis.service.settings import ServiceSettings
 
-PAGE = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/chart.js": ("chart.js", "text/javascript; charset=utf-8"),
-    "/favicon.svg": ("favicon.svg", "image/svg+xml"),
-}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": schemas.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 429, 503)
+    code: {"model": schemas.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 422, 429, 503)
 }
 
 
@@ -89,8 +81,8 @@ def create_app(predictor: Predictor, settings: ServiceSettings) -> FastAPI:
     _add_rows(app, service)
     _add_answers(app, service)
     _add_operation(app, service)
-    _add_page(app)
-    _add_problems(app, service)
+    add_page(app)
+    add_problems(app, settings, service.metrics)
     return app
 
 
@@ -218,44 +210,6 @@ def _add_operation(app: FastAPI, service: Service) -> None:
         service.metrics.followers.set(service.events.followers)
         service.metrics.waiting.set(service.batcher.waiting)
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _add_page(app: FastAPI) -> None:
-    folder = files("fedprognos.prognosis.service") / "page"
-    for path, (name, kind) in PAGE.items():
-        app.router.add_route(path, partial(_served, (folder / name).read_bytes(), kind), include_in_schema=False)
-
-
-async def _served(content: bytes, kind: str, _: Request) -> Response:
-    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
-
-
-def _add_problems(app: FastAPI, service: Service) -> None:
-    @app.exception_handler(BusyError)
-    async def busy(_: Request, error: BusyError) -> JSONResponse:
-        return refuse(503, error.what, {"retry-after": "1"})
-
-    @app.exception_handler(OutputError)
-    async def not_stored(_: Request, error: OutputError) -> JSONResponse:
-        service.metrics.failed.inc()
-        return refuse(503, f"{error.what}; {error.hint}", {"retry-after": "10"})
-
-    @app.exception_handler(TooLargeError)
-    async def too_large(_: Request, __: TooLargeError) -> JSONResponse:
-        detail = f"the body is larger than {service.settings.max_body_in_bytes} bytes"
-        return refuse(413, detail, {"connection": "close"})
-
-    @app.exception_handler(DataError)
-    async def bad_data(_: Request, error: DataError) -> JSONResponse:
-        return refuse(400, error.what)
-
-    @app.exception_handler(FedprognosError)
-    async def other(_: Request, error: FedprognosError) -> JSONResponse:
-        return refuse(500, error.what)
-
-    @app.exception_handler(HTTPException)
-    async def plain(_: Request, error: HTTPException) -> JSONResponse:
-        return refuse(error.status_code, str(error.detail), dict(error.headers or {}))
 
 
 def _json(value: Any, status: int = 200) -> Response:

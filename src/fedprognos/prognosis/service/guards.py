@@ -11,9 +11,10 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedprognos.prognosis.service.page_files import FILES
 from fedprognos.prognosis.service.settings import LOOPBACK, ServiceSettings
 
-OPEN = frozenset({"/", "/healthz", "/readyz", "/page.css", "/page.js", "/chart.js", "/favicon.svg"})
+OPEN = frozenset({"/healthz", "/readyz", *FILES})
 """Served without a token: the page holds no data, and health checks tell none."""
 HEADERS = {
     "x-content-type-options": "nosniff",

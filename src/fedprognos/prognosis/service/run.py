@@ -15,7 +15,7 @@ from fedprognos.prognosis.service.settings import ServiceSettings
 GRACE_IN_S = 10
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Ends event streams first: uvicorn waits for open answers, and those never end by themselves."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -24,9 +24,9 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(predictor: Predictor, settings: ServiceSettings) -> None:
-    """Serve until interrupted; what was accepted is stored, and a snapshot left for the next start."""
-    config = uvicorn.Config(
+def configuration(predictor: Predictor, settings: ServiceSettings) -> uvicorn.Config:
+    """How the application is run; it holds its state folder from now on."""
+    return uvicorn.Config(
         create_app(predictor, settings),
         host=settings.host,
         port=settings.port,
@@ -37,14 +37,16 @@ def serve(predictor: Predictor, settings: ServiceSettings) -> None:
         limit_concurrency=2000,
         timeout_keep_alive=30,
     )
-    server = _Server(config)
+
+
+def serve(predictor: Predictor, settings: ServiceSettings) -> None:
+    """Serve until interrupted; what was accepted is stored, and a snapshot left for the next start."""
+    server = Server(configuration(predictor, settings))
     try:
         server.run()
-    except KeyboardInterrupt:
-        pass
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return
     except SystemExit:
         raise OutputError(
             f"cannot listen on {settings.host}:{settings.port}", hint="is the port taken? choose another --port"
         ) from None
-    except asyncio.CancelledError:
-        pass

@@ -1,55 +1,16 @@
 (function () {
   "use strict";
   const SHOWN = 200;
-  const NAMES = { due: "due", soon: "soon", unknown: "unknown", ok: "fine", "warming-up": "warming up" };
-  const TITLES = {
-    due: "maintenance due", soon: "may be due soon", unknown: "cannot say", ok: "fine", "warming-up": "warming up",
-  };
+  const { NAMES, TITLES, number, range, age, cycleOf, $, node } = Words;
   const ORDER = Object.keys(NAMES);
-  const FLAGS = {
-    "unseen-condition": "In an operating condition that the model never saw in training.",
-    "out-of-range": "A sensor is far outside what the model saw in training.",
-    drift: "Sensors have moved away from the training data, or are stuck.",
-    gap: "Rows are missing within the window.",
-    padded: "Fewer rows than a window; the first one was repeated.",
-    stretched: "The cycle ended before the part that the model looks at did.",
-  };
-  const $ = (id) => document.getElementById(id);
   const units = new Map();
   const lines = new Map();
   let fleet = null;
   let total = 0;
-  let skew = 0;
   let open = null;
   let cameFrom = null;
   let loadedUnit = null;
 
-  // --- words ---------------------------------------------------------------------------------
-  function number(value) {
-    if (value === null || value === undefined) return "–";
-    if (fleet && fleet.task === "rul") return value < 9.95 ? value.toFixed(1) : String(Math.round(value));
-    return value.toFixed(3);
-  }
-  function range(health) {
-    if (!health || (health.low === null && health.high === null)) return "";
-    if (health.high === null) return "≥ " + number(health.low);
-    return number(health.low === null ? 0 : health.low) + "–" + number(health.high);
-  }
-  function age(seconds) {
-    const s = Math.max(0, seconds);
-    if (s < 90) return Math.round(s) + " s";
-    if (s < 5400) return Math.round(s / 60) + " min";
-    if (s < 129600) return Math.round(s / 3600) + " h";
-    return Math.round(s / 86400) + " d";
-  }
-  const now = () => Date.now() / 1000 - skew;
-  const cycleOf = (unit) => (unit.cycle === null ? unit.position : unit.cycle);
-  function node(name, text, className) {
-    const made = document.createElement(name);
-    if (text !== undefined) made.textContent = text;
-    if (className) made.className = className;
-    return made;
-  }
   function say(text) {
     if ($("news").textContent !== text) $("news").textContent = text;
   }
@@ -139,7 +100,8 @@
   async function load() {
     try {
       fleet = await ask("/v1/fleet");
-      skew = Date.now() / 1000 - fleet.now;
+      Words.setFleet(fleet);
+      Words.setNow(fleet.now);
       const name = fleet.target.toUpperCase() === "RUL" ? "RUL" : fleet.target;
       $("health-name").textContent = fleet.target_unit ? `${name}, ${fleet.target_unit}` : name;
       $("model").textContent =
@@ -215,7 +177,7 @@
     trend.replaceChildren(Chart.spark(values, 96, 26, words));
     cycle.textContent = String(cycleOf(unit));
     old.dataset.received = unit.received;
-    old.textContent = age(now() - unit.received);
+    old.textContent = age(unit.received);
     trust.textContent = health ? (health.flags.join(", ") || (health.value === null ? health.reason : "")) : "";
   }
   function showTable(changed) {
@@ -255,7 +217,7 @@
   });
   setInterval(() => {
     document.querySelectorAll("[data-received]").forEach((cell) => {
-      cell.textContent = (cell.dataset.before || "") + age(now() - Number(cell.dataset.received)) + (cell.dataset.after || "");
+      cell.textContent = (cell.dataset.before || "") + age(Number(cell.dataset.received)) + (cell.dataset.after || "");
     });
   }, 5000);
 
@@ -269,98 +231,17 @@
       if (name === null) return;
       try {
         const unit = await ask("/v1/units/" + encodeURIComponent(name));
-        if (name === open) showUnit(unit);
+        if (name !== open) return;
+        Words.setNow(unit.now);
+        loadedUnit = name;
+        UnitPage.show(unit, fleet);
       } catch (error) {
         if (name === open) $("verdict").replaceChildren(node("p", error.message));
       }
     }, loadedUnit === open ? 700 : 0);
   }
-  function health(h) {
-    return h.value === null ? h.reason : number(h.value) + (range(h) ? ` (${range(h)})` : "");
-  }
-  function expectation(unit) {
-    const f = unit.forecast;
-    if (fleet.threshold === null || !unit.health || unit.health.value === null) return "";
-    if (unit.status === "due") return `Maintenance is due: at or below ${number(fleet.threshold)} ${fleet.target_unit}.`;
-    if (!f) return "Too few values for a forecast.";
-    if (f.due === null) return "No decline visible, so no forecast of when maintenance is due.";
-    const left = (p) => Math.max(0, Math.round(p - unit.health.position));
-    const bounds = f.due_low === null && f.due_high === null ? "" :
-      ` (${f.due_low === null ? 0 : left(f.due_low)} to ${f.due_high === null ? "unknown" : left(f.due_high)})`;
-    return `Maintenance due in about ${left(f.due)} cycles${bounds}, around ${fleet.position_name} ${Math.round(f.due)}; ${f.basis}.`;
-  }
-  function showUnit(unit) {
-    loadedUnit = unit.unit;
-    skew = Date.now() / 1000 - unit.now;
-    const verdict = $("verdict");
-    verdict.className = "verdict " + unit.status;
-    const big = node("p", undefined, "big");
-    const known = unit.health && unit.health.value !== null;
-    big.append(known ? `${number(unit.health.value)} ${fleet.target_unit} ` : "– ");
-    if (known && range(unit.health)) big.append(node("small", `${range(unit.health)} in ${Math.round(100 * fleet.coverage)} % of cases `));
-    big.append(node("span", TITLES[unit.status], "status " + unit.status));
-    const aged = node("p", undefined, "note");
-    aged.dataset.before = `At ${fleet.position_name} ${cycleOf(unit)}. Last row `;
-    aged.dataset.after = " ago.";
-    aged.dataset.received = unit.received;
-    aged.textContent = aged.dataset.before + age(now() - unit.received) + aged.dataset.after;
-    verdict.replaceChildren(big, node("p", expectation(unit)), aged);
-    const reasons = node("ul");
-    if (unit.health) {
-      for (const flag of unit.health.flags) reasons.append(node("li", FLAGS[flag] || flag));
-      if (unit.health.reason) reasons.append(node("li", unit.health.reason));
-    }
-    if (reasons.children.length) verdict.append(reasons);
-    showTrend(unit);
-    showHistory(unit);
-    showSensors(unit);
-  }
-  let drawn = null;
-  function showTrend(unit) {
-    drawn = unit;
-    const known = unit.history.filter((h) => h.value !== null);
-    const text = known.length
-      ? `${known.length} values, ${fleet.position_name} ${known[0].position} to ${known.at(-1).position}.`
-      : "No value yet: " + (unit.health ? unit.health.reason : "waiting for rows") + ".";
-    $("trend-text").textContent = text;
-    $("trend").setAttribute("aria-label", `Trend of health. ${text} ${expectation(unit)}`);
-    Chart.trend($("trend"), unit, fleet, $("readout"), health);
-    const keys = [["", "health"]];
-    if (known.some((h) => h.low !== null || h.high !== null)) keys.push(["key-band", `interval, ${Math.round(100 * fleet.coverage)} %`]);
-    if (unit.forecast && unit.forecast.slope < 0) keys.push(["key-ahead", "forecast with its band"]);
-    if (fleet.threshold !== null) keys.push(["key-limit", "maintenance due"]);
-    $("legend").replaceChildren(...(known.length ? keys.map(([key, words]) => node("li", words, key)) : []));
-  }
-  function showHistory(unit) {
-    const table = $("history");
-    const titles = [fleet.position_name, "value", "low", "high", "notes"];
-    const heads = titles.map((title) => Object.assign(node("th", title), { scope: "col" }));
-    const head = node("tr");
-    head.append(...heads);
-    table.tHead.replaceChildren(head);
-    const rows = unit.history.slice(-100).reverse().map((h) => {
-      const row = node("tr");
-      row.append(...[String(h.position), number(h.value), number(h.low), number(h.high), h.flags.join(", ") || h.reason].map((t) => node("td", t)));
-      return row;
-    });
-    table.tBodies[0].replaceChildren(...rows);
-  }
-  function showSensors(unit) {
-    const samples = unit.samples;
-    $("sensors-text").textContent = samples.length ? `The last ${samples.length} rows as they were received.` : "";
-    const items = [...fleet.sensors.map((name) => [name, "sensors"]), ...fleet.settings.map((name) => [name, "settings"])];
-    $("sensors").replaceChildren(...(samples.length ? items : []).map(([name, kind]) => {
-      const values = samples.map((sample) => sample[kind][name]);
-      const item = node("li");
-      const text = node("p");
-      text.append(node("span", name.replaceAll("_", " ")), node("span", String(Number(values.at(-1).toPrecision(5)))));
-      text.firstChild.title = name;
-      item.append(text, Chart.spark(values, 230, 40));
-      return item;
-    }));
-  }
   addEventListener("resize", () => {
-    if (open !== null && drawn) Chart.trend($("trend"), drawn, fleet, $("readout"), health);
+    if (open !== null) UnitPage.redraw();
   });
 
   // --- where we are --------------------------------------------------------------------------
@@ -381,11 +262,7 @@
       if (row) row.querySelector("a").focus();
       return;
     }
-    if (loadedUnit !== open) {
-      for (const id of ["verdict", "trend", "legend", "sensors"]) $(id).replaceChildren();
-      $("history").tBodies[0].replaceChildren();
-      drawn = null;
-    }
+    UnitPage.clear();
     loadedUnit = null;
     $("unit-name").textContent = open;
     $("unit-name").focus();

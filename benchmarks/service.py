@@ -1,0 +1,178 @@
+"""The service beside a bare FastAPI echo: rows a second and latency, one row a request, SQLite on.
+
+Both run as processes of their own on one core; a load generator on the other keeps a fixed number of connections busy.
+Writes build/benchmarks/service.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprognos.config import RecipeSection
+from fedprognos.features import make_recipe, survey
+from fedprognos.fleet import Fleet
+from fedprognos.fleet.synthetic import synthetic_engines
+from fedprognos.model import Bundle, HealthNetwork, NetworkSpec, weights_of
+
+ECHO = """
+import sys
+import uvicorn
+from fastapi import FastAPI
+
+app = FastAPI()
+
+@app.post("/v1/rows")
+async def echo(row: dict) -> dict:
+    return row
+
+@app.get("/readyz")
+async def ready() -> dict:
+    return {}
+
+uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", access_log=False)
+"""
+OUT = Path("build/benchmarks/service.json")
+
+
+def bundle_of(fleet: Fleet, neurons: int) -> Bundle:
+    section = RecipeSection.model_validate({"window": 30, "cap": 125, "short": "pad"})
+    recipe = make_recipe(section, {"only": survey(fleet, section)})
+    spec = NetworkSpec(inputs=recipe.channels, widths=(neurons,))
+    return Bundle(recipe, spec, weights_of(HealthNetwork.seeded(spec, 0, bias=0.5)))
+
+
+def bodies_of(fleet: Fleet, recipe: Any, units: int, rows: int) -> list[list[bytes]]:
+    """Requests of each unit, in its order."""
+    sensors, _ = recipe.check(fleet.schema, "benchmark")
+    source = fleet.units[0]
+    made = []
+    for unit in range(units):
+        own = []
+        for k in range(rows):
+            values = source.sensors[k % source.rows, sensors].tolist()
+            row = {
+                "unit": f"engine-{unit}",
+                "position": k + 1,
+                "sensors": dict(zip(recipe.sensors, values, strict=True)),
+            }
+            own.append(json.dumps(row).encode())
+        made.append(own)
+    return made
+
+
+async def one_client(port: int, bodies: list[bytes], until: float, latencies: list[float]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = b"POST /v1/rows HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    for body in bodies:
+        started = time.perf_counter()
+        if started > until:
+            break
+        writer.write(head % len(body) + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        await reader.readexactly(length)
+        if b" 200 " not in answer[:20]:
+            raise RuntimeError(answer.decode())
+        latencies.append(time.perf_counter() - started)
+    writer.close()
+
+
+async def load(port: int, bodies: list[list[bytes]], seconds: float) -> dict[str, float]:
+    latencies: list[float] = []
+    started = time.perf_counter()
+    await asyncio.gather(*(one_client(port, own, started + seconds, latencies) for own in bodies))
+    spent = time.perf_counter() - started
+    p50, p99 = np.percentile(latencies, [50, 99])
+    return {"rows_per_s": len(latencies) / spent, "p50_in_ms": 1000 * p50, "p99_in_ms": 1000 * p99}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def measure(command: list[str], port: int, bodies: list[list[bytes]], seconds: float, core: int) -> dict[str, float]:
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    os.sched_setaffinity(child.pid, {core})
+    try:
+        for _ in range(600):
+            try:
+                socket.create_connection(("127.0.0.1", port), 0.2).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        warm = [own[:5] for own in bodies]
+        asyncio.run(load(port, warm, 10.0))
+        return asyncio.run(load(port, [own[5:] for own in bodies], seconds))
+    finally:
+        child.terminate()
+        child.wait(20)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--neurons", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=2)
+    options = parser.parse_args()
+    fleet = synthetic_engines(sites=1, units_per_site=4, seed=0)[0]
+    bundle = bundle_of(fleet, options.neurons)
+    bodies = bodies_of(fleet, bundle.recipe, options.clients, 2000)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[1:] or cores)
+    results: dict[str, list[dict[str, float]]] = {"echo": [], "service": []}
+    with tempfile.TemporaryDirectory() as folder:
+        path = bundle.save(Path(folder) / "bundle")
+        for k in range(options.repeats):
+            port = free_port()
+            results["echo"].append(
+                measure([sys.executable, "-c", ECHO, str(port)], port, bodies, options.seconds, cores[0])
+            )
+            port = free_port()
+            state = Path(folder) / f"state-{k}"
+            command = [
+                sys.executable,
+                "-m",
+                "fedprognos",
+                "serve",
+                str(path),
+                "--state",
+                str(state),
+                "--port",
+                str(port),
+            ]
+            found = measure([*command, "--rate", "0"], port, bodies, options.seconds, cores[0])
+            results["service"].append(found)
+    best = {name: max(runs, key=lambda run: run["rows_per_s"]) for name, runs in results.items()}
+    ratio = best["service"]["rows_per_s"] / best["echo"]["rows_per_s"]
+    for name, run in best.items():
+        rate, p50, p99 = run["rows_per_s"], run["p50_in_ms"], run["p99_in_ms"]
+        print(f"{name:8} {rate:7.0f} rows/s   p50 {p50:6.1f} ms   p99 {p99:6.1f} ms")
+    print(f"service / echo {ratio:.2f} (wanted: at least 0.5)")
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    setup = {
+        "clients": options.clients,
+        "neurons": options.neurons,
+        "window": 30,
+        "sensors": len(bundle.recipe.sensors),
+    }
+    OUT.write_text(json.dumps({"setup": setup, "best": best, "runs": results, "ratio": ratio}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

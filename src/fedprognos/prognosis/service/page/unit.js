@@ -1,0 +1,98 @@
+// One unit: verdict, trend with forecast, history, sensors.
+const UnitPage = (function () {
+  "use strict";
+  const { TITLES, FLAGS, number, range, age, health, cycleOf, $, node } = Words;
+  let fleet = null;
+  let drawn = null;
+
+  function expectation(unit) {
+    const f = unit.forecast;
+    if (fleet.threshold === null || !unit.health || unit.health.value === null) return "";
+    if (unit.status === "due") return `Maintenance is due: at or below ${number(fleet.threshold)} ${fleet.target_unit}.`;
+    if (!f) return "Too few values for a forecast.";
+    if (f.due === null) return "No decline visible, so no forecast of when maintenance is due.";
+    const left = (p) => Math.max(0, Math.round(p - unit.health.position));
+    const bounds = f.due_low === null && f.due_high === null ? "" :
+      ` (${f.due_low === null ? 0 : left(f.due_low)} to ${f.due_high === null ? "unknown" : left(f.due_high)})`;
+    return `Maintenance due in about ${left(f.due)} cycles${bounds}, around ${fleet.position_name} ${Math.round(f.due)}; ${f.basis}.`;
+  }
+  function show(unit, itsFleet) {
+    fleet = itsFleet;
+    const verdict = $("verdict");
+    verdict.className = "verdict " + unit.status;
+    const big = node("p", undefined, "big");
+    const known = unit.health && unit.health.value !== null;
+    big.append(known ? `${number(unit.health.value)} ${fleet.target_unit} ` : "– ");
+    if (known && range(unit.health)) big.append(node("small", `${range(unit.health)} in ${Math.round(100 * fleet.coverage)} % of cases `));
+    big.append(node("span", TITLES[unit.status], "status " + unit.status));
+    const aged = node("p", undefined, "note");
+    aged.dataset.before = `At ${fleet.position_name} ${cycleOf(unit)}. Last row `;
+    aged.dataset.after = " ago.";
+    aged.dataset.received = unit.received;
+    aged.textContent = aged.dataset.before + age(unit.received) + aged.dataset.after;
+    verdict.replaceChildren(big, node("p", expectation(unit)), aged);
+    const reasons = node("ul");
+    if (unit.health) {
+      for (const flag of unit.health.flags) reasons.append(node("li", FLAGS[flag] || flag));
+      if (unit.health.reason) reasons.append(node("li", unit.health.reason));
+    }
+    if (reasons.children.length) verdict.append(reasons);
+    showTrend(unit);
+    showHistory(unit);
+    showSensors(unit);
+  }
+  function showTrend(unit) {
+    drawn = unit;
+    const known = unit.history.filter((h) => h.value !== null);
+    const text = known.length
+      ? `${known.length} values, ${fleet.position_name} ${known[0].position} to ${known.at(-1).position}.`
+      : "No value yet: " + (unit.health ? unit.health.reason : "waiting for rows") + ".";
+    $("trend-text").textContent = text;
+    $("trend").setAttribute("aria-label", `Trend of health. ${text} ${expectation(unit)}`);
+    Chart.trend($("trend"), unit, fleet, $("readout"), health);
+    const keys = [["", "health"]];
+    if (known.some((h) => h.low !== null || h.high !== null)) keys.push(["key-band", `interval, ${Math.round(100 * fleet.coverage)} %`]);
+    if (unit.forecast && unit.forecast.slope < 0) keys.push(["key-ahead", "forecast with its band"]);
+    if (fleet.threshold !== null) keys.push(["key-limit", "maintenance due"]);
+    $("legend").replaceChildren(...(known.length ? keys.map(([key, words]) => node("li", words, key)) : []));
+  }
+  function showHistory(unit) {
+    const table = $("history");
+    const titles = [fleet.position_name, "value", "low", "high", "notes"];
+    const heads = titles.map((title) => Object.assign(node("th", title), { scope: "col" }));
+    const head = node("tr");
+    head.append(...heads);
+    table.tHead.replaceChildren(head);
+    const rows = unit.history.slice(-100).reverse().map((h) => {
+      const row = node("tr");
+      row.append(...[String(h.position), number(h.value), number(h.low), number(h.high), h.flags.join(", ") || h.reason].map((t) => node("td", t)));
+      return row;
+    });
+    table.tBodies[0].replaceChildren(...rows);
+  }
+  function showSensors(unit) {
+    const samples = unit.samples;
+    $("sensors-text").textContent = samples.length ? `The last ${samples.length} rows as they were received.` : "";
+    const items = [...fleet.sensors.map((name) => [name, "sensors"]), ...fleet.settings.map((name) => [name, "settings"])];
+    $("sensors").replaceChildren(...(samples.length ? items : []).map(([name, kind]) => {
+      const values = samples.map((sample) => sample[kind][name]);
+      const item = node("li");
+      const text = node("p");
+      text.append(node("span", name.replaceAll("_", " ")), node("span", String(Number(values.at(-1).toPrecision(5)))));
+      text.firstChild.title = name;
+      item.append(text, Chart.spark(values, 230, 40));
+      return item;
+    }));
+  }
+  function clear() {
+    for (const id of ["verdict", "trend", "legend", "sensors"]) $(id).replaceChildren();
+    for (const id of ["trend-text", "sensors-text"]) $(id).textContent = "";
+    $("verdict").className = "verdict";
+    $("history").tBodies[0].replaceChildren();
+    drawn = null;
+  }
+  function redraw() {
+    if (drawn) Chart.trend($("trend"), drawn, fleet, $("readout"), health);
+  }
+  return { show, clear, redraw };
+})();

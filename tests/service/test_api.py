@@ -1,0 +1,204 @@
+"""What the HTTP interface promises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from services import Json, rows_of, running, small_bundle
+
+from fedprognos.prognosis.health import Health
+from fedprognos.prognosis.service.forecast import forecast
+from small_fleets import cyclic_fleet, series_fleet
+
+FLEET = series_fleet([24, 14, 17])
+BUNDLE = small_bundle(FLEET)
+ROWS = [row for unit in FLEET for row in rows_of(unit, FLEET)]
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    with running(BUNDLE, threshold=30.0, max_rows=500) as client:
+        yield client
+
+
+def post(client: TestClient, body: Any) -> tuple[int, Json]:
+    answer = client.post("/v1/rows", json=body)
+    return answer.status_code, answer.json()
+
+
+def changed(**parts: Any) -> Json:
+    return {**ROWS[0], **parts}
+
+
+def test_rows_one_by_one_give_the_offline_numbers(client: TestClient) -> None:
+    expected = BUNDLE.predict(FLEET, last=False)
+    for unit in FLEET:
+        found = []
+        for row in rows_of(unit, FLEET):
+            status, answer = post(client, row)
+            assert status == 200
+            if answer["results"][0]["health"]["state"] == "ok":
+                found.append(answer["results"][0]["health"]["value"])
+        assert found == pytest.approx(expected[unit.id].tolist(), abs=1e-5)
+
+
+def test_cycles_give_the_offline_numbers() -> None:
+    fleet = cyclic_fleet(units=2, cycles=6)
+    bundle = small_bundle(fleet)
+    with running(bundle) as client:
+        for unit, values in bundle.predict(fleet, last=False).items():
+            status, answer = post(client, rows_of(fleet[unit], fleet))
+            found = [r["health"]["value"] for r in answer["results"] if r["health"] is not None]
+            assert status == 200
+            assert found == pytest.approx(values.tolist()[: len(found)], abs=1e-5)
+            assert len(found) >= len(values) - 1
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (changed(sensors={"pressure": 1.0}), "sensor 'temperature' is missing"),
+        (changed(sensors={**ROWS[0]["sensors"], "smell": 1.0}), "'smell' is not one of this model's"),
+        (changed(sensors={"pressure": "high", "temperature": 1.0}), "'pressure' is 'high', not a number"),
+        (changed(sensors={"pressure": None, "temperature": 1.0}), "'pressure' is None, not a number"),
+        (changed(sensors={"pressure": 10**400, "temperature": 1.0}), "too large"),
+        (changed(sensors={"pressure": 1e300, "temperature": 1.0}), "beyond all measure"),
+        (changed(settings={}), "setting 'altitude' is missing"),
+        (changed(position="yesterday"), "'position' is not a number"),
+        (changed(position=10**400), "'position' is too large"),
+        (changed(position=True), "'position' is not a number"),
+        (changed(cycle=3), "this model takes no cycle"),
+        (changed(cycle=1.5), "'cycle' is not a whole number"),
+        (changed(unit=""), "'unit' is not a text"),
+        (changed(unit="x" * 257), "'unit' is not a text"),
+        (changed(unit=".."), "'unit' has control characters"),
+        (changed(unit="a\nb"), "'unit' has control characters"),
+        (changed(colour="red"), "'colour' is not part of a row"),
+        ({"unit": "a", "position": 1}, "'sensors' is missing"),
+        ("a row", "a row is an object"),
+        (None, "a row is an object"),
+        (changed(sensors=[1, 2]), "objects of names with numbers"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_reason_and_harms_no_other(client: TestClient, row: Any, reason: str) -> None:
+    status, answer = post(client, [row])
+    assert status == 422
+    assert reason in answer["results"][0]["reason"]
+    assert client.get("/v1/fleet").json()["units"] == 0
+    status, answer = post(client, [ROWS[0], row, ROWS[1]])
+    assert status == 200
+    assert [r["result"] for r in answer["results"]] == ["accepted", "refused", "accepted"]
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "1e999"])
+def test_numbers_that_are_none_are_refused(client: TestClient, text: str) -> None:
+    body = '{"unit":"a","position":1,"settings":{"altitude":0,"mach":0},"sensors":{"pressure":VALUE,"temperature":1}}'
+    answer = client.post("/v1/rows", content=body.replace("VALUE", text), headers={"content-type": "application/json"})
+    assert answer.status_code == 422
+    assert "sensor 'pressure' is" in answer.json()["results"][0]["reason"]
+
+
+def test_clocks_that_repeat_run_backwards_or_jump(client: TestClient) -> None:
+    rows = rows_of(FLEET["engines-0"], FLEET)
+    assert post(client, rows[:10])[0] == 200
+    status, answer = post(client, rows[9])
+    assert (status, answer["results"][0]["result"]) == (200, "duplicate")
+    status, answer = post(client, rows[3])
+    assert (status, answer["results"][0]["reason"]) == (422, "position 4 comes after 10")
+    status, answer = post(client, {**rows[10], "position": 365 * 24 * 3600.0})
+    assert status == 422
+    assert "is a jump of" in answer["results"][0]["reason"]
+    assert post(client, rows[10])[1]["accepted"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"", "application/json", 400),
+        (b"\xff\xfe", "application/json", 400),
+        (b"[" * 10_000, "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b"{}", "text/plain", 415),
+        (b"[" + b"{}," * 500 + b"{}]", "application/json", 400),
+    ],
+)
+def test_bodies_that_are_no_rows(client: TestClient, content: bytes, kind: str, status: int) -> None:
+    answer = client.post("/v1/rows", content=content, headers={"content-type": kind})
+    assert answer.status_code == status
+    assert answer.json()["detail"]
+
+
+def test_units_come_most_urgent_first_in_pages_and_by_name(client: TestClient) -> None:
+    post(client, ROWS)
+    post(client, changed(unit="engines-new"))
+    answer = client.get("/v1/units").json()
+    statuses = [unit["status"] for unit in answer["units"]]
+    assert answer["total"] == 4
+    assert statuses == sorted(statuses, key=["due", "soon", "unknown", "ok", "warming-up"].index)
+    assert answer["units"][-1]["health"]["reason"] == "1 of 10 rows; 9 more are needed"
+    paged = [client.get(f"/v1/units?limit=1&offset={k}").json()["units"][0]["unit"] for k in range(4)]
+    assert paged == [unit["unit"] for unit in answer["units"]]
+    assert [u["unit"] for u in client.get("/v1/units?q=NEW").json()["units"]] == ["engines-new"]
+    assert client.get("/v1/units?limit=0").status_code == 422
+
+
+def test_a_unit_shows_its_history_forecast_and_rows(client: TestClient) -> None:
+    post(client, rows_of(FLEET["engines-0"], FLEET))
+    unit = client.get("/v1/units/engines-0").json()
+    assert [h["position"] for h in unit["history"]] == list(range(1, 25))
+    assert unit["samples"][-1]["sensors"] == ROWS[23]["sensors"]
+    assert unit["forecast"]["slope"] == -1.0
+    assert client.get("/v1/units/nobody").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b c", "<img src=x onerror=alert(1)>", "100%", "ünit 7", "a?b#c", "'; DROP TABLE rows"]
+)
+def test_any_name_can_be_asked_for(client: TestClient, name: str) -> None:
+    post(client, changed(unit=name))
+    from urllib.parse import quote
+
+    assert client.get("/v1/units/" + quote(name, safe="")).json()["unit"] == name
+
+
+def test_more_units_than_allowed_are_refused_and_the_known_go_on() -> None:
+    with running(BUNDLE, max_units=2) as client:
+        first = [changed(unit="a"), changed(unit="b")]
+        assert post(client, first)[1]["accepted"] == 2
+        status, answer = post(client, [changed(unit="c"), changed(unit="a", position=2)])
+        assert (status, answer["accepted"]) == (200, 1)
+        assert "2 units are watched already" in answer["results"][0]["reason"]
+
+
+def test_operation(client: TestClient) -> None:
+    post(client, ROWS)
+    post(client, ROWS[-1])
+    assert client.get("/healthz").json() == {"status": "alive"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+    text = client.get("/metrics").text
+    assert f'fedprognos_rows_total{{result="accepted"}} {len(ROWS)}.0' in text
+    assert 'fedprognos_rows_total{result="duplicate"} 1.0' in text
+    assert "fedprognos_batch_rows_count 2.0" in text
+    schema = client.get("/openapi.json").json()
+    row = schema["paths"]["/v1/rows"]["post"]["requestBody"]["content"]["application/json"]["schema"]["anyOf"][0]
+    assert row["properties"]["sensors"]["required"] == ["pressure", "temperature"]
+
+
+def test_soh_is_carried_on_as_it_fell_lately() -> None:
+    healths = [Health("cell", k, 1.0 - 0.01 * k, 0.9 - 0.01 * k, None) for k in range(20)]
+    found = forecast("soh", healths, 0.7)
+    assert found is not None
+    assert found.slope == pytest.approx(-0.01)
+    assert found.due == pytest.approx(30)
+    assert found.due_low == pytest.approx(20)
+    assert found.due_high is None
+    assert forecast("soh", healths[:3], 0.7) is None
+    rising = forecast("soh", [Health("cell", k, 1.0 + 0.01 * k) for k in range(9)], 0.7)
+    assert rising is not None
+    assert rising.due is None
+    assert math.isclose(rising.slope, 0.01)

@@ -1,0 +1,115 @@
+"""The page in a real browser: clicks, keys, a phone, live updates, hostile names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from browser import Browser
+from services import rows_of, served, small_bundle
+
+from small_fleets import series_fleet
+
+FLEET = series_fleet([30, 22, 26])
+ROWS = [row for unit in FLEET for row in rows_of(unit, FLEET)]
+EVIL = "<img src=x onerror=document.title='hacked'>"
+TOKEN = "correct-horse-battery"  # noqa: S105
+READY = "document.querySelectorAll('#rows tr').length"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("page")
+    with served(small_bundle(FLEET), folder, threshold=30.0) as address:
+        rows = [*ROWS, {**ROWS[0], "unit": EVIL}]
+        assert httpx.post(f"{address}/v1/rows", json=rows).json()["accepted"] == len(rows)
+        yield address
+
+
+def test_the_fleet_is_shown_and_a_unit_opens_by_mouse_and_by_keyboard(
+    browser: Browser, address: str, tmp_path: Path
+) -> None:
+    browser.resize(1280, 900)
+    browser.open(address)
+    browser.wait(f"{READY} === 4")
+    expected = [unit["unit"] for unit in httpx.get(f"{address}/v1/units").json()["units"]]
+    assert browser.run("[...document.querySelectorAll('#rows th')].map(n => n.textContent)") == expected
+    assert browser.run("document.querySelectorAll('#rows img').length") == 0
+    assert len(browser.picture(tmp_path / "fleet.png").read_bytes()) > 10_000
+    browser.click("#rows tr td:nth-child(3)")
+    browser.wait("document.querySelector('#trend polyline.line')")
+    assert browser.run("document.querySelector('#unit-name').textContent") == expected[0]
+    assert browser.run("document.activeElement.id") == "unit-name"
+    assert browser.run("document.querySelectorAll('#sensors li').length") == 4
+    browser.click("#back")
+    browser.wait("!document.querySelector('#fleet').hidden")
+    browser.wait("document.activeElement.textContent === document.querySelector('#rows a').textContent")
+    browser.press("Tab")
+    browser.press("Enter")
+    browser.wait(f"document.querySelector('#unit-name').textContent === {expected[1]!r}")
+    browser.wait("document.querySelector('#trend polyline.line')")
+    assert browser.complaints == []
+
+
+def test_updates_arrive_by_themselves(browser: Browser, address: str) -> None:
+    browser.resize(1280, 900)
+    browser.open(f"{address}/#")
+    browser.wait("document.querySelector('.pill.live')")
+    news = [{**row, "unit": "newcomer"} for row in rows_of(FLEET["engines-1"], FLEET)]
+    httpx.post(f"{address}/v1/rows", json=news[:-1])
+    browser.wait("[...document.querySelectorAll('#rows a')].some(n => n.textContent === 'newcomer')")
+    browser.run("location.hash = '#unit=newcomer'")
+    browser.wait("document.querySelector('#verdict').textContent.includes('At cycle 21.')")
+    httpx.post(f"{address}/v1/rows", json=news[-1])
+    browser.wait("document.querySelector('#verdict').textContent.includes('At cycle 22.')")
+
+
+def test_it_fits_a_phone_and_finds_units(browser: Browser, address: str, tmp_path: Path) -> None:
+    browser.resize(390, 844, phone=True, dark=True)
+    browser.open(f"{address}/#")
+    browser.wait(f"{READY} > 3")
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    assert len(browser.picture(tmp_path / "phone.png").read_bytes()) > 10_000
+    browser.click("#search")
+    browser.type("INES-2")
+    browser.wait(f"{READY} === 1")
+    browser.click("#rows td")
+    browser.wait("document.querySelector('#trend svg')")
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    browser.run("location.hash = ''")
+    browser.click("#search")
+    browser.type("nothing like it")
+    browser.wait("document.querySelector('#empty').textContent.startsWith('No unit')")
+
+
+def test_hostile_names_stay_text(browser: Browser, address: str) -> None:
+    browser.resize(1280, 900)
+    browser.open(f"{address}/#unit=" + EVIL.replace(" ", "%20"))
+    browser.wait("document.querySelector('#trend-text').textContent.startsWith('No value yet')")
+    assert browser.run("document.querySelector('#unit-name').textContent") == EVIL
+    assert browser.run("document.title") != "hacked"
+
+
+def test_a_token_is_asked_for_and_the_page_reconnects(browser: Browser, tmp_path: Path) -> None:
+    bundle = small_bundle(FLEET)
+    with served(bundle, tmp_path, token=TOKEN) as address:
+        header = {"Authorization": f"Bearer {TOKEN}"}
+        httpx.post(f"{address}/v1/rows", json=ROWS, headers=header)
+        browser.open(address)
+        browser.wait("document.querySelector('#login').open")
+        browser.click("#token")
+        browser.type(TOKEN)
+        browser.press("Enter")
+        browser.wait(f"{READY} === 3")
+        browser.wait("document.querySelector('.pill.live')")
+    browser.wait("document.querySelector('.pill.lost')")
+    with served(bundle, tmp_path, port=int(address.rpartition(":")[2]), token=TOKEN):
+        browser.wait("document.querySelector('.pill.live')", 20)

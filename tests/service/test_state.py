@@ -1,0 +1,182 @@
+"""What was accepted stays: across restarts, crashes and full disks."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import signal
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from services import process, rows_of, running, small_bundle
+
+from fedprognos.errors import DataError, OutputError
+from fedprognos.fleet import Fleet
+from fedprognos.prognosis import Predictor, Row
+from fedprognos.prognosis.service import Keeper, keeper
+from fedprognos.prognosis.service.store import KEPT_ROWS
+from small_fleets import cyclic_fleet, series_fleet
+
+FLEETS = {"series": series_fleet([40, 25, 33]), "cyclic": cyclic_fleet(2, 8)}
+
+
+def mixed(fleet: Fleet, seed: int = 0) -> list[Row]:
+    """Rows of all units in turn, with repeats, steps back and a jump that is confirmed."""
+    rng = np.random.default_rng(seed)
+    queues = [[Row(**row) for row in rows_of(unit, fleet)] for unit in fleet]
+    order = rng.permutation(np.repeat(np.arange(len(queues)), [len(q) for q in queues]))
+    places = [iter(q) for q in queues]
+    rows: list[Row] = []
+    for n, k in enumerate(order):
+        row = next(places[k])
+        if fleet.schema.task == "rul" and k == 0 and row.position > 20:
+            row = dataclasses.replace(row, position=row.position + 1e6)
+        rows.append(row)
+        if n % 7 == 3:
+            rows.append(rows[rng.integers(len(rows))])
+    return rows
+
+
+def healths(keeper: Keeper, rows: list[Row], at_once: int = 1) -> list[object]:
+    parts = [rows[a : a + at_once] for a in range(0, len(rows), at_once)]
+    return [(o.result, o.reason, o.health) for part in parts for o in keeper.take(part)]
+
+
+@pytest.mark.parametrize("kind", FLEETS)
+@pytest.mark.parametrize("tidied", [False, True])
+def test_a_restart_changes_no_number(kind: str, tidied: bool, tmp_path: Path) -> None:
+    fleet = FLEETS[kind]
+    predictor = Predictor.of(small_bundle(fleet))
+    rows = mixed(fleet)
+    expected = healths(Keeper(predictor), rows)
+    found: list[object] = []
+    cuts = [0, len(rows) // 5, len(rows) // 2, len(rows) // 2 + 1, len(rows)]
+    for a, b in itertools.pairwise(cuts):
+        own = Keeper(predictor, tmp_path)
+        found += healths(own, rows[a:b])
+        own.close() if tidied else own.store.close()
+    assert found == expected
+
+
+def test_what_clients_see_survives_a_restart(tmp_path: Path) -> None:
+    fleet = FLEETS["series"]
+    bundle = small_bundle(fleet)
+    rows = [row for unit in fleet for row in rows_of(unit, fleet)]
+    with running(bundle, state=tmp_path, threshold=25.0) as client:
+        assert client.post("/v1/rows", json=rows).json()["accepted"] == len(rows)
+        before = [client.get("/v1/units").json()["units"], client.get("/v1/units/engines-1").json()]
+    with running(bundle, state=tmp_path, threshold=25.0) as client:
+        after = [client.get("/v1/units").json()["units"], client.get("/v1/units/engines-1").json()]
+    assert before[0] == after[0]
+    assert {**before[1], "now": 0} == {**after[1], "now": 0}
+
+
+def test_the_state_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "ROWS_BETWEEN_SNAPSHOTS", 200)
+    fleet = series_fleet([900])
+    predictor = Predictor.of(small_bundle(fleet))
+    rows = [Row(**row) for row in rows_of(fleet["engines-0"], fleet)]
+    own = Keeper(predictor, tmp_path)
+    expected = healths(Keeper(predictor), rows, 10)
+    assert healths(own, rows[:850], 10) == expected[:850]
+    assert KEPT_ROWS <= len(list(own.store.rows_after(0))) <= KEPT_ROWS + 200
+    assert len(list(tmp_path.glob("stream-*"))) == 1
+    own.store.close()
+    again = Keeper(predictor, tmp_path)
+    assert healths(again, rows[850:], 10) == expected[850:]
+    again.close()
+
+
+def test_a_full_disk_undoes_the_batch_and_says_so(tmp_path: Path) -> None:
+    fleet = FLEETS["series"]
+    rows = [row for unit in fleet for row in rows_of(unit, fleet)]
+    with running(small_bundle(fleet), state=tmp_path) as client:
+        assert client.post("/v1/rows", json=rows[:5]).status_code == 200
+        database = client.app.state.service.keeper.store._db  # type: ignore[attr-defined]
+        pages = database.execute("PRAGMA page_count").fetchone()[0]
+        database.execute(f"PRAGMA max_page_count={pages}")
+        bulky = [{**row, "unit": f"{row['unit']} {'x' * 200}"} for row in rows]
+        refused = client.post("/v1/rows", json=bulky)
+        assert refused.status_code == 503
+        assert "nothing of this batch was stored" in refused.json()["detail"]
+        assert client.get("/v1/fleet").json()["units"] == 1
+        database.execute("PRAGMA max_page_count=1000000")
+        assert client.post("/v1/rows", json=bulky).json()["accepted"] == len(rows)
+        assert client.post("/v1/rows", json=rows[5:]).json()["accepted"] == len(rows) - 5
+
+
+def test_a_state_in_use_or_of_another_model_is_refused(tmp_path: Path) -> None:
+    predictor = Predictor.of(small_bundle(FLEETS["series"]))
+    own = Keeper(predictor, tmp_path)
+    with pytest.raises(OutputError, match="another service is using this state"):
+        Keeper(predictor, tmp_path)
+    own.close()
+    with pytest.raises(DataError, match="another recipe"):
+        Keeper(Predictor.of(small_bundle(FLEETS["series"], window=12)), tmp_path)
+    (tmp_path / "state.sqlite").write_bytes(b"not a database" * 100)
+    with pytest.raises(OutputError, match="cannot be used"):
+        Keeper(predictor, tmp_path)
+
+
+def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    fleet = series_fleet([2000] * 4)
+    bundle = small_bundle(fleet).save(tmp_path / "bundle")
+    acknowledged: dict[str, float] = {}
+
+    def send(address: str, unit: str) -> None:
+        with httpx.Client(base_url=address) as client:
+            for row in rows_of(fleet[unit], fleet):
+                try:
+                    answer = client.post("/v1/rows", json=row)
+                except httpx.TransportError:
+                    return
+                assert answer.json()["accepted"] == 1
+                acknowledged[unit] = row["position"]
+
+    with process(bundle, tmp_path / "state") as (address, child):
+        threads = [threading.Thread(target=send, args=(address, unit)) for unit in fleet.ids]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + 30
+        while sum(acknowledged.values()) < 400 and time.monotonic() < until:
+            time.sleep(0.02)
+        child.send_signal(signal.SIGKILL)
+        for thread in threads:
+            thread.join(20)
+        child.wait(20)
+    assert len(acknowledged) == 4
+    assert all(position < 2000 for position in acknowledged.values())
+    predictor = Predictor.load(bundle)
+    own = Keeper(predictor, tmp_path / "state")
+    offline = small_bundle(fleet).predict(fleet, last=False)
+    for unit, position in acknowledged.items():
+        kept, _ = own.history(unit)
+        last = kept[-1][1].position
+        assert position <= last <= position + 1  # the row in flight may have been stored, unacknowledged
+        following = rows_of(fleet[unit], fleet)[int(last)]
+        health = own.take([Row(**following)])[0].health
+        assert health is not None
+        assert health.value == pytest.approx(offline[unit][int(last) + 1 - 10], rel=1e-6)
+    own.close()
+
+
+def test_a_stop_is_graceful_and_ends_event_streams(tmp_path: Path) -> None:
+    fleet = FLEETS["series"]
+    bundle = small_bundle(fleet).save(tmp_path / "bundle")
+    with process(bundle, tmp_path / "state") as (address, child), httpx.Client(base_url=address, timeout=20) as client:
+        with client.stream("GET", "/v1/events") as stream:
+            lines = stream.iter_lines()
+            assert "retry: 2000" in next(lines)
+            rows = rows_of(fleet["engines-0"], fleet)
+            assert httpx.post(f"{address}/v1/rows", json=rows).json()["accepted"] == len(rows)
+            assert any(line == "event: update" for line in lines)
+            assert '"engines-0"' in next(lines)
+            child.send_signal(signal.SIGTERM)
+            for _ in lines:
+                pass
+        assert child.wait(20) in {0, -signal.SIGTERM}
+    assert list((tmp_path / "state").glob("stream-*.safetensors"))
