@@ -32,8 +32,18 @@ def test_a_site_killed_in_training_comes_back_and_the_run_ends_well(tmp_path: Pa
         federation.wait(lambda: not [c for c in federation.left_over() if "plant-b" in c], 20)
         federation.start_site("plant-b")
         _ends_well(federation)
-        assert "left out plant-b" not in federation.said("coordinator")  # asked again, it answered in time
+        assert "left out" not in federation.said("coordinator")  # asked again, it answered in time
         assert (federation.results / "bundle" / "weights.safetensors").read_bytes() == expected.read_bytes()
+
+
+def test_a_site_killed_in_training_for_good_is_left_out_and_the_run_ends_well(tmp_path: Path) -> None:
+    with deployment(tmp_path) as federation:
+        _start(federation, SITES)
+        federation.submit(SLOW, TWO_WILL_DO)
+        federation.wait(lambda: "training" in federation.said("plant-b"))
+        federation.kill("plant-b")
+        _ends_well(federation)
+        assert "left out plant-b (absent)" in federation.said("coordinator")
 
 
 def test_a_run_starts_without_a_site_that_never_comes(tmp_path: Path) -> None:

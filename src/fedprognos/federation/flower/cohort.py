@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 from flwr.app import Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedprognos.errors import MessageError
@@ -21,7 +22,7 @@ POLL_IN_S, LOOK_IN_S = 0.3, 3.0
 LONGEST_IN_S = 12 * 3600.0
 """The wait for an answer where the experiment sets none."""
 ABSENT_IN_S = 45.0
-"""How long a site that is not connected is waited for before a question goes on without it."""
+"""How long a site that is not connected, or goes away, is waited for before a question goes on without it."""
 
 Watch = Callable[[str, tuple[str, ...]], None]
 """Told what is being asked and who has not answered yet; may raise to end the waiting."""
@@ -34,6 +35,7 @@ class _Asked:
     """A request on its way to a site."""
 
     data: bytes
+    absent_until: float
     message_id: str = ""
     activated: str = ""
     again: int = 0
@@ -88,12 +90,12 @@ class FlowerCohort:
         """Ask anything that can be encoded; every site asked is in the answer, in the order asked."""
         what = type(next(iter(requests.values()))).__name__ if requests else ""
         deadline = time.monotonic() + self._timeout
-        asked = {name: _Asked(encode(request)) for name, request in requests.items()}
+        absent_until = time.monotonic() + self._absent
+        asked = {name: _Asked(encode(request), absent_until) for name, request in requests.items()}
         too_large = Failure("", "message", f"the request is larger than {self._limit} bytes")
         replies: dict[str, Any] = {
             name: replace(too_large, client=name) for name, one in asked.items() if len(one.data) > self._limit
         }
-        absent_until = min(deadline, time.monotonic() + self._absent)
         looked = -np.inf
         while pending := tuple(name for name in asked if name not in replies):
             self._watch(what, pending)
@@ -106,7 +108,7 @@ class FlowerCohort:
             for name in pending:
                 if (reply := self._pull(name, asked[name], kinds)) is not None:
                     replies[name] = reply
-                elif not asked[name].message_id and time.monotonic() > absent_until:
+                elif not asked[name].message_id and time.monotonic() > asked[name].absent_until:
                     replies[name] = Failure(name, "absent", "it is not connected")
             if len(replies) < len(asked):
                 time.sleep(POLL_IN_S)
@@ -132,7 +134,10 @@ class FlowerCohort:
         if not found:
             return None
         if found[0].has_error():
-            return Failure(name, "unreachable", f"it went away or broke down (code {found[0].error.code})")
+            if found[0].error.code == ErrorCode.NODE_UNAVAILABLE:  # it may only be starting anew
+                one.message_id, one.absent_until = "", time.monotonic() + self._absent
+                return None
+            return Failure(name, "unreachable", f"it broke down (code {found[0].error.code})")
         try:
             data = wire.content(found[0], self._limit, f"client {name}")
             reply = decode(data, kinds, f"client {name}")

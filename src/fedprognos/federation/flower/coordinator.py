@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -166,11 +167,12 @@ class Desk:
                 run.perform()
             state = {"state": "done"}
             say(f"done; report {place / 'report.html'}, model {place / 'bundle'}")
-        except (FedprognosError, httpx.HTTPError) as error:
-            if isinstance(error, ProcessError):
-                raise
-            state["error"] = str(error)
-            self.tell(f"{name}: failed: {error}")
+        except ProcessError:
+            raise
+        except Exception as error:  # a broken experiment must not take the coordinator with it, now or on every restart
+            known = isinstance(error, FedprognosError | httpx.HTTPError)
+            state["error"] = str(error) if known else f"{type(error).__name__}: {error}"
+            self.tell(f"{name}: failed: {state['error'] if known else ''.join(traceback.format_exception(error))}")
         self.doing = {}
         write_json(place / STATE, state)
         queued.unlink(missing_ok=True)

@@ -50,6 +50,8 @@ class SiteSettings(Settings):
     min_count: Annotated[int, Field(ge=20)] = 20
     """No statistic of fewer rows than this leaves the site, whatever it is asked."""
     max_message_in_mb: PositiveInt = 64
+    bundle: str | None = None
+    """Folder of a model trained earlier, for experiments with federation.start = "bundles"."""
 
 
 def make_deployment(
@@ -130,8 +132,10 @@ def read_settings(folder: Path, kind: type[S]) -> S:
 
 
 def _write_settings(folder: Path, kind: type[Settings], values: Mapping[str, Any]) -> None:
-    settings = kind.model_validate(values).model_dump(mode="json")
-    text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items())
+    settings = kind.model_validate(values).model_dump(mode="json", exclude_none=True)
+    text = "".join(
+        f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items() if value is not None
+    )
     keys.write_private(folder / SETTINGS, text.encode())
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import queue
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-from flwr.app import Message
+from flwr.app import Context, Message
 from flwr.common.constant import SubStatus
 from flwr.supercore.constant import TaskType
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedprognos import __version__
@@ -56,7 +59,8 @@ class Service:
     write_report: WriteReport | None = None
 
     def __post_init__(self) -> None:
-        self.site = Site(self.folder)
+        bundle = self.settings.bundle
+        self.site = Site(self.folder, None if bundle is None else Path(bundle))
         self.client = Client(self.settings.name, self.holdings.train, self.site, self.settings.min_count)
         self.memory = Memory(self.folder / "answers")
         self.limit = self.settings.max_message_in_mb << 20
@@ -136,36 +140,66 @@ def serve(folder: Path, holdings: Holdings, tell: Tell, write_report: WriteRepor
             counter = Counter(f"127.0.0.1:{port}", folder / "tasks.secret")
             _wait_until(lambda: listening("127.0.0.1", port), child)
             tell(f"joining {settings.coordinator} as '{settings.name}'; Ctrl-C leaves")
-            queue = counter.queue()
-            try:
+            with contextlib.closing(_Post(counter, tell)) as post:
                 while True:
                     child.check()
-                    if not _work(counter, queue, service):
-                        time.sleep(POLL_IN_S)
-            finally:
-                queue.close()
+                    if (errand := post.look()) is not None:
+                        _work(errand, service)
         finally:
             child.stop()
             (folder / "status.json").unlink(missing_ok=True)
 
 
-def _work(counter: Counter, queue: RuntimeHttpClient, service: Service) -> bool:
-    """Answer one message, if there is one."""
-    try:
-        found = acquire(queue, TaskType.CLIENT_APP)
-    except httpx.HTTPError:
-        return False
-    if found is None:
-        return False
-    with counter.task(found[1], "flwr-clientapp") as client:
+@dataclass(frozen=True, eq=False)
+class _Errand:
+    """A message that has arrived in full, and the connection to answer it by."""
+
+    message: Message
+    context: Context
+    client: RuntimeHttpClient
+    open: contextlib.ExitStack
+
+
+class _Post:
+    """Fetches messages in the background: one whose run has ended never arrives, and must not hold up the others."""
+
+    def __init__(self, counter: Counter, tell: Tell) -> None:
+        self._counter, self._tell, self._queue = counter, tell, counter.queue()
+        self._arrived: queue.SimpleQueue[_Errand] = queue.SimpleQueue()
+
+    def close(self) -> None:
+        self._queue.close()
+
+    def look(self) -> _Errand | None:
+        """The next message, if one has arrived."""
+        with contextlib.suppress(httpx.HTTPError):
+            if (found := acquire(self._queue, TaskType.CLIENT_APP)) is not None:
+                threading.Thread(target=self._fetch, args=(found[1],), daemon=True).start()
+        with contextlib.suppress(queue.Empty):
+            return self._arrived.get(timeout=POLL_IN_S)
+        return None
+
+    def _fetch(self, token: str) -> None:
+        stack = contextlib.ExitStack()
         try:
+            client = stack.enter_context(self._counter.task(token, "flwr-clientapp"))
             message, context, _, _ = pull_task_input(client)  # the last is code from the network: not looked at
-            reply = service.respond(message)
-            push_message(client, reply, context)
-            push_task_output(client, context, SubStatus.COMPLETED, "")
+        except Exception as error:
+            stack.close()
+            self._tell(f"a message was lost on the way: {error}")
+            return
+        self._arrived.put(_Errand(message, context, client, stack))
+
+
+def _work(errand: _Errand, service: Service) -> None:
+    """Answer one message."""
+    with errand.open:
+        try:
+            TaskIdentity.run_id, TaskIdentity.node_id = errand.context.run_id, errand.context.node_id
+            push_message(errand.client, service.respond(errand.message), errand.context)
+            push_task_output(errand.client, errand.context, SubStatus.COMPLETED, "")
         except (httpx.HTTPError, RuntimeError) as error:
-            service.tell(f"the message was lost: {error}")
-    return True
+            service.tell(f"an answer was lost on the way: {error}")
 
 
 def _arguments(folder: Path, settings: SiteSettings, port: int) -> list[str]:
