@@ -168,8 +168,9 @@
   }
   function fill(row, unit, most) {
     const [, status, value, picture, trend, cycle, old, trust] = row.children;
-    status.replaceChildren(node("span", NAMES[unit.status], "status " + unit.status));
     const health = unit.health;
+    status.replaceChildren(node("span", NAMES[unit.status], "status " + unit.status));
+    if (health && health.flags.length) status.append(node("span", health.flags.join(", "), "doubt"));
     value.replaceChildren(document.createTextNode(number(health && health.value)), node("span", range(health), "range"));
     picture.replaceChildren(Chart.span(health, fleet.threshold, most, 180));
     const values = unit.spark;

@@ -14,7 +14,7 @@ const UnitPage = (function () {
     const left = (p) => Math.max(0, Math.round(p - unit.health.position));
     const bounds = f.due_low === null && f.due_high === null ? "" :
       ` (${f.due_low === null ? 0 : left(f.due_low)} to ${f.due_high === null ? "unknown" : left(f.due_high)})`;
-    return `Maintenance due in about ${left(f.due)} cycles${bounds}, around ${fleet.position_name} ${Math.round(f.due)}; ${f.basis}.`;
+    return `Maintenance due in about ${left(f.due)} ${left(f.due) === 1 ? "cycle" : "cycles"}${bounds}, around ${fleet.position_name} ${Math.round(f.due)}; ${f.basis}.`;
   }
   function show(unit, itsFleet) {
     fleet = itsFleet;
@@ -36,6 +36,7 @@ const UnitPage = (function () {
       for (const flag of unit.health.flags) reasons.append(node("li", FLAGS[flag] || flag));
       if (unit.health.reason) reasons.append(node("li", unit.health.reason));
     }
+    if (known && unit.health.flags.length) verdict.append(node("p", "Less trustworthy than usual:", "doubted"));
     if (reasons.children.length) verdict.append(reasons);
     showTrend(unit);
     showHistory(unit);
