@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -176,6 +177,27 @@ def test_a_site_that_was_started_anew_is_asked_again() -> None:
 
     assert asked(grid, "a", watch=restarted)["a"].code == "timeout"
     assert len(grid.pushed) == 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_absent_site_is_waited_for_once(tmp_path: Path) -> None:
+    good = service(tmp_path).client.respond(encode(SurveyRequest(SECTION)))
+    grid = FakeGrid([Node(1, b"a")], {1: good})
+    federation = FlowerCohort(
+        grid,  # type: ignore[arg-type]
+        {"a": b"a", "b": b"b"},
+        ("a", "b"),
+        limit_in_bytes=100_000,
+        absent_in_s=0.5,
+    )
+    for patience_in_s in (0.5, 0.0):
+        begun = time.monotonic()
+        replies = federation.ask(dict.fromkeys("ab", SurveyRequest(SECTION)))
+        assert patience_in_s <= time.monotonic() - begun < patience_in_s + 0.4
+        assert replies["b"] == Failure("b", "absent", "it is not connected")
+    grid.nodes.append(Node(2, b"b"))
+    grid.answers[2] = good
+    assert isinstance(federation.ask({"b": SurveyRequest(SECTION)})["b"], SurveyReply)
 
 
 @pytest.mark.usefixtures("quick")

@@ -68,6 +68,7 @@ class FlowerCohort:
         self._names = {key: name for name, key in keys.items()}
         self._limit, self._timeout = limit_in_bytes, timeout_in_s or LONGEST_IN_S
         self._absent = absent_in_s
+        self._gone: set[str] = set()  # waited for in vain once; not again until they are back
         self._watch = watch or (lambda what, pending: None)
         self._received = received or (lambda name, kind, size: None)
 
@@ -90,8 +91,11 @@ class FlowerCohort:
         """Ask anything that can be encoded; every site asked is in the answer, in the order asked."""
         what = type(next(iter(requests.values()))).__name__ if requests else ""
         deadline = time.monotonic() + self._timeout
-        absent_until = time.monotonic() + self._absent
-        asked = {name: _Asked(encode(request), absent_until) for name, request in requests.items()}
+        begun = time.monotonic()
+        asked = {
+            name: _Asked(encode(request), begun + (0.0 if name in self._gone else self._absent))
+            for name, request in requests.items()
+        }
         too_large = Failure("", "message", f"the request is larger than {self._limit} bytes")
         replies: dict[str, Any] = {
             name: replace(too_large, client=name) for name, one in asked.items() if len(one.data) > self._limit
@@ -109,6 +113,7 @@ class FlowerCohort:
                 if (reply := self._pull(name, asked[name], kinds)) is not None:
                     replies[name] = reply
                 elif not asked[name].message_id and time.monotonic() > asked[name].absent_until:
+                    self._gone.add(name)
                     replies[name] = Failure(name, "absent", "it is not connected")
             if len(replies) < len(asked):
                 time.sleep(POLL_IN_S)
@@ -117,6 +122,7 @@ class FlowerCohort:
     def _push_to_those_here(self, pending: Mapping[str, _Asked]) -> None:
         """Ask; and ask again a site that was started anew: it forgot the question, but kept what it had found."""
         here = self.online()
+        self._gone -= here.keys()
         for name, one in pending.items():
             if name in here and here[name][1] != one.activated:
                 message = wire.request(one.data, here[name][0], self._timeout, str(one.again))
