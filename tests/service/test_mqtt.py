@@ -77,7 +77,10 @@ async def publisher(port: int, **options: Any) -> aiomqtt.Client:
 
 @contextmanager
 def watcher(port: int, **settings: Any) -> Iterator[Watcher]:
-    own = Watcher(Keeper(Predictor.of(BUNDLE)), WatchSettings("127.0.0.1", port, first_pause_in_s=0.1, **settings))
+    own = Watcher(
+        Keeper(Predictor.of(BUNDLE)),
+        WatchSettings("127.0.0.1", port, first_pause_in_s=0.1, timeout_in_s=2.0, **settings),
+    )
     try:
         yield own
     finally:

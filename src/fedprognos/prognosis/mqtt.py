@@ -2,7 +2,7 @@
 
 The unit is named by the `+` level of the topic, so that a broker that lets a machine publish under its own name only
 keeps machines from speaking for one another; without a `+`, the payload names it. The session is kept by the broker:
-what machines send (QoS 1) while this side is away is delivered when it is back, and repeats are known as duplicates.
+what machines send (QoS 1) while this side is away is delivered when it is back. Rows delivered twice are refused.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class WatchSettings:
         Certificates to trust in place of the system's.
     first_pause_in_s
         Before the first new attempt to connect; doubles up to a minute.
+    timeout_in_s
+        How long to wait for the broker to confirm anything before it is taken for gone.
     """
 
     host: str
@@ -56,6 +58,7 @@ class WatchSettings:
     ca: Path | None = None
     client_id: str = "fedprognos-watch"
     first_pause_in_s: float = 1.0
+    timeout_in_s: float = 10.0
 
     def check(self) -> None:
         """Refuse topics that cannot work."""
@@ -132,6 +135,7 @@ class Watcher:
             identifier=settings.client_id,
             clean_session=False,
             keepalive=30,
+            timeout=settings.timeout_in_s,
             tls_params=aiomqtt.TLSParameters(ca_certs=None if settings.ca is None else str(settings.ca))
             if secured
             else None,
