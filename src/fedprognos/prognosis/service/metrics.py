@@ -24,7 +24,6 @@ class Metrics:
             "fedprognos_rows", "Rows received, by what became of them", ["result"], registry=self.registry
         )
         self._by_result = {name: self._rows.labels(name) for name in ("accepted", "duplicate", "refused")}
-        self.requests = Counter("fedprognos_requests", "Requests answered", ["route", "status"], registry=self.registry)
         self.batch = Histogram("fedprognos_batch_rows", "Rows of a batch", buckets=SIZES, registry=self.registry)
         self.predict = Histogram(
             "fedprognos_predict_seconds",
