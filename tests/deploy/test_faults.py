@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -11,11 +12,14 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 from deployments import SITES, Deployment, deployment
+from flwr.supercore.constant import TaskType
 
 from fedprognos.federation.flower import keys
 from fedprognos.federation.flower.children import listening
+from fedprognos.federation.flower.tasks import Counter, acquire
 
 pytestmark = pytest.mark.long
 TWO_WILL_DO = "federation.min_clients=2"
@@ -65,7 +69,9 @@ def test_a_coordinator_killed_and_started_again_ends_with_the_weights_of_an_undi
         federation.kill("coordinator")
         federation.start_coordinator()
         _ends_well(federation)
-        assert federation.said("coordinator").count("round 4") >= 1
+        for name in SITES:  # a question of the old run was lost on its way to them; they must not wait for it
+            federation.processes[name].terminate()
+            assert federation.processes[name].wait(30) == 130
         assert (federation.results / "bundle" / "weights.safetensors").read_bytes() == expected.read_bytes()
 
 
@@ -78,11 +84,10 @@ def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
         federation.processes["plant-c"].wait(90)
         assert federation.processes["plant-c"].returncode not in (0, 130), federation.said("plant-c")
 
-        shutil.copytree(federation.site["plant-b"], tmp_path / "foreign")
+        notes = shutil.ignore_patterns("*.log", "running.*", "flower")
+        shutil.copytree(federation.site["plant-b"], tmp_path / "foreign", ignore=notes)
         keys.make_authority(tmp_path / "foreign")
-        process = federation.start(
-            "foreign", *_site_command(tmp_path / "foreign", tmp_path / "plant-b.csv"),
-        )  # fmt: skip
+        process = federation.start("foreign", *_site_command(tmp_path / "foreign", tmp_path / "plant-b.csv"))
         federation.wait(lambda: listening("127.0.0.1", federation.port))
         log = tmp_path / "foreign" / "supernode.log"
         federation.wait(lambda: process.poll() is not None or "retrying" in _text(log), 90)
@@ -94,7 +99,12 @@ def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
             assert b"200" not in _received(plain)
         for path in ("/v1/control/list-nodes", "/v1/control/start-run", "/docs", "/openapi.json"):
             assert _status(federation, path) == 403, path
-        assert _status(federation, "/v1/runtime/acquire-task") in (401, 403, 422)
+        (tmp_path / "guess").write_text("guess")
+        address, authority = f"localhost:{federation.port}", federation.coordinator / "ca.crt"
+        with contextlib.closing(Counter(address, tmp_path / "guess", authority).queue()) as queue:
+            with pytest.raises(httpx.HTTPStatusError) as refused:
+                acquire(queue, TaskType.SERVER_APP)
+            assert refused.value.response.status_code in (401, 403)
         assert _status(federation, "/v1/fleet/push-object", size=300 << 20) == 413
 
         done = federation.run(TWO_WILL_DO)

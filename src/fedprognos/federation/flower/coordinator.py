@@ -18,7 +18,6 @@ from flwr.common.serde import run_from_proto
 from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
 
 from fedprognos.config import Experiment
 from fedprognos.errors import ConfigError, FederationError, FedprognosError
@@ -28,6 +27,7 @@ from fedprognos.federation.flower.cohort import FlowerCohort
 from fedprognos.federation.flower.control import Control
 from fedprognos.federation.flower.deployed_run import RECEIVED, STATE, DeployedRun
 from fedprognos.federation.flower.folders import CoordinatorSettings, public_key_file, read_settings
+from fedprognos.federation.flower.grid import ARRIVAL_IN_S, BoundedGrid
 from fedprognos.federation.flower.launch import LIMIT, SECRET_FILE
 from fedprognos.federation.flower.tasks import Counter, acquire
 from fedprognos.federation.folder import RunFolder, folder_name
@@ -148,7 +148,7 @@ class Desk:
         state: dict[str, str] = {"state": "failed", "error": "stopped"}
         try:
             folder = RunFolder(place, name, experiment, "deployed")
-            with self._grid() as grid:
+            with self._grid(experiment.federation.timeout_in_s) as grid:
 
                 def make_cohort(members: tuple[str, ...]) -> FlowerCohort:
                     return FlowerCohort(
@@ -178,7 +178,7 @@ class Desk:
         queued.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _grid(self) -> Iterator[HttpGrid]:
+    def _grid(self, timeout_in_s: float | None = None) -> Iterator[BoundedGrid]:
         """A run of the SuperLink's and the task that goes with it, taken on by this very process."""
         run_id = self.control.open_run()
         counter = Counter(self.address, self.folder / "tasks.secret", self.folder / "ca.crt")
@@ -195,7 +195,8 @@ class Desk:
             given = client.PullTaskInput(PullTaskInputRequest())
             TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
             TaskIdentity.node_id = given.context.node_id
-            grid = HttpGrid(self.address, root_certificates=(self.folder / "ca.crt").read_bytes(), token=found[1])
+            authority = (self.folder / "ca.crt").read_bytes()
+            grid = BoundedGrid(self.address, authority, found[1], min(ARRIVAL_IN_S, timeout_in_s or ARRIVAL_IN_S))
             grid.set_run(run_from_proto(given.run))
             try:
                 yield grid

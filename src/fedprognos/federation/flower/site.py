@@ -166,9 +166,15 @@ class _Post:
     def __init__(self, counter: Counter, tell: Tell) -> None:
         self._counter, self._tell, self._queue = counter, tell, counter.queue()
         self._arrived: queue.SimpleQueue[_Errand] = queue.SimpleQueue()
+        self._awaited: set[contextlib.ExitStack] = set()
+        self._closed = False
 
     def close(self) -> None:
+        """Stop waiting for messages that may never arrive: a closed connection ends the threads that fetch them."""
+        self._closed = True
         self._queue.close()
+        for stack in list(self._awaited):
+            stack.close()
 
     def look(self) -> _Errand | None:
         """The next message, if one has arrived."""
@@ -181,13 +187,17 @@ class _Post:
 
     def _fetch(self, token: str) -> None:
         stack = contextlib.ExitStack()
+        self._awaited.add(stack)
         try:
             client = stack.enter_context(self._counter.task(token, "flwr-clientapp"))
             message, context, _, _ = pull_task_input(client)  # the last is code from the network: not looked at
         except Exception as error:
             stack.close()
-            self._tell(f"a message was lost on the way: {error}")
+            if not self._closed:
+                self._tell(f"a message was lost on the way: {error}")
             return
+        finally:
+            self._awaited.discard(stack)
         self._arrived.put(_Errand(message, context, client, stack))
 
 
