@@ -352,7 +352,7 @@ def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
     time.sleep(3)
     family = parent.children(recursive=True)
     os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "same command again" in errors
     _, alive = psutil.wait_procs(family, timeout=10)

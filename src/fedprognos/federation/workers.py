@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -68,12 +67,12 @@ class Workers:
         self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
         self._order = itertools.count()
         self._closing = threading.Event()
+        self._lock, self._training = threading.Lock(), threading.Lock()
         self._here: dict[str, Client] | None = None
         self._threads: list[threading.Thread] = []
         self._store = tempfile.TemporaryDirectory(prefix="fedprognos-clients-")
         if count <= 1:
             self._here = {key: Client(*entry) for key, entry in fleets.items()}
-            self._lock = threading.Lock()
             return
         for number, (_, fleet, _) in enumerate(fleets.values()):
             save_fleet(Path(self._store.name) / f"{number}.npz", fleet)
@@ -92,21 +91,29 @@ class Workers:
     ) -> Future[bytes]:
         """Queue an encoded request; the future gives the encoded reply or failure."""
         future: Future[bytes] = Future()
-        if self._closing.is_set():
-            future.set_exception(WorkerLostError("stopped", where=client))
-            return future
         if self._here is not None:
-            with self._lock:
-                relay = None if on_epoch is None else partial(on_epoch, client)
+
+            def relay(epoch: Epoch) -> None:
+                if self._closing.is_set():
+                    raise WorkerLostError("stopped", where=client)
+                if on_epoch is not None:
+                    on_epoch(client, epoch)
+
+            with self._training:
                 future.set_result(self._here[client].respond(request, relay))
             return future
         rank = (-self._sizes[client], next(self._order))
-        self._jobs.put(_Job(rank, client, request, on_epoch, timeout_in_s, future))
+        with self._lock:  # nothing may be queued once closing has begun: nobody would answer it
+            if self._closing.is_set():
+                future.set_exception(WorkerLostError("stopped", where=client))
+            else:
+                self._jobs.put(_Job(rank, client, request, on_epoch, timeout_in_s, future))
         return future
 
     def close(self) -> None:
         """Stop the workers and remove their files."""
-        self._closing.set()
+        with self._lock:
+            self._closing.set()
         for thread in self._threads:
             thread.join()
         while True:  # whoever waits for an answer that will not come must be told
