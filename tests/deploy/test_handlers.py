@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
+import threading
 import time
 from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,7 @@ from fedprognos.federation.flower.doorstep import ALL_ANSWERS, HelloReply, Hello
 from fedprognos.federation.flower.folders import SiteSettings
 from fedprognos.federation.flower.gathering import _misfits, deployable
 from fedprognos.federation.flower.holdings import Holdings, check_holdings, read_holdings
-from fedprognos.federation.flower.launch import HEADER, UNLOCK, Guard
+from fedprognos.federation.flower.launch import HEADER, UNLOCK, Guard, send_what_is_left
 from fedprognos.federation.flower.site import Service
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
 from fedprognos.model import NetworkSpec
@@ -77,6 +80,32 @@ def test_what_has_locks_of_its_own_is_let_through_up_to_the_limit() -> None:
     assert call(guard, "/v1/fleet/push-object", {"content-length": "101"}) == 413
     assert call(guard, "/v1/fleet/push-object", {"content-length": "many"}) == 413
     assert call(guard, "/v1/fleet/push-object", chunks=(bytes(60), bytes(60))) == 413  # a length that was not told
+
+
+def test_an_answer_that_waits_is_sent_without_a_new_message() -> None:
+    entry = SimpleNamespace(
+        is_retrieved=False, message=SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id="m1"))
+    )
+    state = SimpleNamespace(lock_msg_store=threading.Lock(), msg_store={"r1": entry})
+    assert send_what_is_left(lambda state, receive: 7)(state=state, receive=None) == 7
+    nothing_new = send_what_is_left(lambda state, receive: None)
+    assert nothing_new(state=state, receive=None) is not None
+    entry.is_retrieved = True
+    assert nothing_new(state=state, receive=None) is None
+
+
+def test_the_parts_of_flower_that_are_changed_are_still_there() -> None:
+    """Everything else comes from Flower's own interfaces; these are why the version is pinned."""
+    from flwr.superlink import extensions, main
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState, MessageEntry
+
+    assert "state" in inspect.signature(start_client_internal._pull_and_store_message).parameters
+    assert hasattr(start_client_internal, "time")
+    assert hasattr(extensions, "get_middleware")
+    assert "extensions.get_middleware()" in inspect.getsource(main)
+    assert "is_retrieved" in MessageEntry.__dataclass_fields__
+    assert "lock_msg_store" in inspect.getsource(InMemoryNodeState.__init__)
 
 
 # --- the wire -------------------------------------------------------------------------------------

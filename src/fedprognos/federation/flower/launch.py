@@ -102,6 +102,25 @@ class _Impatient:
         time.sleep(min(seconds, LOOK_IN_S))
 
 
+def send_what_is_left(pull: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Let the SuperNode send an answer that waits even when no new message came.
+
+    It sends one batch of answers for each message it fetched. When a run ends while a message is on its way, the
+    answer to that one takes the turn of the next, which would then wait for a message that never comes.
+    """
+
+    def pulled(*, state: Any, **more: Any) -> int | None:
+        run_id = pull(state=state, **more)
+        if run_id is None:
+            with state.lock_msg_store:
+                entries = list(state.msg_store.values())
+            if any(not e.is_retrieved and e.message.metadata.reply_to_message_id for e in entries):
+                return 0  # any number: only None means that there is nothing to send
+        return run_id
+
+    return pulled
+
+
 def _end_with_parent() -> None:
     parent = os.getppid()
 
@@ -123,6 +142,8 @@ def main() -> None:
         from flwr.supernode import start_client_internal
         from flwr.supernode.cli import flower_supernode
 
+        pull = start_client_internal._pull_and_store_message
+        setattr(start_client_internal, "_pull_and_store_message", send_what_is_left(pull))  # noqa: B010
         setattr(start_client_internal, "time", _Impatient())  # noqa: B010 - not one of its typed names
         flower_supernode()
         return
