@@ -76,7 +76,7 @@ def test_a_coordinator_killed_and_started_again_ends_with_the_weights_of_an_undi
 
 
 def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
-    """Unregistered key, another site's name, foreign authority, plain text, the control port."""
+    """Unregistered key, foreign authority, plain text, the control port, a guessed secret, an oversized request."""
     with deployment(tmp_path) as federation:
         _start(federation, SITES[:2])
         keys.make_site_keys(federation.site["plant-c"])  # a key that nobody registered

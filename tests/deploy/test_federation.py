@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 from deployments import SITES, deployment
 
 from fedprognos.federation.flower.children import listening
@@ -41,8 +42,14 @@ def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_runni
         # One layer to match and the head: one fit, one examination; another examination scores the chosen head.
         assert received["plant-a"]["FitReply"]["messages"] == 1
         assert received["plant-a"]["ExamineReply"]["messages"] == 2
-        coordinators = "".join(p.read_text("utf-8", "replace") for p in federation.coordinator.rglob("*.json*"))
-        assert "engine-" not in coordinators
+        units = set(pd.read_csv(tmp_path / "pooled.csv")["unit"].astype(str))
+        assert len(units) == 18
+        for path in federation.coordinator.rglob("*"):  # results, logs and Flower's database
+            if path.is_file():
+                held = path.read_bytes()
+                assert not [unit for unit in units if unit.encode() in held], path
+        own = (federation.site["plant-a"] / "results" / "small" / "predictions").glob("*.csv")
+        assert units & set(pd.concat(map(pd.read_csv, own))["unit"].astype(str))  # the site's own report has them
         assert published.provenance["train_clients"] == list(SITES)
 
         for name in (*SITES, "coordinator"):
