@@ -66,11 +66,7 @@ def in_pool(fleets: dict[str, Fleet], workers: int, work: Callable[[InProcessCoh
         entries = {name: (name, fleet, Site(Path(folder) / name)) for name, fleet in fleets.items()}
         with Workers(entries, workers) as staff:
             cohort = InProcessCohort(staff, {name: name for name in fleets})
-            warm = RecipeSection(window=30, min_count=20)
-            from fedprognos.federation.messages import SurveyRequest
-
-            for _ in range(2):
-                cohort.ask(dict.fromkeys(fleets, SurveyRequest(warm)))
+            work(cohort)  # until every worker is up, has its data and has trained once
             return seconds(lambda: work(cohort))
 
 
@@ -119,7 +115,7 @@ def naive_retraining(fleets: dict[str, Fleet], recipe: Recipe, plan: Plan) -> fl
 def workers_ratio(quick: bool) -> dict[str, float]:
     """Eight equal clients on one worker, on two, and in one process with torch's own threads."""
     fleets, recipe = clients_of(8, 3 if quick else 6)
-    plan = plan_of(recipe, 3 if quick else 8, 64)
+    plan = plan_of(recipe, 3 if quick else 12, 64)
     request = FitRequest(recipe, plan.network, plan.train, plan.seed)
 
     def work(cohort: InProcessCohort) -> None:
@@ -186,8 +182,10 @@ def blocks_ratio(quick: bool) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="one of the benchmarks by name")
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not what it costs")
-    quick = parser.parse_args().quick
+    chosen = parser.parse_args()
+    quick = chosen.quick
     torch.set_num_threads(1)
     found: dict[str, dict[str, float]] = {}
     table = Table("benchmark", "measure", "value", title="Federation")
@@ -197,6 +195,8 @@ def main() -> None:
         ("clients", many_clients),
         ("blocks", blocks_ratio),
     ):
+        if chosen.only not in (None, name):
+            continue
         found[name] = measure(quick)
         for key, value in found[name].items():
             table.add_row(name, key, f"{value:.3g}")
