@@ -26,7 +26,7 @@ from fedprognos.federation.strategies.plan import (
     train,
 )
 from fedprognos.matching import Matching, match, match_recurrent
-from fedprognos.model import Weights
+from fedprognos.model import NetworkSpec, Weights
 from fedprognos.model.anatomy import Layer
 
 Places = dict[str, dict[str, NDArray[np.intp]]]
@@ -110,13 +110,10 @@ def _bbp_map(layer: Layer, clients: Mapping[str, Trained], section: FedMASection
         "sizes": {name: client.windows for name, client in clients.items()},
         "cap": None if section.width_limit is None else int(section.width_limit * widest),
     }
+    noise = None if section.noise is None else section.noise * _pooled_variance(list(signatures.values()))
     if layer.cell == "linear" or section.signature == "ih":
-        noise = None if section.noise is None else section.noise * _pooled_variance(list(signatures.values()))
         return match(signatures, sigma=noise, **options)  # type: ignore[arg-type]
     recurrent = {name: layer.recurrent(client.weights) for name, client in clients.items()}
-    noise = None
-    if section.noise is not None:
-        noise = section.noise * _pooled_variance(list(signatures.values()))
     return match_recurrent(recurrent, cell=layer.cell, sigma=noise, **options)  # type: ignore[arg-type]
 
 
@@ -129,7 +126,9 @@ def _ratio(matching: Matching) -> float:
     return float(np.mean(matching.diagnostics.sigma) / np.mean(matching.diagnostics.sigma0))
 
 
-def _start(plan: Plan, federated: Weights, places: Mapping[str, NDArray[np.intp]] | None):  # type: ignore[no-untyped-def]
+def _start(
+    plan: Plan, federated: Weights, places: Mapping[str, NDArray[np.intp]] | None
+) -> tuple[NetworkSpec, Weights]:
     """Where a client begins the next round: the grown model, or its own neurons of it."""
     weights = federated
     if plan.federation.fedma.next_round == "sliced" and places is not None:
