@@ -39,11 +39,11 @@ class Scenario:
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A fleet as read: with a test fleet of its own, or still to be split within each client."""
+    """A fleet as read: with a test fleet of its own, still to be split within each client, or all for training."""
 
     fleet: Fleet
     test: Fleet | None = None
-    test_fraction: float = 0.0
+    test_fraction: float | None = None
 
 
 def scenarios(experiment: config.Experiment, data_dir: Path | None, folder: Path) -> dict[str, Scenario]:
@@ -60,19 +60,28 @@ def scenarios(experiment: config.Experiment, data_dir: Path | None, folder: Path
     return {name: _deal(name, source, rule) for name, rule in experiment.partition.items()}
 
 
-def _read(data: config.DataSection, data_dir: Path | None, folder: Path) -> _Source:
+def training_scenario(experiment: config.Experiment, setting: str, data_dir: Path | None, folder: Path) -> Scenario:
+    """One setting without its tests: test files are not opened, what would be held out for the test is dropped."""
+    dealt = _deal(setting, _read(experiment.data, data_dir, folder, tested=False), experiment.partition[setting])
+    return Scenario(setting, dealt.clients, {})
+
+
+def _read(data: config.DataSection, data_dir: Path | None, folder: Path, *, tested: bool = True) -> _Source:
     match data:
         case config.SyntheticEngines():
-            train, test = synthetic.synthetic_engines(
+            train, other = synthetic.synthetic_engines(
                 sites=data.sites,
                 units_per_site=data.units_per_site,
                 test_units_per_site=data.test_units_per_site,
                 seed=data.seed,
             )
-            return _Source(train, test)
+            return _Source(train, other if tested else None)
         case config.SyntheticBatteries():
             fleet = synthetic.synthetic_batteries(sites=data.sites, units_per_site=data.units_per_site, seed=data.seed)
             return _Source(fleet, test_fraction=data.test_fraction)
+        case config.Cmapss() if not tested:
+            file = cmapss.locate(catalog.find("cmapss", data_dir), f"train_{data.subset}.txt")
+            return _Source(cmapss.read_cmapss_train(file, data.subset, cmapss.ALL_SENSORS))
         case config.Cmapss():
             return _Source(*cmapss.read_cmapss(catalog.find("cmapss", data_dir), data.subset, cmapss.ALL_SENSORS))
         case config.NasaBatteries():
@@ -94,9 +103,11 @@ def _read(data: config.DataSection, data_dir: Path | None, folder: Path) -> _Sou
                 failed=data.failed,
             )
             fleet = _rated(table.read_table(folder / data.path, columns), data.rated_capacity_in_Ah)
+            if data.test_path is not None and not tested:
+                return _Source(fleet)
             if data.test_path is not None:
-                test = table.read_table(folder / data.test_path, columns)
-                return _Source(fleet, _rated(test, data.rated_capacity_in_Ah))
+                other = table.read_table(folder / data.test_path, columns)
+                return _Source(fleet, _rated(other, data.rated_capacity_in_Ah))
             return _Source(fleet, test_fraction=data.test_fraction)
 
 
@@ -111,6 +122,8 @@ def _deal(setting: str, source: _Source, rule: config.Partition) -> Scenario:
     clients = partition(source.fleet, by=rule.by, **rule.options())
     if source.test is not None:
         return Scenario(setting, clients, _own_tests(source.test, rule, clients))
+    if source.test_fraction is None:
+        return Scenario(setting, clients, {})
     trains, tests = {}, {}
     for name, fleet in clients.items():
         if source.fleet.schema.task == "soh":
