@@ -30,7 +30,7 @@ TIMES = 15
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, deployment(Path(folder), ("plant-a",)) as federation:
         federation.start_site("plant-a")
-        desk = Desk(federation.coordinator, read_settings(federation.coordinator, CoordinatorSettings), print)
+        desk = Desk(federation.coordinator, read_settings(federation.coordinator, CoordinatorSettings), print, Path)
         _, experiment, base = config.load(federation.experiment)
         request = SurveyRequest(experiment.recipe)
         with desk.superlink(), desk._grid() as grid:

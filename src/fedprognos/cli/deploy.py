@@ -79,12 +79,13 @@ def coordinator(folder: Folder) -> None:
     from fedprognos.federation.flower.children import terminate_as_interrupt
     from fedprognos.federation.flower.coordinator import serve
     from fedprognos.federation.flower.folders import coordinator_folder
+    from fedprognos.report import write_report
 
     place = coordinator_folder(folder)
     console.print(f"Next: start the sites, then  fedprognos deploy run EXPERIMENT --dir {place}")
     try:
         with terminate_as_interrupt():
-            serve(place, _tell)
+            serve(place, _tell, write_report)
     except KeyboardInterrupt:
         console.print("stopped; start it again to go on")
         raise typer.Exit(INTERRUPTED) from None

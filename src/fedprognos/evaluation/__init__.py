@@ -4,6 +4,7 @@ from fedprognos.evaluation.metrics import Scores, nasa_score, rmse, score
 from fedprognos.evaluation.portrait import portrait
 from fedprognos.evaluation.predictions import Prediction, read_predictions, write_predictions
 from fedprognos.evaluation.results import HistoryRow, Results, Row, Summary, summarise
+from fedprognos.evaluation.sums import ScoreSums, score_sums
 from fedprognos.evaluation.yardsticks import YARDSTICKS
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Prediction",
     "Results",
     "Row",
+    "ScoreSums",
     "Scores",
     "Summary",
     "nasa_score",
@@ -19,6 +21,7 @@ __all__ = [
     "read_predictions",
     "rmse",
     "score",
+    "score_sums",
     "summarise",
     "write_predictions",
 ]

@@ -53,6 +53,8 @@ class Row(BaseModel):
     collapsed: bool = False
     coverage: float | None = None
     interval_width: float | None = None
+    scored_on: Literal["test", "validation"] = "test"
+    """Validation parts where sites of a deployed federation have too few test units to tell anything of them."""
 
     @property
     def key(self) -> tuple[Any, ...]:

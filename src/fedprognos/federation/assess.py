@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,7 +43,7 @@ class Examination:
 
 def examination(scenario: Scenario, recipe: Recipe, section: EvaluationSection) -> Examination:
     """Prepare the test windows of a setting."""
-    points: Literal["last", "all"] = _points(scenario, section)
+    points = scored_points(scenario.tests.values(), section.points)
     scored = {name: build_windows(recipe, fleet, points=points) for name, fleet in scenario.tests.items()}
     drawn = {}
     if points == "last":
@@ -53,11 +53,11 @@ def examination(scenario: Scenario, recipe: Recipe, section: EvaluationSection) 
     return Examination(scenario.setting, recipe, scored, drawn, clients, scenario.shared_test, section.bootstrap)
 
 
-def _points(scenario: Scenario, section: EvaluationSection) -> Literal["last", "all"]:
-    if section.points != "auto":
-        return section.points
-    cut = any(unit.rul_at_end for fleet in scenario.tests.values() for unit in fleet)
-    return "last" if cut else "all"
+def scored_points(tests: Iterable[Fleet], points: Literal["auto", "last", "all"]) -> Literal["last", "all"]:
+    """Where test units are scored: at the last row if they end before failure."""
+    if points != "auto":
+        return points
+    return "last" if any(unit.rul_at_end for fleet in tests for unit in fleet) else "all"
 
 
 def _sample(fleet: Fleet, windows: WindowSet) -> Fleet:

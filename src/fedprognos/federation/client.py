@@ -32,9 +32,11 @@ from fedprognos.federation.messages import (
     Request,
     ResidualReply,
     ResidualRequest,
+    ScoreRequest,
     SurveyReply,
     SurveyRequest,
 )
+from fedprognos.federation.scoring import score_reply
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.site import Site
 from fedprognos.fleet import Fleet
@@ -61,10 +63,14 @@ class Client:
         The owner's folder: ledger, log, personal heads, perhaps a model trained earlier.
     min_count
         The owner's own floor; a request can raise it but not lower it.
+    test
+        Test units of the owner's own; where a runner holds the test units, clients have none.
     """
 
-    def __init__(self, name: str, fleet: Fleet, site: Site, min_count: int = MIN_COUNT) -> None:
-        self.name, self.fleet, self.site, self.min_count = name, fleet, site, min_count
+    def __init__(
+        self, name: str, fleet: Fleet, site: Site, min_count: int = MIN_COUNT, test: Fleet | None = None
+    ) -> None:
+        self.name, self.fleet, self.site, self.min_count, self.test = name, fleet, site, min_count, test
         self._windows: tuple[str, WindowSet] | None = None
 
     def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
@@ -94,6 +100,9 @@ class Client:
                 return self._personal(request)
             case ResidualRequest():
                 return self._residuals(request)
+            case ScoreRequest():
+                held = self._parts(request.recipe, request.seed, request.validation_fraction, Fold())[1]
+                return score_reply(request, self.site, self.test, held, self.min_count)
 
     def _bring(self) -> BringReply:
         if self.site.bundle is None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fedprognos.federation.assess import Examination
 from fedprognos.federation.strategies import Matched, Round
 from fedprognos.model import network_with
 
@@ -29,23 +29,22 @@ def matching_details(matched: Matched) -> dict[str, Any]:
     }
 
 
-def round_details(round_: Round, exam: Examination) -> dict[str, object]:
-    """Assignments of every layer, and in the first round what the matched extractors put out."""
+def round_details(round_: Round, probe: NDArray[Any] | None) -> dict[str, object]:
+    """Assignments of every layer, and in the first round what the matched extractors put out over a window."""
     layers = [
         {**matching_details(m), "assignments": {n: a.tolist() for n, a in sorted(m.matching.assignments.items())}}
         for m in round_.matched
     ]
     details: dict[str, object] = {"round": round_.number, "layers": layers}
     recurrent = [m for m in round_.matched if m.layer.startswith("recurrent")]
-    if round_.number == 1 and recurrent:
-        details["extractors"] = _extractors(recurrent[0], exam)
+    if round_.number == 1 and recurrent and probe is not None:
+        details["extractors"] = _extractors(recurrent[0], probe)
     return details
 
 
-def _extractors(matched: Matched, exam: Examination) -> dict[str, Any]:
+def _extractors(matched: Matched, window: NDArray[Any]) -> dict[str, Any]:
     """Outputs of ten neurons over one test window: each client's first ten, and the ten most shared matched ones."""
-    windows = next(iter(exam.scored.values()))
-    probe = torch.from_numpy(windows.batch(np.array([len(windows) // 2])))
+    probe = torch.from_numpy(window)
     holders = np.bincount(np.concatenate(list(matched.matching.assignments.values())), minlength=matched.matching.size)
     shared = np.argsort(-holders, kind="stable")[:EXTRACTORS]
     before, after = {}, {}

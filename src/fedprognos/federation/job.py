@@ -13,39 +13,19 @@ import numpy as np
 
 from fedprognos import __version__, config
 from fedprognos.evaluation import HistoryRow, Prediction, Row
-from fedprognos.features import Recipe, WindowSet
-from fedprognos.federation.assess import Examination, FloatArray, Predictor, assess, errors, network_predictor
+from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.details import matching_details, round_details
 from fedprognos.federation.events import JobKey, LayerMatched, LeftOut, Observer, RoundDone
+from fedprognos.federation.examiner import Errors, Examiner, Subject
 from fedprognos.federation.heads import Finished, finish, personal_heads
-from fedprognos.federation.intervals import calibrate, coverage_of
+from fedprognos.federation.intervals import calibrate
 from fedprognos.federation.memory import RememberingCohort
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.scenario import EVERYONE
 from fedprognos.federation.seeds import stream
-from fedprognos.federation.site import Site
 from fedprognos.federation.strategies import Model, Plan, Round, strategy
-from fedprognos.model import Bundle, Calibration, NetworkSpec, network_with, parameters_of, predict
-from fedprognos.model.head import with_head
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """A setting made ready.
-
-    Parameters
-    ----------
-    sites
-        The clients' folders; personal heads are read from them, which only works on one machine.
-    raw_bytes
-        What central training would have to bring together.
-    """
-
-    recipe: Recipe
-    exam: Examination
-    sites: Mapping[str, Site]
-    raw_bytes: int
+from fedprognos.model import Bundle, Calibration, NetworkSpec, parameters_of
 
 
 @dataclass(eq=False)
@@ -67,7 +47,7 @@ class _Candidate:
     finished: Finished
     bytes: int
     messages: int
-    errors: Mapping[str, tuple[float, float | None]]
+    errors: Errors
 
     @property
     def test_rmse(self) -> float:
@@ -78,11 +58,13 @@ def run_job(
     key: JobKey,
     name: str,
     experiment: config.Experiment,
-    stage: Stage,
+    recipe: Recipe,
+    examiner: Examiner,
     trainers: RememberingCohort,
     clients: Cohort,
     tell: Observer,
     *,
+    raw_bytes: int = 0,
     published: bool = False,
 ) -> JobResult:
     """Train one way, finish with every head, choose the round, examine.
@@ -93,6 +75,8 @@ def run_job(
         Who the method trains with: the clients, or for central training the one that holds everything.
     clients
         The clients themselves, who make personal heads.
+    raw_bytes
+        What central training would have to bring together.
     published
         Whether this method's bundle is the one to use: then it is calibrated where the experiment asks for it.
     """
@@ -102,11 +86,11 @@ def run_job(
 
     section = experiment.model
     network = NetworkSpec(
-        inputs=stage.recipe.channels, widths=section.widths, cell=section.cell, input_width=section.input_width
+        inputs=recipe.channels, widths=section.widths, cell=section.cell, input_width=section.input_width
     )
     seed = stream(key.seed, "", 0, "run")
-    plan = Plan(stage.recipe, network, experiment.train, experiment.federation, seed, left_out=left_out)
-    job = _Job(key, name, experiment, stage, plan, trainers, clients, tell, published)
+    plan = Plan(recipe, network, experiment.train, experiment.federation, seed, left_out=left_out)
+    job = _Job(key, name, experiment, plan, examiner, trainers, clients, tell, raw_bytes, published)
     return job.run()
 
 
@@ -115,11 +99,12 @@ class _Job:
     key: JobKey
     name: str
     experiment: config.Experiment
-    stage: Stage
     plan: Plan
+    examiner: Examiner
     trainers: RememberingCohort
     clients: Cohort
     tell: Observer
+    raw_bytes: int
     published: bool
     result: JobResult = field(default_factory=JobResult)
 
@@ -146,14 +131,14 @@ class _Job:
 
     def _owners(self, model: Model) -> tuple[str, ...]:
         """Who a row says it was trained on: central training is everybody's."""
-        return model.clients if self.key.method != "central" else self.stage.exam.clients
+        return model.clients if self.key.method != "central" else self.examiner.clients
 
     def _candidate(self, round_: int, finished: Finished) -> _Candidate:
         owners = self._owners(finished.model)
-        predictor = network_predictor(finished.model.network, finished.weights, self.stage.recipe)
-        found = errors(self.stage.exam, owners, predictor)
+        found = self.examiner.errors(owners, finished)
         traffic = self.trainers.traffic
-        for test, (raw, capped) in found.items():
+        unknown = {owners[0] if len(owners) == 1 else EVERYONE: (None, None)}
+        for test, (raw, capped) in (found or unknown).items():
             self._note(
                 client=test,
                 round=round_,
@@ -185,9 +170,9 @@ class _Job:
             calibration = calibrate(cohort, self.plan, self.key.method, head, chosen.round, folds)
         if head in wanted:
             self._rows(owners, chosen, "validation" if validated else "last", calibration)
-            if self.experiment.evaluation.best_on_test and len(rounds) > 1:
+            if self.experiment.evaluation.best_on_test and len(rounds) > 1 and chosen.errors:
                 self._rows(owners, min(rounds, key=lambda c: c.test_rmse), "test")
-        if head == "exact" and "personal" in wanted and not self.stage.exam.shared_test:
+        if head == "exact" and "personal" in wanted and not self.examiner.shared_test:
             self._personal(owners, chosen, "validation" if validated else "last")
         if first:
             client = owners[0] if self.key.method == "local" else None
@@ -195,7 +180,7 @@ class _Job:
 
     def _facts(self, chosen: _Candidate, head: str, selected_on: str) -> dict[str, object]:
         model = chosen.finished.model
-        moved = {"local": 0, "central": self.stage.raw_bytes}.get(self.key.method, chosen.bytes)
+        moved = {"local": 0, "central": self.raw_bytes}.get(self.key.method, chosen.bytes)
         return {
             "head": head,
             "round": chosen.round,
@@ -210,63 +195,39 @@ class _Job:
     def _rows(
         self, owners: tuple[str, ...], chosen: _Candidate, selected_on: str, calibration: Calibration | None = None
     ) -> None:
-        finished = chosen.finished
-        predictor = network_predictor(finished.model.network, finished.weights, self.stage.recipe)
-        self._assess(self.key.method, owners, predictor, self._facts(chosen, finished.head, selected_on), calibration)
+        facts = self._facts(chosen, chosen.finished.head, selected_on)
+        self._assess(self.key.method, owners, Subject((chosen.finished,)), facts, calibration)
 
     def _personal(self, owners: tuple[str, ...], chosen: _Candidate, selected_on: str) -> None:
-        """Every client's own head, examined on its own test units; it is read from the client's folder."""
+        """Every client's own head, examined on its own test units."""
         keys = personal_heads(self.clients, self.plan, chosen.finished, owners)
-        network, shared = chosen.finished.model.network, chosen.finished.weights
-
-        def predictor(windows: WindowSet, test: str) -> FloatArray | None:
-            if test not in keys:
-                return None
-            weights = with_head(shared, self.stage.sites[test].load_head(keys[test]))
-            return predict(network_with(network, weights), windows, self.stage.recipe)
-
         facts = self._facts(chosen, "personal", selected_on)
-        self._assess(f"{self.key.method}+personal", owners, predictor, facts)
+        self._assess(f"{self.key.method}+personal", owners, Subject((chosen.finished,), keys), facts)
 
     def _mean_of_locals(self, candidates: Mapping[tuple[tuple[str, ...], str], Sequence[_Candidate]]) -> None:
         """The mean of the clients' predictions: what federating must at least be worth."""
-        everyone = self.stage.exam.clients
+        everyone = self.examiner.clients
         for head in dict.fromkeys(head for _, head in candidates):
             members = [found[-1] for (_, h), found in candidates.items() if h == head]
             if len(members) < 2 or head not in self.plan.federation.heads:
                 continue
-            voices = [
-                network_predictor(m.finished.model.network, m.finished.weights, self.stage.recipe) for m in members
-            ]
+            voices = Subject(tuple(m.finished for m in members))
             first = self._facts(members[0], head, "validation" if members[0].finished.validation_rmse else "last")
             total = sum(parameters_of(m.finished.model.network) for m in members)
             facts = {**first, "parameters": total, "width": None, "collapsed": False, "bytes": 4 * total}
-            self._assess("mean-of-locals", everyone, _mean(voices), facts)
+            self._assess("mean-of-locals", everyone, voices, facts)
 
     def _assess(
         self,
         method: str,
         owners: tuple[str, ...],
-        predictor: Predictor,
+        subject: Subject,
         facts: Mapping[str, object],
         calibration: Calibration | None = None,
     ) -> None:
-        draw = facts["selected_on"] != "test"
-        rows, predictions = assess(self.stage.exam, method, self.key.seed, owners, predictor, facts, draw=draw)
-        if calibration is not None:
-            rows = [self._with_coverage(row, calibration, predictor) for row in rows]
+        rows, predictions = self.examiner.rows(self.key, method, owners, subject, facts, calibration)
         self.result.rows += rows
-        if draw:
-            self.result.predictions += predictions
-
-    def _with_coverage(self, row: Row, calibration: Calibration, predictor: Predictor) -> Row:
-        """The row with the share of test labels that intervals hold."""
-        tests = self.stage.exam.scored
-        names = [row.test_client] if row.test_client in tests else sorted(tests)
-        truth = np.concatenate([tests[name].labels for name in names])
-        said = np.concatenate([v for name in names if (v := predictor(tests[name], name)) is not None])
-        measured = coverage_of(calibration, truth, said, self.experiment.evaluation.coverage)
-        return row.model_copy(update=measured)
+        self.result.predictions += predictions
 
     def _bundle(self, owners: tuple[str, ...], chosen: _Candidate, calibration: Calibration | None = None) -> Bundle:
         provenance = {
@@ -280,8 +241,10 @@ class _Job:
             "train_clients": list(owners),
         }
         metrics = {test: {"rmse": raw, "rmse_capped": capped} for test, (raw, capped) in chosen.errors.items()}
+        if not metrics:
+            metrics = {"validation": {"rmse": None, "rmse_capped": chosen.finished.validation_rmse}}
         model = chosen.finished.model
-        return Bundle(self.stage.recipe, model.network, chosen.finished.weights, provenance, metrics, calibration)
+        return Bundle(self.plan.recipe, model.network, chosen.finished.weights, provenance, metrics, calibration)
 
     def _tell_matched(self, round_: Round) -> None:
         for model in round_.models:
@@ -292,14 +255,14 @@ class _Job:
             facts = matching_details(matched)
             self.tell(LayerMatched(self.key, round_.number, **facts))
         if round_.matched and self.key.seed == 0:
-            self.result.details.append(round_details(round_, self.stage.exam))
+            self.result.details.append(round_details(round_, self.examiner.probe))
 
     def _tell_round(
         self, round_: Round, candidates: Mapping[tuple[tuple[str, ...], str], Sequence[_Candidate]]
     ) -> None:
         latest = {head: found[-1] for (_, head), found in candidates.items()}
         validation = {head: c.finished.validation_rmse for head, c in latest.items()}
-        rmse = {head: c.test_rmse for head, c in latest.items()}
+        rmse = {head: c.test_rmse for head, c in latest.items() if c.errors}
         traffic = self.trainers.traffic
         self.tell(RoundDone(self.key, round_.number, validation, rmse, traffic.messages, traffic.bytes))
 
@@ -311,12 +274,3 @@ def _validation(candidates: Mapping[tuple[tuple[str, ...], str], Sequence[_Candi
             error = found[-1].finished.validation_rmse
             return np.inf if error is None else error
     return np.inf
-
-
-def _mean(voices: Sequence[Predictor]) -> Predictor:
-    def predictor(windows: WindowSet, test: str) -> FloatArray | None:
-        heard = [v for voice in voices if (v := voice(windows, test)) is not None]
-        total: FloatArray = np.sum(heard, axis=0)
-        return total / len(heard)
-
-    return predictor

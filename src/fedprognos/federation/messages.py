@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.config import RecipeSection, TrainSection
+from fedprognos.evaluation import ScoreSums
 from fedprognos.features import Recipe, Survey
-from fedprognos.model import Epoch, HeadStatistics, NetworkSpec, Weights
+from fedprognos.model import Calibration, Epoch, HeadStatistics, NetworkSpec, Weights
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,15 @@ class ExamineRequest:
 class ErrorSums:
     """Sums over predictions, in the label's own unit, labels capped: what a pooled RMSE is made of."""
 
-    n: int = 0
-    error: float = 0.0
-    absolute: float = 0.0
-    squared: float = 0.0
+    n: int
+    error: float
+    absolute: float
+    squared: float
+
+    def __post_init__(self) -> None:
+        """Sums that no predictions have are refused: they may come from anybody."""
+        if self.n < 1 or self.absolute < 0 or self.squared < 0:
+            raise ValueError("sums that no predictions have")
 
     def add(self, other: ErrorSums) -> ErrorSums:
         """Sums over both sets of predictions."""
@@ -174,6 +181,39 @@ class ResidualReply:
     counts: NDArray[np.int64]
 
 
+@dataclass(frozen=True, eq=False)
+class ScoreRequest:
+    """Tell sums of this model's errors on test units of your own, and on the part that training kept out.
+
+    Parameters
+    ----------
+    points
+        Score each test unit at its last row or at all; auto = last where test units end before failure.
+    head
+        Name of a personal head made earlier, to be examined on the test units instead of the model's own.
+    calibration, coverage
+        Also count the labels inside these intervals.
+    """
+
+    recipe: Recipe
+    network: NetworkSpec
+    weights: Weights
+    seed: int
+    validation_fraction: float
+    points: Literal["auto", "last", "all"] = "auto"
+    head: str = ""
+    calibration: Calibration | None = None
+    coverage: float = 0.9
+
+
+@dataclass(frozen=True)
+class ScoreReply:
+    """Sums of both parts; None where there are none, or too few windows to tell anything of."""
+
+    test: ScoreSums | None
+    validation: ScoreSums | None
+
+
 @dataclass(frozen=True)
 class Failure:
     """A client could not answer: its name, a code, and a text free of data; the rest is in the client's own log."""
@@ -192,7 +232,7 @@ class LedgerLine:
     tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-Request = SurveyRequest | BringRequest | FitRequest | ExamineRequest | PersonalRequest | ResidualRequest
-Reply = SurveyReply | BringReply | FitReply | ExamineReply | PersonalReply | ResidualReply
-REQUESTS = (SurveyRequest, BringRequest, FitRequest, ExamineRequest, PersonalRequest, ResidualRequest)
-ANSWERS = (SurveyReply, BringReply, FitReply, ExamineReply, PersonalReply, ResidualReply, Failure)
+Request = SurveyRequest | BringRequest | FitRequest | ExamineRequest | PersonalRequest | ResidualRequest | ScoreRequest
+Reply = SurveyReply | BringReply | FitReply | ExamineReply | PersonalReply | ResidualReply | ScoreReply
+REQUESTS: tuple[type[Request], ...] = get_args(Request)
+ANSWERS: tuple[type[Reply | Failure], ...] = (*get_args(Reply), Failure)

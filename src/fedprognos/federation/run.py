@@ -25,12 +25,13 @@ import numpy as np
 from fedprognos import __version__, config
 from fedprognos.errors import FederationError
 from fedprognos.evaluation import Results, portrait, write_predictions
-from fedprognos.features import make_recipe
+from fedprognos.features import Recipe, make_recipe
 from fedprognos.federation.assess import assess_yardsticks, examination, usable
 from fedprognos.federation.cohort import InProcessCohort, gather
 from fedprognos.federation.events import EpochDone, Event, JobDone, JobKey, Notice, Observer, RunStarted
+from fedprognos.federation.examiner import HeldTests
 from fedprognos.federation.folder import JobRecord, RunFolder, folder_name
-from fedprognos.federation.job import JobResult, Stage, run_job
+from fedprognos.federation.job import JobResult, run_job
 from fedprognos.federation.memory import Memory, RememberingCohort
 from fedprognos.federation.messages import BringReply, BringRequest, Failure, SurveyReply, SurveyRequest
 from fedprognos.federation.scenario import Scenario, scenarios
@@ -49,6 +50,15 @@ SHOWN = frozenset(
 """Fields of events that go into events.jsonl."""
 PREFERRED = ("fedma", "concat", "fedavg", "fedprox", "central", "local")
 """Whose bundle is published: the federated model first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A setting made ready; `raw_bytes` is what central training would have to bring together."""
+
+    recipe: Recipe
+    examiner: HeldTests
+    raw_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +221,7 @@ def _epochs(key: JobKey, experiment: config.Experiment, scenario: Scenario) -> i
         * clients
         * ((fedma.epochs or train) + retrained * (fedma.retrain_epochs or fedma.epochs or train)),
     }
-    folds = experiment.evaluation.folds if key.method == _published(experiment) else 0
+    folds = experiment.evaluation.folds if key.method == published_method(experiment) else 0
     return rounds[key.method] * (1 + folds)
 
 
@@ -258,7 +268,8 @@ def _stage(
     usable(scenario, recipe)
     folder.save_portrait(scenario.setting, portrait(scenario.clients, scenario.tests, recipe))
     raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in scenario.clients.values() for u in f)
-    return Stage(recipe, examination(scenario, recipe, experiment.evaluation), sites, raw)
+    exam = examination(scenario, recipe, experiment.evaluation)
+    return Stage(recipe, HeldTests(exam, sites, experiment.evaluation.coverage), raw)
 
 
 def _job(
@@ -275,7 +286,7 @@ def _job(
     started = time.perf_counter()
     spent = 0
     if key.method == YARDSTICKS:
-        rows, predictions = assess_yardsticks(stage.exam, scenario, experiment.evaluation.yardsticks)
+        rows, predictions = assess_yardsticks(stage.examiner.exam, scenario, experiment.evaluation.yardsticks)
         result = JobResult(rows, predictions)
     else:
 
@@ -291,8 +302,19 @@ def _job(
         scope = f"{key.setting} pooled" if key.method == "central" else key.setting
         trainers = RememberingCohort(asked, memory, scope)
         clients = InProcessCohort(staff, everyone, timeout_in_s=timeout)
-        published = key.method == _published(experiment)
-        result = run_job(key, name, experiment, stage, trainers, clients, tell, published=published)
+        published = key.method == published_method(experiment)
+        result = run_job(
+            key,
+            name,
+            experiment,
+            stage.recipe,
+            stage.examiner,
+            trainers,
+            clients,
+            tell,
+            raw_bytes=stage.raw_bytes,
+            published=published,
+        )
     for client, bundle in result.bundles.items():
         bundle.save(folder.bundle(key, client))
     if result.details:
@@ -304,14 +326,14 @@ def _job(
     return record
 
 
-def _published(experiment: config.Experiment) -> str:
+def published_method(experiment: config.Experiment) -> str:
     """The method whose bundle is the one to use."""
     return next(m for m in PREFERRED if m in experiment.federation.methods)
 
 
 def _best_bundle(experiment: config.Experiment, settings: Mapping[str, Scenario], folder: RunFolder) -> Path:
     """The model for everybody; the first client's own where nothing is shared."""
-    setting, method = next(iter(settings)), _published(experiment)
+    setting, method = next(iter(settings)), published_method(experiment)
     return folder.bundle(JobKey(setting, method, 0), min(settings[setting].clients) if method == "local" else None)
 
 

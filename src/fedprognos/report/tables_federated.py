@@ -25,6 +25,10 @@ KINDS = {
     "the network’s features with each other and with the labels (H′H, H′y)",
     "PersonalReply": "only that a head of the client’s own was made; the head stays",
     "ResidualReply": "how many errors fall between given edges",
+    "ScoreReply": "sums of the finished model’s errors on the site’s own test units and on what training kept out",
+    "HelloReply": "the site’s name, version and column names, and a seal that changes with its data",
+    "RefusalReply": "only that the site heard why it cannot take part",
+    "DeliverReply": "only that the finished model was kept",
     "Failure": "that the client could not answer, without details",
 }
 

@@ -182,6 +182,12 @@ def _second_opinion(material: Material, fair: Sequence[Entry]) -> list[str]:
 
 def _warnings(material: Material, setting: Setting, found: Sequence[Entry], winner: Entry | None) -> list[str]:
     sentences = []
+    if any(row.scored_on == "validation" for row in setting.rows):
+        sentences.append(
+            "Errors are on the parts that sites kept out of training, told as sums, because some site has too few test "
+            "units to tell anything of them. The round was chosen on the same parts, which flatters a little; "
+            "test errors are in each site’s own report."
+        )
     collapsed = sum(row.collapsed for row in setting.rows)
     if collapsed:
         sentences.append(f"Warning: {collapsed} results are of networks collapsed to a constant, marked in the table.")

@@ -14,9 +14,9 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedprognos.errors import MessageError
-from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.flower import wire
-from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
+from fedprognos.federation.messages import ANSWERS, Failure, LedgerLine, Reply, Request
 
 POLL_IN_S, LOOK_IN_S = 0.3, 3.0
 LONGEST_IN_S = 12 * 3600.0
@@ -26,7 +26,7 @@ ABSENT_IN_S = 45.0
 
 Watch = Callable[[str, tuple[str, ...]], None]
 """Told what is being asked and who has not answered yet; may raise to end the waiting."""
-Received = Callable[[str, str, int], None]
+Received = Callable[[str, LedgerLine], None]
 """Told of every message that came: from whom, what, how many bytes."""
 
 
@@ -70,7 +70,7 @@ class FlowerCohort:
         self._absent = absent_in_s
         self._gone: set[str] = set()  # waited for in vain once; not again until they are back
         self._watch = watch or (lambda what, pending: None)
-        self._received = received or (lambda name, kind, size: None)
+        self._received = received or (lambda name, line: None)
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ class FlowerCohort:
             reply = decode(data, kinds, f"client {name}")
         except MessageError as error:
             return Failure(name, error.code, error.what)
-        self._received(name, type(reply).__name__, len(data))
+        self._received(name, ledger_line(data))
         if isinstance(reply, Failure):
             return Failure(name, reply.code[:40], reply.text[:400])
         return reply

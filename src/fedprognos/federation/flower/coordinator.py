@@ -23,14 +23,16 @@ from fedprognos.config import Experiment
 from fedprognos.errors import ConfigError, FederationError, FedprognosError
 from fedprognos.federation.flower import keys
 from fedprognos.federation.flower.children import Child, ProcessError, alone, listening
-from fedprognos.federation.flower.cohort import FlowerCohort
+from fedprognos.federation.flower.cohort import FlowerCohort, Received
 from fedprognos.federation.flower.control import Control
-from fedprognos.federation.flower.deployed_run import RECEIVED, STATE, DeployedRun
+from fedprognos.federation.flower.deployed_run import STATE, DeployedRun, WriteReport
 from fedprognos.federation.flower.folders import CoordinatorSettings, public_key_file, read_settings
 from fedprognos.federation.flower.grid import ARRIVAL_IN_S, BoundedGrid
 from fedprognos.federation.flower.launch import LIMIT, SECRET_FILE
 from fedprognos.federation.flower.tasks import Counter, acquire
 from fedprognos.federation.folder import RunFolder, folder_name
+from fedprognos.federation.messages import LedgerLine
+from fedprognos.federation.site import Site
 from fedprognos.files import write_json
 
 START_IN_S, LOOK_IN_S, COUNT_IN_S = 60.0, 1.0, 5.0
@@ -45,13 +47,13 @@ def submit(folder: Path, name: str, experiment: Experiment) -> Path:
     return place
 
 
-def serve(folder: Path, tell: Tell) -> None:
+def serve(folder: Path, tell: Tell, write_report: WriteReport) -> None:
     """Run the SuperLink and whatever is queued, until told to stop."""
     import torch
 
     folder = folder.resolve()
     torch.set_num_threads(1)
-    desk = Desk(folder, read_settings(folder, CoordinatorSettings), tell)
+    desk = Desk(folder, read_settings(folder, CoordinatorSettings), tell, write_report)
     with alone(folder), desk.superlink():
         tell(f"listening on {desk.settings.bind}:{desk.settings.port}; Ctrl-C stops")
         while True:
@@ -68,6 +70,7 @@ class Desk:
     folder: Path
     settings: CoordinatorSettings
     tell: Tell
+    write_report: WriteReport
 
     def __post_init__(self) -> None:
         names = self.settings.sites
@@ -158,12 +161,11 @@ class Desk:
                         limit_in_bytes=self.limit,
                         timeout_in_s=experiment.federation.timeout_in_s,
                         watch=self.look_around,
-                        received=_noting(place / RECEIVED),
+                        received=_noting(place / "sites" / folder_name(next(iter(experiment.partition)))),
                     )
 
-                run = DeployedRun(
-                    name, experiment, folder, make_cohort, self.settings.sites, self.settings.grace_in_s, say
-                )
+                sites, grace_in_s = self.settings.sites, self.settings.grace_in_s
+                run = DeployedRun(name, experiment, folder, make_cohort, sites, grace_in_s, say, self.write_report)
                 run.perform()
             state = {"state": "done"}
             say(f"done; report {place / 'report.html'}, model {place / 'bundle'}")
@@ -220,9 +222,10 @@ class Desk:
         write_json(self.folder / "status.json", {**doing, "sites": self._presence})
 
 
-def _noting(path: Path) -> Callable[[str, str, int], None]:
-    def received(site: str, kind: str, size: int) -> None:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"site": site, "kind": kind, "bytes": size}) + "\n")
+def _noting(place: Path) -> Received:
+    """Note every message that came, as the site that sent it does in its own ledger."""
+
+    def received(site: str, line: LedgerLine) -> None:
+        Site(place / folder_name(site)).record(line)
 
     return received

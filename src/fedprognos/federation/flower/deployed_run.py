@@ -4,35 +4,38 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from fedprognos import __version__
 from fedprognos.config import Experiment
 from fedprognos.errors import FederationError
+from fedprognos.evaluation import HistoryRow, Results, Row
 from fedprognos.features import Recipe, make_recipe
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import gather
 from fedprognos.federation.events import Event, JobKey, LayerMatched, LeftOut, RoundDone
 from fedprognos.federation.flower.cohort import FlowerCohort
-from fedprognos.federation.flower.deployed_job import Outcome, RoundRow, ValidationRow, run_deployed_job
 from fedprognos.federation.flower.doorstep import DOOR_ANSWERS, DeliverReply, DeliverRequest
 from fedprognos.federation.flower.gathering import wait_for_sites, welcome
-from fedprognos.federation.flower.page import write_page
+from fedprognos.federation.flower.site_scores import SiteScores
 from fedprognos.federation.folder import RunFolder
+from fedprognos.federation.job import JobResult, run_job
 from fedprognos.federation.memory import Memory, RememberingCohort
 from fedprognos.federation.messages import ANSWERS, BringReply, BringRequest, Failure, SurveyReply, SurveyRequest
-from fedprognos.federation.run import PREFERRED
+from fedprognos.federation.run import published_method
+from fedprognos.federation.scenario import EVERYONE
 from fedprognos.federation.seeds import stream
-from fedprognos.files import write_json, write_text
+from fedprognos.files import write_json
 from fedprognos.model import Bundle
 
-STATE, RECEIVED = "state.json", "received.jsonl"
+STATE = "state.json"
 Say = Callable[[str], None]
 MakeCohort = Callable[[tuple[str, ...]], FlowerCohort]
 """A cohort of these members."""
+WriteReport = Callable[[Path], Path]
 
 
 @dataclass(eq=False)
@@ -46,6 +49,7 @@ class DeployedRun:
     sites: tuple[str, ...]
     grace_in_s: float
     say: Say
+    write_report: WriteReport
 
     @property
     def path(self) -> Path:
@@ -61,35 +65,24 @@ class DeployedRun:
         self.say(f"sites: {', '.join(members)}")
         cohort = self.make_cohort(members)
         memory = Memory(self.folder.memory)
-        setting = next(iter(self.experiment.partition))
+        (setting,) = self.experiment.partition
         recipe = self._recipe(RememberingCohort(cohort, memory, setting))
-        rows: list[ValidationRow] = []
-        rounds: list[RoundRow] = []
+        rows: list[Row] = []
+        history: list[HistoryRow] = []
         for key in self._jobs(setting):
             self.say(f"{key}: begins")
-            trainers = RememberingCohort(cohort, memory, setting)
-            outcome = run_deployed_job(
-                key, self.name, self.experiment, recipe, trainers, self._tell, published=key.method == self._published
-            )
-            self._keep(key, outcome)
-            rows += outcome.rows
-            rounds += outcome.rounds
+            result = self._job(key, recipe, cohort, memory)
+            self._keep(key, result)
+            rows += result.rows
+            history += result.history
         bundle = Bundle.load(self.folder.publish(self._best(setting, members)))
         delivered = self._deliver(cohort, bundle)
-        document = {
-            "experiment": self.name,
-            "version": __version__,
-            "scored_on": "validation",
-            "config": self.experiment.dump(),
-            "sites": list(members),
-            "rows": [row.model_dump(mode="json") for row in rows],
-            "rounds": [row.model_dump(mode="json") for row in rounds],
-        }
-        write_json(self.path / "results.json", document)
-        received = read_received(self.path / RECEIVED)
-        write_json(self.path / "ledger.json", received)
-        write_text(self.path / "report.html", write_page(document, received, delivered))
-        write_json(self.path / "provenance.json", {"seconds": round(time.time() - started, 1)})
+        results = Results(self.name, __version__, self.experiment.dump(), tuple(rows), tuple(history))
+        write_json(self.path / "results.json", results.as_dict())
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        took = round(time.time() - started, 1)
+        write_json(self.path / "provenance.json", {"finished": finished, "seconds": took, "delivered": delivered})
+        self.write_report(self.path)
         self.folder.forget()
 
     def _wanted(self) -> tuple[str, ...]:
@@ -99,6 +92,19 @@ class DeployedRun:
     def _jobs(self, setting: str) -> list[JobKey]:
         seeds = range(self.experiment.evaluation.seeds)
         return [JobKey(setting, method, seed) for method in self.experiment.federation.methods for seed in seeds]
+
+    def _job(self, key: JobKey, recipe: Recipe, cohort: FlowerCohort, memory: Memory) -> JobResult:
+        """The very job of a run in one process, but for who examines."""
+        trainers = RememberingCohort(cohort, memory, key.setting)
+        published = key.method == published_method(self.experiment)
+
+        def left_out(failure: Failure) -> None:
+            self._tell(LeftOut(key, failure.client, failure.code, failure.text))
+
+        examiner = SiteScores(RememberingCohort(cohort, memory, key.setting), recipe, self.experiment, left_out)
+        return run_job(
+            key, self.name, self.experiment, recipe, examiner, trainers, cohort, self._tell, published=published
+        )
 
     def _recipe(self, cohort: RememberingCohort) -> Recipe:
         """Made from the sites' moments, or that of the models they bring."""
@@ -118,21 +124,17 @@ class DeployedRun:
         surveys = gather(cohort, requests, SurveyReply, section.min_clients, left_out)
         return make_recipe(self.experiment.recipe, {name: reply.survey for name, reply in surveys.items()})
 
-    def _keep(self, key: JobKey, outcome: Outcome) -> None:
-        for client, bundle in outcome.bundles.items():
+    def _keep(self, key: JobKey, result: JobResult) -> None:
+        for client, bundle in result.bundles.items():
             bundle.save(self.folder.bundle(key, client))
-        if outcome.details:
-            self.folder.save_details(key, list(outcome.details))
-        for row in outcome.rows:
-            if row.test_client == "all":
-                self.say(f"{key}: {row.head} head, validation RMSE {row.rmse_capped:.4g} {row.unit}")
-
-    @property
-    def _published(self) -> str:
-        return next(m for m in PREFERRED if m in self.experiment.federation.methods)
+        if result.details:
+            self.folder.save_details(key, result.details)
+        for row in result.rows:
+            whose = "all sites" if row.test_client == EVERYONE else row.test_client
+            self.say(f"{key}: {row.method}, {row.head} head, {whose}: {row.scored_on} RMSE {row.rmse:.4g} {row.unit}")
 
     def _best(self, setting: str, members: tuple[str, ...]) -> Path:
-        method = self._published
+        method = published_method(self.experiment)
         return self.folder.bundle(JobKey(setting, method, 0), min(members) if method == "local" else None)
 
     def _deliver(self, cohort: FlowerCohort, bundle: Bundle) -> dict[str, bool]:
@@ -169,14 +171,3 @@ class DeployedRun:
                 self.say(f"{event.job}: left out {event.client} ({event.code}): {event.text}")
             case _:
                 pass
-
-
-def read_received(path: Path) -> dict[str, dict[str, dict[str, int]]]:
-    """Messages and bytes that came from each site, by kind."""
-    found: dict[str, dict[str, dict[str, int]]] = {}
-    for text in path.read_text("utf-8").splitlines() if path.is_file() else []:
-        line: Mapping[str, Any] = json.loads(text)
-        entry = found.setdefault(line["site"], {}).setdefault(line["kind"], {"messages": 0, "bytes": 0})
-        entry["messages"] += 1
-        entry["bytes"] += line["bytes"]
-    return {site: dict(sorted(kinds.items())) for site, kinds in sorted(found.items())}

@@ -96,11 +96,23 @@ def _described(schema: Schema) -> str:
 
 
 def deployable(experiment: Experiment, say: Say) -> Experiment:
-    """The experiment without what needs all data in one place."""
+    """The experiment without what needs data in one place; refused where nothing would be left of it."""
+    if len(experiment.partition) > 1:
+        raise ConfigError(
+            f"{len(experiment.partition)} settings: {', '.join(experiment.partition)}",
+            where="partition",
+            hint="sites hold the data they hold; deploy an experiment with one [partition]",
+        )
     methods = tuple(m for m in experiment.federation.methods if m != "central")
     if not methods:
         raise ConfigError("central training needs all data in one place", hint="it cannot be deployed; choose a method")
-    if methods != experiment.federation.methods:
-        say("central training needs all data in one place and is left out")
+    left_out = {
+        "central training": methods != experiment.federation.methods,
+        "yardsticks": bool(experiment.evaluation.yardsticks),
+        "the round that is best on the test": experiment.evaluation.best_on_test,
+    }
+    if any(left_out.values()):
+        say(f"needs data in one place and is left out: {', '.join(what for what, is_so in left_out.items() if is_so)}")
     federation = experiment.federation.model_copy(update={"methods": methods})
-    return experiment.model_copy(update={"federation": federation})
+    evaluation = experiment.evaluation.model_copy(update={"yardsticks": (), "best_on_test": False})
+    return experiment.model_copy(update={"federation": federation, "evaluation": evaluation})

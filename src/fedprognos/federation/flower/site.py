@@ -61,7 +61,9 @@ class Service:
     def __post_init__(self) -> None:
         bundle = self.settings.bundle
         self.site = Site(self.folder, None if bundle is None else Path(bundle))
-        self.client = Client(self.settings.name, self.holdings.train, self.site, self.settings.min_count)
+        self.client = Client(
+            self.settings.name, self.holdings.train, self.site, self.settings.min_count, self.holdings.test
+        )
         self.memory = Memory(self.folder / "answers")
         self.limit = self.settings.max_message_in_mb << 20
 

@@ -1,0 +1,42 @@
+"""What a site tells of a model's errors on its own units: sums, none of too few windows."""
+
+from __future__ import annotations
+
+import re
+
+from fedprognos.errors import MessageError
+from fedprognos.evaluation import ScoreSums, score_sums
+from fedprognos.features import WindowSet, build_windows
+from fedprognos.federation.assess import scored_points
+from fedprognos.federation.messages import ScoreReply, ScoreRequest
+from fedprognos.federation.site import Site
+from fedprognos.fleet import Fleet
+from fedprognos.model import network_with, predict
+from fedprognos.model.head import with_head
+
+
+def score_reply(
+    request: ScoreRequest, site: Site, test: Fleet | None, held: WindowSet | None, min_count: int
+) -> ScoreReply:
+    """Sums over the test units and over the part kept out of training."""
+    weights = request.weights
+    if request.head:
+        if not re.fullmatch("[0-9a-f]{32}", request.head):
+            raise MessageError("that is no name of a head")
+        weights = with_head(weights, site.load_head(request.head))
+        held = None  # it helped to make this head
+    network = network_with(request.network, weights, "request")
+
+    def sums(windows: WindowSet | None) -> ScoreSums | None:
+        if windows is None or len(windows) < min_count:
+            return None
+        said = predict(network, windows, request.recipe)
+        interval = None if request.calibration is None else request.calibration.interval(said, request.coverage)
+        units = len(set(windows.unit.tolist()))
+        recipe = request.recipe
+        return score_sums(windows.labels, said, units, task=recipe.task, cap=recipe.cap, interval=interval)
+
+    tested = None
+    if test is not None:
+        tested = build_windows(request.recipe, test, points=scored_points([test], request.points))
+    return ScoreReply(sums(tested), sums(held))
