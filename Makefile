@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench results results-quick clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedprognos demo --out runs/demo
@@ -23,6 +23,13 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+# The paper's experiments again: runs (hours, they go on where they were), docs/results/*.json, docs/results.md.
+results: $(VENV)/.dev
+	$(BIN)/python -m experiments results
+
+results-quick: $(VENV)/.dev
+	$(BIN)/python -m experiments results --quick
 
 clean:
 	rm -rf $(VENV) build runs

@@ -1,0 +1,69 @@
+"""`python -m experiments`: run presets, write their results, make the page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from experiments.places import Places, places
+from fedprognos.errors import FedprognosError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+Quick = Annotated[bool, typer.Option("--quick", help="The quick presets, into build/results-quick.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")]
+
+
+@app.command()
+def run(
+    presets: Annotated[list[str], typer.Argument(help="Presets to run, or to go on with.")],
+    quick: Quick = False,
+    workers: Workers = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run presets and write their JSON; what was interrupted goes on."""
+    _run(presets, places(quick), workers, data_dir)
+
+
+@app.command()
+def page(quick: Quick = False) -> None:
+    """Make the page and its pictures anew from the JSON files."""
+    from experiments.page import write_page
+
+    Console().print(write_page(places(quick)), highlight=False)
+
+
+@app.command()
+def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
+    """Everything: all presets, the page, its pictures."""
+    where = places(quick)
+    _run(where.presets, where, workers, data_dir)
+    page(quick)
+
+
+def _run(presets: list[str] | tuple[str, ...], where: Places, workers: int | None, data_dir: Path | None) -> None:
+    from experiments.running import run_preset
+    from fedprognos.cli.terminal import RunView
+
+    console = Console()
+    for preset in presets:
+        with RunView(console) as view:
+            run_preset(preset, where, workers=workers, data_dir=data_dir, observers=(view,))
+        console.print(where.json(preset), highlight=False)
+
+
+def main() -> None:
+    """Run the command; errors a user can act on come without a traceback."""
+    try:
+        app()
+    except FedprognosError as error:
+        Console(stderr=True).print(str(error), highlight=False, markup=False)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What pictures need besides rows and history, thinned out of a run's folder.
+
+A few down-sampled curves of public data and the predictions of one seed; never whole series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fedprognos.report.looks import thin
+from fedprognos.report.material import Material, Setting
+from fedprognos.report.records import Extractors
+
+POINTS = 60
+"""Most points of a drawn line."""
+METHODS = ("local", "fedavg", "concat", "fedma", "central")
+DIGITS = 4
+
+
+def curves(material: Material) -> dict[str, Any]:
+    """By setting: predictions and extractors; of the first setting the portrait of its fleet as well."""
+    found: dict[str, Any] = {}
+    for k, setting in enumerate(material.settings):
+        parts: dict[str, Any] = {"predictions": _predictions(setting, material.heads)}
+        if k == 0 and setting.fleet is not None:
+            parts["fleet"] = _fleet(setting.fleet)
+        rounds = setting.matchings.get("fedma", ())
+        extractors = next((r.extractors for r in rounds if r.extractors is not None), None)
+        if extractors is not None:
+            parts["extractors"] = _extractors(extractors)
+        found[setting.name] = parts
+    return found
+
+
+def _fleet(fleet: Mapping[str, Any]) -> dict[str, Any]:
+    """Lifespans of all units; discharge curves and labels of a few, thinned. Sensor series are left out."""
+    soh = fleet["schema"]["task"] == "soh"
+    most = 10**6 if soh else POINTS  # one capacity a cycle is what a fade is
+    return {
+        "schema": fleet["schema"],
+        "clients": fleet["clients"],
+        "tests": fleet["tests"] if soh else {},
+        "series": [],
+        "cycles": [_thinned(c, POINTS) for c in fleet.get("cycles", [])],
+        "degradation": [_thinned(d, most) for d in fleet.get("degradation", [])],
+    }
+
+
+def _thinned(item: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """All lists of a curve at the same, evenly spread points."""
+    length = max(len(v) for v in item.values() if isinstance(v, list))
+    kept = thin(length, most).tolist()
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: cut(inner) for name, inner in value.items()}
+        return [value[k] for k in kept] if isinstance(value, list) else value
+
+    return {name: cut(value) for name, value in item.items()}
+
+
+def _predictions(setting: Setting, heads: Sequence[str]) -> list[dict[str, Any]]:
+    """Scored points of the first seed, of the methods that pictures compare, with every head."""
+    points = setting.predictions
+    if not len(points):
+        return []
+    points = points[points["scored"].astype(bool) & (points["seed"] == 0) & points["head"].isin(heads)]
+    points = points[points["method"].str.split("+").str[0].isin(METHODS)]
+    keys = ["method", "head", "train_clients", "test_client", "unit"]
+    together = points.groupby(keys[:4] if setting.shared_test else keys, sort=True)
+    return [_curve({k: str(v) for k, v in zip(keys, key, strict=False)}, part) for key, part in together]
+
+
+def _curve(key: Mapping[str, str], part: pd.DataFrame) -> dict[str, Any]:
+    """One line, or where every unit has one point only the cloud of all units."""
+    ordered = part.sort_values(["unit", "position"], kind="stable")
+    names = {} if "unit" in key else {"unit": ordered["unit"].tolist()}
+    numbers = {name: [float(f"{v:.{DIGITS}g}") for v in ordered[name]] for name in ("position", "truth", "prediction")}
+    return {**key, **names, **numbers}
+
+
+def _extractors(found: Extractors) -> dict[str, Any]:
+    length = max(len(values) for neurons in found.before.values() for values in neurons)
+    kept = thin(length, POINTS).tolist()
+
+    def cut(neurons: Sequence[Sequence[float] | None]) -> list[list[float] | None]:
+        return [None if v is None else [float(f"{v[k]:.3g}") for k in kept] for v in neurons]
+
+    return {
+        "layer": found.layer,
+        "neurons": list(found.neurons),
+        "before": {client: cut(neurons) for client, neurons in found.before.items()},
+        "after": {client: cut(neurons) for client, neurons in found.after.items()},
+    }

@@ -1,0 +1,86 @@
+"""Tables and numbers in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from experiments.samples import Sample
+
+NOTHING = "–"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
+    """A table whose first columns are text and whose others are numbers.
+
+    >>> print(table(["who", "RMSE"], [["FedMA", "1.0"]]))
+    | who | RMSE |
+    |---|--:|
+    | FedMA | 1.0 |
+    """
+    rule = ["---"] * text_columns + ["--:"] * (len(header) - text_columns)
+    lines = [header, *rows]
+    text = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([text[0], f"|{'|'.join(rule)}|", *text[1:]])
+
+
+def number(value: float | None, digits: int) -> str:
+    """So many decimals, or a dash."""
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def sample(found: Sample | None, digits: int) -> str:
+    """Mean ± spread.
+
+    >>> sample(Sample({0: 1.0, 1: 2.0}, {}), 2)
+    '1.50 ± 0.71'
+    """
+    if found is None:
+        return NOTHING
+    spread = found.spread
+    return f"{found.mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
+def rounds(found: Sample | None) -> str:
+    """Rounds that values were taken after, from the least to the most.
+
+    >>> rounds(Sample({}, {0: 4, 1: 7})), rounds(Sample({}, {0: 1}))
+    ('4–7', '1')
+    """
+    values = [] if found is None else sorted(found.rounds.values())
+    if not values:
+        return NOTHING
+    return str(values[0]) if values[0] == values[-1] else f"{values[0]}–{values[-1]}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share in percent.
+
+    >>> percent(0.079), percent(-0.018)
+    ('7.9 %', '−1.8 %')
+    """
+    return NOTHING if share is None else signed(100 * share, digits, plus=False) + " %"
+
+
+def signed(value: float, digits: int, plus: bool = True) -> str:
+    """A number with a real minus sign, and a plus where asked for."""
+    text = f"{value:+.{digits}f}" if plus else f"{value:.{digits}f}"
+    return text.replace("-", "−")
+
+
+def size(count: float | None) -> str:
+    """Bytes as people read them.
+
+    >>> size(270852), size(None), size(800)
+    ('271 kB', '–', '800 B')
+    """
+    if count is None:
+        return NOTHING
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def folded(title: str, body: str) -> str:
+    """A part the reader opens when it is wanted."""
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"

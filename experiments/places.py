@@ -1,0 +1,49 @@
+"""Which presets make up the results, and where everything lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PRESETS = ("battery-paper", "battery-tuned", "turbofan-paper", "turbofan-tuned")
+QUICK = "-quick"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders of one set of results.
+
+    Parameters
+    ----------
+    out
+        Holds `results.md`, and in `results/` the JSON files and pictures.
+    runs
+        Run folders, one a preset: what was interrupted goes on there.
+    """
+
+    out: Path
+    runs: Path
+    presets: tuple[str, ...]
+
+    @property
+    def page(self) -> Path:
+        return self.out / "results.md"
+
+    @property
+    def folder(self) -> Path:
+        return self.out / "results"
+
+    def json(self, preset: str) -> Path:
+        """The results of a preset: equal runs give equal bytes."""
+        return self.folder / f"{preset}.json"
+
+    def times(self, preset: str) -> Path:
+        """What differs from run to run: times and the machine."""
+        return self.folder / f"{preset}.times.json"
+
+
+def places(quick: bool = False) -> Places:
+    """Where results lie: the committed ones, or the quick ones that only show that all parts work."""
+    if quick:
+        return Places(Path("build/results-quick"), Path("build/results-quick/runs"), tuple(p + QUICK for p in PRESETS))
+    return Places(Path("docs"), Path("build/results"), PRESETS)
