@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -201,6 +202,37 @@ def test_cycles_must_be_given_as_whole_numbers() -> None:
     assert stream.health("c") == Health(
         "c", 1.0, None, state="warming-up", reason=f"0 of {KINDS['cycles on a grid'][1].grid_end_in_s:g} s of the cycle"
     )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("cycles")])
+def test_the_mark_of_a_cycles_end_gives_its_health_at_once(kind: str) -> None:
+    fleet, recipe = KINDS[kind]
+    stream = Stream(PREDICTORS[kind])
+    updates: list[Update] = []
+    for unit in fleet:
+        rows = rows_of(unit, fleet, recipe)
+        for row, after in itertools.zip_longest(rows, rows[1:]):
+            updates += stream.feed_many([replace(row, end=after is None or after.cycle != row.cycle)])
+    assert all(u.accepted for u in updates)
+    assert_equal(told(updates), offline(kind), recipe.label_std)
+    assert stream.finish() == []
+    reached = {(u.health.unit, u.health.position) for u in updates if u.health is not None}
+    assert reached == {(unit.id, float(number)) for unit in fleet for number in unit.cycle_numbers}
+
+
+def test_a_cycle_that_ended_takes_no_more_and_may_be_ended_afterwards() -> None:
+    fleet, recipe = KINDS["cycles on a long grid"]
+    rows = rows_of(fleet.units[0], fleet, recipe)[:20]
+    marked, late = Stream(PREDICTORS["cycles on a long grid"]), Stream(PREDICTORS["cycles on a long grid"])
+    ended = replace(rows[9], end=True)
+    expected = marked.feed_many([*rows[:9], ended])[-1]
+    assert expected.health is not None and expected.health.flags[0] == "stretched"
+    assert late.feed_many(rows[:10])[-1].health is None
+    assert late.feed_many([ended])[0].health == expected.health  # the last sample again, now marked
+    assert late.feed_many([ended, rows[9], rows[10]]) == marked.feed_many([ended, rows[9], rows[10]])
+    assert "was there already" in late.feed_many([ended])[0].reason
+    assert "has ended at position" in late.feed_many([rows[10]])[0].reason
+    assert "no cycles that end" in Stream(PREDICTORS["series"]).feed_many([replace(GOOD[0], end=True)])[0].reason
 
 
 def test_late_rows_are_refused_and_counted() -> None:

@@ -73,6 +73,8 @@ def test_cycles_give_the_offline_numbers() -> None:
         (changed(position=True), "'position' is not a number"),
         (changed(cycle=3), "this model takes no cycle"),
         (changed(cycle=1.5), "'cycle' is not a whole number"),
+        (changed(end=1), "'end' is neither true nor false"),
+        (changed(end=True), "no cycles that end"),
         (changed(unit=""), "'unit' is not a text"),
         (changed(unit="x" * 257), "'unit' is not a text"),
         (changed(unit=".."), "'unit' has control characters"),
@@ -173,6 +175,29 @@ def test_more_units_than_allowed_are_refused_and_the_known_go_on() -> None:
         status, answer = post(client, [changed(unit="c"), changed(unit="a", position=2)])
         assert (status, answer["accepted"]) == (200, 1)
         assert "2 units are watched already" in answer["results"][0]["reason"]
+
+
+@pytest.mark.parametrize("name", ["engines-1", "a/b c", "100%", "ünit 7"])
+def test_a_unit_can_be_forgotten(client: TestClient, name: str) -> None:
+    from urllib.parse import quote
+
+    path = "/v1/units/" + quote(name, safe="")
+    post(client, [*ROWS, changed(unit=name, position=1e3), changed(unit="a/b c d")])
+    before = client.get("/v1/fleet").json()
+    assert client.delete(path).status_code == 204
+    assert client.delete(path).status_code == 404
+    assert client.get(path).status_code == 404
+    after = client.get("/v1/fleet").json()
+    assert after["units"] == before["units"] - 1 == sum(after["counts"].values())
+    assert post(client, changed(unit=name))[1]["results"][0]["health"]["reason"].startswith("1 of 10 rows")
+
+
+def test_forgetting_makes_room_for_another_unit() -> None:
+    with running(BUNDLE, max_units=2) as client:
+        post(client, [changed(unit="a"), changed(unit="b")])
+        assert post(client, changed(unit="c"))[0] == 422
+        client.delete("/v1/units/a")
+        assert post(client, changed(unit="c"))[0] == 200
 
 
 def test_operation(client: TestClient) -> None:

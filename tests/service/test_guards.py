@@ -22,6 +22,7 @@ def test_a_token_is_asked_for_everywhere_but_on_the_page_and_health_checks() -> 
         for path in ("/v1/units", "/v1/fleet", "/v1/units/a", "/v1/events", "/metrics", "/openapi.json"):
             assert client.get(path).status_code == 401, path
         assert client.post("/v1/rows", json={}).status_code == 401
+        assert client.delete("/v1/units/a").status_code == 401
         for wrong in (f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer", "Bearer ", "Bearer é"):
             assert client.get("/v1/fleet", headers={"Authorization": wrong.encode()}).status_code == 401
         assert client.get("/v1/fleet", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200

@@ -4,75 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiomqtt
 import pytest
+from brokers import PASSWORD, broker, mosquitto, payload, publisher, until
 from services import free_port, rows_of, small_bundle
 
-from fedprognos.errors import ConfigError
-from fedprognos.prognosis import Predictor
+from fedprognos.errors import ConfigError, OutputError
+from fedprognos.prognosis import Predictor, Row
 from fedprognos.prognosis.mqtt import Watcher, WatchSettings
 from fedprognos.prognosis.service import Keeper
 from small_fleets import series_fleet
 
 FLEET = series_fleet([22, 18])
 BUNDLE = small_bundle(FLEET)
-PASSWORD = "secret-of-the-test"  # noqa: S105
-
-
-def mosquitto() -> str:
-    found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-    if found is None:
-        pytest.skip("mosquitto is not installed")
-    return found
-
-
-@contextmanager
-def broker(port: int, folder: Path, secured: bool = False) -> Iterator[None]:
-    """A real broker on a port; secured with a password."""
-    program = mosquitto()
-    lines = [f"listener {port} 127.0.0.1", "persistence true", f"persistence_location {folder}/"]
-    if secured:
-        passwords = folder / "passwords"
-        subprocess.run(["mosquitto_passwd", "-c", "-b", str(passwords), "watch", PASSWORD], check=True)
-        passwords.chmod(0o644)
-        lines += ["allow_anonymous false", f"password_file {passwords}"]
-    else:
-        lines.append("allow_anonymous true")
-    configuration = folder / "mosquitto.conf"
-    configuration.write_text("\n".join([*lines, "user root"]) + "\n")
-    child = subprocess.Popen([program, "-c", str(configuration)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        child.terminate()
-        child.wait(10)
-
-
-async def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        await asyncio.sleep(0.02)
-
-
-async def publisher(port: int, **options: Any) -> aiomqtt.Client:
-    """A connected client, once the broker is up."""
-    for _ in range(200):
-        client = aiomqtt.Client("127.0.0.1", port, **options)
-        try:
-            await client.__aenter__()
-            return client
-        except aiomqtt.MqttError:
-            await asyncio.sleep(0.05)
-    raise AssertionError("the broker did not start")
 
 
 @contextmanager
@@ -85,10 +34,6 @@ def watcher(port: int, **settings: Any) -> Iterator[Watcher]:
         yield own
     finally:
         own.keeper.close()
-
-
-def payload(row: dict[str, Any]) -> str:
-    return json.dumps({key: value for key, value in row.items() if key != "unit"})
 
 
 def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(tmp_path: Path) -> None:
@@ -162,6 +107,56 @@ def test_a_broker_that_vanishes_is_waited_for_and_nothing_sent_meanwhile_is_lost
         assert watch.keeper.stream.health("engines-0").value == pytest.approx(  # type: ignore[union-attr]
             BUNDLE.predict(FLEET)["engines-0"][-1], abs=1e-5
         )
+
+
+def test_rows_that_were_not_stored_are_delivered_again(tmp_path: Path) -> None:
+    port = free_port()
+    rows = rows_of(FLEET["engines-0"], FLEET)
+
+    def refuses(_: Any) -> Any:
+        raise OutputError("nothing of this batch was stored", hint="make room on the disk")
+
+    async def story(first: Watcher, second: Watcher) -> None:
+        first.keeper.take = refuses  # type: ignore[method-assign]
+        task = asyncio.create_task(first.run())
+        client = await publisher(port)
+        await until(lambda: first.tally.connections == 1)
+        for row in rows:
+            await client.publish("fleet/engines-0/sensors", payload(row), qos=1)
+        await until(lambda: first.tally.messages > 0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        task = asyncio.create_task(second.run())
+        await until(lambda: second.tally.accepted == len(rows) and not second.unpublished)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with suppress(aiomqtt.MqttError):
+            await client.__aexit__(None, None, None)
+
+    with broker(port, tmp_path), watcher(port) as first, watcher(port) as second:
+        asyncio.run(story(first, second))
+    assert (second.tally.duplicates, second.tally.refused) == (0, 0)
+
+
+def test_a_health_that_was_stored_but_not_told_is_told_when_its_row_comes_again(tmp_path: Path) -> None:
+    port = free_port()
+    rows = rows_of(FLEET["engines-0"], FLEET)
+
+    async def story(watch: Watcher) -> None:
+        watch.keeper.take([Row(**row) for row in rows])
+        task = asyncio.create_task(watch.run())
+        client = await publisher(port)
+        await until(lambda: watch.tally.connections == 1)
+        await client.publish("fleet/engines-0/sensors", payload(rows[-1]), qos=1)
+        await until(lambda: watch.tally.published == 1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with suppress(aiomqtt.MqttError):
+            await client.__aexit__(None, None, None)
+
+    with broker(port, tmp_path), watcher(port) as watch:
+        asyncio.run(story(watch))
+    assert watch.tally.duplicates == 1
 
 
 def test_a_password_lets_in(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def mixed(fleet: Fleet, seed: int = 0) -> list[Row]:
         row = next(places[k])
         if fleet.schema.task == "rul" and k == 0 and row.position > 20:
             row = dataclasses.replace(row, position=row.position + 1e6)
-        rows.append(row)
+        rows.append(dataclasses.replace(row, end=True) if fleet.schema.task == "soh" and n % 5 == 0 else row)
         if n % 7 == 3:
             rows.append(rows[rng.integers(len(rows))])
     return rows
@@ -60,6 +60,33 @@ def test_a_restart_changes_no_number(kind: str, tidied: bool, tmp_path: Path) ->
         found += healths(own, rows[a:b])
         own.close() if tidied else own.store.close()
     assert found == expected
+
+
+@pytest.mark.parametrize("tidied", ["never", "before", "after", "both"])
+def test_a_forgotten_unit_stays_forgotten_and_may_begin_anew(tidied: str, tmp_path: Path) -> None:
+    fleet = FLEETS["series"]
+    predictor = Predictor.of(small_bundle(fleet))
+    rows = {unit.id: [Row(**row) for row in rows_of(unit, fleet)] for unit in fleet}
+    own = Keeper(predictor, tmp_path)
+    for history in rows.values():  # the one forgotten came last, so its numbers are the highest
+        own.take(history)
+    if tidied in {"before", "both"}:
+        own.tidy()
+    assert own.forget("engines-2") and not own.forget("engines-2")
+    assert own.history("engines-2") == ([], []) and own.stream.health("engines-2") is None
+    if tidied in {"after", "both"}:
+        own.tidy()
+    own.store.close()
+    own = Keeper(predictor, tmp_path)
+    assert set(own.names().values()) == {"engines-0", "engines-1"} == set(own.stream.units())
+    fresh = healths(Keeper(predictor), rows["engines-2"], 7)
+    assert healths(own, rows["engines-2"][:14], 7) == fresh[:14]
+    own.store.close()
+    own = Keeper(predictor, tmp_path)
+    assert healths(own, rows["engines-2"][14:], 7) == fresh[14:]
+    goes_on = dataclasses.replace(rows["engines-0"][-1], position=41.0)
+    assert own.take([goes_on])[0].health is not None
+    own.close()
 
 
 def test_what_clients_see_survives_a_restart(tmp_path: Path) -> None:

@@ -51,6 +51,9 @@ class Row:
         Cycle number (series units), or seconds since the cycle began (cyclic units).
     cycle
         Number of the cycle the sample belongs to; cyclic units only.
+    end
+        The sample is the last of its cycle; cyclic units only. Without it a cycle is over when the part that the
+        model looks at is, or when the next one begins.
     """
 
     unit: str
@@ -58,6 +61,7 @@ class Row:
     sensors: Mapping[str, float]
     settings: Mapping[str, float] = field(default_factory=dict)
     cycle: int | None = None
+    end: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
 """Rows from an MQTT broker, health back to it.
 
 The unit is named by the `+` level of the topic, so that a broker that lets a machine publish under its own name only
-keeps machines from speaking for one another; without a `+`, the payload names it. The session is kept by the broker:
-what machines send (QoS 1) while this side is away is delivered when it is back. Rows delivered twice are refused.
+keeps machines from speaking for one another; without a `+`, the payload names it.
+
+The session is kept by the broker: what machines send (QoS 1) while this side is away is delivered when it is back. A
+message is acknowledged when its rows are stored and the healths they brought are published, so that the broker
+delivers again what was in flight when this side died. Rows delivered twice are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import aiomqtt
 from pydantic_core import to_json
 
 from fedprognos.errors import ConfigError, DataError, OutputError
-from fedprognos.prognosis.health import Row
+from fedprognos.prognosis.health import Health, Row
 from fedprognos.prognosis.service.fleet_view import health_json
 from fedprognos.prognosis.service.intake import parse, read_row
 from fedprognos.prognosis.service.keeper import Keeper
@@ -127,7 +130,7 @@ class Watcher:
     def _client(self) -> aiomqtt.Client:
         settings = self.settings
         secured = settings.tls or settings.ca is not None
-        return aiomqtt.Client(
+        client = aiomqtt.Client(
             settings.host,
             settings.port,
             username=settings.username,
@@ -140,6 +143,8 @@ class Watcher:
             if secured
             else None,
         )
+        client._client.manual_ack_set(True)  # paho's: aiomqtt itself acknowledges on arrival
+        return client
 
     async def _listen(self, client: aiomqtt.Client) -> None:
         messages = client.messages
@@ -149,6 +154,8 @@ class Watcher:
                 batch.append(await anext(messages))
             await self._take(batch)
             await self._tell(client)
+            for message in batch:
+                client._client.ack(message.mid, message.qos)
 
     async def _take(self, messages: list[aiomqtt.Message]) -> None:
         rows: list[Row] = []
@@ -167,13 +174,17 @@ class Watcher:
         for outcome in outcomes:
             if outcome.result == "accepted":
                 self.tally.accepted += 1
-                if outcome.health is not None:
-                    self.unpublished[outcome.unit] = to_json({"unit": outcome.unit, **health_json(outcome.health)})
+                self._note(outcome.health)
             elif outcome.result == "duplicate":
                 self.tally.duplicates += 1
+                self._note(self.keeper.stream.health(outcome.unit))  # perhaps stored, but never told
             else:
                 self.tally.refused += 1
                 self._complain(f"unit '{outcome.unit}': {outcome.reason}", self.tally.refused)
+
+    def _note(self, health: Health | None) -> None:
+        if health is not None:
+            self.unpublished[health.unit] = to_json({"unit": health.unit, **health_json(health)})
 
     def _read(self, message: aiomqtt.Message) -> list[Row]:
         """Rows of a message; a faulty one is counted and passed over."""

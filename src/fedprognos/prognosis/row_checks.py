@@ -41,6 +41,8 @@ def _place(recipe: Recipe, row: Row) -> str:
     if isinstance(problem := _number(row.position), str):
         return f"position is {problem}"
     if recipe.cycle is None:
+        if row.end:
+            return "this model knows no cycles that end"
         return "" if row.cycle is None else "this model takes no cycle; the position is the cycle number"
     if row.cycle is None:
         return "the cycle number is missing"

@@ -21,7 +21,7 @@ from fedprognos.prognosis.health import Health
 from fedprognos.prognosis.predictor import Predictor
 from fedprognos.prognosis.unit_state import STEPS, UnitState
 
-FORMAT = 1
+FORMAT = 2
 NONE = np.nan
 
 
@@ -34,8 +34,8 @@ def write(path: Path, predictor: Predictor, states: Mapping[str, UnitState], cou
         "previous": _stack([_or_nan(s.previous, shape[1]) for s in units], shape[1:]),
         "steps": np.array([[*s.steps, *[NONE] * (STEPS - len(s.steps))] for s in units]).reshape(-1, STEPS),
         "whole": np.array(
-            [[s.count, s.filled, int(s.done), s.unseen_at, s.gap_at] for s in units], dtype=np.int64
-        ).reshape(-1, 5),
+            [[s.count, s.filled, s.done, s.ended, s.unseen_at, s.gap_at] for s in units], dtype=np.int64
+        ).reshape(-1, 6),
         "cycle": np.array([s.cycle or 0 for s in units], dtype=np.int64),
         "places": np.array(
             [[_float(s.last), _float(s.suspect), NONE if s.cycle is None else 1.0] for s in units]
@@ -82,7 +82,7 @@ def read(path: Path, predictor: Predictor) -> tuple[OrderedDict[str, UnitState],
 
 
 def _state(tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any], k: int) -> UnitState:
-    count, filled, done, unseen_at, gap_at = (int(n) for n in tensors["whole"][k])
+    count, filled, done, ended, unseen_at, gap_at = (int(n) for n in tensors["whole"][k])
     last, suspect, has_cycle = (float(x) for x in tensors["places"][k])
     previous = tensors["previous"][k]
     health = document["healths"][k]
@@ -94,6 +94,7 @@ def _state(tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any], k: 
         cycle=None if np.isnan(has_cycle) else int(tensors["cycle"][k]),
         previous=None if np.isnan(previous).any() else previous.copy(),
         done=bool(done),
+        ended=bool(ended),
         steps=[float(s) for s in tensors["steps"][k] if not np.isnan(s)],
         suspect=_or_none(suspect),
         unseen_at=unseen_at,

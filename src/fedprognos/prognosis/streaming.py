@@ -80,9 +80,10 @@ class Stream:
         settings: Mapping[str, float] | None = None,
         *,
         cycle: int | None = None,
+        end: bool = False,
     ) -> Update:
         """Take one row; see :class:`Row` for what its parts are."""
-        return self.feed_many([Row(unit, position, sensors, settings or {}, cycle)])[0]
+        return self.feed_many([Row(unit, position, sensors, settings or {}, cycle, end)])[0]
 
     def feed_many(self, rows: Sequence[Row]) -> list[Update]:
         """Take rows of any units in the order given; the network looks at all new windows in one pass."""
@@ -106,6 +107,7 @@ class Stream:
                     [rows[k].unit for k in good],
                     [float(rows[k].position) for k in good],
                     [rows[k].cycle for k in good],
+                    [rows[k].end for k in good],
                     table[:, :split],
                     table[:, split:],
                 )
@@ -121,6 +123,7 @@ class Stream:
         sensors: FloatArray,
         settings: FloatArray,
         cycles: Sequence[int | None] | None = None,
+        ends: Sequence[bool] | None = None,
         *,
         every: bool = True,
     ) -> list[tuple[Taken, list[Health]]]:
@@ -134,9 +137,11 @@ class Stream:
         taken: list[tuple[Taken, list[Health]]] = []
         for a in range(0, len(units), BATCH):
             part = slice(a, a + BATCH)
-            own = [None] * len(units[part]) if cycles is None else cycles[part]
+            size = len(units[part])
+            own = [None] * size if cycles is None else cycles[part]
+            last = [False] * size if ends is None else ends[part]
             with self._lock:
-                taken += self._take(units[part], positions[part], own, sensors[part], settings[part], every)
+                taken += self._take(units[part], positions[part], own, last, sensors[part], settings[part], every)
         return taken
 
     def _take(
@@ -144,6 +149,7 @@ class Stream:
         units: Sequence[str],
         positions: Sequence[float],
         cycles: Sequence[int | None],
+        ends: Sequence[bool],
         sensors: FloatArray,
         settings: FloatArray,
         every: bool = True,
@@ -155,13 +161,19 @@ class Stream:
         sound: NDArray[np.bool_] = np.asarray(np.isfinite(scaled).all(axis=1))
         taken: list[tuple[Taken, list[Health]]] = []
         asked: list[tuple[list[Health], int, UnitState, Point, Windows]] = []
-        for k, (unit, position, cycle) in enumerate(zip(units, positions, cycles, strict=True)):
+        for k, (unit, position, cycle, end) in enumerate(zip(units, positions, cycles, ends, strict=True)):
             healths: list[Health] = []
             if not sound[k]:
                 outcome = Taken("refused", self._beyond(scaled[k]))
             else:
                 state = self._state(unit)
-                outcome = self._one(state, unit, position, cycle, scaled[k], bool(unseen[k]))
+                if cycle is None:
+                    outcome = unit_rows.take_series_row(recipe, state, unit, position, scaled[k], bool(unseen[k]))
+                else:
+                    number = int(cycle)
+                    outcome = unit_rows.take_cycle_row(
+                        recipe, state, unit, number, position, scaled[k], bool(unseen[k]), end
+                    )
                 for point, window, health in outcome.made:
                     if health is not None:
                         healths.append(health)
@@ -181,14 +193,6 @@ class Stream:
             for (healths, place, state, _, _), health in zip(asked, found, strict=True):
                 healths[place] = state.health = health
         return taken
-
-    def _one(
-        self, state: UnitState, unit: str, position: float, cycle: int | None, row: NDArray[np.float32], unseen: bool
-    ) -> Taken:
-        recipe = self.predictor.recipe
-        if cycle is None:
-            return unit_rows.take_series_row(recipe, state, unit, position, row, unseen)
-        return unit_rows.take_cycle_row(recipe, state, unit, int(cycle), position, row, unseen)
 
     def _beyond(self, row: NDArray[np.float32]) -> str:
         recipe = self.predictor.recipe

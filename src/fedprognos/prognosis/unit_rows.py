@@ -60,9 +60,9 @@ def series_window(recipe: Recipe, state: UnitState) -> Windows:
 
 
 def take_cycle_row(
-    recipe: Recipe, state: UnitState, unit: str, cycle: int, position: float, row: Row, unseen: bool
+    recipe: Recipe, state: UnitState, unit: str, cycle: int, position: float, row: Row, unseen: bool, end: bool
 ) -> Taken:
-    """Put a row of a cyclic unit into its running cycle; a new cycle closes the one before."""
+    """Put a row of a cyclic unit into its running cycle; a new cycle, or the mark of the end, closes it."""
     closed: tuple[Made, ...] = ()
     if state.cycle is None:
         state.cycle = cycle
@@ -75,12 +75,25 @@ def take_cycle_row(
         closed = close_cycle(recipe, state, unit)
         _begin(state, cycle)
     elif state.last is not None and position == state.last:
-        return Taken("duplicates", f"position {position:g} of cycle {cycle} was there already")
+        if not end or state.ended:
+            return Taken("duplicates", f"position {position:g} of cycle {cycle} was there already")
+        state.ended = True  # the last sample again, now known to be the last
+        return Taken(made=close_cycle(recipe, state, unit))
     elif state.last is not None and position < state.last:
         return Taken("out_of_order", f"position {position:g} of cycle {cycle} comes after {state.last:g}")
-    before, state.last = state.last, position
-    if state.done:
-        return TAKEN
+    elif state.ended:
+        return Taken("refused", f"cycle {cycle} has ended at position {state.last:g}")
+    before, state.last, state.ended = state.last, position, end
+    if not state.done:
+        _add(recipe, state, before, position, row, unseen)
+        if state.filled == recipe.window:
+            return Taken(made=(*closed, _complete(state, unit, ())))
+        if end:
+            return Taken(made=(*closed, *close_cycle(recipe, state, unit)))
+    return Taken(made=closed) if closed else TAKEN
+
+
+def _add(recipe: Recipe, state: UnitState, before: float | None, position: float, row: Row, unseen: bool) -> None:
     if unseen:
         state.unseen_at = state.count
     if recipe.cycle == "grid":
@@ -89,9 +102,6 @@ def take_cycle_row(
         state.buffer[state.filled] = row
         state.filled += 1
     state.count += 1
-    if state.filled < recipe.window:
-        return Taken(made=closed) if closed else TAKEN
-    return Taken(made=(*closed, _complete(state, unit, ())))
 
 
 def close_cycle(recipe: Recipe, state: UnitState, unit: str) -> tuple[Made, ...]:
@@ -125,7 +135,7 @@ def _begin(state: UnitState, cycle: int) -> None:
     state.cycle, state.last, state.previous = cycle, None, None
     state.count = state.filled = 0
     state.unseen_at = state.gap_at = -1
-    state.done = False
+    state.done = state.ended = False
 
 
 def _complete(state: UnitState, unit: str, flags: tuple[str, ...]) -> Made:

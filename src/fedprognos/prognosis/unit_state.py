@@ -40,6 +40,8 @@ class UnitState:
         Last row taken, to interpolate from (cyclic, on a grid).
     done
         Whether the running cycle has given its health.
+    ended
+        Whether the last sample of the running cycle was marked as such.
     steps
         The latest steps of the position (series) or cycle number (cyclic).
     suspect
@@ -59,6 +61,7 @@ class UnitState:
     cycle: int | None = None
     previous: NDArray[np.float32] | None = None
     done: bool = False
+    ended: bool = False
     steps: list[float] = field(default_factory=list)
     suspect: float | None = None
     unseen_at: int = -1

@@ -48,6 +48,14 @@ class Service:
         self.events = Events(self.view)
         self.metrics = Metrics(self.view)
 
+    async def forget(self, unit: str) -> bool:
+        """Drop a unit everywhere; whether it was known."""
+        known = await self.batcher.ask(partial(self.keeper.forget, unit))
+        if known:
+            self.view.forget(unit)
+            self.events.publish_forgotten(unit)
+        return known
+
     def after_batch(self, outcomes: Sequence[Outcome]) -> None:
         """Show what a batch changed."""
         self.events.publish(self.view.apply(outcomes))
@@ -138,7 +146,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         """One unit: its health, history and forecast, and its latest rows."""
         found = view.units.get(unit)
         if found is None:
-            return refuse(404, f"no row of unit '{unit[:256]}' was ever accepted")
+            return _unknown(unit)
         healths, rows = await service.batcher.ask(partial(service.keeper.history, unit))
         expected = forecast(recipe.task, [health for _, health in healths], view.threshold)
         split = len(recipe.sensors)
@@ -161,6 +169,11 @@ def _add_answers(app: FastAPI, service: Service) -> None:
                 "samples": samples,
             }
         )
+
+    @app.delete("/v1/units/{unit:path}", status_code=204, response_class=Response)
+    async def delete_unit(unit: str) -> Response:
+        """Forget a unit: its window, rows and healths, here and on disk. Rows sent later begin it anew."""
+        return Response(status_code=204) if await service.forget(unit) else _unknown(unit)
 
     @app.get("/v1/fleet", response_model=schemas.FleetAnswer)
     async def get_fleet() -> Response:
@@ -185,7 +198,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/events", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
     async def get_events() -> Response:
-        """Server-sent events: `update` with units that changed, `reload` where they are too many to list."""
+        """Server-sent events: `update` with units that changed or were forgotten, `reload` where they are too many."""
         if service.events.full:
             return refuse(503, "too many clients follow events", {"retry-after": "30"})
         return StreamingResponse(service.events.follow(), media_type="text/event-stream")
@@ -214,6 +227,10 @@ def _add_operation(app: FastAPI, service: Service) -> None:
 
 def _json(value: Any, status: int = 200) -> Response:
     return Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json")
+
+
+def _unknown(unit: str) -> Response:
+    return refuse(404, f"no unit '{unit[:256]}' is watched")
 
 
 def _result_json(outcome: Outcome) -> dict[str, Any]:

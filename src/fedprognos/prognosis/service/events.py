@@ -1,4 +1,7 @@
-"""Server-sent events: which units changed. Each follower gets what it can keep up with, never a growing backlog."""
+"""Server-sent events: which units changed or were forgotten.
+
+Each follower gets what it can keep up with, never a growing backlog.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ MOST_UNITS = 500
 
 class _Follower:
     def __init__(self) -> None:
-        self.changed: dict[str, UnitView] = {}
+        self.changed: dict[str, UnitView | None] = {}  # None: forgotten
         self.overflowed = False
         self.wake = asyncio.Event()
 
@@ -41,9 +44,13 @@ class Events:
 
     def publish(self, units: Iterable[UnitView]) -> None:
         """Tell all followers that units changed."""
-        if not self._followers:
-            return
-        changed = {unit.name: unit for unit in units}
+        self._tell({unit.name: unit for unit in units})
+
+    def publish_forgotten(self, unit: str) -> None:
+        """Tell all followers that a unit is gone."""
+        self._tell({unit: None})
+
+    def _tell(self, changed: dict[str, UnitView | None]) -> None:
         for follower in self._followers:
             follower.changed.update(changed)
             if len(follower.changed) > MOST_UNITS:
@@ -62,7 +69,7 @@ class Events:
         follower = _Follower()
         self._followers.add(follower)
         try:
-            yield b"retry: 2000\n\n" + self._event("hello", [])
+            yield b"retry: 2000\n\n" + self._event("hello", {})
             while self._open():
                 try:
                     await asyncio.wait_for(follower.wake.wait(), BEAT_IN_S)
@@ -72,9 +79,9 @@ class Events:
                 if not self._open():
                     return
                 follower.wake.clear()
-                units, overflowed = list(follower.changed.values()), follower.overflowed
+                changed, overflowed = follower.changed, follower.overflowed
                 follower.changed, follower.overflowed = {}, False
-                yield self._event("reload" if overflowed else "update", units)
+                yield self._event("reload" if overflowed else "update", {} if overflowed else changed)
                 await asyncio.sleep(PAUSE_IN_S)  # what changes meanwhile goes into one event
         finally:
             self._followers.discard(follower)
@@ -82,6 +89,10 @@ class Events:
     def _open(self) -> bool:
         return not self._closed
 
-    def _event(self, kind: str, units: list[UnitView]) -> bytes:
-        data = {"counts": self._view.counts(), "units": [summary_json(unit) for unit in units]}
+    def _event(self, kind: str, changed: dict[str, UnitView | None]) -> bytes:
+        data = {
+            "counts": self._view.counts(),
+            "units": [summary_json(unit) for unit in changed.values() if unit is not None],
+            "forgotten": [name for name, unit in changed.items() if unit is None],
+        }
         return b"event: " + kind.encode() + b"\ndata: " + to_json(data) + b"\n\n"

@@ -78,14 +78,14 @@ class FleetView:
     def __init__(self, threshold: float | None = None) -> None:
         self.threshold = threshold
         self.units: dict[str, UnitView] = {}
+        self._counts: Counter[Status] = Counter()
         self._sorted: list[UnitView] | None = None
 
     def load(self, keeper: Keeper) -> None:
         """Begin with what the state holds."""
         names = keeper.names()
         for row in keeper.store.latest_rows():
-            name = names[row.unit]
-            self.units[name] = UnitView(name, row.position, row.received, row.cycle)
+            self._add(UnitView(names[row.unit], row.position, row.received, row.cycle))
         for number, _, health in keeper.store.latest_healths(SPARK):
             view = self.units.get(names[number])
             if view is not None:
@@ -100,7 +100,7 @@ class FleetView:
                 continue
             view = self.units.get(outcome.unit)
             if view is None:
-                view = self.units[outcome.unit] = UnitView(outcome.unit, outcome.position, outcome.received)
+                view = self._add(UnitView(outcome.unit, outcome.position, outcome.received))
             view.position, view.cycle, view.received = outcome.position, outcome.cycle, outcome.received
             if outcome.health is not None:
                 self._set_health(view, outcome.health)
@@ -109,11 +109,25 @@ class FleetView:
             self._sorted = None
         return list(changed.values())
 
+    def forget(self, unit: str) -> None:
+        """Show a unit no longer."""
+        view = self.units.pop(unit, None)
+        if view is not None:
+            self._counts[view.status] -= 1
+            self._sorted = None
+
+    def _add(self, view: UnitView) -> UnitView:
+        self.units[view.name] = view
+        self._counts[view.status] += 1
+        return view
+
     def _set_health(self, view: UnitView, health: Health) -> None:
         if health.value is not None:
             view.spark.append(health.value)
         view.health = health
+        self._counts[view.status] -= 1
         view.status = status_of(health, self.threshold)
+        self._counts[view.status] += 1
 
     def ordered(self) -> list[UnitView]:
         """All units, the most urgent first."""
@@ -131,8 +145,7 @@ class FleetView:
 
     def counts(self) -> dict[str, int]:
         """Units by status."""
-        found = Counter(view.status for view in self.units.values())
-        return {status: found[status] for status in STATUSES}
+        return {status: self._counts[status] for status in STATUSES}
 
     def flagged(self) -> int:
         """Units whose health is less trustworthy."""

@@ -12,7 +12,7 @@ from fedprognos.errors import DataError
 from fedprognos.prognosis.health import Row
 from fedprognos.prognosis.row_checks import LONGEST_NAME
 
-FIELDS = frozenset({"unit", "position", "sensors", "settings", "cycle"})
+FIELDS = frozenset({"unit", "position", "sensors", "settings", "cycle", "end"})
 LARGEST_WHOLE = 2**53
 
 
@@ -35,7 +35,7 @@ def read_row(value: object, unit: str | None = None) -> Row | str:
     Examples
     --------
     >>> read_row({"unit": "pump", "position": 1, "sensors": {"heat": 3.5}})
-    Row(unit='pump', position=1, sensors={'heat': 3.5}, settings={}, cycle=None)
+    Row(unit='pump', position=1, sensors={'heat': 3.5}, settings={}, cycle=None, end=False)
     >>> read_row({"unit": "pump", "sensors": {}})
     "'position' is missing"
     """
@@ -58,10 +58,13 @@ def read_row(value: object, unit: str | None = None) -> Row | str:
         return "'position' is not a finite number" if isinstance(position, float) else "'position' is too large"
     if cycle is not None and (isinstance(cycle, bool) or not isinstance(cycle, int) or abs(cycle) > LARGEST_WHOLE):
         return "'cycle' is not a whole number"
+    end = value.get("end", False)
+    if not isinstance(end, bool):
+        return "'end' is neither true nor false"
     sensors, settings = value["sensors"], value.get("settings")
     if not isinstance(sensors, dict) or not isinstance(settings, dict | None):
         return "'sensors' and 'settings' are objects of names with numbers"
-    return Row(name, position, sensors, settings or {}, cycle)
+    return Row(name, position, sensors, settings or {}, cycle, end)
 
 
 def name_problem(name: object) -> str:

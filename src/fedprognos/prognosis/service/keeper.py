@@ -121,7 +121,8 @@ class Keeper:
                 continue
             number = self._units.get(row.unit)
             if number is None:
-                number = self._units[row.unit] = len(self._units) + 1
+                self._number += 1
+                number = self._units[row.unit] = self._number
                 new.append((number, row.unit))
             self._last += 1
             stored.append(self._stored(row, number, received, update.accepted))
@@ -134,6 +135,24 @@ class Keeper:
         self.timing = Timing(between - started, time.perf_counter() - between)
         return outcomes
 
+    def forget(self, unit: str) -> bool:
+        """Drop a unit for good, after a repair or at the end of its life; whether it was known.
+
+        Rows that come later begin it anew.
+        """
+        number = self._units.get(unit)
+        if number is None:
+            return False
+        try:
+            self.store.forget(number, unit)
+        except sqlite3.Error as error:
+            raise OutputError(f"unit '{unit}' was not forgotten: {error}", hint="make room on the disk") from None
+        del self._units[unit]
+        self.stream.forget(unit)
+        self._touched.discard(number)
+        self._since_snapshot += 1
+        return True
+
     def _too_many_units(self, rows: Sequence[Row]) -> dict[int, str]:
         """Why rows of units beyond the limit are not taken, by their place."""
         if len(self._units) + len(rows) <= self.max_units:
@@ -143,7 +162,8 @@ class Keeper:
         for k, row in enumerate(rows):
             if row.unit not in self._units and row.unit not in fresh:
                 if len(self._units) + len(fresh) >= self.max_units:
-                    refusals[k] = f"{self.max_units} units are watched already; start with a larger --max-units"
+                    hint = "forget some, or start with a larger --max-units"
+                    refusals[k] = f"{self.max_units} units are watched already; {hint}"
                 else:
                     fresh.add(row.unit)
         return refusals
@@ -152,7 +172,7 @@ class Keeper:
         recipe = self.predictor.recipe
         values = [*(row.sensors[name] for name in recipe.sensors), *(row.settings[name] for name in recipe.settings)]
         numbers = array("d", values).tobytes()
-        return StoredRow(self._last, unit, row.cycle, float(row.position), received, accepted, numbers)
+        return StoredRow(self._last, unit, row.cycle, float(row.position), row.end, received, accepted, numbers)
 
     # --- across restarts ---------------------------------------------------------------------
 
@@ -162,13 +182,16 @@ class Keeper:
         self._since_snapshot = 0
         self._touched: set[int] = set()
         self._units = self.store.units()
+        self._number = max(self._units.values(), default=0)
         self._last = self.store.last_id()
-        through = int(self.store.fact("snapshot") or 0)
+        through = self.store.snapshot()
         if through and self.store.folder is not None:
             self.stream = Stream.restore(self._snapshot_path(through), self.predictor, **options)  # type: ignore[arg-type]
         else:
             self.stream = Stream(self.predictor, **options)  # type: ignore[arg-type]
-        names = {number: name for name, number in self._units.items()}
+        for name in self.store.forgotten():
+            self.stream.forget(name)
+        names = self.names()
         waiting: list[StoredRow] = []
         for row in self.store.rows_after(through):
             waiting.append(row)
@@ -189,6 +212,7 @@ class Keeper:
                 table[:, :split],
                 table[:, split:],
                 [row.cycle for row in rows],
+                [row.end for row in rows],
                 every=False,
             )
 
@@ -197,7 +221,7 @@ class Keeper:
         folder = self.store.folder
         if folder is not None and self._last:
             self.stream.snapshot(self._snapshot_path(self._last))
-            self.store.set_fact("snapshot", str(self._last))
+            self.store.snapshot_written(self._last)
             for old in folder.glob("stream-*.safetensors"):
                 if old != self._snapshot_path(self._last):
                     old.unlink(missing_ok=True)

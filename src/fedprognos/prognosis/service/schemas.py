@@ -141,6 +141,7 @@ def rows_body(recipe: Recipe, max_rows: int) -> dict[str, Any]:
         row["required"].append("settings")
     if recipe.cycle is not None:
         row["properties"]["cycle"] = whole
+        row["properties"]["end"] = {"type": "boolean", "description": "Whether this sample is the cycle's last"}
         row["required"].append("cycle")
     rows = {"type": "array", "minItems": 1, "maxItems": max_rows, "items": row}
     return {"required": True, "content": {"application/json": {"schema": {"anyOf": [row, rows]}}}}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import numpy as np
 from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis.health import Health
 
-FORMAT = "1"
+FORMAT = "2"
 DATABASE = "state.sqlite"
 KEPT_ROWS = 120
 """Rows a unit that stay to be looked at."""
@@ -27,8 +28,9 @@ KEPT_HEALTHS = 500
 _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS units (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS forgotten (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, unit INTEGER NOT NULL, cycle INTEGER, position REAL NOT NULL,
-    received REAL NOT NULL, accepted INTEGER NOT NULL, numbers BLOB NOT NULL);
+    ends INTEGER NOT NULL, received REAL NOT NULL, accepted INTEGER NOT NULL, numbers BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS healths (id INTEGER PRIMARY KEY, unit INTEGER NOT NULL, received REAL NOT NULL,
     position REAL NOT NULL, value REAL, low REAL, high REAL, state TEXT NOT NULL, reason TEXT NOT NULL,
     flags TEXT NOT NULL);
@@ -51,6 +53,7 @@ class StoredRow:
     unit: int
     cycle: int | None
     position: float
+    end: bool
     received: float
     accepted: bool
     numbers: bytes
@@ -115,39 +118,49 @@ class Store:
         self, units: Iterable[tuple[int, str]], rows: Iterable[StoredRow], healths: Iterable[tuple[object, ...]]
     ) -> None:
         """Add to the state as a whole or not at all; on disk when this returns."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             self._db.executemany("INSERT INTO units VALUES (?, ?)", units)
             self._db.executemany(
-                "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((r.id, r.unit, r.cycle, r.position, r.received, r.accepted, r.numbers) for r in rows),
+                "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                ((r.id, r.unit, r.cycle, r.position, r.end, r.received, r.accepted, r.numbers) for r in rows),
             )
             self._db.executemany("INSERT INTO healths VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", healths)
+
+    def forget(self, number: int, name: str) -> None:
+        """Drop a unit; the snapshot, which still holds it, is told to pass over it."""
+        with self._transaction():
+            self._db.execute("DELETE FROM rows WHERE unit = ?", (number,))
+            self._db.execute("DELETE FROM healths WHERE unit = ?", (number,))
+            self._db.execute("DELETE FROM units WHERE id = ?", (number,))
+            self._db.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", (name,))
+
+    def snapshot_written(self, through: int) -> None:
+        """Remember that a snapshot holds all rows up to a number, and no unit that was forgotten."""
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO facts VALUES ('snapshot', ?)", (str(through),))
+            self._db.execute("DELETE FROM forgotten")
+
+    def prune(self, units: Iterable[int]) -> None:
+        """Forget all but the latest rows and healths of some units."""
+        with self._transaction():
+            for unit in units:
+                for table, kept in (("rows", KEPT_ROWS), ("healths", KEPT_HEALTHS)):
+                    self._db.execute(
+                        f"DELETE FROM {table} WHERE unit = ?1 AND id <= "  # noqa: S608 - two names, both above
+                        f"(SELECT id FROM {table} WHERE unit = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+                        (unit, kept),
+                    )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
-
-    def set_fact(self, name: str, value: str) -> None:
-        """Remember a fact about the whole."""
-        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
-    def prune(self, units: Iterable[int]) -> None:
-        """Forget all but the latest rows and healths of some units."""
-        self._db.execute("BEGIN IMMEDIATE")
-        for unit in units:
-            self._db.execute(
-                "DELETE FROM rows WHERE unit = ?1 AND id <= "
-                "(SELECT id FROM rows WHERE unit = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-                (unit, KEPT_ROWS),
-            )
-            self._db.execute(
-                "DELETE FROM healths WHERE unit = ?1 AND id <= "
-                "(SELECT id FROM healths WHERE unit = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-                (unit, KEPT_HEALTHS),
-            )
-        self._db.execute("COMMIT")
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -157,11 +170,19 @@ class Store:
         return None if found is None else str(found[0])
 
     def last_id(self) -> int:
-        """The highest number given so far, 0 for none."""
+        """The highest number given so far, 0 for none; the unit that had it may be forgotten by now."""
         found = self._db.execute(
             "SELECT max((SELECT ifnull(max(id), 0) FROM rows), (SELECT ifnull(max(id), 0) FROM healths))"
         ).fetchone()
-        return int(found[0])
+        return max(int(found[0]), self.snapshot())
+
+    def snapshot(self) -> int:
+        """The number of the last row that the snapshot holds, 0 where there is no snapshot."""
+        return int(self.fact("snapshot") or 0)
+
+    def forgotten(self) -> list[str]:
+        """Units that the snapshot holds though they were forgotten."""
+        return [name for (name,) in self._db.execute("SELECT name FROM forgotten")]
 
     def units(self) -> dict[str, int]:
         """Numbers of all units by name."""
@@ -218,8 +239,8 @@ def health_record(number: int, unit: int, received: float, health: Health) -> tu
 
 
 def _row(found: Sequence[object]) -> StoredRow:
-    number, unit, cycle, position, received, accepted, values = found
-    return StoredRow(number, unit, cycle, position, received, bool(accepted), values)  # type: ignore[arg-type]
+    number, unit, cycle, position, end, received, accepted, values = found
+    return StoredRow(number, unit, cycle, position, bool(end), received, bool(accepted), values)  # type: ignore[arg-type]
 
 
 def _health(name: str, found: Sequence[object]) -> Health:
