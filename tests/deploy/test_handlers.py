@@ -30,7 +30,8 @@ from fedprognos.federation.flower.folders import SiteSettings
 from fedprognos.federation.flower.gathering import _misfits, deployable
 from fedprognos.federation.flower.holdings import Holdings, check_holdings, read_holdings
 from fedprognos.federation.flower.launch import HEADER, UNLOCK, Guard, send_what_is_left
-from fedprognos.federation.flower.site import Service
+from fedprognos.federation.flower.pace import Pace
+from fedprognos.federation.flower.site import FETCH, Service
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
 from fedprognos.model import NetworkSpec
 from small_fleets import recipe_of, series_fleet
@@ -87,8 +88,8 @@ def test_an_answer_that_waits_is_sent_without_a_new_message() -> None:
         is_retrieved=False, message=SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id="m1"))
     )
     state = SimpleNamespace(lock_msg_store=threading.Lock(), msg_store={"r1": entry})
-    assert send_what_is_left(lambda state, receive: 7)(state=state, receive=None) == 7
-    nothing_new = send_what_is_left(lambda state, receive: None)
+    assert send_what_is_left(lambda state, receive: 7, Pace(1.0))(state=state, receive=None) == 7
+    nothing_new = send_what_is_left(lambda state, receive: None, Pace(1.0))
     assert nothing_new(state=state, receive=None) is not None
     entry.is_retrieved = True
     assert nothing_new(state=state, receive=None) is None
@@ -99,9 +100,12 @@ def test_the_parts_of_flower_that_are_changed_are_still_there() -> None:
     from flwr.superlink import extensions, main
     from flwr.supernode import start_client_internal
     from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState, MessageEntry
+    from flwr.supernode.runtime import run_clientapp
 
     assert "state" in inspect.signature(start_client_internal._pull_and_store_message).parameters
-    assert hasattr(start_client_internal, "time")
+    source = inspect.getsource(start_client_internal)
+    assert all(wait in source for wait in ("time.sleep(3)", "time.sleep(0.5)", "pull_objects("))
+    assert f"{FETCH}(" in inspect.getsource(run_clientapp.pull_task_input)
     assert hasattr(extensions, "get_middleware")
     assert "extensions.get_middleware()" in inspect.getsource(main)
     assert "is_retrieved" in MessageEntry.__dataclass_fields__

@@ -16,9 +16,10 @@ from flwr.serverapp import Grid
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.flower import wire
+from fedprognos.federation.flower.pace import Pace
 from fedprognos.federation.messages import ANSWERS, Failure, LedgerLine, Reply, Request
 
-POLL_IN_S, LOOK_IN_S = 0.3, 3.0
+POLL_IN_S, LOOK_IN_S = 0.5, 3.0
 LONGEST_IN_S = 12 * 3600.0
 """The wait for an answer where the experiment sets none."""
 ABSENT_IN_S = 45.0
@@ -100,7 +101,7 @@ class FlowerCohort:
         replies: dict[str, Any] = {
             name: replace(too_large, client=name) for name, one in asked.items() if len(one.data) > self._limit
         }
-        looked = -np.inf
+        looked, pace = -np.inf, Pace(POLL_IN_S)
         while pending := tuple(name for name in asked if name not in replies):
             self._watch(what, pending)
             if time.monotonic() > deadline:
@@ -112,11 +113,12 @@ class FlowerCohort:
             for name in pending:
                 if (reply := self._pull(name, asked[name], kinds)) is not None:
                     replies[name] = reply
+                    pace.news()
                 elif not asked[name].message_id and time.monotonic() > asked[name].absent_until:
                     self._gone.add(name)
                     replies[name] = Failure(name, "absent", "it is not connected")
             if len(replies) < len(asked):
-                time.sleep(POLL_IN_S)
+                time.sleep(pace.wait_in_s())
         return {name: replies[name] for name in requests}
 
     def _push_to_those_here(self, pending: Mapping[str, _Asked]) -> None:

@@ -14,6 +14,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.superlink.grid import HttpGrid
 
 from fedprognos.errors import MessageError
+from fedprognos.federation.flower.pace import RETRY
 
 MOST_PARTS = 8
 """Ours have three: the message, its records, the one with the bytes. Each part is at most as large as agreed."""
@@ -43,7 +44,7 @@ class BoundedGrid(HttpGrid):
             if len(parts) > MOST_PARTS:
                 raise MessageError(f"an answer of {len(parts)} parts")
             fetch = make_pull_object_fn_protobuf(client.PullObject, self.node, run_id)
-            contents = pull_objects(parts, fetch, max_time=self._arrival)
+            contents = pull_objects(parts, fetch, max_time=self._arrival, **RETRY)
             name = proto.metadata.message_id
             client.ConfirmMessageReceived(
                 ConfirmMessageReceivedRequest(node=self.node, run_id=run_id, message_object_id=name)

@@ -14,8 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from fedprognos.federation.flower.pace import RETRY, SHORTEST_IN_S, Pace
 
 SECRET_FILE, LIMIT = "FEDPROGNOS_CONTROL_SECRET_FILE", "FEDPROGNOS_MAX_MESSAGE_IN_BYTES"
 HEADER = "x-fedprognos-control"
@@ -92,18 +95,24 @@ async def _refuse(send: Send, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class _Impatient:
-    """Stands in for the clock of the SuperNode's loop, which would look for messages every three seconds only."""
+class Impatient:
+    """Stands in for the clock of the SuperNode's loop, which would look for messages every three seconds only.
+
+    Shorter sleeps are waits for the site's own process on this machine, where looking costs nothing.
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(min(seconds, LOOK_IN_S))
+        time.sleep(min(seconds, SHORTEST_IN_S if seconds < 1 else self._pace.wait_in_s()))
 
 
-def send_what_is_left(pull: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Let the SuperNode send an answer that waits even when no new message came.
+def send_what_is_left(pull: Callable[..., int | None], pace: Pace) -> Callable[..., int | None]:
+    """Let the SuperNode send an answer that waits even when no new message came, and look out for more after each.
 
     It sends one batch of answers for each message it fetched. When a run ends while a message is on its way, the
     answer to that one takes the turn of the next, which would then wait for a message that never comes.
@@ -111,7 +120,9 @@ def send_what_is_left(pull: Callable[..., int | None]) -> Callable[..., int | No
 
     def pulled(*, state: Any, **more: Any) -> int | None:
         run_id = pull(state=state, **more)
-        if run_id is None:
+        if run_id is not None:
+            pace.news()
+        else:
             with state.lock_msg_store:
                 entries = list(state.msg_store.values())
             if any(not e.is_retrieved and e.message.metadata.reply_to_message_id for e in entries):
@@ -139,12 +150,18 @@ def main() -> None:
     what = sys.argv.pop(1)
     _end_with_parent()
     if what == "supernode":
+        from flwr.supercore.inflatable.inflatable_utils import pull_objects
         from flwr.supernode import start_client_internal
         from flwr.supernode.cli import flower_supernode
 
-        pull = start_client_internal._pull_and_store_message
-        setattr(start_client_internal, "_pull_and_store_message", send_what_is_left(pull))  # noqa: B010
-        setattr(start_client_internal, "time", _Impatient())  # noqa: B010 - not one of its typed names
+        pace = Pace(LOOK_IN_S)
+        changed = {
+            "_pull_and_store_message": send_what_is_left(start_client_internal._pull_and_store_message, pace),
+            "pull_objects": partial(pull_objects, **RETRY),
+            "time": Impatient(pace),
+        }
+        for name, value in changed.items():
+            setattr(start_client_internal, name, value)
         flower_supernode()
         return
     from flwr.superlink import extensions

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ from flwr.common.constant import SubStatus
 from flwr.supercore.constant import TaskType
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+from flwr.supernode.runtime import run_clientapp
 
 from fedprognos import __version__
 from fedprognos.errors import MessageError
@@ -36,6 +37,7 @@ from fedprognos.federation.flower.doorstep import (
 )
 from fedprognos.federation.flower.folders import SiteSettings, read_settings
 from fedprognos.federation.flower.holdings import Holdings, check_holdings
+from fedprognos.federation.flower.pace import RETRY, Pace
 from fedprognos.federation.flower.tasks import Counter, acquire
 from fedprognos.federation.memory import Memory
 from fedprognos.federation.messages import FitReply, FitRequest
@@ -44,6 +46,7 @@ from fedprognos.files import write_json
 
 POLL_IN_S = 0.2
 START_IN_S = 60.0
+FETCH = "pull_and_inflate_object_from_tree"
 Tell = Callable[[str], None]
 WriteReport = Callable[[Path], Path]
 
@@ -135,6 +138,7 @@ def serve(folder: Path, holdings: Holdings, tell: Tell, write_report: WriteRepor
     settings = read_settings(folder, SiteSettings)
     service = Service(folder, settings, holdings, tell, write_report)
     torch.set_num_threads(1)
+    setattr(run_clientapp, FETCH, partial(getattr(run_clientapp, FETCH), **RETRY))
     port = free_port()
     with alone(folder):
         child = Child("supernode", _arguments(folder, settings, port), folder, {})
@@ -170,6 +174,7 @@ class _Post:
         self._arrived: queue.SimpleQueue[_Errand] = queue.SimpleQueue()
         self._awaited: set[contextlib.ExitStack] = set()
         self._closed = False
+        self._pace = Pace(POLL_IN_S)
 
     def close(self) -> None:
         """Stop waiting for messages that may never arrive: a closed connection ends the threads that fetch them."""
@@ -182,9 +187,10 @@ class _Post:
         """The next message, if one has arrived."""
         with contextlib.suppress(httpx.HTTPError):
             if (found := acquire(self._queue, TaskType.CLIENT_APP)) is not None:
+                self._pace.news()
                 threading.Thread(target=self._fetch, args=(found[1],), daemon=True).start()
         with contextlib.suppress(queue.Empty):
-            return self._arrived.get(timeout=POLL_IN_S)
+            return self._arrived.get(timeout=self._pace.wait_in_s())
         return None
 
     def _fetch(self, token: str) -> None:
@@ -192,7 +198,9 @@ class _Post:
         self._awaited.add(stack)
         try:
             client = stack.enter_context(self._counter.task(token, "flwr-clientapp"))
-            message, context, _, _ = pull_task_input(client)  # the last is code from the network: not looked at
+            message, context, _, _ = run_clientapp.pull_task_input(
+                client
+            )  # the last is code from the network: not looked at
         except Exception as error:
             stack.close()
             if not self._closed:
@@ -208,8 +216,8 @@ def _work(errand: _Errand, service: Service) -> None:
     with errand.open:
         try:
             TaskIdentity.run_id, TaskIdentity.node_id = errand.context.run_id, errand.context.node_id
-            push_message(errand.client, service.respond(errand.message), errand.context)
-            push_task_output(errand.client, errand.context, SubStatus.COMPLETED, "")
+            run_clientapp.push_message(errand.client, service.respond(errand.message), errand.context)
+            run_clientapp.push_task_output(errand.client, errand.context, SubStatus.COMPLETED, "")
         except (httpx.HTTPError, RuntimeError) as error:
             service.tell(f"an answer was lost on the way: {error}")
 
