@@ -1,6 +1,7 @@
 """An experiment as TOML, validated: sections data, partition, recipe, model, train, federation, evaluation.
 
-Unknown keys are errors with the nearest valid name; every message names section and key.
+Unknown keys are errors with the nearest valid name; every message names section and key. A file may build on a preset
+(`base`) and hold itself in several sizes (`[scales.NAME]`, chosen by `scale`).
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ class Partition(Section):
     alpha: PositiveFloat | None = None
     decimals: Mapping[str, int] | None = None
     seed: int = 0
+    units: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Only these units train; all by default."""
 
     @model_validator(mode="after")
     def _options_belong(self) -> Self:
@@ -121,7 +124,7 @@ class Partition(Section):
 
     def options(self) -> dict[str, Any]:
         """The options that go with `by`."""
-        return {k: v for k, v in self.model_dump().items() if k != "by" and v is not None}
+        return {k: v for k, v in self.model_dump().items() if k not in ("by", "units") and v is not None}
 
 
 class RecipeSection(Section):
@@ -241,7 +244,7 @@ class FederationSection(Section):
     """Which ways of training are compared, and how."""
 
     methods: Annotated[
-        tuple[Literal["local", "central", "fedavg", "fedprox", "fedma", "concat"], ...], Field(min_length=1)
+        tuple[Literal["local", "central", "fedavg", "fedprox", "single", "concat", "fedma"], ...], Field(min_length=1)
     ] = ("local", "central", "fedavg", "fedprox", "concat", "fedma")
     heads: Annotated[tuple[Literal["mean", "exact", "personal"], ...], Field(min_length=1)] = ("exact", "mean")
     """Heads examined for every method: as trained and averaged, solved exactly, or the client's own. The first decides
@@ -297,6 +300,8 @@ class Experiment(Section):
     """A whole experiment."""
 
     title: str = ""
+    scale: str = ""
+    """Which of its sizes this is, where there are several."""
     data: DataSection
     partition: dict[str, Partition]
     recipe: RecipeSection = RecipeSection()
@@ -396,6 +401,19 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> tuple[str, Experi
     name, experiment, folder
         The experiment's name, its validated content, and the folder that relative paths in it refer to.
     """
+    name, raw, folder = _read(source)
+    chosen = [o for o in overrides if o.partition("=")[0].strip() == "scale"]
+    for override in chosen:
+        _override(raw, override)
+    raw = _scaled(raw, str(source))
+    for override in overrides:
+        if override not in chosen:
+            _override(raw, override)
+    return name, parse(raw, str(source)), folder
+
+
+def _read(source: str | Path) -> tuple[str, dict[str, Any], Path]:
+    """Name, content and folder of a preset or file, on top of what it is based on."""
     path = Path(source)
     if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
@@ -411,9 +429,36 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> tuple[str, Experi
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}", where=str(source)) from None
-    for override in overrides:
-        _override(raw, override)
-    return name, parse(raw, str(source)), folder
+    base = raw.pop("base", None)
+    if base is not None:
+        if base == name or base not in presets():
+            raise ConfigError(f"base = {base!r} is not another preset", where=str(source), hint="fedprognos presets")
+        raw = _merged(_read(base)[1], raw)
+    return name, raw, folder
+
+
+def _scaled(raw: dict[str, Any], where: str) -> dict[str, Any]:
+    """The experiment in the size that `scale` names."""
+    scales = raw.pop("scales", {})
+    scale = raw.get("scale", "")
+    if not isinstance(scales, dict) or not all(isinstance(s, dict) for s in scales.values()):
+        raise ConfigError("scales must be tables: [scales.NAME.section]", where=where)
+    if scale == "":
+        return raw
+    if scale not in scales:
+        known = ", ".join(scales) or "none"
+        raise ConfigError(f"scale = {scale!r} is unknown", where=where, hint=f"scales of this experiment: {known}")
+    return _merged(raw, scales[scale])
+
+
+def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables key by key, the higher one counts; a partition is taken as a whole."""
+    merged = dict(low)
+    for key, value in high.items():
+        below = merged.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping) and key not in ("partition", "conditions")
+        merged[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
+    return merged
 
 
 def _override(raw: dict[str, Any], text: str) -> None:

@@ -165,6 +165,16 @@ def test_concat_puts_out_the_mean_of_the_clients_outputs(shape, tmp_path: Path) 
     np.testing.assert_allclose(outputs(joint.network, joint.weights), mean, atol=1e-5)
 
 
+def test_single_keeps_the_body_whose_exact_head_does_best(tmp_path: Path) -> None:
+    plan = plan_of()
+    (model,) = run("single", cohort_of(tmp_path / "1"), plan)[-1].models
+    bodies = run("local", cohort_of(tmp_path / "2"), plan)[-1].models
+    everyone = cohort_of(tmp_path / "3")
+    errors = [finish(everyone, plan, replace(b, clients=model.clients))["exact"].validation_rmse for b in bodies]
+    assert same(model, bodies[int(np.argmin(np.array(errors, dtype=float)))])
+    assert model.clients == ("a", "b", "c")
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("signature", ["ih", "ih+hh"])
 def test_three_permuted_copies_of_a_model_federate_into_that_model(shape, signature: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -16,7 +16,7 @@ from fedprognos.errors import DataError
 
 METHOD_ORDER = (
     *("constant", "last", "age", "ridge", "boosting"),
-    *("local", "mean-of-locals", "fedavg", "fedprox", "concat", "fedma", "central"),
+    *("local", "mean-of-locals", "fedavg", "fedprox", "single", "concat", "fedma", "central"),
 )
 
 

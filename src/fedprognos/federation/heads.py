@@ -11,7 +11,7 @@ import numpy as np
 from fedprognos.federation.client import digest
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.messages import ErrorSums, ExamineReply, ExamineRequest, PersonalReply, PersonalRequest
+from fedprognos.federation.messages import ErrorSums, ExamineReply, PersonalReply, PersonalRequest
 from fedprognos.federation.strategies import Model, Plan
 from fedprognos.model import Weights
 from fedprognos.model.head import add_all, exact_head, with_head
@@ -34,9 +34,7 @@ def finish(cohort: Cohort, plan: Plan, model: Model) -> dict[str, Finished]:
     fraction = plan.train.validation_fraction
     if not statistics and fraction == 0:
         return {"mean": Finished("mean", model, model.weights, None)}
-    request = ExamineRequest(
-        plan.recipe, model.network, model.weights, plan.seed, fraction, statistics, plan.fold, plan.folds
-    )
+    request = plan.examination(model.network, model.weights, statistics=statistics)
     clients = [name for name in model.clients if name in cohort.clients]
     replies = gather(cohort, dict.fromkeys(clients, request), ExamineReply, plan.federation.min_clients, plan.left_out)
     finished = {}

@@ -48,7 +48,7 @@ SHOWN = frozenset(
      "messages", "bytes", "client", "code", "text", "epochs"}
 )  # fmt: skip
 """Fields of events that go into events.jsonl."""
-PREFERRED = ("fedma", "concat", "fedavg", "fedprox", "central", "local")
+PREFERRED = ("fedma", "concat", "fedavg", "fedprox", "single", "central", "local")
 """Whose bundle is published: the federated model first."""
 
 
@@ -200,7 +200,7 @@ def _jobs(experiment: config.Experiment, settings: Mapping[str, Scenario]) -> li
 
 def _in_good_order(key: JobKey) -> tuple[int, int, str]:
     """Long jobs first; local training early, because others begin with what it finds."""
-    order = ("local", "central", "fedavg", "fedprox", "fedma", "concat", YARDSTICKS)
+    order = ("local", "central", "fedavg", "fedprox", "fedma", "concat", "single", YARDSTICKS)
     return (key.seed, order.index(key.method), key.setting)
 
 
@@ -214,6 +214,7 @@ def _epochs(key: JobKey, experiment: config.Experiment, scenario: Scenario) -> i
         YARDSTICKS: 0,
         "central": train,
         "local": train * clients,
+        "single": train * clients,
         "concat": (federation.concat.epochs or train) * clients,
         "fedavg": federation.fedavg.rounds * federation.fedavg.epochs * clients,
         "fedprox": federation.fedprox.rounds * federation.fedprox.epochs * clients,

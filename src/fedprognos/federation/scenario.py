@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedprognos import config
-from fedprognos.errors import ConfigError, DataError
+from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.features.labels import RATED
 from fedprognos.fleet import Fleet, catalog, cmapss, discharge, nasa_battery, split, synthetic, table
 from fedprognos.fleet.partition import partition
@@ -119,7 +119,7 @@ def _rated(fleet: Fleet, capacity_in_Ah: float | None) -> Fleet:
 
 
 def _deal(setting: str, source: _Source, rule: config.Partition) -> Scenario:
-    clients = partition(source.fleet, by=rule.by, **rule.options())
+    clients = partition(_chosen(source.fleet, rule.units), by=rule.by, **rule.options())
     if source.test is not None:
         return Scenario(setting, clients, _own_tests(source.test, rule, clients))
     if source.test_fraction is None:
@@ -139,6 +139,16 @@ def _deal(setting: str, source: _Source, rule: config.Partition) -> Scenario:
             hint="give test units in a file of their own (data.test_path), or fewer clients",
         )
     return Scenario(setting, trains, tests)
+
+
+def _chosen(fleet: Fleet, units: tuple[str, ...] | None) -> Fleet:
+    """Only the units a setting names."""
+    if units is None:
+        return fleet
+    for unit in units:
+        if unit not in fleet.ids:
+            raise unknown_name("unit", unit, fleet.ids)
+    return fleet.select(sorted(set(units), key=fleet.ids.index))
 
 
 def _own_tests(test: Fleet, rule: config.Partition, clients: Mapping[str, Fleet]) -> dict[str, Fleet]:

@@ -15,6 +15,7 @@ METHODS = {
     "fedavg": "networks trained by the clients, averaged weight by weight",
     "fedprox": "as fedavg, with each client held near the common network",
     "fedma": "networks trained by the clients, averaged after matching neurons that do the same",
+    "single": "the best client's layers for everybody, with a last layer from everybody's data",
     "concat": "the clients' networks side by side in one",
     "mean-of-locals": "the mean of the predictions of the clients' own networks",
 }

@@ -30,6 +30,7 @@ COLOURS = {
     "fedprox": "c9",
     "concat": "c10",
     "mean-of-locals": "c11",
+    "single": "c12",
 }
 SPARE = ("c5", "c8", "c4", "c6")
 SYMBOLS = (

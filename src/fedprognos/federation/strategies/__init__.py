@@ -11,6 +11,7 @@ from fedprognos.federation.strategies.fedma import fedma
 from fedprognos.federation.strategies.fedprox import fedprox
 from fedprognos.federation.strategies.local import local
 from fedprognos.federation.strategies.plan import Matched, Model, Plan, Round
+from fedprognos.federation.strategies.single import single
 
 Strategy = Callable[[Cohort, Plan], Iterator[Round]]
 
@@ -19,6 +20,7 @@ STRATEGIES: dict[str, Strategy] = {
     "central": central,
     "fedavg": fedavg,
     "fedprox": fedprox,
+    "single": single,
     "concat": concat,
     "fedma": fedma,
 }

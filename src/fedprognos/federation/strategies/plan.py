@@ -13,7 +13,7 @@ from fedprognos.config import FederationSection, TrainSection
 from fedprognos.errors import FederationError
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.messages import BringReply, BringRequest, Failure, FitReply, FitRequest
+from fedprognos.federation.messages import BringReply, BringRequest, ExamineRequest, Failure, FitReply, FitRequest
 from fedprognos.federation.seeds import stream
 from fedprognos.matching import Matching
 from fedprognos.model import Epoch, HealthNetwork, NetworkSpec, Weights, weights_of
@@ -48,6 +48,11 @@ class Plan:
     def common_start(self) -> Weights:
         """Initial weights that are the same for everybody; the head begins at the mean label (0 standardised)."""
         return weights_of(HealthNetwork.seeded(self.network, stream(self.seed, "", 0, "weights")))
+
+    def examination(self, network: NetworkSpec, weights: Weights, *, statistics: bool) -> ExamineRequest:
+        """The question how a model does on what training kept out, with the statistics of its head or without."""
+        fraction = self.train.validation_fraction
+        return ExamineRequest(self.recipe, network, weights, self.seed, fraction, statistics, self.fold, self.folds)
 
     def participants(self, cohort: Cohort, round_: int) -> tuple[str, ...]:
         """Who takes part in a round: a seeded share of those who are there."""
