@@ -21,6 +21,7 @@ from fedprognos.federation.messages import (
     ExamineRequest,
     Failure,
     FitRequest,
+    FoldModel,
     PersonalReply,
     ResidualReply,
     ResidualRequest,
@@ -31,10 +32,16 @@ from fedprognos.federation.site import Site
 from fedprognos.federation.strategies import STRATEGIES
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.model import HealthNetwork, network_with, predict, weights_of
+from fedprognos.model.calibration import POINTS
 from fedprognos.model.head import add_all, exact_head, head_statistics, solve_head
 from small_fleets import CYCLIC, SERIES, cyclic_unit, series_fleet
 
 PLAN = plan_of(heads=["exact", "mean", "personal"])
+
+
+def residual_request(weights, folds=2, ranges=(10.0, 20.0), edges=(0.0,)):  # type: ignore[no-untyped-def]
+    models = (FoldModel(PLAN.network, weights),) * folds
+    return ResidualRequest(PLAN.recipe, models, 0, np.array(ranges), np.array(edges))
 
 
 def everything_sent(folder: Path) -> tuple[dict[str, Fleet], list[tuple[str, bytes]]]:
@@ -48,7 +55,7 @@ def everything_sent(folder: Path) -> tuple[dict[str, Fleet], list[tuple[str, byt
                 personal_heads(cohort, PLAN, shared, cohort.clients)
     weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
     edges = np.linspace(-40, 40, 9)
-    cohort.ask(dict.fromkeys("abc", ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0, 2, edges)))
+    cohort.ask(dict.fromkeys("abc", residual_request(weights, edges=edges)))
     cohort.ask(dict.fromkeys("abc", BringRequest()))
     return small_fleets(), cohort.sent
 
@@ -111,13 +118,19 @@ def fit_request() -> FitRequest:
         replace(fit_request(), plan=PLAN.train.model_copy(update={"epochs": 10**7})),
         replace(fit_request(), frozen=2),
         replace(fit_request(), weights={"head.bias": np.zeros(1, np.float32)}),
-        ResidualRequest(PLAN.recipe, PLAN.network, weights_of(HealthNetwork(PLAN.network)), 0, 0, 2, np.arange(1e4)),
-        ResidualRequest(
-            PLAN.recipe, PLAN.network, weights_of(HealthNetwork(PLAN.network)), 0, 0, 2, np.array([1.0, 1])
-        ),
+        residual_request(weights_of(HealthNetwork(PLAN.network)), edges=np.arange(1e4)),
+        residual_request(weights_of(HealthNetwork(PLAN.network)), edges=[1.0, 1.0]),
+        residual_request(weights_of(HealthNetwork(PLAN.network)), ranges=np.arange(1e3)),
+        residual_request(weights_of(HealthNetwork(PLAN.network)), ranges=[[1.0, 2.0]]),
+        residual_request(weights_of(HealthNetwork(PLAN.network)), folds=0),
+        residual_request(weights_of(HealthNetwork(PLAN.network)), folds=1),
+        residual_request(weights_of(HealthNetwork(PLAN.network)), folds=21),
         ExamineRequest(PLAN.recipe, PLAN.network, {}, 0, 0.3),
     ],
-    ids=["huge network", "endless", "all frozen", "tensors missing", "fine edges", "flat edges", "no weights"],
+    ids=[
+        *("huge network", "endless", "all frozen", "tensors missing", "fine edges", "flat edges", "many ranges"),
+        *("ranges of ranges", "no fold", "one fold", "many folds", "no weights"),
+    ],
 )
 def test_requests_are_checked_before_they_are_answered(request_, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     reply = decode(cohort_of(tmp_path).members["a"].respond(encode(request_)), ANSWERS)
@@ -134,21 +147,30 @@ def test_statistics_of_few_are_not_told(tmp_path: Path) -> None:
     reply = decode(tiny.respond(encode(asked)), ANSWERS)
     assert isinstance(reply, Failure)
     assert "fewer than 20 windows" in reply.text
-    few_units = ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, 0, 2, np.array([0.0]))
+    few_units = residual_request(weights)
     assert "fewer than 20 units" in decode(cohort_of(tmp_path).members["a"].respond(encode(few_units)), ANSWERS).text
 
 
-def test_residuals_are_counted_once_for_every_unit_over_the_folds(tmp_path: Path) -> None:
-    fleet = series_fleet([40] * 30, seed=4, name="many")
-    client = Client("m", fleet, Site(tmp_path))
+def test_every_unit_tells_as_many_residuals_over_all_folds(tmp_path: Path) -> None:
+    client = Client("m", series_fleet([40] * 30, seed=4, name="many"), Site(tmp_path))
     weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
-    edges = np.array([-1.0, 0.0, 1.0])
-    total = np.zeros(4, dtype=int)
-    for fold in range(4):
-        reply = client.answer(ResidualRequest(PLAN.recipe, PLAN.network, weights, 0, fold, 4, edges))
-        assert isinstance(reply, ResidualReply)
-        total += reply.counts
-    assert total.sum() == 30
+    reply = client.answer(residual_request(weights, folds=4, ranges=(), edges=(-1.0, 0.0, 1.0)))
+    assert isinstance(reply, ResidualReply)
+    assert reply.counts.shape == (1, 4)
+    assert reply.counts.sum() == 30 * POINTS
+    assert reply.units.tolist() == [30]
+
+
+@pytest.mark.parametrize("bounds", [(1e-6,), (20.0, 20.1, 20.2, 20.3), (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0)])
+def test_no_range_tells_of_fewer_units_than_the_floor(bounds: tuple[float, ...], tmp_path: Path) -> None:
+    client = Client("m", series_fleet([30 + k for k in range(25)], seed=4, name="many"), Site(tmp_path))
+    weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
+    reply = client.answer(residual_request(weights, ranges=bounds))
+    assert isinstance(reply, ResidualReply)
+    assert reply.counts.sum() == 25 * POINTS
+    told = reply.counts.sum(axis=1) > 0
+    assert (reply.units[told] >= 20).all()
+    assert (reply.units[~told] == 0).all()
 
 
 def test_a_fold_left_out_is_not_learnt_from(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fedprognos.federation.events import Event, JobDone, RunStarted
 from fedprognos.federation.run import load_fleets, run
 from fedprognos.federation.scenario import scenarios
 from fedprognos.fleet import pool
+from fedprognos.model.calibration import POINTS
 
 TINY = (
     "data.units_per_site=4",
@@ -243,11 +244,15 @@ def test_intervals_come_from_units_left_out_in_turn(tmp_path: Path) -> None:
     finished = tiny(tmp_path / "x", overrides=changes)
     calibration = finished.bundle.calibration
     assert calibration is not None
-    assert calibration.n == 63  # one residual for every unit
+    assert sum(map(sum, calibration.counts)) == 63 * POINTS  # as many residuals of every unit
+    assert all(units >= 20 for units in calibration.units)
     row = next(r for r in finished.results.rows if r.test_client == "all")
     assert row.coverage is not None
     assert row.interval_width is not None
     assert 0.75 <= row.coverage <= 1.0  # 60 test units at nominal 0.9
+    told = read_predictions([*(finished.folder / "predictions").glob("*.csv")])
+    scored = told[told["scored"]]
+    assert (scored["truth"].between(scored["low"], scored["high"])).mean() == pytest.approx(row.coverage)
     few = tiny(tmp_path / "y", overrides=(*changes, "data.units_per_site=5"))
     assert few.bundle.calibration is None  # no client has 20 units to tell residuals of
 

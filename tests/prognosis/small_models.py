@@ -11,7 +11,12 @@ from fedprognos.prognosis import Row
 
 RULE = {"altitude": 0, "mach": 2}
 CALIBRATION = Calibration(
-    edges=tuple(np.linspace(-1, 1, 41).round(3).tolist()), counts=(0, *[1] * 40, 0), unit=1.0, growing=False
+    ranges=(),
+    edges=tuple(np.linspace(-1, 1, 41).round(3).tolist()),
+    counts=((0, *[1] * 40, 0),),
+    units=(40,),
+    unit=1.0,
+    growing=False,
 )
 
 

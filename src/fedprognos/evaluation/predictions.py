@@ -25,6 +25,8 @@ COLUMNS = (
     "position",
     "truth",
     "prediction",
+    "low",
+    "high",
     "scored",
 )
 
@@ -33,7 +35,12 @@ COLUMNS = (
 class Prediction:
     """One model's predictions for one test client.
 
-    `scored` points count in the table; the others only draw a unit's way through life.
+    Parameters
+    ----------
+    scored
+        Points that count in the table; the others only draw a unit's way through life.
+    bounds
+        Lower and upper ends of the intervals, where the model has any.
     """
 
     setting: str
@@ -45,10 +52,12 @@ class Prediction:
     windows: WindowSet
     values: FloatArray
     scored: bool = True
+    bounds: tuple[FloatArray, FloatArray] | None = None
 
     def frame(self) -> pd.DataFrame:
         """One line a point."""
         w = self.windows
+        low, high = self.bounds or (np.nan, np.nan)
         return pd.DataFrame(
             {
                 "setting": self.setting,
@@ -61,6 +70,8 @@ class Prediction:
                 "position": w.position,
                 "truth": w.labels,
                 "prediction": self.values,
+                "low": low,
+                "high": high,
                 "scored": self.scored,
             },
             columns=list(COLUMNS),
@@ -77,5 +88,6 @@ def write_predictions(path: Path, predictions: list[Prediction]) -> None:
 def read_predictions(paths: list[Path]) -> pd.DataFrame:
     """Read what :func:`write_predictions` wrote, several files into one table."""
     text = {"head": str, "unit": str, "train_clients": str, "test_client": str, "setting": str, "method": str}
-    frames = [read_exact_csv(p, dtype=text, keep_default_na=False) for p in sorted(paths)]
+    empty = {"low": [""], "high": [""]}
+    frames = [read_exact_csv(p, dtype=text, keep_default_na=False, na_values=empty) for p in sorted(paths)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedprognos.errors import DataNotFoundError, FedprognosError, MessageError
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, survey
-from fedprognos.federation.codec import decode, encode, ledger_line
+from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
 from fedprognos.federation.messages import (
     REQUESTS,
     BringReply,
@@ -42,14 +42,14 @@ from fedprognos.federation.site import Site
 from fedprognos.fleet import Fleet
 from fedprognos.model import Bundle, Epoch, HealthNetwork, fit, network_with, parameters_of, predict
 from fedprognos.model.anatomy import anatomy_of
-from fedprognos.model.calibration import residual_scale, residual_unit
 from fedprognos.model.head import exact_head, head_of, head_statistics
+from fedprognos.model.residuals import residuals, told_together
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""
 PERSONAL_FRACTION = 0.2
 """Share on which a client chooses how near its own head stays to the shared one, where training kept nothing out."""
-MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES, MAX_FOLDS = 20_000_000, 10_000, 400, 20
+MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES, MAX_RANGES, MAX_FOLDS = 20_000_000, 10_000, 400, 20, 20
 
 OnEpoch = Callable[[Epoch], None]
 
@@ -76,11 +76,10 @@ class Client:
     def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
         """Encoded answer to an encoded request: what leaves goes through the ledger, an error through the log."""
         try:
-            reply: Reply | Failure = self.answer(decode(data, REQUESTS), on_epoch)
+            encoded = encode(self.answer(decode(data, REQUESTS), on_epoch), wire_of(data))
         except Exception as error:
             self.site.log_error(error)
-            reply = failure(self.name, error)
-        encoded = encode(reply)
+            encoded = encode(failure(self.name, error))
         self.site.record(ledger_line(encoded))
         return encoded
 
@@ -174,22 +173,26 @@ class Client:
         return PersonalReply(len(train))
 
     def _residuals(self, request: ResidualRequest) -> ResidualReply:
-        edges = request.edges
-        if edges.ndim != 1 or not 1 <= len(edges) <= MAX_EDGES or (np.diff(edges) <= 0).any():
-            raise MessageError(f"edges must be 1 to {MAX_EDGES} increasing numbers")
-        network = network_with(request.network, request.weights, "request")
+        ranges, edges, folds = request.ranges, request.edges, len(request.models)
+        for bounds, most in ((ranges, MAX_RANGES), (edges, MAX_EDGES)):
+            if bounds.ndim != 1 or len(bounds) > most or (np.diff(bounds) <= 0).any():
+                raise MessageError(f"edges and ranges must be at most {MAX_EDGES} and {MAX_RANGES} increasing numbers")
+        if not 2 <= folds <= MAX_FOLDS:
+            raise MessageError(f"models of {folds} folds; there must be 2 to {MAX_FOLDS}")
         windows = self._windows_for(request.recipe)
-        unseen = windows.select(Fold(request.fold, request.folds).members(windows, self._stream(request.seed, "folds")))
-        rng = np.random.default_rng(self._stream(request.seed, "residuals"))
-        one_each = [rng.choice(np.flatnonzero(unseen.unit == k)) for k in np.unique(unseen.unit)]
-        # A fold may be small: what is told in the end is the sum over all folds, and the units of all must suffice.
         if len(np.unique(windows.unit)) < self.min_count:
             raise MessageError(f"fewer than {self.min_count} units to take residuals from")
-        chosen = unseen.select(np.array(one_each, dtype=np.int64))
-        predicted = predict(network, chosen, request.recipe)
-        scale = residual_scale(predicted, *residual_unit(request.recipe))
-        counts = np.bincount(np.searchsorted(edges, (predicted - chosen.labels) / scale), minlength=len(edges) + 1)
-        return ResidualReply(counts.astype(np.int64))
+        counts = np.zeros((len(ranges) + 1, len(edges) + 1), dtype=np.int64)
+        present: list[set[int]] = [set() for _ in counts]
+        for fold, model in enumerate(request.models):
+            network = network_with(model.network, model.weights, "request")
+            unseen = Fold(fold, folds).members(windows, self._stream(request.seed, "folds"))
+            found = residuals(network, windows.select(unseen), request.recipe)
+            place = np.searchsorted(ranges, found.predictions, side="right")
+            np.add.at(counts, (place, np.searchsorted(edges, found.scaled)), 1)
+            for k, unit in zip(place.tolist(), found.unit.tolist(), strict=True):
+                present[k].add(unit)
+        return ResidualReply(*told_together(counts, present, self.min_count))
 
     def _stream(self, seed: int, phase: str) -> int:
         return stream(seed, self.name, 0, phase)

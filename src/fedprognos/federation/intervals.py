@@ -1,7 +1,8 @@
 """Cross-conformal calibration of a federated method (Vovk, 2015): intervals from units a model has not learnt from.
 
-The units of every client are dealt into folds. For each fold the method is trained once more without it, and the
-clients count that model's residuals on it; the sum over folds calibrates the model trained on everything.
+The units of every client are dealt into folds. For each fold the method is trained once more without it; then every
+client counts those models' residuals, each on the fold it did not see. The sum over clients calibrates the model
+trained on everything.
 """
 
 from __future__ import annotations
@@ -14,46 +15,76 @@ from numpy.typing import NDArray
 
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.heads import finish
-from fedprognos.federation.messages import Failure, ResidualReply, ResidualRequest
+from fedprognos.federation.messages import Failure, FoldModel, ResidualReply, ResidualRequest
 from fedprognos.federation.strategies import Plan, strategy
-from fedprognos.model.calibration import EDGES, Calibration, residual_unit
+from fedprognos.model.calibration import EDGES, Calibration, calibration_of, prediction_ranges
 
 FloatArray = NDArray[np.float64]
+MOST_RESIDUALS = 10**9
+"""No client can have told of more: beyond it the sum could overflow."""
 
 
 def calibrate(cohort: Cohort, plan: Plan, method: str, head: str, rounds: int, folds: int) -> Calibration | None:
-    """Histogram of residuals over all folds; None where no client had enough units to tell theirs.
+    """Histograms of residuals over all folds; None where no client had enough units to tell theirs.
 
     Parameters
     ----------
     rounds
         The round that was chosen for the model itself; the folds' models go as far.
     """
-    edges = np.array(EDGES)
-    counts = np.zeros(len(edges) + 1, dtype=np.int64)
-    for fold in range(folds):
-        part = replace(plan, fold=fold, folds=folds)
-        for round_ in strategy(method)(cohort, part):
-            if round_.number == rounds:
-                break
-        finished = finish(cohort, part, round_.models[0])[head]
-        network = finished.model.network
-        request = ResidualRequest(plan.recipe, network, finished.weights, plan.seed, fold, folds, edges)
-        for reply in cohort.ask(dict.fromkeys(cohort.clients, request)).values():
-            if isinstance(reply, ResidualReply):
-                counts += reply.counts
-            elif isinstance(reply, Failure) and fold == 0:
-                plan.left_out(reply)
-    if not counts.sum():
-        return None
-    unit, growing = residual_unit(plan.recipe)
-    return Calibration(edges=EDGES, counts=tuple(counts.tolist()), unit=unit, growing=growing)
+    if rounds == 1:  # what training a head of its own would change is used from the second round on only
+        plan = replace(plan, federation=plan.federation.model_copy(update={"heads": (head,)}))
+    models = tuple(
+        _without(cohort, replace(plan, fold=fold, folds=folds), method, head, rounds) for fold in range(folds)
+    )
+    ranges, edges = np.array(prediction_ranges(plan.recipe), dtype=np.float64), np.array(EDGES)
+    request = ResidualRequest(plan.recipe, models, plan.seed, ranges, edges)
+    counts = np.zeros((len(ranges) + 1, len(edges) + 1), dtype=np.int64)
+    units = np.zeros(len(counts), dtype=np.int64)
+    for name, answer in cohort.ask(dict.fromkeys(cohort.clients, request)).items():
+        reply = _checked(name, answer, counts.shape)
+        if isinstance(reply, Failure):
+            plan.left_out(reply)
+        else:
+            counts += reply.counts
+            units += reply.units
+    return calibration_of(counts, units, plan.recipe) if counts.any() else None
+
+
+def _without(cohort: Cohort, plan: Plan, method: str, head: str, rounds: int) -> FoldModel:
+    """The method's model, trained without the units of the plan's fold."""
+    for round_ in strategy(method)(cohort, plan):
+        if round_.number == rounds:
+            break
+    finished = finish(cohort, plan, round_.models[0])[head]
+    return FoldModel(finished.model.network, finished.weights)
+
+
+def _checked(name: str, reply: object, shape: tuple[int, int]) -> ResidualReply | Failure:
+    """An answer that is no histogram of residuals becomes a failure."""
+    if isinstance(reply, Failure):
+        return reply
+    if not isinstance(reply, ResidualReply):
+        return Failure(name, "message", "answered something else than residuals")
+    counts, units = reply.counts, reply.units
+    if (
+        counts.shape != shape
+        or units.shape != shape[:1]
+        or counts.dtype != np.int64
+        or units.dtype != np.int64
+        or min(counts.min(), units.min()) < 0
+        or counts.max() > MOST_RESIDUALS
+        or (counts.sum(axis=1) < units).any()
+    ):
+        return Failure(name, "message", "told residuals that cannot be")
+    return reply
 
 
 def coverage_of(
     calibration: Calibration, truth: FloatArray, prediction: FloatArray, coverage: float
-) -> Mapping[str, float]:
-    """Share of raw labels inside their interval, and the intervals' mean width."""
+) -> Mapping[str, float | None]:
+    """Share of raw labels inside their interval, and the intervals' mean width (None where one has no upper bound)."""
     low, high = calibration.interval(prediction, coverage)
     inside = (truth >= low) & (truth <= high)
-    return {"coverage": float(inside.mean()), "interval_width": float(np.mean(high - low))}
+    width = float(np.mean(high - low))
+    return {"coverage": float(inside.mean()), "interval_width": width if np.isfinite(width) else None}

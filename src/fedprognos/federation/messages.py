@@ -158,27 +158,44 @@ class PersonalReply:
 
 
 @dataclass(frozen=True, eq=False)
-class ResidualRequest:
-    """Tell how many residuals of this model, scaled as for a calibration, fall between these edges.
+class FoldModel:
+    """A model that did not learn from the units of one fold."""
 
-    The model did not learn from the units of this fold; one window of each is taken, at random, because
-    residuals of one unit are alike.
+    network: NetworkSpec
+    weights: Weights
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualRequest:
+    """Tell how many residuals, scaled as for a calibration, fall between these edges, by range of the prediction.
+
+    Every model is asked about the units of the fold it did not learn from, at points spread evenly over their lives.
+    All folds are asked about at once, so that a client tells one sum over all its units.
+
+    Parameters
+    ----------
+    models
+        One a fold, in order.
+    ranges
+        Predictions at which one range ends and the next begins.
     """
 
     recipe: Recipe
-    network: NetworkSpec
-    weights: Weights
+    models: tuple[FoldModel, ...]
     seed: int
-    fold: int
-    folds: int
+    ranges: NDArray[np.float64]
     edges: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualReply:
-    """Counts below the first edge, between edges, and above the last: one more than there are edges."""
+    """Counts (ranges, edges + 1): below the first edge, between edges, above the last; and each range's units.
+
+    A range that fewer units than the client's floor were in is counted within a neighbour and is empty itself.
+    """
 
     counts: NDArray[np.int64]
+    units: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,13 +1,17 @@
-"""Prediction intervals by split conformal prediction, from a histogram of residuals (Vovk et al., 2005).
+"""Prediction intervals by conformal prediction, from histograms of residuals, one for each range of predictions.
 
-Residuals are taken from units the model did not learn from, one a unit, against raw labels. A residual
-is measured in units of `scale(prediction)`: an RUL error grows with the RUL, so intervals narrow as the end comes
-near. Histograms add up, so sites can calibrate together without telling a residual.
+Residuals are taken from units the model did not learn from, at points spread evenly over each unit's life, against
+raw labels. How far off a prediction may be depends on what it says: little near the end, a lot at the cap, where labels
+go on and predictions cannot. So every range of predictions has residuals of its own (Mondrian conformal prediction,
+Vovk et al., 2005), measured in units of `scale(prediction)` within it. Residuals of one unit are alike; what bounds the
+error of a quantile is the number of units (pooling over groups, Dunn et al., 2022). Histograms add up, so sites can
+calibrate together without telling a residual.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +21,20 @@ from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 FLOOR = 0.1
 """RUL residuals are measured in units of the prediction plus this share of the largest label learnt."""
 EDGES = tuple(np.round(np.linspace(-3.0, 3.0, 301), 4).tolist())
 """Edges between which scaled residuals are counted."""
+RANGES = (0.15, 0.3, 0.5, 0.7, 0.9)
+"""Where one range of RUL predictions ends and the next begins, as shares of the largest label learnt."""
+POINTS = 50
+"""Points of every unit at which residuals are taken."""
+MIN_UNITS = 20
+"""A range with residuals of fewer units is put together with its neighbour."""
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=10**12)]
 
 
 def residual_scale(predictions: FloatArray, unit: float, growing: bool) -> FloatArray:
@@ -35,15 +49,53 @@ def residual_unit(recipe: Recipe) -> tuple[float, bool]:
     return recipe.label_std, False
 
 
+def prediction_ranges(recipe: Recipe) -> tuple[float, ...]:
+    """Where ranges of predictions meet, in the label's unit; capacities are not told apart."""
+    unit, growing = residual_unit(recipe)
+    return tuple(float(share * unit) for share in RANGES) if growing else ()
+
+
+def even_points(windows: int) -> IntArray:
+    """Which windows of a unit residuals are taken at: the same number for every unit, however long it lives.
+
+    >>> even_points(100)[:4].tolist(), len(even_points(3))
+    ([1, 3, 5, 7], 50)
+    """
+    return np.floor((np.arange(POINTS) + 0.5) / POINTS * windows).astype(np.int64)
+
+
+def neighbours_joined(ranges: int, size: Callable[[Sequence[int]], int], least: int) -> list[list[int]]:
+    """Ranges put together from the first on until each group is large enough; what is left joins the last.
+
+    >>> neighbours_joined(4, lambda group: sum([9, 30, 15, 3][k] for k in group), 20)
+    [[0, 1], [2, 3]]
+    """
+    groups: list[list[int]] = [[]]
+    for k in range(ranges):
+        groups[-1].append(k)
+        if size(groups[-1]) >= least:
+            groups.append([])
+    rest = groups.pop()
+    if rest and groups:
+        groups[-1] += rest
+        return groups
+    return [*groups, rest] if rest else groups
+
+
 class Calibration(BaseModel):
-    """A histogram of scaled residuals (prediction minus raw label).
+    """Histograms of scaled residuals (prediction minus raw label), one for each range of predictions.
 
     Parameters
     ----------
+    ranges
+        Increasing predictions at which one range ends and the next begins, which holds them.
     edges
         Increasing.
     counts
-        Residuals below the first edge, between edges, above the last: one more than there are edges.
+        For each range the residuals below the first edge, between edges, above the last: one more than there are
+        edges.
+    units
+        How many units the residuals of each range come from.
     unit
         What residuals are measured in: for SoH this; for RUL the prediction plus a share of it.
     growing
@@ -51,59 +103,96 @@ class Calibration(BaseModel):
 
     Examples
     --------
-    >>> c = Calibration(edges=(-1.0, 0.0, 1.0), counts=(0, 30, 30, 0), unit=1.0, growing=False)
+    >>> c = Calibration(ranges=(), edges=(-1.0, 0.0, 1.0), counts=((0, 30, 30, 0),), units=(60,), unit=1.0,
+    ...                 growing=False)
     >>> [x.tolist() for x in c.interval(np.array([5.0]), 0.9)]
     [[4.0], [6.0]]
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    edges: Annotated[tuple[float, ...], Field(min_length=2)]
-    counts: tuple[Annotated[int, Field(ge=0)], ...]
-    unit: Annotated[float, Field(gt=0)]
+    version: Literal[2] = 2
+    ranges: Annotated[tuple[Finite, ...], Field(max_length=100)]
+    edges: Annotated[tuple[Finite, ...], Field(min_length=2, max_length=10_000)]
+    counts: tuple[tuple[Count, ...], ...]
+    units: tuple[Count, ...]
+    unit: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     growing: bool
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_version(cls, told: Any) -> Any:
+        """Read what bundles held before there were ranges: one histogram, one residual a unit."""
+        if not isinstance(told, dict) or set(told) != {"edges", "counts", "unit", "growing"}:
+            return told
+        counts = told["counts"]
+        if not isinstance(counts, list | tuple) or not all(type(c) is int for c in counts):
+            return told
+        return {**told, "ranges": (), "counts": (tuple(counts),), "units": (sum(counts),)}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if len(self.counts) != len(self.edges) + 1 or not all(np.diff(self.edges) > 0):
-            raise ValueError("edges must increase, with one more count than edges")
+        if not all(np.diff(self.edges) > 0) or not all(np.diff(self.ranges) > 0):
+            raise ValueError("edges and ranges must increase")
+        if len(self.counts) != len(self.ranges) + 1 or len(self.units) != len(self.counts):
+            raise ValueError("there must be one more histogram than bounds between ranges, and its units for each")
+        if any(len(counts) != len(self.edges) + 1 for counts in self.counts):
+            raise ValueError("a histogram must have one more count than edges")
+        if any(sum(counts) < units for counts, units in zip(self.counts, self.units, strict=True)):
+            raise ValueError("a histogram cannot have fewer residuals than units")
         return self
-
-    @property
-    def n(self) -> int:
-        """Residuals behind it."""
-        return sum(self.counts)
 
     def scale(self, predictions: FloatArray) -> FloatArray:
         """What residuals are measured in at each prediction."""
         return residual_scale(predictions, self.unit, self.growing)
 
     def interval(self, predictions: FloatArray, coverage: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper bounds that hold the raw label with at least the given probability.
+        """Lower and upper bounds that should hold the raw label with the given probability.
 
-        Bounds fall on edges, outwards; where there are too few residuals for the coverage, or too many beyond the
-        edges, the bound is infinite (or 0 below, as health is never negative).
+        Bounds fall on edges, outwards; where there are too few units for the coverage, or too many residuals beyond
+        the edges, the bound is infinite (or 0 below, as health is never negative).
         """
         if not 0.0 < coverage < 1.0:
             raise BundleError(f"coverage {coverage} is not between 0 and 1")
-        below, above = self._quantiles(coverage)
+        bounds = np.array([self._quantiles(k, coverage) for k in range(len(self.counts))])
+        below, above = bounds[np.searchsorted(np.array(self.ranges), predictions, side="right")].T
         scale = self.scale(predictions)
         return np.maximum(predictions - above * scale, 0.0), predictions - below * scale
 
-    def _quantiles(self, coverage: float) -> tuple[float, float]:
-        """Edges between which enough residuals lie, each tail given half of what may be missed."""
-        total = np.cumsum(self.counts)
+    def _quantiles(self, k: int, coverage: float) -> tuple[float, float]:
+        """Edges between which enough residuals of a range lie, each tail given half of what may be missed.
+
+        With one residual a unit the ranks are those of split conformal prediction.
+        """
+        units, total = self.units[k], np.cumsum(self.counts[k])
+        missed = (units + 1) * (1 - coverage) / 2 + 1e-9  # 20 x 0.05 is 1, not a bit less
+        if missed < 1:
+            return -np.inf, np.inf
+        residuals = int(total[-1])
+        rank = int(np.floor(missed * residuals / units))
         edges = np.array([-np.inf, *self.edges, np.inf])
-        rank = (self.n + 1) * (1 - coverage) / 2
-        low_bin = int(np.searchsorted(total, np.floor(rank), side="left")) if np.floor(rank) >= 1 else 0
-        high = int(np.ceil((self.n + 1) - rank))
-        high_bin = int(np.searchsorted(total, high, side="left")) if high <= self.n else len(self.counts) - 1
-        return float(edges[low_bin]), float(edges[high_bin + 1])
+        low = int(np.searchsorted(total, rank, side="left"))
+        high = int(np.searchsorted(total, residuals + 1 - rank, side="left"))
+        return float(edges[low]), float(edges[high + 1])
 
 
-def add_calibrations(parts: list[Calibration]) -> Calibration:
-    """Sum of several sites' histograms over the same edges."""
-    if not parts or any(p.model_copy(update={"counts": parts[0].counts}) != parts[0] for p in parts):
-        raise BundleError("calibrations over different edges cannot be added")
-    counts = np.sum([p.counts for p in parts], axis=0)
-    return parts[0].model_copy(update={"counts": tuple(int(c) for c in counts)})
+def calibration_of(counts: IntArray, units: IntArray, recipe: Recipe) -> Calibration:
+    """The calibration from the sum of all sites' histograms; ranges of too few units join their neighbours.
+
+    Parameters
+    ----------
+    counts : (ranges, edges + 1)
+    units : (ranges,)
+    """
+    # A unit may be in several ranges, so a group is known to have as many units as its largest range at least.
+    groups = neighbours_joined(len(units), lambda group: int(units[list(group)].max()), MIN_UNITS)
+    bounds = prediction_ranges(recipe)
+    unit, growing = residual_unit(recipe)
+    return Calibration(
+        ranges=tuple(bounds[group[0] - 1] for group in groups[1:]),
+        edges=EDGES,
+        counts=tuple(tuple(int(c) for c in counts[group].sum(axis=0)) for group in groups),
+        units=tuple(int(units[group].max()) for group in groups),
+        unit=unit,
+        growing=growing,
+    )
