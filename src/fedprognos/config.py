@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 from fedprognos.errors import ConfigError, unknown_name
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Wire = Literal["float32", "float16", "bfloat16"]
 
 
 class Section(BaseModel):
@@ -259,6 +260,8 @@ class FederationSection(Section):
     """Share of the clients that takes part in a round."""
     timeout_in_s: PositiveFloat | None = None
     """Longest wait for a client's answer."""
+    wire: Wire = "float32"
+    """Precision of weights between coordinator and clients while training; half of it moves half the bytes."""
     patience: PositiveInt | None = None
     """Stop after so many rounds without a better validation error."""
     fedavg: FedAvgSection = FedAvgSection()

@@ -20,21 +20,34 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from fedprognos.config import Wire
 from fedprognos.errors import MessageError
 from fedprognos.federation.messages import LedgerLine
+from fedprognos.federation.precision import narrowed, widened
 
 VERSION = 1
 ENVELOPE = "fedprognos"
 DTYPES = ("float32", "float64", "int64")
+WIRES: tuple[Wire, ...] = typing.get_args(Wire)
 MAX_HEADER_IN_BYTES = 64 << 20
 
 
-def encode(message: Any) -> bytes:
-    """Bytes of a message dataclass."""
+def encode(message: Any, wire: Wire = "float32") -> bytes:
+    """Bytes of a message dataclass, its weights in the given precision; the answer is asked for in the same."""
     tensors: dict[str, np.ndarray[Any, Any]] = {}
     envelope = {"version": VERSION, "kind": type(message).__name__, "body": _pack(message, "", tensors)}
+    if wire != "float32":
+        envelope["wire"] = wire
+        tensors = {name: narrowed(name, tensor, wire) for name, tensor in tensors.items()}
     # One entry only: safetensors keeps metadata in a hash map, whose order differs between processes.
     return save_tensors(tensors, metadata={ENVELOPE: json.dumps(envelope, allow_nan=False)})
+
+
+def wire_of(data: bytes) -> Wire:
+    """The precision in which the sender of a message wants its answer; float32 where it says nothing sensible."""
+    with contextlib.suppress(MessageError):
+        return next((w for w in WIRES if w == _envelope(data, "").get("wire")), "float32")
+    return "float32"
 
 
 def ledger_line(data: bytes) -> LedgerLine:
@@ -146,7 +159,7 @@ def _tensor(path: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarra
     name = path[path.index("/") :]
     if name not in tensors:
         raise ValueError(f"tensor {name} is missing")
-    tensor = tensors[name]
+    tensor = widened(tensors[name])
     if str(tensor.dtype) not in DTYPES:
         raise ValueError(f"tensor {name} is {tensor.dtype}")
     if not np.isfinite(tensor).all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
+from fedprognos.config import Wire
 from fedprognos.errors import BundleError, FederationError, MessageError
 from fedprognos.federation.client import learnt_tensors
 from fedprognos.federation.codec import decode, encode
@@ -21,6 +22,10 @@ class Cohort(Protocol):
     @property
     def clients(self) -> tuple[str, ...]:
         """Names of those who are there now, sorted."""
+
+    @property
+    def wire(self) -> Wire:
+        """Precision of the weights in messages."""
 
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
         """Ask several clients at once; every one of them is in the answer."""
@@ -42,8 +47,9 @@ class InProcessCohort:
         *,
         on_epoch: OnEpoch | None = None,
         timeout_in_s: float | None = None,
+        wire: Wire = "float32",
     ) -> None:
-        self._workers, self._keys = workers, dict(keys)
+        self._workers, self._keys, self.wire = workers, dict(keys), wire
         self._on_epoch, self._timeout_in_s = on_epoch, timeout_in_s
 
     @property
@@ -52,7 +58,7 @@ class InProcessCohort:
 
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
         futures = {
-            name: self._workers.submit(self._keys[name], encode(request), self._on_epoch, self._timeout_in_s)
+            name: self._workers.submit(self._keys[name], encode(request, self.wire), self._on_epoch, self._timeout_in_s)
             for name, request in sorted(requests.items())
         }
         replies: dict[str, Reply | Failure] = {}

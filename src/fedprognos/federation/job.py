@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from fedprognos.federation.heads import Finished, finish, personal_heads
 from fedprognos.federation.intervals import calibrate
 from fedprognos.federation.memory import RememberingCohort
 from fedprognos.federation.messages import Failure
+from fedprognos.federation.precision import as_travelled
 from fedprognos.federation.scenario import EVERYONE
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import Model, Plan, Round, strategy
@@ -113,7 +114,7 @@ class _Job:
         best, since = np.inf, 0
         for round_ in strategy(self.key.method)(self.trainers, self.plan):
             self._tell_matched(round_)
-            for model in round_.models:
+            for model in (self._as_travelled(m) for m in round_.models):
                 for head, finished in finish(self.trainers, self.plan, model).items():
                     one = self._candidate(round_.number, finished)
                     candidates[self._owners(model), head].append(one)
@@ -128,6 +129,10 @@ class _Job:
         if self.key.method == "local":
             self._mean_of_locals(candidates)
         return self.result
+
+    def _as_travelled(self, model: Model) -> Model:
+        """What is published is what clients had and examined, to the last bit."""
+        return replace(model, weights=as_travelled(model.weights, self.plan.federation.wire))
 
     def _owners(self, model: Model) -> tuple[str, ...]:
         """Who a row says it was trained on: central training is everybody's."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedprognos.config import Wire
 from fedprognos.errors import MessageError
 from fedprognos.federation.client import digest
 from fedprognos.federation.codec import decode, encode
@@ -87,8 +88,12 @@ class RememberingCohort:
     def clients(self) -> tuple[str, ...]:
         return self._cohort.clients
 
+    @property
+    def wire(self) -> Wire:
+        return self._cohort.wire
+
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
-        encoded = {name: encode(request) for name, request in requests.items()}
+        encoded = {name: encode(request, self.wire) for name, request in requests.items()}
         keys = {name: digest(f"{self._scope}\x1f{name}\x1f".encode() + data) for name, data in encoded.items()}
         replies: dict[str, Reply | Failure] = {}
         mine, elsewhere = [], {}
@@ -112,7 +117,7 @@ class RememberingCohort:
         for name in requests:
             self.traffic.messages += 1
             self.traffic.bytes_down += len(encoded[name])
-            self.traffic.bytes_up += len(encode(replies[name]))
+            self.traffic.bytes_up += len(encode(replies[name], self.wire))
         return {name: replies[name] for name in requests}
 
     def _ask(

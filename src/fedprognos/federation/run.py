@@ -299,7 +299,8 @@ def _job(
         everyone = {c: f"{key.setting}/{c}" for c in scenario.clients}
         keys = {POOLED: f"{key.setting}//{POOLED}"} if key.method == "central" else everyone
         timeout = experiment.federation.timeout_in_s
-        asked = InProcessCohort(staff, keys, on_epoch=on_epoch, timeout_in_s=timeout)
+        wire = experiment.federation.wire
+        asked = InProcessCohort(staff, keys, on_epoch=on_epoch, timeout_in_s=timeout, wire=wire)
         scope = f"{key.setting} pooled" if key.method == "central" else key.setting
         trainers = RememberingCohort(asked, memory, scope)
         clients = InProcessCohort(staff, everyone, timeout_in_s=timeout)

@@ -13,9 +13,10 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from fedprognos.config import Wire
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import decode, encode, ledger_line
-from fedprognos.federation.flower import wire
+from fedprognos.federation.flower import wire as flower_wire
 from fedprognos.federation.flower.pace import Pace
 from fedprognos.federation.messages import ANSWERS, Failure, LedgerLine, Reply, Request
 
@@ -61,11 +62,12 @@ class FlowerCohort:
         *,
         limit_in_bytes: int,
         timeout_in_s: float | None = None,
+        wire: Wire = "float32",
         absent_in_s: float = ABSENT_IN_S,
         watch: Watch | None = None,
         received: Received | None = None,
     ) -> None:
-        self._grid, self._members = grid, tuple(sorted(members))
+        self._grid, self._members, self.wire = grid, tuple(sorted(members)), wire
         self._names = {key: name for name, key in keys.items()}
         self._limit, self._timeout = limit_in_bytes, timeout_in_s or LONGEST_IN_S
         self._absent = absent_in_s
@@ -94,7 +96,7 @@ class FlowerCohort:
         deadline = time.monotonic() + self._timeout
         begun = time.monotonic()
         asked = {
-            name: _Asked(encode(request), begun + (0.0 if name in self._gone else self._absent))
+            name: _Asked(encode(request, self.wire), begun + (0.0 if name in self._gone else self._absent))
             for name, request in requests.items()
         }
         too_large = Failure("", "message", f"the request is larger than {self._limit} bytes")
@@ -127,7 +129,7 @@ class FlowerCohort:
         self._gone -= here.keys()
         for name, one in pending.items():
             if name in here and here[name][1] != one.activated:
-                message = wire.request(one.data, here[name][0], self._timeout, str(one.again))
+                message = flower_wire.request(one.data, here[name][0], self._timeout, str(one.again))
                 [one.message_id] = self._grid.push_messages([message])
                 one.activated, one.again = here[name][1], one.again + 1
 
@@ -147,7 +149,7 @@ class FlowerCohort:
                 return None
             return Failure(name, "unreachable", f"it broke down (code {found[0].error.code})")
         try:
-            data = wire.content(found[0], self._limit, f"client {name}")
+            data = flower_wire.content(found[0], self._limit, f"client {name}")
             reply = decode(data, kinds, f"client {name}")
         except MessageError as error:
             return Failure(name, error.code, error.what)

@@ -22,7 +22,7 @@ from flwr.supernode.runtime import run_clientapp
 from fedprognos import __version__
 from fedprognos.errors import MessageError
 from fedprognos.federation.client import Client, digest, failure
-from fedprognos.federation.codec import decode, encode, ledger_line
+from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
 from fedprognos.federation.flower import wire
 from fedprognos.federation.flower.children import Child, ProcessError, alone, free_port, listening
 from fedprognos.federation.flower.delivery import keep_delivery
@@ -96,7 +96,7 @@ class Service:
     def _trained(self, data: bytes, request: FitRequest) -> bytes:
         key = digest(f"{self.client.name}\x1f".encode() + data)
         if (known := self.memory.recall(key)) is not None:
-            encoded = encode(known)
+            encoded = encode(known, wire_of(data))
             self.site.record(ledger_line(encoded))
             return encoded
         self.tell(f"training: round {request.round}, {request.phase}, {request.plan.epochs} epochs")
