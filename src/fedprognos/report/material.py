@@ -21,6 +21,7 @@ EVERYONE = "all"
 OWN = "own data"
 SHARED = "all data"
 PERSONAL = "personal"
+BOUNDS = ("low", "high")
 NO_HEADS = "predictions/ does not tell heads apart; points of methods with several heads are left out."
 
 
@@ -194,11 +195,13 @@ def _predictions(folder: Path) -> tuple[pd.DataFrame, str]:
         frame = read_predictions(paths)
     except (OSError, ValueError) as error:
         return empty, f"predictions/ cannot be read: {error}"
-    if lacking := set(COLUMNS) - {"head"} - set(frame.columns):
+    if lacking := set(COLUMNS) - {"head", *BOUNDS} - set(frame.columns):
         return empty, f"predictions/ lacks the column {', '.join(sorted(lacking))}."
     frame["scored"] = frame["scored"].astype(str) == "True"
     numbers = frame[["position", "truth", "prediction"]].apply(pd.to_numeric, errors="coerce")
     frame[["position", "truth", "prediction"]] = numbers
+    for bound in BOUNDS:
+        frame[bound] = pd.to_numeric(frame[bound], errors="coerce") if bound in frame else np.nan
     return frame[np.isfinite(numbers.to_numpy(dtype=float)).all(axis=1)], ""
 
 
