@@ -6,34 +6,30 @@ shared pool of worker processes, so that long and short jobs fill all processors
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import threading
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-
 from fedprognos import __version__, config
 from fedprognos.errors import FederationError
 from fedprognos.evaluation import Results, portrait, write_predictions
-from fedprognos.features import Recipe, make_recipe
+from fedprognos.features import Recipe
 from fedprognos.federation.assess import assess_yardsticks, examination, usable
 from fedprognos.federation.cohort import InProcessCohort, gather
-from fedprognos.federation.events import EpochDone, Event, JobDone, JobKey, Notice, Observer, RunStarted
+from fedprognos.federation.events import EpochDone, Event, JobDone, JobKey, Observer, RunStarted
 from fedprognos.federation.examiner import HeldTests
 from fedprognos.federation.folder import JobRecord, RunFolder, folder_name
+from fedprognos.federation.footing import data_digest, one_thread, surveyed_recipe, warnings_as_notices
 from fedprognos.federation.job import JobResult, run_job
 from fedprognos.federation.memory import Memory, RememberingCohort
-from fedprognos.federation.messages import BringReply, BringRequest, Failure, SurveyReply, SurveyRequest
+from fedprognos.federation.messages import BringReply, BringRequest, Failure
 from fedprognos.federation.scenario import Scenario, scenarios
 from fedprognos.federation.site import Site
 from fedprognos.federation.workers import Workers, cores
@@ -107,9 +103,9 @@ def run(
 
     watching = list(observers)
     started = time.time()
-    with _one_thread(), _warnings_as_notices(tell):
+    with one_thread(), warnings_as_notices(tell):
         settings = scenarios(experiment, None if data_dir is None else Path(data_dir), base)
-        data = ";".join(_identity(s) for s in settings.values())
+        data = ";".join(data_digest(s) for s in settings.values())
         folder = RunFolder(Path(out) if out is not None else Path("runs") / name, name, experiment, data)
         if not resume:
             folder.clear()
@@ -263,9 +259,7 @@ def _stage(
                     hint="models can be federated only when they see the data alike; train them with one recipe",
                 )
     else:
-        requests = dict.fromkeys(cohort.clients, SurveyRequest(experiment.recipe))
-        surveys = gather(cohort, requests, SurveyReply, None, left_out)
-        recipe = make_recipe(experiment.recipe, {name: reply.survey for name, reply in surveys.items()})
+        recipe = surveyed_recipe(experiment.recipe, cohort, sites)
     usable(scenario, recipe)
     folder.save_portrait(scenario.setting, portrait(scenario.clients, scenario.tests, recipe))
     raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in scenario.clients.values() for u in f)
@@ -339,19 +333,6 @@ def _best_bundle(experiment: config.Experiment, settings: Mapping[str, Scenario]
     return folder.bundle(JobKey(setting, method, 0), min(settings[setting].clients) if method == "local" else None)
 
 
-def _identity(scenario: Scenario) -> str:
-    """A digest of all data of a setting: results of other data must not be taken for these."""
-    found = hashlib.blake2b(scenario.setting.encode(), digest_size=16)
-    for name, fleet in (*sorted(scenario.clients.items()), *sorted(scenario.tests.items())):
-        found.update(name.encode())
-        for unit in fleet:
-            found.update(f"{unit.id} {unit.failed} {unit.rul_at_end}".encode())
-            for array in (unit.time, unit.sensors, unit.settings, unit.target, unit.cycles):
-                if array is not None:
-                    found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
-
-
 def _provenance(started: float, records: Mapping[JobKey, JobRecord]) -> dict[str, object]:
     packages = ("fedprognos", "numpy", "scipy", "pandas", "torch")
     return {
@@ -377,35 +358,6 @@ def _written(path: Path) -> Observer:
                 file.write(json.dumps(line) + "\n")
 
     return observer
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Predictions on one torch thread too, whatever the machine: results must not depend on it."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def _warnings_as_notices(tell: Observer) -> Iterator[None]:
-    """Show each distinct warning about the data once, where the user looks."""
-    seen: set[str] = set()
-
-    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-        if str(message) not in seen and issubclass(category, UserWarning):
-            seen.add(str(message))
-            tell(Notice(str(message)))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = show
-        yield
 
 
 __all__ = ["Run", "load_fleets", "run"]
