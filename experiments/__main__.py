@@ -38,10 +38,19 @@ def page(quick: Quick = False) -> None:
 
 
 @app.command()
+def complexity(quick: Quick = False) -> None:
+    """Count and time the models of finished runs."""
+    from experiments.complexity import write_complexity
+
+    Console().print(write_complexity(places(quick)), highlight=False)
+
+
+@app.command()
 def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
-    """Everything: all presets, the page, its pictures."""
+    """Everything: all presets, what models cost, the page and its pictures."""
     where = places(quick)
     _run(where.presets, where, workers, data_dir)
+    complexity(quick)
     page(quick)
 
 

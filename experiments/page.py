@@ -1,40 +1,98 @@
-"""docs/results.md from the JSON files: nothing on it is typed that a file knows."""
+"""docs/results.md and its pictures from the JSON files: nothing on the page is typed that a file knows."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from experiments.page_parts import experiment_part, facts_part, made_part, width_part
 from experiments.paper import paper
+from experiments.pictures import Picture, pictures
 from experiments.places import QUICK, Places
 from experiments.record import Record, read_record
-from experiments.tables_paper import battery_table, turbofan_table
+from experiments.tables_bars import bars_table
+from experiments.tables_complexity import matchings_table, models_table, orders_table, slip
+from fedprognos.errors import DataError
 from fedprognos.files import write_text
 
-NOT_RECORDS = (".times", "complexity")
+COMPLEXITY, REMARKS = "complexity.json", "remarks.md"
+INTRODUCTION = """\
+The paper's two experiments again, on NASA's data: its protocol as it stands, and ours tuned on training data only.
+Every number and picture on this page is made by `make results` from the files beside it; nothing is typed.
+Errors are RMSE, pooled over all test points; ± is the standard deviation over seeds."""
+BARS = """\
+Set before the runs. FedMA is held to them, and beside it `concat`, which keeps every client's neurons and merges
+none. The errors are those of the head that the preset publishes."""
 
 
 def write_page(where: Places) -> Path:
-    """Write the page and its pictures."""
-    write_text(where.page, page(read_all(where)))
+    """Write the page and its pictures; pictures that no file asks for any more are removed."""
+    files = page_files(where)
+    for old in where.folder.glob("*.svg"):
+        if old not in files:
+            old.unlink()
+    for path, text in files.items():
+        write_text(path, text)
     return where.page
 
 
+def page_files(where: Places) -> dict[Path, str]:
+    """The page and its pictures, by path."""
+    records = read_all(where)
+    if not records:
+        raise DataError("no results", where=str(where.folder), hint="python -m experiments results")
+    drawn = {found.name: found for found in pictures(records)}
+    text = page(records, drawn, _measured(where.folder / COMPLEXITY), _remarks(where.folder / REMARKS))
+    files = {where.folder / f"{name}.svg": found.svg for name, found in drawn.items()}
+    return {**files, where.page: text}
+
+
 def read_all(where: Places) -> dict[str, Record]:
-    """Every record there is, by the name of its preset without `-quick`; those of :mod:`experiments.places` first."""
+    """Every record there is, by the name of its preset without `-quick`."""
     paths = sorted(where.folder.glob("*.json"))
-    known = [p for p in paths if not p.stem.endswith(NOT_RECORDS)]
+    known = [p for p in paths if p.name != COMPLEXITY and not p.stem.endswith(".times")]
     known.sort(key=lambda p: (p.stem not in where.presets, p.stem))
     return {p.stem.removesuffix(QUICK): read_record(p) for p in known}
 
 
-def page(records: dict[str, Record]) -> str:
+def page(
+    records: Mapping[str, Record],
+    drawn: Mapping[str, Picture],
+    measured: Mapping[str, Any] | None,
+    remarks: Mapping[str, str],
+) -> str:
     """The page as text."""
     printed = paper()
-    parts = ["# Results"]
-    parts += [
-        "## Batteries",
-        battery_table(printed.battery, records.get("battery-paper"), records.get("battery-tuned")),
-    ]
-    turbofan = turbofan_table(printed.turbofan, records.get("turbofan-paper"), records.get("turbofan-tuned"))
-    parts += ["## Turbofan engines (FD004)", turbofan]
-    return "\n\n".join(parts) + "\n"
+    parts = ["# Results", INTRODUCTION, remarks.get("summary", "")]
+    parts += ["## The bars", BARS, bars_table(printed, records), remarks.get("bars", "")]
+    parts += experiment_part("battery", printed.battery, records, drawn)
+    parts.append(remarks.get("battery", ""))
+    parts += experiment_part("turbofan", printed.turbofan, records, drawn)
+    parts.append(remarks.get("turbofan", ""))
+    parts += [*width_part(records, drawn), remarks.get("width", "")]
+    if measured is not None:
+        costs = "Counted on the models of seed 0, timed on one thread. A FLOP is a multiplication or an addition."
+        parts += ["## What it costs", costs, models_table(measured), slip(printed.complexity)]
+        parts += [matchings_table(measured), orders_table(printed.complexity), remarks.get("complexity", "")]
+    parts += [*facts_part(records), *made_part(records)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _measured(path: Path) -> Mapping[str, Any] | None:
+    if not path.is_file():
+        return None
+    found: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def _remarks(path: Path) -> dict[str, str]:
+    """What people have to say, by the part of the page it belongs to: `## battery` and so on."""
+    if not path.is_file():
+        return {}
+    found: dict[str, str] = {}
+    for piece in path.read_text("utf-8").split("\n## ")[1:]:
+        name, _, text = piece.partition("\n")
+        found[name.strip()] = text.strip()
+    return found

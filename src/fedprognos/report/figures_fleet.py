@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedprognos.report.figures_lifespans import lifespans_figure
+from fedprognos.report.figures_targets import targets_figure
 from fedprognos.report.looks import SHADES, Chip, Figure, Panel, Trace, axis, layout, line, plain, thin
 from fedprognos.report.material import Setting, measured_in
 
@@ -26,7 +27,7 @@ def fleet_figures(setting: Setting, number: int) -> list[Figure]:
     if fleet["schema"]["task"] == "soh":
         found += [_fade(fleet, f"fleet{number}-fade"), _discharges(fleet, f"fleet{number}-discharges")]
     else:
-        found.append(_series(fleet, f"fleet{number}-series"))
+        found += [targets_figure(fleet, f"fleet{number}-targets"), _series(fleet, f"fleet{number}-series")]
     return [figure for figure in found if figure is not None]
 
 

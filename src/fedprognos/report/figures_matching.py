@@ -43,7 +43,7 @@ def matching_figures(setting: Setting, number: int) -> list[Figure]:
         figures.append(_heat_map(method, rounds, f"matching{number}-map{k}"))
         first = next((r.extractors for r in rounds if r.extractors is not None), None)
         if first is not None:
-            figures += _extractors(setting, first, f"matching{number}-extractors{k}")
+            figures += extractor_figures(setting, first, f"matching{number}-extractors{k}")
     return figures
 
 
@@ -123,7 +123,7 @@ def _map(layer: LayerMatch) -> Panel:
     return Panel(title, traces, layout(x, y), 80 + max(16, 34 - len(clients)) * len(clients))
 
 
-def _extractors(setting: Setting, found: Extractors, name: str) -> list[Figure]:
+def extractor_figures(setting: Setting, found: Extractors, name: str) -> list[Figure]:
     """Ten small panels before, ten after, all on one scale."""
     colours = client_colours(setting.clients)
     clients = [c for c in found.before if c in colours][:LINES_DRAWN]

@@ -1,0 +1,168 @@
+"""What models cost: parameters, bytes and FLOPs by counting, matching and inference by the clock.
+
+Measured on the models of finished runs (seed 0), one thread, so that a small device can be compared.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from experiments.places import Places
+from fedprognos import config
+from fedprognos.errors import DataError
+from fedprognos.federation.folder import folder_name
+from fedprognos.files import write_json
+from fedprognos.matching import Matching, match, match_recurrent
+from fedprognos.model import Bundle, NetworkSpec, network_with, parameters_of
+from fedprognos.model.anatomy import Layer, anatomy_of
+
+FLOAT32 = 4
+METHODS = ("fedavg", "concat", "fedma")
+BATCH = 256
+REPEATS = 7
+GATES = {"lstm": 4, "gru": 3}
+
+
+def flops(network: NetworkSpec, steps: int) -> int:
+    """Floating-point operations of the matrix products of one window: two a weight and time step.
+
+    Gates are added and squashed besides, which is a hundredth of it; a grown layer that falls apart into blocks
+    needs less.
+
+    >>> flops(NetworkSpec(inputs=2, widths=(128,)), 171)  # 2 * 171 * 4 * 128 * (2 + 128) + 2 * 128
+    22763776
+    """
+    total, width = 0, network.inputs
+    if network.input_width is not None:
+        total += 2 * steps * width * network.input_width
+        width = network.input_width
+    for layer in network.widths:
+        total += 2 * steps * GATES[network.cell] * layer * (width + layer)
+        width = layer
+    return total + 2 * width
+
+
+def write_complexity(where: Places) -> Path:
+    """Measure every preset whose run is there, and write complexity.json."""
+    torch.set_num_threads(1)
+    runs = [where.runs / preset for preset in where.presets if (where.runs / preset / "bundles").is_dir()]
+    if not runs:
+        raise DataError("no finished run", where=str(where.runs), hint="python -m experiments results")
+    models = [model for run in runs for model in _models(run)]
+    matchings = [found for run in runs for found in _matchings(run)]
+    machine = {"machine": platform.machine(), "threads": 1, "torch": torch.__version__}
+    path = where.folder / "complexity.json"
+    write_json(path, {"measured_on": machine, "models": models, "matchings": matchings})
+    return path
+
+
+def _models(run: Path) -> list[dict[str, Any]]:
+    """A client's own model and the federated ones of the first setting."""
+    found = []
+    setting = _first_setting(run.name)
+    bundles = run / "bundles" / folder_name(setting)
+    places = {m: bundles / m / "seed0" for m in METHODS}
+    clients = sorted((bundles / "local" / "seed0").glob("*"))
+    for method, place in {"local": clients[0], **places}.items() if clients else places.items():
+        if not place.is_dir():
+            continue
+        bundle = Bundle.load(place)
+        network, steps = bundle.network, bundle.recipe.window
+        parameters = parameters_of(network)
+        found.append(
+            {
+                "preset": run.name,
+                "setting": setting,
+                "method": method,
+                "network": network.model_dump(mode="json"),
+                "steps": steps,
+                "parameters": parameters,
+                "bytes": FLOAT32 * parameters,
+                "flops": flops(network, steps),
+                "one_window_in_ms": _inference(bundle, 1),
+                "batch": BATCH,
+                "batch_in_ms": _inference(bundle, BATCH),
+            }
+        )
+    return found
+
+
+def _inference(bundle: Bundle, windows: int) -> float:
+    network = network_with(bundle.network, bundle.weights).eval()
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(windows, bundle.recipe.window, bundle.network.inputs)))
+    x = x.to(torch.float32)
+    with torch.no_grad(), network.in_blocks():
+        return _milliseconds(lambda: network(x))
+
+
+def _matchings(run: Path) -> list[dict[str, Any]]:
+    """Every layer of the clients' own models matched as the preset says."""
+    setting = _first_setting(run.name)
+    places = sorted((run / "bundles" / folder_name(setting) / "local" / "seed0").glob("*"))
+    bundles = {place.name: Bundle.load(place) for place in places}
+    if len(bundles) < 2:
+        return []
+    _, experiment, _ = config.load(run.name)
+    network = next(iter(bundles.values())).network
+    anatomy = anatomy_of(network.cell, len(network.widths), network.input_width is not None)
+    found = []
+    for layer in anatomy.layers[:-1]:
+        matching = _match(layer, bundles, experiment.federation.fedma)
+        signature = layer.signature(next(iter(bundles.values())).weights)
+        found.append(
+            {
+                "preset": run.name,
+                "setting": setting,
+                "layer": layer.name,
+                "clients": len(bundles),
+                "neurons": len(signature),
+                "dimensions": signature.shape[1],
+                "width": matching.size,
+                "matching_in_ms": _milliseconds(partial(_match, layer, bundles, experiment.federation.fedma)),
+            }
+        )
+    return found
+
+
+def _match(layer: Layer, bundles: Mapping[str, Bundle], section: config.FedMASection) -> Matching:
+    signatures = {name: layer.signature(bundle.weights) for name, bundle in bundles.items()}
+    widest = max(len(s) for s in signatures.values())
+    limit = None if section.width_limit is None else int(section.width_limit * widest)
+    pooled = float(np.concatenate(list(signatures.values())).astype(np.float64).var(axis=0).mean())
+    options: dict[str, Any] = {
+        "cost": section.cost,
+        "gamma": section.gamma,
+        "estimate": section.estimate,
+        "sweeps": section.sweeps,
+        "cap": limit,
+        "sigma": None if section.noise is None else section.noise * pooled,
+    }
+    if layer.cell == "linear" or section.signature == "ih":
+        return match(signatures, **options)
+    return match_recurrent(
+        {name: layer.recurrent(bundle.weights) for name, bundle in bundles.items()}, cell=layer.cell, **options
+    )
+
+
+def _first_setting(preset: str) -> str:
+    return next(iter(config.load(preset)[1].partition))
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    """The median of several times, after one that warms up."""
+    work()
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        work()
+        times.append(1000 * (time.perf_counter() - start))
+    return float(f"{median(times):.3g}")

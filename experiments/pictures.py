@@ -1,0 +1,220 @@
+"""The paper's pictures, drawn by the report's own figures from the JSON files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from experiments.lines import HEADS, NAMES
+from experiments.lines import Setting as Lines
+from experiments.lines import settings as lines_of
+from experiments.record import Record
+from experiments.svg import picture
+from experiments.tables_paper import main_head
+from fedprognos.evaluation.predictions import COLUMNS
+from fedprognos.report.entries import Entry, entries, views
+from fedprognos.report.figures_fleet import fleet_figures
+from fedprognos.report.figures_matching import extractor_figures
+from fedprognos.report.figures_predictions import prediction_figures
+from fedprognos.report.figures_rounds import rounds_figure
+from fedprognos.report.looks import Chip, Figure, Palette, Panel, axis, layout
+from fedprognos.report.material import EVERYONE, Material, Setting, scope_of
+from fedprognos.report.records import Extractors
+
+COMPARED = {"soh": ("local", "fedma"), "rul": ("local", "fedavg", "fedma", "central")}
+"""Whose predictions are drawn: too many lines hide each other, clouds have a panel each."""
+FADE, SIGNALS, LIFESPANS, TARGETS = "fleet0-fade", "fleet0-discharges", "fleet0-lifespans", "fleet0-targets"
+SIGNALS_OF = "B0018"
+CHANNELS = ("voltage", "temperature")
+WIDTHS = ("fedavg", "concat", "fedma", "central", "single")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A file of docs/results and what stands below it."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
+def pictures(records: Mapping[str, Record]) -> list[Picture]:
+    """All pictures the records allow."""
+    found: list[Picture] = []
+    for kind in ("battery", "turbofan"):
+        rerun, tuned = records.get(f"{kind}-paper"), records.get(f"{kind}-tuned")
+        first = rerun or tuned
+        if first is not None:
+            found += _fleet(kind, first)
+        for record in (rerun, tuned):
+            if record is not None:
+                found += [*_rounds(record), *_predictions(record), *_extractors(record)]
+        more = [r for name, r in records.items() if name.startswith(kind) and r is not rerun]
+        found += _widths(kind, more)
+    return found
+
+
+def material_of(record: Record) -> Material:
+    """A record as the report reads it."""
+    settings = []
+    for lines in lines_of(record):
+        stored = record.pictures.get(lines.name, {})
+        points = list(_points(stored.get("predictions", []), lines))
+        frame = pd.DataFrame(points, columns=[*COLUMNS, "scope"])
+        settings.append(Setting(lines.name, lines.rows, lines.clients, frame, stored.get("fleet"), {}, (), {}))
+    return Material(record.results, tuple(settings), {})
+
+
+def _points(curves: Sequence[Mapping[str, Any]], lines: Lines) -> Iterator[dict[str, object]]:
+    """Lines of a prediction file."""
+    names = {"+".join(row.train_clients): row.train_clients for row in lines.rows}
+    for curve in curves:
+        shared = {key: curve[key] for key in ("method", "head", "train_clients", "test_client")}
+        scope = scope_of(names[curve["train_clients"]], lines.clients)
+        length = len(curve["position"])
+        units = curve["unit"] if isinstance(curve["unit"], list) else [curve["unit"]] * length
+        values = zip(units, curve["position"], curve["truth"], curve["prediction"], strict=True)
+        for point in values:
+            numbers = dict(zip(("unit", "position", "truth", "prediction"), point, strict=True))
+            yield {"setting": lines.name, **shared, "seed": 0, **numbers, "scored": True, "scope": scope}
+
+
+def _fleet(kind: str, record: Record) -> Iterator[Picture]:
+    """What the data look like."""
+    figures = {figure.id: figure for figure in fleet_figures(material_of(record).settings[0], 0)}
+    if SIGNALS in figures:
+        figure = figures[SIGNALS]
+        label, panels = next((c for c in figure.choices if c[0].startswith(SIGNALS_OF)), figure.choices[-1])
+        kept = [panel for panel in panels if panel.title.startswith(CHANNELS)]
+        text = f"Discharges of {label}: early in life pale, late strong."
+        yield Picture(f"{kind}-signals", "Voltage and temperature", text, picture(figure.title, kept, columns=2))
+    for name, what, columns in ((FADE, "fade", 3), (LIFESPANS, "lifespans", 3), (TARGETS, "targets", 1)):
+        if name in figures:
+            figure = figures[name]
+            svg = picture(figure.title, figure.choices[0][1], figure.chips, columns)
+            yield Picture(f"{kind}-{what}", figure.title, figure.caption, svg)
+
+
+def _rounds(record: Record) -> Iterator[Picture]:
+    """Test error over rounds with the head the preset publishes, a panel a test; none where nothing has rounds."""
+    material = material_of(record)
+    panels: list[Panel] = []
+    chips: dict[str, Chip] = {}
+    for setting, lines in zip(material.settings, lines_of(record), strict=True):
+        if max((h.round for h in record.results.history if h.setting == setting.name), default=1) < 2:
+            continue
+        head = next(h for h in [main_head(record, lines), *record.heads] if h != "personal")
+        palette = Palette((row.method for row in setting.rows), head)
+        seen = {view: entries(material, setting, view) for view in views(setting)}
+        figure = rounds_figure(material, setting, seen, palette, 0)
+        if figure is None:
+            continue
+        chips |= {chip.key: chip for chip in figure.chips if chip.key != "fedprox"}
+        several = len(figure.choices) > 1
+        for label, choice in figure.choices[1:] if several else figure.choices:
+            tests = [
+                p for p in choice if p.title.startswith("test") and (f"{head} head" in p.title or "," not in p.title)
+            ]
+            tests = tests or [p for p in choice if p.title.startswith("test")]
+            where = setting.name if not several else label if setting.name == EVERYONE else f"{label}, {setting.name}"
+            data = [trace for trace in tests[0].data if trace["meta"]["key"] in chips]
+            panels.append(replace(tests[0], title=where, data=data))
+    if panels:
+        title = f"RMSE over rounds ({record.preset})"
+        text = (
+            "Test error after every round: thin lines are single seeds, thick ones their mean, marks the rounds that "
+            "were chosen without the test. Dashed: training alone and central training, which know no rounds."
+        )
+        svg = picture(title, panels, _named(list(chips.values())), 2 if len(panels) in (2, 4) else 3)
+        yield Picture(f"{record.preset}-rounds", title, text, svg)
+
+
+def _predictions(record: Record) -> Iterator[Picture]:
+    """The first setting's test predictions beside the truth."""
+    material, lines = material_of(record), lines_of(record)[0]
+    setting, head = material.settings[0], main_head(record, lines)
+    wanted = COMPARED[material.task]
+    found: list[Entry] = [
+        e for e in entries(material, setting, EVERYONE) if e.base in wanted and e.head == head and e.honest
+    ]
+    palette = Palette((e.method for e in found), head)
+    figures: dict[str, Figure] = {f.id: f for f in prediction_figures(material, setting, found, palette, 0)}
+    figure = figures.get("predictions0-lives" if material.task == "soh" else "predictions0-scatter")
+    if figure is None:
+        return
+    title = f"{figure.title} ({record.preset}, {head} head)"
+    panels = [_test_part(panel) if material.task == "soh" else panel for panel in figure.choices[0][1]]
+    chips = [chip for chip in figure.chips if chip.key != "before"]
+    svg = picture(title, panels, _named(chips), 3 if material.task == "soh" else 2)
+    yield Picture(f"{record.preset}-predictions", title, f"Test data of seed 0, {material.measured}.", svg)
+
+
+def _test_part(panel: Panel) -> Panel:
+    """Without what training knew, and as large as the rest allows."""
+    kept = [trace for trace in panel.data if trace["meta"]["key"] != "before"]
+    axes = {name: {k: v for k, v in panel.layout[name].items() if k != "range"} for name in ("xaxis", "yaxis")}
+    return replace(panel, data=kept, layout={**panel.layout, **axes})
+
+
+def _named(chips: Sequence[Chip]) -> list[Chip]:
+    """A legend by methods alone, each once."""
+    found: dict[str, Chip] = {}
+    for chip in chips:
+        method = chip.key.partition("|")[0].partition("+")[0]
+        found.setdefault(method, replace(chip, label=NAMES.get(method, chip.label)))
+    return list(found.values())
+
+
+def _extractors(record: Record) -> Iterator[Picture]:
+    """Outputs of neurons before and after the first matching, in the first setting."""
+    setting = material_of(record).settings[0]
+    stored = record.pictures.get(setting.name, {}).get("extractors")
+    if stored is None:
+        return
+    for figure, when in zip(
+        extractor_figures(setting, Extractors.model_validate(stored), "x"), ("before", "after"), strict=False
+    ):
+        title = f"{figure.title} ({record.preset})"
+        panels = figure.choices[0][1]
+        svg = picture(title, panels, figure.chips, 5, height=130)
+        yield Picture(f"{record.preset}-extractors-{when}", title, figure.caption, svg)
+
+
+def _widths(kind: str, records: Sequence[Record]) -> Iterator[Picture]:
+    """Error against width of every federated model with the exact head; the bars are the spread over seeds."""
+    if not records:
+        return
+    names = [s.name for s in lines_of(records[0])]
+    palette = Palette(WIDTHS)
+    panels, drawn = [], set()
+    for name in names[: 1 if kind == "battery" else 2]:
+        traces = []
+        found = [s for record in records for s in lines_of(record) if s.name == name]
+        column = found[0].columns[-1 if kind == "battery" else 0]
+        for line in (line for s in found for line in s.lines if line.base in WIDTHS and not line.own):
+            sample, widths = line.sample(column), line.fact("width")
+            if line.head != HEADS[1] or sample is None or not widths:
+                continue
+            drawn.add(line.base)
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "x": [sum(widths) / len(widths)],
+                    "y": [sample.mean],
+                    "error_y": {"array": [sample.spread or 0.0]},
+                    "marker": {"color": palette.colour_of(line.base), "size": 9},
+                }
+            )
+        if traces:
+            shape = layout(axis("neurons of the recurrent layer"), axis(f"RMSE in {found[0].rows[0].unit}"))
+            panels.append(Panel(f"{name}, {column.title}", traces, shape, 260))
+    if "fedma" in drawn:
+        chips = [Chip(m, NAMES[m], palette.colour_of(m), "solid") for m in WIDTHS if m in drawn]
+        title = "Error against width, exact head"
+        text = "Each mark is a method's mean over seeds, the line through it its spread."
+        yield Picture(f"{kind}-widths", title, text, picture(title, panels, chips, 2))
