@@ -18,6 +18,7 @@ from fedprognos.errors import MessageError
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.flower import wire as flower_wire
 from fedprognos.federation.flower.pace import Pace
+from fedprognos.federation.flower.parcels import LackingError, Sent
 from fedprognos.federation.messages import ANSWERS, Failure, LedgerLine, Reply, Request
 
 POLL_IN_S, LOOK_IN_S = 0.5, 3.0
@@ -41,6 +42,7 @@ class _Asked:
     message_id: str = ""
     activated: str = ""
     again: int = 0
+    whole: bool = False
 
 
 class FlowerCohort:
@@ -52,6 +54,8 @@ class FlowerCohort:
         Public key of each site that belongs to the federation.
     members
         Names of those who take part in this run.
+    sent
+        What sites have already, which is left out of what they are sent.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class FlowerCohort:
         absent_in_s: float = ABSENT_IN_S,
         watch: Watch | None = None,
         received: Received | None = None,
+        sent: Sent | None = None,
     ) -> None:
         self._grid, self._members, self.wire = grid, tuple(sorted(members)), wire
         self._names = {key: name for name, key in keys.items()}
@@ -74,6 +79,7 @@ class FlowerCohort:
         self._gone: set[str] = set()  # waited for in vain once; not again until they are back
         self._watch = watch or (lambda what, pending: None)
         self._received = received or (lambda name, line: None)
+        self._sent = sent or Sent()
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -129,7 +135,8 @@ class FlowerCohort:
         self._gone -= here.keys()
         for name, one in pending.items():
             if name in here and here[name][1] != one.activated:
-                message = flower_wire.request(one.data, here[name][0], self._timeout, str(one.again))
+                parcel = self._sent.pack(name, one.data, whole=one.whole)
+                message = flower_wire.request(parcel, here[name][0], self._timeout, str(one.again))
                 [one.message_id] = self._grid.push_messages([message])
                 one.activated, one.again = here[name][1], one.again + 1
 
@@ -145,8 +152,7 @@ class FlowerCohort:
             return None
         if found[0].has_error():
             if found[0].error.code == ErrorCode.NODE_UNAVAILABLE:  # it may only be starting anew
-                one.message_id, one.absent_until = "", time.monotonic() + self._absent
-                return None
+                return self._ask_again(one)
             return Failure(name, "unreachable", f"it broke down (code {found[0].error.code})")
         try:
             data = flower_wire.content(found[0], self._limit, f"client {name}")
@@ -155,5 +161,14 @@ class FlowerCohort:
             return Failure(name, error.code, error.what)
         self._received(name, ledger_line(data))
         if isinstance(reply, Failure):
+            if reply.code == LackingError.code and not one.whole:
+                one.whole, one.activated = True, ""
+                self._sent.forget(name)
+                return self._ask_again(one)
             return Failure(name, reply.code[:40], reply.text[:400])
+        self._sent.answered(name, one.data, data)
         return reply
+
+    def _ask_again(self, one: _Asked) -> None:
+        """Let the question be pushed once more."""
+        one.message_id, one.absent_until = "", time.monotonic() + self._absent

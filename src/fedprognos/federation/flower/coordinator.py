@@ -29,6 +29,7 @@ from fedprognos.federation.flower.deployed_run import STATE, DeployedRun, WriteR
 from fedprognos.federation.flower.folders import CoordinatorSettings, public_key_file, read_settings
 from fedprognos.federation.flower.grid import ARRIVAL_IN_S, BoundedGrid
 from fedprognos.federation.flower.launch import LIMIT, SECRET_FILE
+from fedprognos.federation.flower.parcels import Sent
 from fedprognos.federation.flower.tasks import Counter, acquire
 from fedprognos.federation.folder import RunFolder, folder_name
 from fedprognos.federation.messages import LedgerLine
@@ -151,6 +152,7 @@ class Desk:
         state: dict[str, str] = {"state": "failed", "error": "stopped"}
         try:
             folder = RunFolder(place, name, experiment, "deployed")
+            sent = Sent()
             with self._grid(experiment.federation.timeout_in_s) as grid:
 
                 def make_cohort(members: tuple[str, ...], wire: Wire = "float32") -> FlowerCohort:
@@ -162,12 +164,14 @@ class Desk:
                         timeout_in_s=experiment.federation.timeout_in_s,
                         wire=wire,
                         watch=self.look_around,
+                        sent=sent,
                         received=_noting(place / "sites" / folder_name(next(iter(experiment.partition)))),
                     )
 
                 sites, grace_in_s = self.settings.sites, self.settings.grace_in_s
                 run = DeployedRun(name, experiment, folder, make_cohort, sites, grace_in_s, say, self.write_report)
                 run.perform()
+            say(f"sent {sent.bytes / 1e6:.2f} MB; {sent.saved / 1e6:.2f} MB were at the sites already")
             state = {"state": "done"}
             say(f"done; report {place / 'report.html'}, model {place / 'bundle'}")
         except ProcessError:

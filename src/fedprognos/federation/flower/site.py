@@ -38,6 +38,7 @@ from fedprognos.federation.flower.doorstep import (
 from fedprognos.federation.flower.folders import SiteSettings, read_settings
 from fedprognos.federation.flower.holdings import Holdings, check_holdings
 from fedprognos.federation.flower.pace import RETRY, Pace
+from fedprognos.federation.flower.parcels import Shelf
 from fedprognos.federation.flower.tasks import Counter, acquire
 from fedprognos.federation.memory import Memory
 from fedprognos.federation.messages import FitReply, FitRequest
@@ -69,13 +70,16 @@ class Service:
         )
         self.memory = Memory(self.folder / "answers")
         self.limit = self.settings.max_message_in_mb << 20
+        self.shelf = Shelf(self.folder / "shelf", self.limit)
 
     def respond(self, message: Message) -> Message:
         """The answer to a message; a failure free of data where there is none."""
         try:
-            data = self._answer(wire.content(message, self.limit, "coordinator"))
+            request = self.shelf.unpack(wire.content(message, self.limit, "coordinator"))
+            data = self._answer(request)
             if len(data) > self.limit:
                 raise MessageError(f"the answer is larger than {self.limit} bytes")
+            self.shelf.keep(request, data)
         except Exception as error:
             self.tell(f"could not answer: {error}")
             data = encode(failure(self.settings.name, error))
@@ -119,6 +123,7 @@ class Service:
                 return RefusalReply()
             case DeliverRequest():
                 place = keep_delivery(self.folder, self.client, self.holdings, request)
+                self.shelf.clear()
                 self.tell(
                     f"the federated model is in {place / 'bundle'}, with a head of your own in {place / 'personal'}"
                 )
