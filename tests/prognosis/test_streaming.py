@@ -259,6 +259,22 @@ def test_an_absurd_jump_is_refused_until_later_rows_confirm_it() -> None:
     assert later[-1].health is not None and "gap" not in later[-1].health.flags
 
 
+def test_a_sample_a_year_ahead_within_a_cycle_is_refused_until_later_ones_confirm_it() -> None:
+    fleet, recipe = KINDS["cycles on a grid"]
+    rows = [row for row in rows_of(fleet.units[0], fleet, recipe) if row.cycle == fleet.units[0].cycle_numbers[0]]
+    year = 365 * 86400.0
+    for at in (5, len(rows) // 2):
+        stream = Stream(PREDICTORS["cycles on a grid"])
+        broken = [*rows[:at], replace(rows[at], position=year), *rows[at:]]
+        updates = stream.feed_many(broken)
+        assert not updates[at].accepted and " is a jump of " in updates[at].reason
+        assert told(updates) == told(Stream(PREDICTORS["cycles on a grid"]).feed_many(rows)) != {}
+    stream = Stream(PREDICTORS["cycles on a grid"])
+    later = stream.feed_many([*rows[:5], *(replace(row, position=row.position + year) for row in rows[5:8])])
+    assert [u.accepted for u in later[5:]] == [False, True, True]
+    assert later[6].health is not None and "gap" in later[6].health.flags
+
+
 def test_memory_is_bounded_and_the_silent_are_forgotten_first() -> None:
     stream = Stream(PREDICTORS["series"], max_units=3)
     for name in "abcad":

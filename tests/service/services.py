@@ -90,14 +90,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(bundle: Path, state: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A real `fedprognos serve`: its address and its process."""
+def process(bundle: Path, state: Path, *options: str, **how: Any) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A real `fedprognos serve`: its address and its process; `how` goes to the process."""
     port = free_port()
     command = [sys.executable, "-m", "fedprognos", "serve", str(bundle), "--state", str(state), "--port", str(port)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     log = state.parent / f"serve-{port}.log"
     with log.open("wb") as out:
-        child = subprocess.Popen([*command, "--rate", "0", *options], stdout=out, stderr=out, env=environment)
+        child = subprocess.Popen([*command, "--rate", "0", *options], stdout=out, stderr=out, env=environment, **how)
     address = f"http://127.0.0.1:{port}"
     try:
         until = time.monotonic() + 60

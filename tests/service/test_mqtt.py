@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,6 +37,16 @@ def watcher(port: int, **settings: Any) -> Iterator[Watcher]:
         own.keeper.close()
 
 
+def unwanted(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Text, not a number, one sensor too few, one too many, a clock that runs back, a clock a year ahead."""
+    name = next(iter(row["sensors"]))
+    fewer = {key: value for key, value in row["sensors"].items() if key != name}
+    later = {**row, "position": row["position"] + 1}
+    sensors = [{**fewer, name: "high"}, {**fewer, name: math.nan}, fewer, {**row["sensors"], "smell": 1.0}]
+    clocks = [row["position"] - 1, row["position"] + 365 * 86400]
+    return [*({**later, "sensors": own} for own in sensors), *({**row, "position": own} for own in clocks)]
+
+
 def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(tmp_path: Path) -> None:
     port = free_port()
     expected = BUNDLE.predict(FLEET, last=True)
@@ -52,7 +63,9 @@ def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(tmp_
             for row in rows_of(unit, FLEET):
                 await client.publish(f"fleet/{unit.id}/sensors", payload(row), qos=1)
             await client.publish(f"fleet/{unit.id}/sensors", payload(row), qos=1)
-        await until(lambda: watch.tally.messages == 40 + 2 + 5 and not watch.unpublished)
+        for wrong in unwanted(row):
+            await client.publish(f"fleet/{unit.id}/sensors", payload(wrong), qos=1)
+        await until(lambda: watch.tally.messages == 40 + 2 + 5 + 6 and not watch.unpublished)
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 async for message in client.messages:
@@ -65,7 +78,7 @@ def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(tmp_
 
     with broker(port, tmp_path), watcher(port) as watch:
         told = asyncio.run(story(watch))
-    assert (watch.tally.accepted, watch.tally.duplicates, watch.tally.faulty) == (40, 2, 5)
+    assert (watch.tally.accepted, watch.tally.duplicates, watch.tally.faulty, watch.tally.refused) == (40, 2, 5, 6)
     for unit in FLEET.ids:
         assert told[f"fleet/{unit}/health"]["value"] == pytest.approx(expected[unit][-1], abs=1e-5)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedprognos.features import Recipe
 from fedprognos.prognosis.health import GAP, PADDED, STRETCHED, UNSEEN, Health
 from fedprognos.prognosis.points import GAP_SHARE, Point
-from fedprognos.prognosis.unit_state import TAKEN, Taken, UnitState, Windows, follows
+from fedprognos.prognosis.unit_state import ENOUGH_STEPS, TAKEN, Taken, UnitState, Windows, follows
 
 Made = tuple[Point, Windows | None, Health | None]
 Row = NDArray[np.float32]
@@ -83,6 +83,8 @@ def take_cycle_row(
         return Taken("out_of_order", f"position {position:g} of cycle {cycle} comes after {state.last:g}")
     elif state.ended:
         return Taken("refused", f"cycle {cycle} has ended at position {state.last:g}")
+    elif reason := _leap(state, cycle, position):
+        return Taken("refused", reason)
     before, state.last, state.ended = state.last, position, end
     if not state.done:
         _add(recipe, state, before, position, row, unseen)
@@ -91,6 +93,14 @@ def take_cycle_row(
         if end:
             return Taken(made=(*closed, *close_cycle(recipe, state, unit)))
     return Taken(made=closed) if closed else TAKEN
+
+
+def _leap(state: UnitState, cycle: int, position: float) -> str:
+    """Why a sample is not believed to follow the one before; measured by the cycle's mean step so far."""
+    if state.done or state.count <= ENOUGH_STEPS or not state.last or state.last < 0:
+        return ""
+    usual = [state.last / (state.count - 1)] * ENOUGH_STEPS
+    return follows(state, state.last, position, f"position of cycle {cycle}:", usual)[0]
 
 
 def _add(recipe: Recipe, state: UnitState, before: float | None, position: float, row: Row, unseen: bool) -> None:

@@ -88,23 +88,31 @@ class Taken:
 TAKEN = Taken()
 
 
-def follows(state: UnitState, before: float, now: float, what: str) -> tuple[str, bool]:
+def follows(
+    state: UnitState, before: float, now: float, what: str, steps: list[float] | None = None
+) -> tuple[str, bool]:
     """Why a position cannot follow another (empty where it can), and whether rows are missing between them.
 
     A jump is refused once. Where the next row goes on from there it was the unit that paused, not its clock that
     broke, and that row is taken.
+
+    Parameters
+    ----------
+    steps
+        What is usual, where that is not remembered in the state.
     """
+    steps = state.steps if steps is None else steps
     step = now - before
-    if not _is_jump(state.steps, step):
+    if not _is_jump(steps, step):
         state.suspect = None
-        _remember(state.steps, step)
+        _remember(steps, step)
         return "", False
-    if state.suspect is not None and now > state.suspect and not _is_jump(state.steps, now - state.suspect):
-        _remember(state.steps, now - state.suspect)
+    if state.suspect is not None and now > state.suspect and not _is_jump(steps, now - state.suspect):
+        _remember(steps, now - state.suspect)
         state.suspect = None
         return "", True
     state.suspect = now
-    usual = float(np.median(state.steps))
+    usual = float(np.median(steps))
     return (
         f"{what} {now:g} after {before:g} is a jump of {step / usual:.3g} usual steps; "
         "taken to be a wrong clock unless later rows go on from there"
