@@ -67,7 +67,7 @@ def even_points(windows: int) -> IntArray:
 def neighbours_joined(ranges: int, size: Callable[[Sequence[int]], int], least: int) -> list[list[int]]:
     """Ranges put together from the first on until each group is large enough; what is left joins the last.
 
-    >>> neighbours_joined(4, lambda group: sum([9, 30, 15, 3][k] for k in group), 20)
+    >>> neighbours_joined(4, lambda group: sum([9, 30, 15, 5][k] for k in group), 20)
     [[0, 1], [2, 3]]
     """
     groups: list[list[int]] = [[]]
@@ -105,8 +105,8 @@ class Calibration(BaseModel):
     --------
     >>> c = Calibration(ranges=(), edges=(-1.0, 0.0, 1.0), counts=((0, 30, 30, 0),), units=(60,), unit=1.0,
     ...                 growing=False)
-    >>> [x.tolist() for x in c.interval(np.array([5.0]), 0.9)]
-    [[4.0], [6.0]]
+    >>> [x.round(3).tolist() for x in c.interval(np.array([5.0]), 0.9)]
+    [[4.083], [5.917]]
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -149,8 +149,8 @@ class Calibration(BaseModel):
     def interval(self, predictions: FloatArray, coverage: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Lower and upper bounds that should hold the raw label with the given probability.
 
-        Bounds fall on edges, outwards; where there are too few units for the coverage, or too many residuals beyond
-        the edges, the bound is infinite (or 0 below, as health is never negative).
+        Where there are too few units for the coverage, or too many residuals beyond the edges, the bound is infinite
+        (or 0 below, as health is never negative).
         """
         if not 0.0 < coverage < 1.0:
             raise BundleError(f"coverage {coverage} is not between 0 and 1")
@@ -160,20 +160,27 @@ class Calibration(BaseModel):
         return np.maximum(predictions - above * scale, 0.0), predictions - below * scale
 
     def _quantiles(self, k: int, coverage: float) -> tuple[float, float]:
-        """Edges between which enough residuals of a range lie, each tail given half of what may be missed.
+        """Residuals between which enough of a range lie, each tail given half of what may be missed.
 
         With one residual a unit the ranks are those of split conformal prediction.
         """
-        units, total = self.units[k], np.cumsum(self.counts[k])
+        units, counts = self.units[k], np.array(self.counts[k])
         missed = (units + 1) * (1 - coverage) / 2 + 1e-9  # 20 x 0.05 is 1, not a bit less
         if missed < 1:
             return -np.inf, np.inf
-        residuals = int(total[-1])
-        rank = int(np.floor(missed * residuals / units))
+        rank = int(np.floor(missed * counts.sum() / units))
         edges = np.array([-np.inf, *self.edges, np.inf])
-        low = int(np.searchsorted(total, rank, side="left"))
-        high = int(np.searchsorted(total, residuals + 1 - rank, side="left"))
-        return float(edges[low]), float(edges[high + 1])
+        return _ranked(counts, edges, rank), -_ranked(counts[::-1], -edges[::-1], rank)
+
+
+def _ranked(counts: IntArray, edges: FloatArray, rank: int) -> float:
+    """Where the residual of a rank, counted from the smallest, lies if those between two edges are spread evenly."""
+    total = np.cumsum(counts)
+    k = int(np.searchsorted(total, rank, side="left"))
+    if k in (0, len(counts) - 1):  # beyond the edges
+        return float(edges[k])
+    share = (rank - 0.5 - total[k - 1]) / counts[k]
+    return float(edges[k] + share * (edges[k + 1] - edges[k]))
 
 
 def calibration_of(counts: IntArray, units: IntArray, recipe: Recipe) -> Calibration:
