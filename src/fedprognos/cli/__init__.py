@@ -15,6 +15,7 @@ from fedprognos.cli.export import export
 from fedprognos.cli.init import init
 from fedprognos.cli.predict import predict
 from fedprognos.cli.serve import serve
+from fedprognos.cli.tune import tune
 from fedprognos.cli.watch import watch
 from fedprognos.errors import FedprognosError
 
@@ -28,6 +29,7 @@ app.command()(run_commands.run)
 app.command()(run_commands.demo)
 app.command()(run_commands.report)
 app.command()(run_commands.presets)
+app.command()(tune)
 app.command()(init)
 app.command()(predict)
 app.command()(export)
