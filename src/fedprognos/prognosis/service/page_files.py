@@ -12,6 +12,7 @@ FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/words.js": ("words.js", SCRIPT),
+    "/link.js": ("link.js", SCRIPT),
     "/chart.js": ("chart.js", SCRIPT),
     "/unit.js": ("unit.js", SCRIPT),
     "/page.js": ("page.js", SCRIPT),

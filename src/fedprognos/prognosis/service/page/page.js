@@ -2,6 +2,7 @@
   "use strict";
   const SHOWN = 200;
   const { NAMES, TITLES, number, range, age, cycleOf, $, node } = Words;
+  const { ask, connection } = Link;
   const ORDER = Object.keys(NAMES);
   const units = new Map();
   const lines = new Map();
@@ -15,86 +16,30 @@
     if ($("news").textContent !== text) $("news").textContent = text;
   }
 
-  // --- talking to the service ----------------------------------------------------------------
-  function authorised() {
-    const token = sessionStorage.getItem("token");
-    return token ? { Authorization: "Bearer " + token } : {};
-  }
-  async function ask(path) {
-    const answer = await fetch(path, { headers: authorised(), cache: "no-store" });
-    if (answer.status === 401) {
-      login();
-      throw new Error("a token is needed");
-    }
-    if (!answer.ok) throw Object.assign(new Error((await answer.json().catch(() => ({}))).detail || answer.statusText), { status: answer.status });
-    return answer.json();
-  }
-  function login() {
-    if ($("login").open) return;
-    if (sessionStorage.getItem("token")) $("login-text").textContent = "That token was not accepted. Try another.";
-    $("login").showModal();
-  }
-  $("login-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    sessionStorage.setItem("token", $("token").value.trim());
-    $("token").value = "";
-    $("login").close();
-    start();
-  });
-
-  function connection(state, text) {
-    $("connection").className = "pill " + state;
-    if ($("connection").textContent !== text) $("connection").textContent = text;
-  }
-
-  // Events are read with fetch rather than EventSource, which cannot show a token.
-  let following = 0;
-  async function follow() {
-    const mine = ++following;
-    let wait = 1000;
-    while (mine === following) {
-      try {
-        const answer = await fetch("/v1/events", { headers: authorised(), cache: "no-store" });
-        if (answer.status === 401) return login();
-        if (!answer.ok) throw new Error(answer.statusText);
-        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-        connection("live", "live");
-        if (wait > 1000) await load();
-        wait = 1000;
-        let text = "";
-        for (;;) {
-          const { value, done } = await reader.read();
-          if (done || mine !== following) break;
-          text += value;
-          const parts = text.split("\n\n");
-          text = parts.pop();
-          parts.forEach(receive);
-        }
-      } catch (error) {
-        // fall through: try again
-      }
-      if (mine !== following) return;
-      connection("lost", "not connected, trying again");
-      await new Promise((resolve) => setTimeout(resolve, wait));
-      wait = Math.min(wait * 2, 15000);
-    }
-  }
-  function receive(part) {
-    const event = /^event: (.*)$/m.exec(part);
-    const data = /^data: (.*)$/m.exec(part);
-    if (!event || !data) return;
-    const message = JSON.parse(data[1]);
-    if (event[1] === "reload") return load();
+  // --- what the service says -----------------------------------------------------------------
+  function receive(kind, message) {
+    if (kind === "reload") return loadSoon();
     const search = $("search").value.trim().toLocaleLowerCase();
     for (const unit of message.units) {
-      if (!search || unit.unit.toLocaleLowerCase().includes(search)) {
-        if (!units.has(unit.unit)) total += 1;
-        units.set(unit.unit, unit);
-      }
+      if (!search || unit.unit.toLocaleLowerCase().includes(search)) units.set(unit.unit, unit);
       if (unit.unit === open) loadUnit();
     }
+    for (const name of message.forgotten) {
+      units.delete(name);
+      if (name === open) loadUnit();
+    }
+    if (!search) total = Object.values(message.counts).reduce((sum, count) => sum + count, 0);
+    if (search || total > SHOWN) loadSoon(); // which units come next, only the service knows
     showCounts(message.counts);
     showTable(message.units.map((unit) => unit.unit));
+  }
+  let loading = 0;
+  function loadSoon() {
+    if (loading) return;
+    loading = setTimeout(() => {
+      loading = 0;
+      load();
+    }, 2000);
   }
 
   async function load() {
@@ -236,13 +181,38 @@
         Words.setNow(unit.now);
         loadedUnit = name;
         UnitPage.show(unit, fleet);
+        $("forget").hidden = false;
       } catch (error) {
-        if (name === open) $("verdict").replaceChildren(node("p", error.message));
+        if (name !== open) return;
+        UnitPage.clear();
+        $("verdict").replaceChildren(node("p", error.message));
+        $("forget").hidden = true;
       }
     }, loadedUnit === open ? 700 : 0);
   }
   addEventListener("resize", () => {
     if (open !== null) UnitPage.redraw();
+  });
+  $("forget").addEventListener("click", () => {
+    $("forget-name").textContent = open;
+    $("forget-problem").textContent = "";
+    $("forget-dialog").returnValue = "";
+    $("forget-dialog").showModal();
+  });
+  $("forget-form").addEventListener("submit", async (event) => {
+    if (event.submitter.value !== "forget") return;
+    event.preventDefault();
+    const name = $("forget-name").textContent;
+    try {
+      await ask("/v1/units/" + encodeURIComponent(name), "DELETE");
+      $("forget-dialog").close();
+      units.delete(name);
+      showTable([]);
+      say(`Unit ${name} is forgotten.`);
+      location.hash = "";
+    } catch (error) {
+      $("forget-problem").textContent = error.message;
+    }
   });
 
   // --- where we are --------------------------------------------------------------------------
@@ -284,8 +254,9 @@
       if (!$("login").open) setTimeout(start, 3000);
       return;
     }
-    follow();
+    Link.follow(receive, load);
     route();
   }
+  Link.onLogin(start);
   start();
 })();

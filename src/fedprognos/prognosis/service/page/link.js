@@ -1,0 +1,76 @@
+// Talking to the service: questions, the token, and the stream of events.
+const Link = (function () {
+  "use strict";
+  const { $ } = Words;
+
+  function authorised() {
+    const token = sessionStorage.getItem("token");
+    return token ? { Authorization: "Bearer " + token } : {};
+  }
+  async function ask(path, method = "GET") {
+    const answer = await fetch(path, { method, headers: authorised(), cache: "no-store" });
+    if (answer.status === 401) {
+      login();
+      throw new Error("a token is needed");
+    }
+    if (!answer.ok) throw Object.assign(new Error((await answer.json().catch(() => ({}))).detail || answer.statusText), { status: answer.status });
+    return answer.status === 204 ? null : answer.json();
+  }
+  function login() {
+    if ($("login").open) return;
+    if (sessionStorage.getItem("token")) $("login-text").textContent = "That token was not accepted. Try another.";
+    $("login").showModal();
+  }
+  function onLogin(then) {
+    $("login-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      sessionStorage.setItem("token", $("token").value.trim());
+      $("token").value = "";
+      $("login").close();
+      then();
+    });
+  }
+
+  function connection(state, text) {
+    $("connection").className = "pill " + state;
+    if ($("connection").textContent !== text) $("connection").textContent = text;
+  }
+
+  // Events are read with fetch rather than EventSource, which cannot show a token.
+  let following = 0;
+  async function follow(receive, reconnected) {
+    const mine = ++following;
+    let wait = 1000;
+    while (mine === following) {
+      try {
+        const answer = await fetch("/v1/events", { headers: authorised(), cache: "no-store" });
+        if (answer.status === 401) return login();
+        if (!answer.ok) throw new Error(answer.statusText);
+        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+        connection("live", "live");
+        if (wait > 1000) await reconnected();
+        wait = 1000;
+        let text = "";
+        for (;;) {
+          const { value, done } = await reader.read();
+          if (done || mine !== following) break;
+          text += value;
+          const parts = text.split("\n\n");
+          text = parts.pop();
+          for (const part of parts) {
+            const event = /^event: (.*)$/m.exec(part);
+            const data = /^data: (.*)$/m.exec(part);
+            if (event && data) receive(event[1], JSON.parse(data[1]));
+          }
+        }
+      } catch (error) {
+        // fall through: try again
+      }
+      if (mine !== following) return;
+      connection("lost", "not connected, trying again");
+      await new Promise((resolve) => setTimeout(resolve, wait));
+      wait = Math.min(wait * 2, 15000);
+    }
+  }
+  return { ask, onLogin, follow, connection };
+})();
