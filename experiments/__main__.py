@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from experiments.places import Places, places
+from experiments.places import QUICK, Places, places
 from fedprognos.errors import FedprognosError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
@@ -21,12 +21,12 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with th
 @app.command()
 def run(
     presets: Annotated[list[str], typer.Argument(help="Presets to run, or to go on with.")],
-    quick: Quick = False,
     workers: Workers = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Run presets and write their JSON; what was interrupted goes on."""
-    _run(presets, places(quick), workers, data_dir)
+    """Run presets and write their JSON; what was interrupted goes on. Quick ones go to build/results-quick."""
+    for preset in presets:
+        _run([preset], places(preset.endswith(QUICK)), workers, data_dir)
 
 
 @app.command()

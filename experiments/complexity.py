@@ -1,6 +1,6 @@
 """What models cost: parameters, bytes and FLOPs by counting, matching and inference by the clock.
 
-Measured on the models of finished runs (seed 0), one thread, so that a small device can be compared.
+Measured on the models of finished runs (seed 0), torch on one thread, so that a small device can be compared.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import torch
 from experiments.places import Places
 from fedprognos import config
 from fedprognos.errors import DataError
+from fedprognos.evaluation import Results
 from fedprognos.federation.folder import folder_name
 from fedprognos.files import write_json
 from fedprognos.matching import Matching, match, match_recurrent
@@ -54,7 +54,7 @@ def flops(network: NetworkSpec, steps: int) -> int:
 def write_complexity(where: Places) -> Path:
     """Measure every preset whose run is there, and write complexity.json."""
     torch.set_num_threads(1)
-    runs = [where.runs / preset for preset in where.presets if (where.runs / preset / "bundles").is_dir()]
+    runs = [where.runs / preset for preset in where.presets if (where.runs / preset / "results.json").is_file()]
     if not runs:
         raise DataError("no finished run", where=str(where.runs), hint="python -m experiments results")
     models = [model for run in runs for model in _models(run)]
@@ -68,7 +68,7 @@ def write_complexity(where: Places) -> Path:
 def _models(run: Path) -> list[dict[str, Any]]:
     """A client's own model and the federated ones of the first setting."""
     found = []
-    setting = _first_setting(run.name)
+    setting = next(iter(_config(run)["partition"]))
     bundles = run / "bundles" / folder_name(setting)
     places = {m: bundles / m / "seed0" for m in METHODS}
     clients = sorted((bundles / "local" / "seed0").glob("*"))
@@ -106,17 +106,18 @@ def _inference(bundle: Bundle, windows: int) -> float:
 
 def _matchings(run: Path) -> list[dict[str, Any]]:
     """Every layer of the clients' own models matched as the preset says."""
-    setting = _first_setting(run.name)
+    settled = _config(run)
+    setting = next(iter(settled["partition"]))
+    section = config.FedMASection.model_validate(settled["federation"]["fedma"])
     places = sorted((run / "bundles" / folder_name(setting) / "local" / "seed0").glob("*"))
     bundles = {place.name: Bundle.load(place) for place in places}
     if len(bundles) < 2:
         return []
-    _, experiment, _ = config.load(run.name)
     network = next(iter(bundles.values())).network
     anatomy = anatomy_of(network.cell, len(network.widths), network.input_width is not None)
     found = []
     for layer in anatomy.layers[:-1]:
-        matching = _match(layer, bundles, experiment.federation.fedma)
+        matching = _match(layer, bundles, section)
         signature = layer.signature(next(iter(bundles.values())).weights)
         found.append(
             {
@@ -127,7 +128,7 @@ def _matchings(run: Path) -> list[dict[str, Any]]:
                 "neurons": len(signature),
                 "dimensions": signature.shape[1],
                 "width": matching.size,
-                "matching_in_ms": _milliseconds(partial(_match, layer, bundles, experiment.federation.fedma)),
+                "matching_in_ms": _milliseconds(partial(_match, layer, bundles, section)),
             }
         )
     return found
@@ -153,16 +154,16 @@ def _match(layer: Layer, bundles: Mapping[str, Bundle], section: config.FedMASec
     )
 
 
-def _first_setting(preset: str) -> str:
-    return next(iter(config.load(preset)[1].partition))
+def _config(run: Path) -> dict[str, Any]:
+    return Results.load(run / "results.json").config
 
 
 def _milliseconds(work: Callable[[], object]) -> float:
-    """The median of several times, after one that warms up."""
+    """The least of several times, after one that warms up: others may be using the machine."""
     work()
     times = []
     for _ in range(REPEATS):
         start = time.perf_counter()
         work()
         times.append(1000 * (time.perf_counter() - start))
-    return float(f"{median(times):.3g}")
+    return float(f"{min(times):.3g}")

@@ -21,18 +21,16 @@ DIGITS = 4
 
 
 def curves(material: Material) -> dict[str, Any]:
-    """By setting: predictions and extractors; of the first setting the portrait of its fleet as well."""
-    found: dict[str, Any] = {}
-    for k, setting in enumerate(material.settings):
-        parts: dict[str, Any] = {"predictions": _predictions(setting, material.heads)}
-        if k == 0 and setting.fleet is not None:
-            parts["fleet"] = _fleet(setting.fleet)
-        rounds = setting.matchings.get("fedma", ())
-        extractors = next((r.extractors for r in rounds if r.extractors is not None), None)
-        if extractors is not None:
-            parts["extractors"] = _extractors(extractors)
-        found[setting.name] = parts
-    return found
+    """Of the first setting: the portrait of its fleet, predictions, and extractors before and after a matching."""
+    setting = material.settings[0]
+    parts: dict[str, Any] = {"predictions": _predictions(setting, material.heads)}
+    if setting.fleet is not None:
+        parts["fleet"] = _fleet(setting.fleet)
+    rounds = setting.matchings.get("fedma", ())
+    extractors = next((r.extractors for r in rounds if r.extractors is not None), None)
+    if extractors is not None:
+        parts["extractors"] = _extractors(extractors)
+    return {setting.name: parts}
 
 
 def _fleet(fleet: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,23 +61,25 @@ def _thinned(item: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 
 def _predictions(setting: Setting, heads: Sequence[str]) -> list[dict[str, Any]]:
-    """Scored points of the first seed, of the methods that pictures compare, with every head."""
+    """Scored points of the first seed with the first head that the setting has, of the methods pictures compare."""
     points = setting.predictions
-    if not len(points):
+    points = points[points["scored"].astype(bool) & (points["seed"] == 0)]
+    head = next((h for h in heads if (points["head"] == h).any()), None)
+    if head is None:
         return []
-    points = points[points["scored"].astype(bool) & (points["seed"] == 0) & points["head"].isin(heads)]
-    points = points[points["method"].str.split("+").str[0].isin(METHODS)]
-    keys = ["method", "head", "train_clients", "test_client", "unit"]
-    together = points.groupby(keys[:4] if setting.shared_test else keys, sort=True)
-    return [_curve({k: str(v) for k, v in zip(keys, key, strict=False)}, part) for key, part in together]
+    points = points[(points["head"] == head) & points["method"].str.split("+").str[0].isin(METHODS)]
+    keys = ["method", "head", "train_clients", "test_client", *([] if setting.shared_test else ["unit"])]
+    return [
+        _curve({name: str(value) for name, value in zip(keys, key, strict=True)}, part)
+        for key, part in points.groupby(keys, sort=True)
+    ]
 
 
 def _curve(key: Mapping[str, str], part: pd.DataFrame) -> dict[str, Any]:
-    """One line, or where every unit has one point only the cloud of all units."""
+    """A unit's line; where all are tested on one fleet the cloud of all its units, which then need no names."""
     ordered = part.sort_values(["unit", "position"], kind="stable")
-    names = {} if "unit" in key else {"unit": ordered["unit"].tolist()}
     numbers = {name: [float(f"{v:.{DIGITS}g}") for v in ordered[name]] for name in ("position", "truth", "prediction")}
-    return {**key, **names, **numbers}
+    return {"unit": "", **key, **numbers}
 
 
 def _extractors(found: Extractors) -> dict[str, Any]:

@@ -62,7 +62,13 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def signed(value: float, digits: int, plus: bool = True) -> str:
-    """A number with a real minus sign, and a plus where asked for."""
+    """A number with a real minus sign, and a plus where asked for; what rounds to zero has neither.
+
+    >>> signed(-1.25, 1), signed(0.5, 1), signed(-0.001, 2)
+    ('−1.2', '+0.5', '0.00')
+    """
+    if float(f"{value:.{digits}f}") == 0:
+        return f"{0:.{digits}f}"
     text = f"{value:+.{digits}f}" if plus else f"{value:.{digits}f}"
     return text.replace("-", "−")
 

@@ -26,6 +26,11 @@ BARS = """\
 Set before the runs. FedMA is held to them, and beside it `concat`, which keeps every client's neurons and merges
 none. The errors are those of the head that the preset publishes."""
 
+COSTS = """\
+Counted and timed on the models of seed 0, one thread: a client's own and the federated ones of the first setting.
+FLOPs are those of the matrix products, a multiplication and an addition a weight and time step; a federated layer
+that falls apart into blocks is timed as blocks and needs fewer."""
+
 
 def write_page(where: Places) -> Path:
     """Write the page and its pictures; pictures that no file asks for any more are removed."""
@@ -73,8 +78,7 @@ def page(
     parts.append(remarks.get("turbofan", ""))
     parts += [*width_part(records, drawn), remarks.get("width", "")]
     if measured is not None:
-        costs = "Counted on the models of seed 0, timed on one thread. A FLOP is a multiplication or an addition."
-        parts += ["## What it costs", costs, models_table(measured), slip(printed.complexity)]
+        parts += ["## What it costs", COSTS, models_table(measured), slip(printed.complexity)]
         parts += [matchings_table(measured), orders_table(printed.complexity), remarks.get("complexity", "")]
     parts += [*facts_part(records), *made_part(records)]
     return "\n\n".join(part for part in parts if part) + "\n"

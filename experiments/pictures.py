@@ -26,8 +26,13 @@ from fedprognos.report.records import Extractors
 
 COMPARED = {"soh": ("local", "fedma"), "rul": ("local", "fedavg", "fedma", "central")}
 """Whose predictions are drawn: too many lines hide each other, clouds have a panel each."""
-FADE, SIGNALS, LIFESPANS, TARGETS = "fleet0-fade", "fleet0-discharges", "fleet0-lifespans", "fleet0-targets"
-SIGNALS_OF = "B0018"
+SIGNALS, SIGNALS_OF = "fleet0-discharges", "B0018"
+DATA = (
+    ("fleet0-fade", "fade", "Capacity fade", 3),
+    ("fleet0-lifespans", "lifespans", "Lifespans", 3),
+    ("fleet0-targets", "targets", "Remaining life as it is learnt", 1),
+)
+"""Figures of the fleet by id: name and title of the picture, panels beside each other."""
 CHANNELS = ("voltage", "temperature")
 WIDTHS = ("fedavg", "concat", "fedma", "central", "single")
 
@@ -73,13 +78,10 @@ def _points(curves: Sequence[Mapping[str, Any]], lines: Lines) -> Iterator[dict[
     """Lines of a prediction file."""
     names = {"+".join(row.train_clients): row.train_clients for row in lines.rows}
     for curve in curves:
-        shared = {key: curve[key] for key in ("method", "head", "train_clients", "test_client")}
+        shared = {key: curve[key] for key in ("method", "head", "train_clients", "test_client", "unit")}
         scope = scope_of(names[curve["train_clients"]], lines.clients)
-        length = len(curve["position"])
-        units = curve["unit"] if isinstance(curve["unit"], list) else [curve["unit"]] * length
-        values = zip(units, curve["position"], curve["truth"], curve["prediction"], strict=True)
-        for point in values:
-            numbers = dict(zip(("unit", "position", "truth", "prediction"), point, strict=True))
+        for point in zip(curve["position"], curve["truth"], curve["prediction"], strict=True):
+            numbers = dict(zip(("position", "truth", "prediction"), point, strict=True))
             yield {"setting": lines.name, **shared, "seed": 0, **numbers, "scored": True, "scope": scope}
 
 
@@ -90,13 +92,14 @@ def _fleet(kind: str, record: Record) -> Iterator[Picture]:
         figure = figures[SIGNALS]
         label, panels = next((c for c in figure.choices if c[0].startswith(SIGNALS_OF)), figure.choices[-1])
         kept = [panel for panel in panels if panel.title.startswith(CHANNELS)]
-        text = f"Discharges of {label}: early in life pale, late strong."
+        which = label.replace(f", unit {SIGNALS_OF}", "")
+        text = f"Discharges of {which}: early in life pale, late strong."
         yield Picture(f"{kind}-signals", "Voltage and temperature", text, picture(figure.title, kept, columns=2))
-    for name, what, columns in ((FADE, "fade", 3), (LIFESPANS, "lifespans", 3), (TARGETS, "targets", 1)):
+    for name, what, title, columns in DATA:
         if name in figures:
             figure = figures[name]
-            svg = picture(figure.title, figure.choices[0][1], figure.chips, columns)
-            yield Picture(f"{kind}-{what}", figure.title, figure.caption, svg)
+            svg = picture(title, figure.choices[0][1], figure.chips, columns)
+            yield Picture(f"{kind}-{what}", title, figure.caption, svg)
 
 
 def _rounds(record: Record) -> Iterator[Picture]:

@@ -29,7 +29,7 @@ class Record:
     versions
         Python and the packages the numbers came from.
     pictures
-        What figures need besides rows and history, by setting: see :mod:`experiments.curves`.
+        What figures need besides rows and history: see :mod:`experiments.curves`.
     """
 
     results: Results

@@ -125,7 +125,7 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     """
     span = abs(high - low)
     raw = span / (most + 1)
-    scale = 10 ** math.floor(math.log10(raw))
+    scale = 10.0 ** math.floor(math.log10(raw))
     step = next(m * scale for m in (1, 2, 5, 10) if m * scale >= raw - 1e-12)
     first = math.ceil(min(low, high) / step - 1e-9)
     last = math.floor(max(low, high) / step + 1e-9)
@@ -139,6 +139,8 @@ def _axes(layout: Mapping[str, Any], box: Box) -> list[str]:
         axis = layout[f"{name}axis"]
         low, high = box.x_range if name == "x" else box.y_range
         places = axis.get("tickvals") or ticks(low, high, min(int(axis.get("nticks", 6)), 6))
+        if axis.get("tickformat") == "d":
+            places = [value for value in places if value == int(value)]
         labels = axis.get("ticktext") or [f"{v:g}" for v in places]
         for value, label in zip(places, labels, strict=True):
             if name == "x":
@@ -175,9 +177,12 @@ def _trace(trace: Trace, box: Box) -> list[str]:
         marker = trace["marker"]
         radius, see = float(marker["size"]) / 2, float(marker.get("opacity", 1)) * opacity
         edge = f" stroke='{colours()['paper']}'" if marker.get("line") else ""
-        for x, y in ((x, y) for x, y in zip(xs, ys, strict=True) if x is not None and y is not None):
-            place = f"cx='{box.x(x):.1f}' cy='{box.y(y):.1f}' r='{radius:g}'"
-            parts.append(f"<circle {place} fill='{_colour(marker['color'])}' opacity='{see:g}'{edge}/>")
+        dots = "".join(
+            f"<circle cx='{box.x(x):.1f}' cy='{box.y(y):.1f}' r='{radius:g}'/>"
+            for x, y in zip(xs, ys, strict=True)
+            if x is not None and y is not None
+        )
+        parts.append(f"<g fill='{_colour(marker['color'])}' opacity='{see:g}'{edge}>{dots}</g>")
     if "error_y" in trace:
         for x, y, reach in zip(xs, ys, trace["error_y"]["array"], strict=True):
             ends = [(box.x(x), box.y(y - reach)), (box.x(x), box.y(y + reach))]

@@ -1,0 +1,81 @@
+"""The page says what the JSON files hold, and the committed page is up to date."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from small_records import battery_record, turbofan_record
+
+from experiments.page import page_files, read_all, write_page
+from experiments.places import Places, places
+from experiments.record import write_record
+from fedprognos.errors import DataError
+
+ROOT = Path(__file__).parents[2]
+PRESETS = ("battery-paper", "turbofan-tuned")
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Places:
+    found = Places(tmp_path / "out", tmp_path / "runs", PRESETS)
+    write_record(found.json("battery-paper"), battery_record())
+    write_record(found.json("turbofan-tuned"), turbofan_record())
+    return found
+
+
+def test_the_page_holds_every_part(where: Places) -> None:
+    text = write_page(where).read_text("utf-8")
+    for title in (
+        "# Results",
+        "## The bars",
+        "## Batteries",
+        "## Turbofan",
+        "## Accuracy against width",
+        "## Settings",
+    ):
+        assert f"\n{title}" in f"\n{text}"
+    assert "| B0006 | B0006, B0018 | FedMA | 0.03871 (round 4) | 22.3 % |" in text
+    assert "torch 2.13.0" in text
+
+
+def test_every_picture_of_the_page_exists_and_is_an_svg(where: Places) -> None:
+    text = write_page(where).read_text("utf-8")
+    linked = re.findall(r"\]\((results/[^)]+)\)", text)
+    assert "results/battery-paper-rounds.svg" in linked
+    for name in linked:
+        assert ET.parse(where.out / name).getroot().tag.endswith("svg")  # noqa: S314 - our own file
+
+
+def test_the_same_files_give_the_same_bytes(where: Places) -> None:
+    assert page_files(where) == page_files(where)
+
+
+def test_pictures_of_another_time_are_removed(where: Places) -> None:
+    old = where.folder / "old.svg"
+    old.write_text("<svg/>", "utf-8")
+    write_page(where)
+    assert not old.exists()
+
+
+def test_remarks_stand_in_their_part(where: Places) -> None:
+    (where.folder / "remarks.md").write_text("# Remarks\n\n## turbofan\n\nMind the cap.\n\n## summary\n\nIn short.\n")
+    text = write_page(where).read_text("utf-8")
+    assert text.index("In short.") < text.index("## The bars")
+    assert text.index("## Turbofan") < text.index("Mind the cap.") < text.index("## Settings")
+
+
+def test_without_results_the_command_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="python -m experiments results"):
+        page_files(Places(tmp_path, tmp_path, PRESETS))
+
+
+def test_the_committed_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    where = places()
+    if not read_all(where):
+        pytest.skip("docs/results holds no JSON yet: make results")
+    for path, text in page_files(where).items():
+        assert path.read_text("utf-8") == text, f"{path} is out of date: python -m experiments page"
