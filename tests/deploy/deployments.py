@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 import psutil
+import pytest
 
+from fedprognos.evaluation import Results
 from fedprognos.federation.flower.children import free_port
 from fedprognos.federation.flower.folders import make_deployment
 from fedprognos.fleet import Fleet, synthetic
@@ -71,11 +73,11 @@ def table(fleet: Fleet) -> pd.DataFrame:
 class Deployment:
     """A coordinator and sites in folders of their own below `folder`."""
 
-    def __init__(self, folder: Path, sites: tuple[str, ...] = SITES) -> None:
+    def __init__(self, folder: Path, sites: tuple[str, ...] = SITES, units: int = 6) -> None:
         self.folder, self.sites, self.port = folder, sites, free_port()
         self.experiment = folder / "small.toml"
         self.experiment.write_text(EXPERIMENT, encoding="utf-8")
-        fleet, _ = synthetic.synthetic_engines(sites=3, units_per_site=6, test_units_per_site=1, seed=0)
+        fleet, _ = synthetic.synthetic_engines(sites=3, units_per_site=units, test_units_per_site=1, seed=0)
         frame = table(fleet)
         frame.to_csv(folder / "pooled.csv", index=False)
         for name, rows in frame.groupby("site"):
@@ -99,15 +101,21 @@ class Deployment:
 
     def start_site(self, name: str, *more: str) -> None:
         data = ("--data", str(self.folder / f"{name}.csv"))
-        self.start(name, *FEDPROGNOS, "deploy", "site", str(self.site[name]), *data, *more)
+        self.start_command(name, "deploy", "site", str(self.site[name]), *data, *more)
+
+    def start_command(self, name: str, *words: str) -> None:
+        self.start(name, *FEDPROGNOS, *words)
 
     def start_hostile(self, name: str, how: str) -> None:
         data = str(self.folder / f"{name}.csv")
         self.start(name, sys.executable, str(HOSTILE), str(self.site[name]), data, str(self.experiment), how)
 
-    def run(self, *overrides: str, timeout_in_s: float = 240.0) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *overrides: str, name: str = "small", source: str = "", timeout_in_s: float = 240.0
+    ) -> subprocess.CompletedProcess[str]:
         changes = [word for change in overrides for word in ("--set", change)]
-        command = [*FEDPROGNOS, "deploy", "run", str(self.experiment), "--dir", str(self.coordinator), *changes]
+        what = [source or str(self.experiment), "--dir", str(self.coordinator), "--name", name]
+        command = [*FEDPROGNOS, "deploy", "run", *what, *changes]
         return subprocess.run(
             command, cwd=self.folder, capture_output=True, text=True, timeout=timeout_in_s, check=False
         )
@@ -146,13 +154,33 @@ class Deployment:
         self.processes[name].kill()
         self.processes[name].wait(10)
 
-    def in_process(self, *overrides: str) -> Path:
+    def in_process(self, *overrides: str, name: str = "small", source: str = "") -> Path:
         """The same experiment in one process, for comparison; its folder."""
-        out = self.folder / "in-process"
+        out = self.folder / "in-process" / name
         changes = [word for change in overrides for word in ("--set", change)]
-        command = [*FEDPROGNOS, "run", str(self.experiment), "--out", str(out), "--workers", "1", "-q", *changes]
+        what = [source or str(self.experiment), "--out", str(out)]
+        command = [*FEDPROGNOS, "run", *what, "--workers", "1", "-q", *changes]
         subprocess.run(command, check=True, timeout=240, cwd=self.folder)
         return out
+
+    def compare(self, alone: Path, name: str = "small") -> None:
+        """Hold a run to the same one in one process: every bundle to the bit, every score but for the last digits."""
+        deployed = self.coordinator / "runs" / name
+        expected = {p.relative_to(alone): p.read_bytes() for p in alone.rglob("weights.safetensors")}
+        assert expected
+        found = {p.relative_to(deployed): p.read_bytes() for p in deployed.rglob("weights.safetensors")}
+        assert found == expected
+        theirs, ours = (Results.load(folder / "results.json") for folder in (alone, deployed))
+        rows = [row for row in theirs.rows if row.method != "mean-of-locals"]
+        assert [row.key for row in ours.rows] == [row.key for row in rows]
+        for mine, other in zip(ours.rows, rows, strict=True):
+            assert mine.scored_on == "test"
+            one_by_one = {"rmse_low": None, "rmse_high": None}  # needs test units one by one
+            for key, value in other.model_copy(update=one_by_one).model_dump().items():
+                same = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+                assert getattr(mine, key) == same, (mine.key, key)
+        epochs = [row for row in theirs.history if row.epoch is not None]
+        assert [row for row in ours.history if row.epoch is not None] == epochs
 
     def left_over(self) -> list[str]:
         """Processes that still belong to this deployment."""
@@ -179,9 +207,9 @@ FEDPROGNOS = (sys.executable, "-m", "fedprognos")
 
 
 @contextlib.contextmanager
-def deployment(folder: Path, sites: tuple[str, ...] = SITES) -> Iterator[Deployment]:
+def deployment(folder: Path, sites: tuple[str, ...] = SITES, units: int = 6) -> Iterator[Deployment]:
     """A deployment that leaves nothing behind."""
-    made = Deployment(folder, sites)
+    made = Deployment(folder, sites, units)
     try:
         yield made
     finally:

@@ -10,12 +10,15 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from deployments import SITES, Deployment, deployment
 from flwr.supercore.constant import TaskType
+from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 from fedprognos.federation.flower import keys
 from fedprognos.federation.flower.children import listening
@@ -144,6 +147,36 @@ def test_a_site_that_answers_nonsense_or_has_no_disk_left_is_left_out_of_the_rou
             assert [line.kind for line in ledger].count("FitReply") == 1
 
 
+def test_a_gigabyte_of_zeros_is_refused_without_being_held(tmp_path: Path) -> None:
+    chunk, limit_in_mb = bytes(1 << 20), 64
+    with deployment(tmp_path) as federation:
+        federation.start_coordinator()
+        federation.wait((federation.coordinator / "status.json").is_file)
+        [superlink] = [
+            p
+            for p in psutil.process_iter()
+            if {"superlink", str(federation.coordinator / "server.crt")} <= set(_words(p))
+        ]
+        before = peak = superlink.memory_info().rss
+
+        def gigabyte() -> Iterator[bytes]:
+            nonlocal peak
+            for _ in range(1024):
+                peak = max(peak, superlink.memory_info().rss)
+                yield chunk
+
+        context = ssl.create_default_context(cafile=str(federation.coordinator / "ca.crt"))
+        address, kind = (
+            f"https://localhost:{federation.port}/v1/fleet/push-object",
+            {"content-type": PROTOBUF_MEDIA_TYPE},
+        )
+        cut_off = contextlib.suppress(httpx.WriteError, httpx.ReadError)
+        with httpx.Client(verify=context, timeout=60) as client, cut_off:
+            assert client.post(address, headers=kind, content=gigabyte()).status_code == 413
+        assert _status(federation, "/v1/fleet/push-object", size=1 << 30) == 413
+        assert peak - before < 3 * (limit_in_mb << 20)
+
+
 def test_an_interrupt_in_mid_training_leaves_nothing_behind(tmp_path: Path) -> None:
     with deployment(tmp_path) as federation:
         _start(federation, SITES)
@@ -174,6 +207,12 @@ def _site_command(folder: Path, data: Path) -> list[str]:
     from deployments import FEDPROGNOS
 
     return [*FEDPROGNOS, "deploy", "site", str(folder), "--data", str(data)]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
 
 
 def _text(path: Path) -> str:

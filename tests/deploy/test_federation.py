@@ -7,10 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from deployments import SITES, deployment
 
-from fedprognos.evaluation import Results
 from fedprognos.federation.flower.children import listening
 from fedprognos.federation.site import Site
 from fedprognos.model import Bundle
@@ -39,7 +37,7 @@ def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_runni
             rows = json.loads((kept / "results.json").read_text())["rows"]
             assert {row["method"] for row in rows} == {"fedma", "fedma+personal"}
 
-        _same_scores(alone, federation.results)
+        federation.compare(alone)
         report = (federation.results / "report.html").read_text()
         assert "The best federated method is fedma" in report
         ledger = Site(federation.results / "sites" / "all" / "plant-a").ledger()
@@ -67,15 +65,3 @@ def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_runni
         assert not listening("127.0.0.1", federation.port)
         leftovers = {p.name for p in federation.coordinator.iterdir()}
         assert not leftovers & {"running.json", "running.lock", "status.json", "answers"}
-
-
-def _same_scores(alone: Path, deployed: Path) -> None:
-    """Sums of sites give the rows that one process has, but for what needs test units one by one."""
-    expected, found = (Results.load(folder / "results.json").rows for folder in (alone, deployed))
-    expected = [row for row in expected if row.method != "mean-of-locals"]
-    assert [row.key for row in found] == [row.key for row in expected]
-    for mine, theirs in zip(found, expected, strict=True):
-        assert mine.scored_on == "test"
-        one_by_one = {"rmse_low": None, "rmse_high": None}
-        for name, value in theirs.model_copy(update=one_by_one).model_dump().items():
-            assert getattr(mine, name) == (pytest.approx(value, rel=1e-9) if isinstance(value, float) else value), name

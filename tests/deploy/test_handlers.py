@@ -83,6 +83,21 @@ def test_what_has_locks_of_its_own_is_let_through_up_to_the_limit() -> None:
     assert call(guard, "/v1/fleet/push-object", chunks=(bytes(60), bytes(60))) == 413  # a length that was not told
 
 
+async def answers_errors_itself(scope: Any, receive: Any, send: Any) -> None:
+    try:
+        await reads_everything(scope, receive, send)
+    except Exception:
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        raise
+
+
+def test_too_much_is_refused_as_such_whatever_the_app_makes_of_it() -> None:
+    guard = Guard(answers_errors_itself, "secret", 100)
+    assert call(guard, "/v1/runtime/push-object", chunks=(bytes(60), bytes(60))) == 413
+    assert call(guard, "/v1/runtime/push-object", chunks=(bytes(60), bytes(40))) == 200
+
+
 def test_an_answer_that_waits_is_sent_without_a_new_message() -> None:
     entry = SimpleNamespace(
         is_retrieved=False, message=SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id="m1"))

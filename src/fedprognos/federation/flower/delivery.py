@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos import __version__, config
-from fedprognos.evaluation import Results, portrait, write_predictions
+from fedprognos.evaluation import Results, portrait, write_lives, write_predictions
 from fedprognos.features import WindowSet
 from fedprognos.federation.assess import Predictor, assess, examination, network_predictor
 from fedprognos.federation.client import Client, digest
@@ -86,7 +86,9 @@ def _examine(
         more = assess(exam, f"{provenance.get('method')}{ending}", 0, (name,), predictor, facts)
         rows += more[0]
         predictions += more[1]
-    write_predictions(place / "predictions" / f"{SETTING}~{provenance.get('method')}~seed0.csv", predictions)
+    job = f"{SETTING}~{provenance.get('method')}~seed0"
+    write_predictions(place / "predictions" / f"{job}.csv", predictions)
+    write_lives(place / "lives" / f"{job}.safetensors", predictions)
     write_json(place / "fleets" / f"{SETTING}.json", portrait(scenario.clients, scenario.tests, request.recipe))
     document = {"title": f"{request.experiment}: the federated model at {name}", "partition": {SETTING: {}}}
     document["recipe"] = {"cap": request.recipe.cap}

@@ -7,6 +7,7 @@ than agreed.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import signal
@@ -79,14 +80,14 @@ class Guard:
 
         async def noted(message: MutableMapping[str, Any]) -> None:
             nonlocal answered
-            answered = True
-            await send(message)
+            if seen <= self.limit or answered:  # what the app makes of being cut off is not the answer
+                answered = True
+                await send(message)
 
-        try:
+        with contextlib.suppress(TooLargeError):
             await self.app(scope, counted, noted)
-        except TooLargeError:
-            if not answered:
-                await _refuse(send, 413, b"larger than agreed")
+        if seen > self.limit and not answered:
+            await _refuse(send, 413, b"larger than agreed")
 
 
 async def _refuse(send: Send, status: int, body: bytes) -> None:
