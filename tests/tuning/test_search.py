@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 
 from fedprognos import config
 from fedprognos.cli import app
-from fedprognos.errors import ConfigError, FederationError, MissingExtraError, OutputError
+from fedprognos.errors import ConfigError, DataError, FederationError, MissingExtraError, OutputError
 from fedprognos.features import build
-from fedprognos.federation.run import load_fleets
-from fedprognos.federation.scenario import training_scenario
+from fedprognos.federation.run import load_fleets, run
+from fedprognos.federation.scenario import scenarios, training_scenario
 from fedprognos.fleet import Unit
+from fedprognos.fleet.cmapss import locate
 from fedprognos.tuning import ground, loop, study
 from fedprognos.tuning.events import Event, TrialDone, TrialRound, TrialStarted
 from fedprognos.tuning.written import write_best
@@ -163,6 +164,32 @@ def test_the_file_of_test_units_need_not_even_exist(tmp_path: Path) -> None:
     assert best.train.validation_fraction == 0
     assert (base / best.data.path).resolve() == (tmp_path / "fleet.csv").resolve()  # type: ignore[union-attr]
     training_scenario(best, "all", None, base)
+
+
+@pytest.mark.needs_data("cmapss")
+def test_nasas_test_files_are_not_opened(cmapss_folder: Path, tmp_path: Path) -> None:
+    for kind in ("train", "test", "RUL"):
+        real = locate(cmapss_folder, f"{kind}_FD001.txt")
+        (tmp_path / real.name).write_bytes(real.read_bytes() if kind == "train" else b"poison")
+    _, experiment, base = config.load("turbofan-fd001")
+    assert sum(len(fleet) for fleet in training_scenario(experiment, "all", tmp_path, base).clients.values()) == 100
+    with pytest.raises(DataError):
+        scenarios(experiment, tmp_path, base)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "central"])
+def test_a_trial_is_judged_by_the_very_error_a_run_tells(tmp_path: Path, method: str) -> None:
+    values = {"recipe.window": 12, "neurons": 4, "train.learning_rate": 0.02}
+    space = [f"{name}=[{value}]" for name, value in values.items()]
+    space += ["layers=[1]", "train.optimizer=['adam']", *(["federation.fedavg.epochs=[2]"] * (method == "fedavg"))]
+    found = small(tmp_path / "search", 1, method=method, space=space, seeds=2)
+    only = (f"federation.methods=['{method}']", "evaluation.yardsticks=[]")
+    finished = run(tmp_path / "search" / "best.toml", out=tmp_path / "run", seeds=2, overrides=only, workers=1)
+    told = {
+        seed: min(h.validation_rmse for h in finished.results.history if (h.head, h.seed) == ("exact", seed))
+        for seed in (0, 1)
+    }
+    assert found.best is not None and found.best.error == pytest.approx(np.mean(list(told.values())), rel=1e-12)
 
 
 @pytest.mark.parametrize("short", ["exclude", "pad"])

@@ -43,30 +43,35 @@ class Ground:
 
     Parameters
     ----------
+    sites, trainers
+        Folders of the clients, and of those who train: the clients too, or for central training the one that holds
+        everything.
     lengths
         Windows that are searched; none for cyclic units.
     """
 
     method: str
-    scenario: Scenario
     sites: Mapping[str, Site]
+    trainers: Mapping[str, Site]
     lengths: tuple[int, ...]
     staff: Workers
 
     @classmethod
     def open(cls, method: str, scenario: Scenario, space: Space, folder: Path, workers: int) -> Ground:
         """Start the workers; nothing is trained yet."""
-        names = (*scenario.clients, *([POOLED] if method == "central" else []))
-        sites = {name: Site(folder / "sites" / _folder(name)) for name in names}
+        sites = {name: Site(folder / "sites" / folder_name(name)) for name in scenario.clients}
+        central = method == "central"
+        trainers = {POOLED: Site(folder / "sites" / "(pooled)")} if central else sites
         lengths = [int(length) for length in space.get(WINDOW, ())]
         fleets: dict[str, tuple[str, Fleet, Site]] = {}
         for length in lengths or [0]:
             missing = max(lengths, default=0) - length
             clients = {name: _later(fleet, missing) for name, fleet in scenario.clients.items()}
-            if method == "central":
-                clients[POOLED] = pool([clients[name] for name in sorted(clients)])
             fleets |= {f"{length}/{name}": (name, fleet, sites[name]) for name, fleet in clients.items()}
-        return cls(method, scenario, sites, tuple(lengths), Workers(fleets, workers))
+            if central:
+                pooled = pool([clients[name] for name in sorted(clients)])
+                fleets[f"{length}//{POOLED}"] = (POOLED, pooled, trainers[POOLED])
+        return cls(method, sites, trainers, tuple(lengths), Workers(fleets, workers))
 
     def __enter__(self) -> Ground:
         return self
@@ -83,14 +88,14 @@ class Ground:
             Where these values cannot be trained with.
         """
         length = experiment.recipe.window if self.lengths else 0
-        everyone = InProcessCohort(self.staff, {name: f"{length}/{name}" for name in self.scenario.clients})
+        everyone = InProcessCohort(self.staff, {name: f"{length}/{name}" for name in self.sites})
         recipe = surveyed_recipe(experiment.recipe, everyone, self.sites)
         model = experiment.model
         network = NetworkSpec(
             inputs=recipe.channels, widths=model.widths, cell=model.cell, input_width=model.input_width
         )
-        names = [POOLED] if self.method == "central" else list(self.scenario.clients)
-        keys = {name: f"{length}/{name}" for name in names}
+        slash = "//" if self.method == "central" else "/"
+        keys = {name: f"{length}{slash}{name}" for name in self.trainers}
         cohort = InProcessCohort(self.staff, keys, on_epoch=on_epoch, timeout_in_s=experiment.federation.timeout_in_s)
         failures: list[Failure] = []
         plan = Plan(
@@ -105,7 +110,7 @@ class Ground:
             yield from _rounds(cohort, plan, self.method)
         except FederationError as error:
             logged = [f for f in failures if f.code not in OUTSPOKEN]
-            reason = self.sites[logged[-1].client].last_error() if logged else None
+            reason = self.trainers[logged[-1].client].last_error() if logged else None
             if reason is None:
                 raise
             raise FederationError(reason, where=f"client {logged[-1].client}") from error
@@ -163,7 +168,3 @@ def _from_row(unit: Unit, start: int) -> Unit:
         settings=unit.settings[start:],
         target=None if unit.target is None else unit.target[start:],
     )
-
-
-def _folder(client: str) -> str:
-    return "(pooled)" if client == POOLED else folder_name(client)
