@@ -1,5 +1,6 @@
 """How good predictions are: metrics, yardsticks, the results table."""
 
+from fedprognos.evaluation.lives import Lives, read_lives, write_lives
 from fedprognos.evaluation.metrics import Scores, nasa_score, rmse, score
 from fedprognos.evaluation.portrait import portrait
 from fedprognos.evaluation.predictions import Prediction, read_predictions, write_predictions
@@ -10,6 +11,7 @@ from fedprognos.evaluation.yardsticks import YARDSTICKS
 __all__ = [
     "YARDSTICKS",
     "HistoryRow",
+    "Lives",
     "Prediction",
     "Results",
     "Row",
@@ -18,10 +20,12 @@ __all__ = [
     "Summary",
     "nasa_score",
     "portrait",
+    "read_lives",
     "read_predictions",
     "rmse",
     "score",
     "score_sums",
     "summarise",
+    "write_lives",
     "write_predictions",
 ]

@@ -26,12 +26,13 @@ DRAWN_UNITS = 9
 
 @dataclass(frozen=True, eq=False)
 class Examination:
-    """Test windows of one setting: those that are scored, and whole lives of a few units to draw."""
+    """Test windows of one setting: those scored, whole lives of a few units to draw, and of all to judge decisions."""
 
     setting: str
     recipe: Recipe
     scored: Mapping[str, WindowSet]
     drawn: Mapping[str, WindowSet]
+    lives: Mapping[str, WindowSet]
     clients: tuple[str, ...]
     shared_test: bool
     bootstrap: int
@@ -49,8 +50,12 @@ def examination(scenario: Scenario, recipe: Recipe, section: EvaluationSection) 
     if points == "last":
         for name, fleet in scenario.tests.items():
             drawn[name] = build_windows(recipe, _sample(fleet, scored[name]), stride=1)
+    lives = {}
+    if recipe.task == "rul":
+        again = points == "last"
+        lives = {name: build_windows(recipe, f) if again else scored[name] for name, f in scenario.tests.items()}
     clients = tuple(sorted(scenario.clients))
-    return Examination(scenario.setting, recipe, scored, drawn, clients, scenario.shared_test, section.bootstrap)
+    return Examination(scenario.setting, recipe, scored, drawn, lives, clients, scenario.shared_test, section.bootstrap)
 
 
 def scored_points(tests: Iterable[Fleet], points: Literal["auto", "last", "all"]) -> Literal["last", "all"]:
@@ -113,6 +118,11 @@ def assess(
             predictions.append(
                 Prediction(exam.setting, method, head, clients, name, seed, exam.drawn[name], life, scored=False)
             )
+        if draw and name in exam.lives:
+            way = exam.lives[name]
+            if (life := predicted if way is windows else predictor(way, name)) is not None:
+                one = Prediction(exam.setting, method, head, clients, name, seed, way, life, scored=False, life=True)
+                predictions.append(one)
         parts.append((name, windows.labels, predicted, windows.unit))
     if len(tests) > 1:
         parts.append(_pooled(parts, exam))

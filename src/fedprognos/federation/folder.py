@@ -93,6 +93,10 @@ class RunFolder:
         """Where a job's predictions go."""
         return self.path / "predictions" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.csv"
 
+    def lives(self, key: JobKey) -> Path:
+        """Where predictions along whole lives go."""
+        return self.path / "lives" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.safetensors"
+
     def save_portrait(self, setting: str, portrait: dict[str, Any]) -> None:
         """Keep what the report shows of a setting's fleet."""
         write_json(self.path / "fleets" / f"{folder_name(setting)}.json", portrait)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fedprognos import __version__, config
 from fedprognos.errors import FederationError
-from fedprognos.evaluation import Results, portrait, write_predictions
+from fedprognos.evaluation import Results, portrait, write_lives, write_predictions
 from fedprognos.features import Recipe
 from fedprognos.federation.assess import assess_yardsticks, examination, usable
 from fedprognos.federation.cohort import InProcessCohort, gather
@@ -219,7 +219,7 @@ def _epochs(key: JobKey, experiment: config.Experiment, scenario: Scenario) -> i
         * ((fedma.epochs or train) + retrained * (fedma.retrain_epochs or fedma.epochs or train)),
     }
     folds = experiment.evaluation.folds if key.method == published_method(experiment) else 0
-    return rounds[key.method] * (1 + folds)
+    return rounds[key.method] * (1 + folds + experiment.train.refit)
 
 
 def _clients(
@@ -316,6 +316,7 @@ def _job(
     if result.details:
         folder.save_details(key, result.details)
     write_predictions(folder.predictions(key), result.predictions)
+    write_lives(folder.lives(key), result.predictions)
     record = JobRecord(tuple(result.rows), tuple(result.history), time.perf_counter() - started)
     folder.save_job(key, record)
     tell(JobDone(key, record.rows, _epochs(key, experiment, scenario) - spent))

@@ -1,0 +1,169 @@
+"""What predictions are worth to whoever has to decide, from lives followed point by point.
+
+Maintenance: a unit is maintained at the first point where its predicted remaining life is at or below a threshold.
+The life that it then had left is thrown away; a unit that never gets there before it fails breaks unexpectedly. Test
+units often end before failure. Of one that was not maintained by then only this is known: less life is thrown away
+than it had left at its last point, perhaps none. That is censoring, and the product-limit estimator (Kaplan and
+Meier, 1958), run from long remaining life down to none, handles it: at every remaining life it counts only units that
+were still followed there. It assumes that where a unit's record ends has nothing to do with what would have been
+predicted later. Without censoring it gives plain shares and means.
+
+Alpha-lambda accuracy and the prognostic horizon follow Saxena et al., "Metrics for offline evaluation of prognostic
+performance" (2010).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+ALPHA = 0.2
+"""A prediction is accurate within this share of the true remaining life."""
+BAND = 0.1
+"""The prognostic horizon asks for errors within this share of the life left at the first prediction."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a rule costs: the share of units that break, and the mean life thrown away, over all units.
+
+    `breaks` is an upper bound where no unit is followed to its failure: units not maintained when the records
+    end are counted as breaking.
+    """
+
+    breaks: float
+    unused: float
+
+
+def maintained_at(truth: FloatArray, prediction: FloatArray, unit: IntArray, threshold: float) -> FloatArray:
+    """True remaining life of each unit when it is maintained (U,); NaN where that did not happen while it was followed.
+
+    Parameters
+    ----------
+    truth, prediction, unit : (N,)
+        Units one after another, each in order of time.
+    """
+    found = []
+    for part in _each(unit):
+        told = np.flatnonzero(prediction[part] <= threshold)
+        found.append(truth[part][told[0]] if told.size else np.nan)
+    return np.array(found)
+
+
+def last_seen(truth: FloatArray, unit: IntArray) -> FloatArray:
+    """Remaining life of each unit at its last point (U,)."""
+    return np.array([truth[part][-1] for part in _each(unit)])
+
+
+def decided(maintained: FloatArray, last: FloatArray) -> Decided:
+    """What a threshold costs; see the module for units that end before failure.
+
+    Parameters
+    ----------
+    maintained : (U,)
+        From :func:`maintained_at`. Maintenance with no life left comes too late: the unit broke.
+    last : (U,)
+        From :func:`last_seen`.
+
+    Examples
+    --------
+    Four units followed to failure: two maintained with 10 and 30 cycles left, one too late, one never.
+
+    >>> decided(np.array([10.0, 30.0, 0.0, np.nan]), np.zeros(4))
+    Decided(breaks=0.5, unused=10.0)
+    """
+    in_time = np.nan_to_num(maintained, nan=0.0) > 0
+    lives, masses, left = product_limit(np.where(in_time, maintained, last), in_time)
+    return Decided(left, float(lives @ masses))
+
+
+def product_limit(values: FloatArray, seen: BoolArray) -> tuple[FloatArray, FloatArray, float]:
+    """Distribution of a quantity of which some values are only known to be smaller than what is given.
+
+    Parameters
+    ----------
+    values : (U,)
+        The quantity where it was seen, else a bound above it.
+    seen : (U,)
+        Which is which.
+
+    Returns
+    -------
+    tuple
+        Values seen, from the largest on; the share of units at each; the share below all of them.
+    """
+    points = np.unique(values[seen])[::-1]
+    left, masses = 1.0, []
+    for point in points:
+        at_risk = int((values <= point).sum())
+        share = left * int((seen & (values == point)).sum()) / at_risk
+        masses.append(share)
+        left -= share
+    return points, np.array(masses), float(max(left, 0.0))
+
+
+def accurate(
+    truth: FloatArray, prediction: FloatArray, unit: IntArray, share: float, alpha: float = ALPHA
+) -> FloatArray:
+    """Whether each unit's prediction is near the truth when a share of its life is over (U,): 1, 0, or NaN.
+
+    Lives begin at the first prediction and end at failure, as the true remaining life says. The prediction is the last
+    one made by then; it is near within `alpha` of the truth. NaN stands for units that were not followed so far.
+    """
+    found = []
+    for part in _each(unit):
+        true, told = truth[part], prediction[part]
+        then = (1 - share) * true[0]
+        if true[-1] > then:
+            found.append(np.nan)
+            continue
+        k = int(np.flatnonzero(true >= then)[-1])
+        found.append(float(abs(told[k] - true[k]) <= alpha * true[k]))
+    return np.array(found)
+
+
+def horizons(
+    truth: FloatArray, prediction: FloatArray, unit: IntArray, band: float = BAND
+) -> tuple[FloatArray, BoolArray]:
+    """Remaining life from which on each unit's predictions stay within a band around the truth.
+
+    The band is a share of the life left at the first prediction, the same all along. Where the last point is outside
+    it the horizon is only known to be smaller than the life left there (0 at failure).
+
+    Returns
+    -------
+    tuple
+        Horizons or bounds (U,), and which were seen.
+    """
+    values, seen = [], []
+    for part in _each(unit):
+        true, told = truth[part], prediction[part]
+        outside = np.flatnonzero(np.abs(told - true) > band * true[0])
+        first = outside[-1] + 1 if outside.size else 0
+        inside = first < len(true)
+        values.append(true[first] if inside else true[-1])
+        seen.append(inside)
+    return np.array(values), np.array(seen)
+
+
+def median_horizon(values: FloatArray, seen: BoolArray) -> float | None:
+    """The horizon that half of the units reach at least; None where the records end too early to tell."""
+    points, masses, _ = product_limit(values, seen)
+    reached = np.flatnonzero(np.cumsum(masses) >= 0.5 - 1e-12)
+    if reached.size:
+        return float(points[reached[0]])
+    return None if (values[~seen] > 0).any() else 0.0
+
+
+def _each(unit: IntArray) -> Iterator[slice]:
+    """The points of one unit after another."""
+    bounds = [0, *(np.flatnonzero(np.diff(unit)) + 1).tolist(), len(unit)]
+    for start, end in pairwise(bounds):
+        yield slice(start, end)

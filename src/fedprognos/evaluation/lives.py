@@ -1,0 +1,124 @@
+"""Whole lives of the test units as models saw them: what decisions are judged by.
+
+A file a job, small because it is binary (safetensors): the points of every test once, the predictions of each model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from fedprognos.errors import DataError
+from fedprognos.evaluation.predictions import Prediction
+from fedprognos.files import replacing
+
+VERSION = 1
+ENVELOPE = "fedprognos"
+NAMES = ("setting", "method", "head", "train_clients", "test_client")
+
+
+@dataclass(frozen=True, eq=False)
+class Lives:
+    """One model's predictions along the lives of one test client's units.
+
+    Parameters
+    ----------
+    unit, truth, prediction : (N,)
+        Index into `unit_ids`, true and predicted remaining life; each unit's points one after another, in order of
+        time.
+    """
+
+    setting: str
+    method: str
+    head: str
+    train_clients: str
+    test_client: str
+    seed: int
+    unit_ids: tuple[str, ...]
+    unit: NDArray[np.int64]
+    truth: NDArray[np.float64]
+    prediction: NDArray[np.float64]
+
+
+def write_lives(path: Path, predictions: Sequence[Prediction]) -> None:
+    """Write the whole lives among one job's predictions; nothing where there are none."""
+    lives = [p for p in predictions if p.life]
+    if not lives:
+        return
+    tests = {p.test_client: p.windows for p in lives}
+    tensors: dict[str, NDArray[np.generic]] = {}
+    for k, windows in enumerate(tests.values()):
+        tensors[f"test{k}/unit"] = windows.unit.astype(np.int32)
+        tensors[f"test{k}/truth"] = windows.labels.astype(np.float32)
+    for k, p in enumerate(lives):
+        tensors[f"model{k}"] = p.values.astype(np.float32)
+    document = {
+        "version": VERSION,
+        "tests": [{"test_client": name, "unit_ids": list(w.unit_ids)} for name, w in tests.items()],
+        "models": [
+            {
+                "setting": p.setting,
+                "method": p.method,
+                "head": p.head or "",
+                "train_clients": "+".join(p.train_clients),
+                "test_client": p.test_client,
+                "seed": p.seed,
+            }
+            for p in lives
+        ],
+    }
+    with replacing(path) as temporary:
+        temporary.write_bytes(save_tensors(tensors, metadata={ENVELOPE: json.dumps(document)}))
+
+
+def read_lives(path: Path) -> list[Lives]:
+    """Read what :func:`write_lives` wrote.
+
+    Raises
+    ------
+    DataError
+        Where the file is not what it should be.
+    """
+    try:
+        data = path.read_bytes()
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        document = json.loads(header["__metadata__"][ENVELOPE])
+        if document["version"] != VERSION:
+            raise ValueError(f"version {document['version']!r}, this program reads {VERSION}")
+        tensors = load_tensors(data)
+        tests = {}
+        for k, test in enumerate(document["tests"]):
+            tests[str(test["test_client"])] = (
+                tuple(str(name) for name in test["unit_ids"]),
+                tensors[f"test{k}/unit"].astype(np.int64),
+                tensors[f"test{k}/truth"].astype(np.float64),
+            )
+        return [_lives(model, tests, tensors[f"model{k}"]) for k, model in enumerate(document["models"])]
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"cannot be read: {error}", where=str(path), hint="run the experiment again") from None
+
+
+def _lives(
+    model: Mapping[str, Any],
+    tests: Mapping[str, tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.float64]]],
+    values: NDArray[np.generic],
+) -> Lives:
+    names = {name: str(model[name]) for name in NAMES}
+    unit_ids, unit, truth = tests[names["test_client"]]
+    prediction = values.astype(np.float64)
+    if not (unit.shape == truth.shape == prediction.shape == (len(unit),)) or not len(unit):
+        raise ValueError("points and predictions do not go together")
+    if unit.min() < 0 or unit.max() >= len(unit_ids) or (np.diff(unit) < 0).any():
+        raise ValueError("points of units that are not there")
+    if not (np.isfinite(truth).all() and np.isfinite(prediction).all()):
+        raise ValueError("values that are not numbers")
+    return Lives(**names, seed=int(model["seed"]), unit_ids=unit_ids, unit=unit, truth=truth, prediction=prediction)
