@@ -15,7 +15,7 @@ from fedprognos.federation.flower import need_flower
 
 INTERRUPTED = 130
 LEAVES = """Will leave this site, each message noted in ledger.jsonl: column names; counts, means and variances of the
-columns and of the label; weights trained here; sums of validation errors; head statistics (H'H, H'y).
+columns and of the label; weights trained here; sums of errors on validation and test parts; head statistics (H'H, H'y).
 Will not leave: rows, unit names, times, anything of fewer than {min_count} rows, your own head, your report.
 No code comes in."""
 
