@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from experiments.samples import Sample
 
 NOTHING = "–"
+BLANK = "\u00a0"
+"""Keeps a number and what belongs to it on one line."""
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
@@ -31,13 +33,13 @@ def number(value: float | None, digits: int) -> str:
 def sample(found: Sample | None, digits: int) -> str:
     """Mean ± spread.
 
-    >>> sample(Sample({0: 1.0, 1: 2.0}, {}), 2)
+    >>> sample(Sample({0: 1.0, 1: 2.0}, {}), 2).replace(BLANK, " ")
     '1.50 ± 0.71'
     """
     if found is None:
         return NOTHING
     spread = found.spread
-    return f"{found.mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+    return f"{found.mean:.{digits}f}" + ("" if spread is None else f"{BLANK}±{BLANK}{spread:.{digits}f}")
 
 
 def rounds(found: Sample | None) -> str:
@@ -55,10 +57,10 @@ def rounds(found: Sample | None) -> str:
 def percent(share: float | None, digits: int = 1) -> str:
     """A share in percent.
 
-    >>> percent(0.079), percent(-0.018)
-    ('7.9 %', '−1.8 %')
+    >>> percent(-0.018).replace(BLANK, " ")
+    '−1.8 %'
     """
-    return NOTHING if share is None else signed(100 * share, digits, plus=False) + " %"
+    return NOTHING if share is None else signed(100 * share, digits, plus=False) + f"{BLANK}%"
 
 
 def signed(value: float, digits: int, plus: bool = True) -> str:
@@ -76,15 +78,20 @@ def signed(value: float, digits: int, plus: bool = True) -> str:
 def size(count: float | None) -> str:
     """Bytes as people read them.
 
-    >>> size(270852), size(None), size(800)
-    ('271 kB', '–', '800 B')
+    >>> size(270852).replace(BLANK, " "), size(None)
+    ('271 kB', '–')
     """
     if count is None:
         return NOTHING
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count:.0f} B"
+            return f"{count / scale:.3g}{BLANK}{unit}"
+    return f"{count:.0f}{BLANK}B"
+
+
+def stacked(*lines: str) -> str:
+    """A cell of several lines; empty ones are left out."""
+    return "<br>".join(line.replace(" ", BLANK) for line in lines if line)
 
 
 def folded(title: str, body: str) -> str:

@@ -22,10 +22,10 @@ HOW_TO_READ = """\
 *Paper*: as printed there. *Re-run*: its protocol with our program (`{rerun}`), the {rerun_head} head; once with the
 round that does best on the test data, chosen for each test and seed as the paper does, which nobody can do who does not
 know the answers, and once chosen without them. *Tuned*: ours (`{tuned}`), the {tuned_head} head, nothing chosen on test
-data. {imp}"""
+data. Below an error stand the round it was taken after, over all seeds, and IMP: {imp}"""
 IMP = {
-    "battery": "IMP, as in the paper, is how much the error of training alone falls, as a share of it.",
-    "turbofan": "IMP, as in the paper, is how much lower FedMA's error is than that of the row's model, as a share. "
+    "battery": "as in the paper, how much the error of training alone falls, as a share of it.",
+    "turbofan": "as in the paper, how much lower FedMA's error is than that of the row's model, as a share of it. "
     "Capped errors compare with labels held at the cap, raw ones with the true remaining life, which no capped "
     "prediction can reach.",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from experiments.lines import HEADS, Column, Line, Setting, is_yardstick
-from experiments.markdown import NOTHING, rounds, sample, signed, size, table
+from experiments.markdown import BLANK, NOTHING, rounds, sample, signed, size, table
 from experiments.samples import Difference, paired
 
 RIVALS = ("local", "mean-of-locals", "single", "fedavg", "fedprox", "concat", "central")
@@ -100,14 +100,15 @@ def differences_table(setting: Setting) -> str | None:
 def difference(found: Difference, digits: int) -> str:
     """Mean and interval; bold where the interval leaves zero out.
 
-    >>> difference(Difference(-1.5, -2.0, -1.0, 5), 2), difference(Difference(0.5, None, None, 1), 1)
-    ('**−1.50** [−2.00, −1.00]', '+0.5')
+    >>> difference(Difference(-1.5, -2.0, -1.0, 5), 2).replace(BLANK, " ")
+    '**−1.50** [−2.00, −1.00]'
     """
     mean = signed(found.mean, digits)
     if found.low is None or found.high is None:
         return mean
     clear = found.verdict != "no difference shown"
-    return f"{f'**{mean}**' if clear else mean} [{signed(found.low, digits)}, {signed(found.high, digits)}]"
+    interval = f"[{signed(found.low, digits)},{BLANK}{signed(found.high, digits)}]"
+    return f"{f'**{mean}**' if clear else mean}{BLANK}{interval}"
 
 
 def width_table(found: Sequence[tuple[str, Setting]], head: str) -> str | None:

@@ -6,81 +6,74 @@ from collections.abc import Sequence
 
 from experiments.lines import NAMES as METHODS
 from experiments.lines import Column, Field, Setting, settings
-from experiments.markdown import NOTHING, number, percent, rounds, sample, table
+from experiments.markdown import NOTHING, number, percent, rounds, sample, stacked, table
 from experiments.paper import PaperRow, PaperTable
 from experiments.record import Record
 from experiments.samples import Sample, improvement
 
+HEADER = ["paper", "re-run: best round on test", "re-run: chosen without test", "tuned"]
+
 
 def battery_table(printed: PaperTable, rerun: Record | None, tuned: Record | None) -> str:
-    """Fifteen rows of the paper, and FedAvg on its pairs, which it does not report."""
-    header = ["tested on", "trained on", "method", "paper", "IMP"]
-    header += ["re-run: best round on test", "round", "IMP", "re-run: chosen without test", "round"]
-    header += ["tuned", "round", "IMP"]
-    locals_ = {row.test: row for row in printed.rows if row.method == "local"}
+    """Fifteen rows of the paper, and FedAvg on its pairs, which it does not report; below each error round and IMP."""
+    alone = {row.test: row for row in printed.rows if row.method == "local"}
     lines = []
     for row in printed.rows:
-        local = locals_[row.test]
-        best, alone_best = _best(rerun, row, "rmse"), _best(rerun, local, "rmse")
-        chosen = _chosen(rerun, row, "rmse")
-        ours, alone = _chosen(tuned, row, "rmse"), _chosen(tuned, local, "rmse")
-        lines.append(
-            [
-                row.test,
-                ", ".join(row.train),
-                METHODS[row.method],
-                _printed(row, 5),
-                percent(None if row.imp is None else row.imp / 100),
-                *(sample(best, 4), _rounds(row, best), _imp(row, alone_best, best)),
-                *(sample(chosen, 4), _rounds(row, chosen)),
-                *(sample(ours, 4), _rounds(row, ours), _imp(row, alone, ours)),
-            ]
-        )
-    return table(header, lines, 3)
+        local = alone[row.test]
+        pairs = [
+            (_best(rerun, row, "rmse"), _best(rerun, local, "rmse")),
+            (_chosen(rerun, row, "rmse"), _chosen(rerun, local, "rmse")),
+            (_chosen(tuned, row, "rmse"), _chosen(tuned, local, "rmse")),
+        ]
+        cells = [
+            stacked(
+                sample(found, 4), _below(row, rounds(found), _improvement(base, found) if has_rounds(row) else None)
+            )
+            for found, base in pairs
+        ]
+        lines.append([row.test, _trained_on(row), METHODS[row.method], _printed(row, 5), *cells])
+    return table(["tested on", "trained on", "method", *HEADER], lines, 3)
 
 
 def turbofan_table(printed: PaperTable, rerun: Record | None, tuned: Record | None) -> str:
     """FD004 by setting, raw and capped; IMP is that of FedMA over the row's own model, as in the paper."""
-    header = ["setting", "trained on", "method", "paper", "round", "IMP"]
-    header += ["re-run: best round on test, raw", "capped", "round", "re-run: chosen without test, raw", "capped"]
-    header += ["tuned, raw", "capped", "round", "IMP"]
     federated = {row.setting: row for row in printed.rows if row.method == "fedma"}
     lines = []
     for row in printed.rows:
-        best, best_capped = _best(rerun, row, "rmse"), _best(rerun, row, "rmse_capped")
-        chosen, chosen_capped = _chosen(rerun, row, "rmse"), _chosen(rerun, row, "rmse_capped")
-        ours, ours_capped = _chosen(tuned, row, "rmse"), _chosen(tuned, row, "rmse_capped")
-        matched = _chosen(tuned, federated[row.setting], "rmse") if row.method in ("local", "central") else None
-        imp = improvement(ours.mean, matched.mean) if ours is not None and matched is not None else None
-        lines.append(
-            [
-                str(row.setting),
-                f"{row.train[0]} ({row.name})" if row.name else "all three",
-                METHODS[row.method],
-                _printed(row, 2),
-                NOTHING if row.round is None else str(row.round),
-                percent(None if row.imp is None else row.imp / 100),
-                *(sample(best, 2), sample(best_capped, 2), _rounds(row, best)),
-                *(sample(chosen, 2), sample(chosen_capped, 2)),
-                *(sample(ours, 2), sample(ours_capped, 2), _rounds(row, ours), percent(imp)),
-            ]
-        )
-    return table(header, lines, 3)
+        cells = []
+        for record, choose in ((rerun, _best), (rerun, _chosen), (tuned, _chosen)):
+            raw, capped = choose(record, row, "rmse"), choose(record, row, "rmse_capped")
+            imp = None if has_rounds(row) else _improvement(raw, choose(record, federated[row.setting], "rmse"))
+            both = [f"raw {sample(raw, 2)}", f"capped {sample(capped, 2)}"] if raw is not None else [NOTHING]
+            cells.append(stacked(*both, _below(row, rounds(raw), imp)))
+        lines.append([str(row.setting), _trained_on(row), METHODS[row.method], _printed(row, 2), *cells])
+    return table(["setting", "trained on", "method", *HEADER], lines, 3)
+
+
+def has_rounds(row: PaperRow) -> bool:
+    """Whether a method goes on in rounds."""
+    return row.method not in ("local", "central")
+
+
+def _trained_on(row: PaperRow) -> str:
+    if row.name:
+        return stacked(row.train[0], f"({row.name})")
+    return "all three" if len(row.train) == 3 else ", ".join(row.train)
 
 
 def _printed(row: PaperRow, digits: int) -> str:
-    text = number(row.rmse, digits)
-    return f"{text} (round {row.round})" if digits == 5 and row.round is not None else text
+    imp = None if row.imp is None else row.imp / 100
+    return stacked(number(row.rmse, digits), _below(row, NOTHING if row.round is None else str(row.round), imp))
 
 
-def _imp(row: PaperRow, alone: Sample | None, found: Sample | None) -> str:
-    if row.method in ("local", "central") or alone is None or found is None:
-        return NOTHING
-    return percent(improvement(alone.mean, found.mean))
+def _below(row: PaperRow, after: str, imp: float | None) -> str:
+    """What stands below an error: the round it was taken after, and IMP."""
+    parts = [f"round {after}"] if has_rounds(row) and after != NOTHING else []
+    return ", ".join([*parts, *([f"IMP {percent(imp)}"] if imp is not None else [])])
 
 
-def _rounds(row: PaperRow, found: Sample | None) -> str:
-    return NOTHING if row.method in ("local", "central") else rounds(found)
+def _improvement(alone: Sample | None, found: Sample | None) -> float | None:
+    return None if alone is None or found is None else improvement(alone.mean, found.mean)
 
 
 def main_head(record: Record, setting: Setting) -> str:

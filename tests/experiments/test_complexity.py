@@ -24,6 +24,7 @@ def test_the_papers_network_by_hand() -> None:
     assert parameters_of(SPECS[0]) == paper().complexity.parameters
 
 
+@pytest.mark.long  # torch's counter takes its time to load
 @pytest.mark.parametrize("network", SPECS)
 @pytest.mark.parametrize("steps", [1, 7])
 def test_as_torch_counts_them(network: NetworkSpec, steps: int) -> None:
