@@ -219,6 +219,8 @@ def _pooled(rows: Sequence[Row], points: pd.DataFrame, material: Material) -> Ro
         "bias": weighted(row.bias for row in rows),
         "late_rate": weighted(row.late_rate for row in rows),
         "nasa_score_mean": weighted(row.nasa_score_mean for row in rows),
+        "coverage": weighted(row.coverage for row in rows),
+        "interval_width": weighted(row.interval_width for row in rows),
         "n_test": rows[0].n_test if common else int(n.sum()),
         "n_units": rows[0].n_units if common else sum(row.n_units for row in rows),
         "r2": None,

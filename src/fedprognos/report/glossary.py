@@ -33,6 +33,38 @@ FEDERATION = [
 ]
 
 
+DECISIONS = [
+    (
+        "Unexpected breaks",
+        "share of units that fail before they are maintained, where a unit is maintained at the first prediction at or "
+        "below a threshold. Units that end before failure count as long as they were followed (product-limit "
+        "estimate).",
+    ),
+    (
+        "Life thrown away",
+        "remaining life that a unit had when it was maintained; the mean over all units, 0 for breaks.",
+    ),
+    (
+        "Alpha-lambda accuracy",
+        "share of units whose prediction is within 20 % of the true remaining life when a share of the life is over, "
+        "counted from the first prediction; of the units that were followed so far. Beyond the cap nobody can be.",
+    ),
+    (
+        "Horizon",
+        "remaining life from which on all predictions of a unit, as far as it was followed, are off by at most a tenth "
+        "of the life it had at the first prediction; the median over units.",
+    ),
+]
+INTERVALS = [
+    (
+        "Coverage",
+        "share of true values inside their prediction interval; it should be what the experiment asks for, 90 % by "
+        "default.",
+    ),
+    ("Interval width", "mean distance between the ends of the intervals; among equal coverage narrower is better."),
+]
+
+
 def glossary(material: Material) -> list[tuple[str, str]]:
     """Terms and their meanings, those of this report only."""
     rul = material.task == "rul"
@@ -80,6 +112,10 @@ def glossary(material: Material) -> list[tuple[str, str]]:
         ("Own data", f"each client's own model on {own_test}, errors pooled over all points of all clients."),
         ("All data", "one model for everybody, trained on or across the data of all clients."),
     ]
+    if any(row.coverage is not None for row in material.results.rows):
+        found += INTERVALS
+    if any(s.lives for s in material.settings):
+        found += DECISIONS
     found += [(f"{head.capitalize()} head", HEADS[head]) for head in material.heads if head in HEADS]
     if any(s.ledgers or s.matchings for s in material.settings):
         found += FEDERATION

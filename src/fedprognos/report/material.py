@@ -13,7 +13,8 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 
-from fedprognos.evaluation import Results, Row, read_predictions
+from fedprognos.errors import DataError
+from fedprognos.evaluation import Lives, Results, Row, read_lives, read_predictions
 from fedprognos.evaluation.predictions import COLUMNS
 from fedprognos.report.records import MatchRound, SiteLedger, read_ledgers, read_matchings
 
@@ -39,8 +40,10 @@ class Setting:
         The portrait, or None.
     matchings
         How neurons were matched, by method.
+    lives
+        Predictions along the whole lives of the test units; empty where health is predicted.
     missing
-        Why a part ("predictions", "fleet", "matchings", "ledgers") is not there, or not all of it.
+        Why a part ("predictions", "fleet", "matchings", "ledgers", "lives") is not there, or not all of it.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Setting:
     fleet: Mapping[str, Any] | None
     matchings: Mapping[str, Sequence[MatchRound]]
     ledgers: Sequence[SiteLedger]
+    lives: Sequence[Lives]
     missing: Mapping[str, str]
 
     @property
@@ -67,6 +71,11 @@ class Setting:
     def scope(self, train_clients: tuple[str, ...]) -> str:
         """Whose data a model saw; see :func:`scope_of`."""
         return scope_of(train_clients, self.clients)
+
+    @cached_property
+    def scopes(self) -> dict[str, str]:
+        """Scopes by the training clients as files name them."""
+        return {"+".join(row.train_clients): self.scope(row.train_clients) for row in self.rows}
 
 
 def scope_of(train_clients: tuple[str, ...], clients: tuple[str, ...]) -> str:
@@ -172,8 +181,26 @@ def _setting(folder: Path, name: str, rows: tuple[Row, ...], lines: pd.DataFrame
     fleet, no_fleet = _fleet(folder / "fleets", name)
     matchings, no_matchings = read_matchings(folder, name, [row.method for row in rows])
     ledgers, no_ledgers = read_ledgers(folder, name)
-    missing = {"predictions": why, "fleet": no_fleet, "matchings": no_matchings, "ledgers": no_ledgers}
-    return Setting(name, rows, clients, known.reset_index(drop=True), fleet, matchings, ledgers, missing)
+    lives, no_lives = _lives(folder / "lives", name)
+    missing = {
+        "predictions": why,
+        "fleet": no_fleet,
+        "matchings": no_matchings,
+        "ledgers": no_ledgers,
+        "lives": no_lives,
+    }
+    return Setting(name, rows, clients, known.reset_index(drop=True), fleet, matchings, ledgers, lives, missing)
+
+
+def _lives(folder: Path, setting: str) -> tuple[list[Lives], str]:
+    found: list[Lives] = []
+    try:
+        for path in sorted(folder.glob("*.safetensors")):
+            if unquote(path.name.partition("~")[0]) == setting:
+                found += [one for one in read_lives(path) if one.setting == setting]
+    except DataError as error:
+        return [], f"lives/{path.name} {error.what}."
+    return found, "" if found else "The run's folder has no predictions along whole lives in lives/."
 
 
 def _with_heads(lines: pd.DataFrame, rows: tuple[Row, ...]) -> tuple[pd.DataFrame, bool]:

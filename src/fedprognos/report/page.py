@@ -19,14 +19,17 @@ from plotly.offline import get_plotlyjs
 
 from fedprognos.files import write_text
 from fedprognos.report.entries import NOT_FEDERATED, entries, views
+from fedprognos.report.figures_decisions import decision_figures
 from fedprognos.report.figures_errors import errors_figure
 from fedprognos.report.figures_fleet import fleet_figures
+from fedprognos.report.figures_intervals import interval_figure
 from fedprognos.report.figures_matching import matching_figures
 from fedprognos.report.figures_methods import error_figure, history_figure
 from fedprognos.report.figures_predictions import prediction_figures
 from fedprognos.report.figures_rounds import rounds_figure
 from fedprognos.report.figures_traffic import traffic_figure
 from fedprognos.report.glossary import glossary
+from fedprognos.report.judging import followed, judged
 from fedprognos.report.looks import Figure, Palette
 from fedprognos.report.material import EVERYONE, Material, Setting, read_material
 from fedprognos.report.tables import (
@@ -39,6 +42,7 @@ from fedprognos.report.tables import (
     facts,
     method_rows,
 )
+from fedprognos.report.tables_decisions import DecisionRow, decision_columns, decision_rows
 from fedprognos.report.tables_federated import MATCH_COLUMNS, Ledger, MatchRow, ledger, match_rows
 from fedprognos.report.verdict import Verdict, verdict
 
@@ -59,6 +63,9 @@ class Block:
     tables: Sequence[tuple[str, int, Sequence[MethodRow]]]
     predictions: Sequence[Figure]
     by_life: Sequence[Figure]
+    decision_columns: Sequence[tuple[str, str]]
+    decision_rows: Sequence[DecisionRow]
+    decisions: Sequence[Figure]
     history: Sequence[Figure]
     rounds: Sequence[Figure]
     traffic: Sequence[Figure]
@@ -70,7 +77,8 @@ class Block:
     def figures(self) -> list[Figure]:
         """All of them, in the order of the page."""
         federation = (*self.rounds, *self.traffic, *self.matching)
-        return [*self.fleet, *self.errors, *self.predictions, *self.by_life, *federation, *self.history]
+        first = (*self.fleet, *self.errors, *self.predictions, *self.by_life, *self.decisions)
+        return [*first, *federation, *self.history]
 
 
 def write_report(folder: str | Path) -> Path:
@@ -148,6 +156,7 @@ def _block(material: Material, setting: Setting, palette: Palette, number: int) 
     seen = {view: entries(material, setting, view) for view in views(setting)}
     found = seen[EVERYONE]
     shown = columns(found)
+    decisions = judged(material, setting, found)
     return Block(
         setting,
         verdict(material, setting, found),
@@ -161,8 +170,14 @@ def _block(material: Material, setting: Setting, palette: Palette, number: int) 
             for view in seen
             if seen[view]
         ],
-        prediction_figures(material, setting, found, palette, number),
+        [
+            *prediction_figures(material, setting, found, palette, number),
+            *_there(interval_figure(material, setting, found, palette, number)),
+        ],
         _there(errors_figure(material, setting, found, palette, number)),
+        decision_columns(material.unit, followed(setting)),
+        decision_rows(decisions, palette),
+        decision_figures(material, setting, decisions, palette, number),
         _there(history_figure(material, setting, palette, number)),
         _there(rounds_figure(material, setting, seen, palette, number)),
         _there(traffic_figure(material, setting, found, palette, number)),

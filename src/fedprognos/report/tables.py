@@ -60,6 +60,8 @@ COLUMNS = (
     Column("bias", "Bias", "mean of predicted minus true", abs),
     Column("nasa_score_mean", "NASA score", "mean penalty a point, late costs more than early", abs),
     Column("late_rate", "Late", "share of points whose health is overestimated", percent=True),
+    Column("coverage", "Coverage", "share of true values inside their prediction interval", percent=True),
+    Column("interval_width", "Interval width", "mean width of prediction intervals"),
     Column("n_test", "Points", "test points"),
     Column("n_units", "Units", "test units"),
     Column("width", "Width", "neurons of each layer"),
