@@ -63,5 +63,6 @@ def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_runni
             assert federation.processes[name].wait(30) == 130, federation.said(name)
         assert federation.left_over() == []
         assert not listening("127.0.0.1", federation.port)
-        leftovers = {p.name for p in federation.coordinator.iterdir()}
-        assert not leftovers & {"running.json", "running.lock", "status.json", "answers"}
+        for folder in (federation.coordinator, *federation.site.values()):
+            leftovers = {p.name for p in folder.iterdir()}
+            assert not leftovers & {"running.json", "running.lock", "status.json", "answers", "shelf"}

@@ -75,11 +75,9 @@ class Service:
     def respond(self, message: Message) -> Message:
         """The answer to a message; a failure free of data where there is none."""
         try:
-            request = self.shelf.unpack(wire.content(message, self.limit, "coordinator"))
-            data = self._answer(request)
+            data = self._answer(self.shelf.unpack(wire.content(message, self.limit, "coordinator")))
             if len(data) > self.limit:
                 raise MessageError(f"the answer is larger than {self.limit} bytes")
-            self.shelf.keep(request, data)
         except Exception as error:
             self.tell(f"could not answer: {error}")
             data = encode(failure(self.settings.name, error))
@@ -94,8 +92,11 @@ class Service:
                 self.site.record(ledger_line(encoded))
                 return encoded
             case FitRequest():
-                return self._trained(data, request)
-        return self.client.respond(data)
+                encoded = self._trained(data, request)
+            case _:
+                encoded = self.client.respond(data)
+        self.shelf.keep(data, encoded)
+        return encoded
 
     def _trained(self, data: bytes, request: FitRequest) -> bytes:
         key = digest(f"{self.client.name}\x1f".encode() + data)
