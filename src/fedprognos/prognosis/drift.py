@@ -5,11 +5,12 @@ window of recent rows is compared with that, sensor by sensor:
 
 - *out of range*: a value more than :data:`RANGE` deviations away;
 - *drift*: the Kolmogorov-Smirnov distance between the window and the standard normal is at least :data:`DISTANCE`, that
-  is, practically the whole window lies beyond two deviations on one side; or the sensor did not change at all over
+  is, practically the whole window lies more than 2.3 deviations to one side; or the sensor did not change at all over
   the window (stuck).
 
-Wear itself moves the inputs, so the bound is wide on purpose: it finds sensors swapped, stuck or offset by five
-deviations, not a model growing old. Windows padded for want of rows, and recipes of fewer than
+Wear itself moves the inputs, so the bounds are wide on purpose: they find sensors swapped, stuck or offset by five
+deviations, not a model growing old. Both follow by a rule from the training engines of one fleet and are examined on
+others: `benchmarks/drift.py`. Windows padded for want of rows, and recipes of fewer than
 :data:`LEAST_ROWS` rows, are tested for range only.
 """
 
@@ -26,7 +27,7 @@ from fedprognos.features import Recipe
 from fedprognos.prognosis.health import DRIFT, OUT_OF_RANGE
 
 RANGE = 10.0
-DISTANCE = 0.98
+DISTANCE = 0.99
 LEAST_ROWS = 10
 BoolArray = NDArray[np.bool_]
 Windows = NDArray[np.float32]
