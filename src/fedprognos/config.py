@@ -250,6 +250,9 @@ class FederationSection(Section):
     heads: Annotated[tuple[Literal["mean", "exact", "personal"], ...], Field(min_length=1)] = ("exact", "mean")
     """Heads examined for every method: as trained and averaged, solved exactly, or the client's own. The first decides
     which bundle is published."""
+    ridge: PositiveFloat = 10.0**-3.5
+    """Strength of exact and personal heads where training keeps nothing out to choose it on, relative to the mean
+    square of the features."""
     start: Literal["train", "bundles"] = "train"
     """Let fedma and concat begin with models trained anew, or with those the clients trained earlier."""
     bundles: str | None = None

@@ -42,13 +42,11 @@ from fedprognos.federation.site import Site
 from fedprognos.fleet import Fleet
 from fedprognos.model import Bundle, Epoch, HealthNetwork, fit, network_with, parameters_of, predict
 from fedprognos.model.anatomy import anatomy_of
-from fedprognos.model.head import exact_head, head_of, head_statistics
+from fedprognos.model.head import head_of, head_statistics, personal_head
 from fedprognos.model.residuals import residuals, told_together
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""
-PERSONAL_FRACTION = 0.2
-"""Share on which a client chooses how near its own head stays to the shared one, where training kept nothing out."""
 MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES, MAX_RANGES, MAX_FOLDS = 20_000_000, 10_000, 400, 20, 20
 
 OnEpoch = Callable[[Epoch], None]
@@ -161,15 +159,13 @@ class Client:
 
     def _personal(self, request: PersonalRequest) -> PersonalReply:
         network = network_with(request.network, request.weights, "request")
-        train, held = self._head_parts(
-            request.recipe, request.seed, request.validation_fraction or PERSONAL_FRACTION, Fold()
-        )
-        solved = exact_head(
+        train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction, Fold())
+        own = personal_head(
             head_statistics(network, train, request.recipe),
             None if held is None else head_statistics(network, held, request.recipe),
-            towards=head_of(request.weights),
+            head_of(request.weights),
         )
-        self.site.save_head(digest(encode(request)), solved.head)
+        self.site.save_head(digest(encode(request)), own)
         return PersonalReply(len(train))
 
     def _residuals(self, request: ResidualRequest) -> ResidualReply:

@@ -14,7 +14,7 @@ from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import ErrorSums, ExamineReply, PersonalReply, PersonalRequest
 from fedprognos.federation.strategies import Model, Plan
 from fedprognos.model import Weights
-from fedprognos.model.head import add_all, exact_head, with_head
+from fedprognos.model.head import add_all, exact_head, with_head, within_head
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,20 +45,24 @@ def finish(cohort: Cohort, plan: Plan, model: Model) -> dict[str, Finished]:
     if statistics:
         fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
         held = [reply.held for reply in replies.values() if reply.held is not None]
-        solved = exact_head(fit, add_all(held) if held else None)
+        solved = exact_head(fit, add_all(held) if held else None, plan.federation.ridge)
         error = None
         if fraction > 0 and solved.validation_mse is not None:
             error = float(np.sqrt(solved.validation_mse)) * plan.recipe.label_std
-        finished["exact"] = Finished("exact", model, with_head(model.weights, solved.head), error)
+        weights = with_head(model.weights, solved.head)
+        finished["exact"] = Finished("exact", model, weights, error)
     return finished
 
 
-def personal_heads(cohort: Cohort, plan: Plan, shared: Finished, clients: tuple[str, ...]) -> Mapping[str, str]:
-    """Let clients make heads of their own near the shared one; the names under which they keep them."""
-    request = PersonalRequest(
-        plan.recipe, shared.model.network, shared.weights, plan.seed, plan.train.validation_fraction
-    )
-    requests = {name: request for name in cohort.clients if name in clients}
-    made = gather(cohort, requests, PersonalReply, plan.federation.min_clients, plan.left_out)
-    key = digest(encode(request))
-    return dict.fromkeys(made, key)
+def personal_heads(cohort: Cohort, plan: Plan, model: Finished, clients: tuple[str, ...]) -> Mapping[str, str]:
+    """Let clients make heads of their own, near slopes that they share; the names under which they keep them."""
+    network, federation = model.model.network, plan.federation
+    there = [name for name in cohort.clients if name in clients]
+    examination = plan.examination(network, model.weights, statistics=True)
+    told = gather(cohort, dict.fromkeys(there, examination), ExamineReply, federation.min_clients, plan.left_out)
+    fit = {name: reply.fit for name, reply in told.items() if reply.fit is not None}
+    shared = within_head(list(fit.values()), [told[name].held for name in fit], federation.ridge)
+    weights = with_head(model.weights, shared.head)
+    request = PersonalRequest(plan.recipe, network, weights, plan.seed, plan.train.validation_fraction)
+    made = gather(cohort, dict.fromkeys(fit, request), PersonalReply, federation.min_clients, plan.left_out)
+    return dict.fromkeys(made, digest(encode(request)))

@@ -219,7 +219,7 @@ def _epochs(key: JobKey, experiment: config.Experiment, scenario: Scenario) -> i
         * ((fedma.epochs or train) + retrained * (fedma.retrain_epochs or fedma.epochs or train)),
     }
     folds = experiment.evaluation.folds if key.method == published_method(experiment) else 0
-    return rounds[key.method] * (1 + folds + experiment.train.refit)
+    return rounds[key.method] * (1 + folds)
 
 
 def _clients(

@@ -31,5 +31,5 @@ def _error(cohort: Cohort, plan: Plan, body: Trained) -> float:
     )
     fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
     held = [reply.held for reply in replies.values() if reply.held is not None]
-    solved = exact_head(fit, add_all(held) if held else None)
+    solved = exact_head(fit, add_all(held) if held else None, plan.federation.ridge)
     return solved.validation_mse if solved.validation_mse is not None else mean_squared_error(fit, solved.head)
