@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -280,6 +282,16 @@ def test_the_command_shows_the_best_trials_and_where_they_are(whole: Path) -> No
         assert words in shown.output
 
 
+@contextmanager
+def listening_to(sign: signal.Signals) -> Iterator[None]:
+    """Tests that run in the background ignore Ctrl-C, and what they start would too."""
+    before = signal.signal(sign, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(sign, before)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_process_leaves_a_search_that_ends_as_if_nothing_had_been(
@@ -288,12 +300,13 @@ def test_a_stopped_process_leaves_a_search_that_ends_as_if_nothing_had_been(
     out = tmp_path / "search"
     command = [sys.executable, "-m", "fedprognos", *arguments(out, trials=6, workers=2)]
     for wanted in (2, 4):  # lines of the table at which to stop it, in the midst of the next trial
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        with listening_to(signal.SIGINT):
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         table = out / "trials.csv"
         while process.poll() is None and not (table.is_file() and table.read_text().count("\n") >= wanted):
             time.sleep(0.02)
         process.send_signal(sign)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=300)
         assert process.returncode == (-sign if sign == signal.SIGKILL else 130), said
         config.load(out / "best.toml")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
