@@ -46,6 +46,14 @@ def complexity(quick: Quick = False) -> None:
 
 
 @app.command()
+def ridge(quick: Quick = False, data_dir: DataDir = None) -> None:
+    """Which ridge strength training cycles ask for; the presets hold the answer."""
+    from experiments.ridge import write_ridge
+
+    Console().print(f"best strength: {write_ridge(places(quick), data_dir):g}", highlight=False)
+
+
+@app.command()
 def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
     """Everything: all presets, what models cost, the page and its pictures."""
     where = places(quick)

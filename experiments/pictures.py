@@ -70,7 +70,19 @@ def material_of(record: Record) -> Material:
         stored = record.pictures.get(lines.name, {})
         points = list(_points(stored.get("predictions", []), lines))
         frame = pd.DataFrame(points, columns=[*COLUMNS, "scope"])
-        settings.append(Setting(lines.name, lines.rows, lines.clients, frame, stored.get("fleet"), {}, (), {}))
+        settings.append(
+            Setting(
+                name=lines.name,
+                rows=lines.rows,
+                clients=lines.clients,
+                predictions=frame,
+                fleet=stored.get("fleet"),
+                matchings={},
+                ledgers=(),
+                lives=(),
+                missing={},
+            )
+        )
     return Material(record.results, tuple(settings), {})
 
 
