@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedprognos.evaluation.decisions import (
     accurate,
     decided,
+    followed_to,
     horizons,
     last_seen,
     maintained_at,
@@ -98,6 +99,17 @@ def test_censored_units_do_not_count_where_they_were_not_followed() -> None:
     found = decided(maintained, np.array([40.0, 30.0, 50.0, 20.0, 0.0]))
     assert found.breaks == pytest.approx(0.5)  # at 40 four were followed, two of them maintained
     assert found.unused == pytest.approx(20.0)
+
+
+def test_one_unit_followed_furthest_does_not_decide_for_all() -> None:
+    """Twelve units end with 20 cycles left, one goes on and is maintained with 2: nothing is known of the twelve."""
+    maintained, last = np.array([np.nan] * 12 + [2.0]), np.array([20.0] * 12 + [1.0])
+    assert decided(maintained, last).breaks == 0.0
+    assert followed_to(last) == 20.0
+    assert decided(maintained, last, followed_to(last)).breaks == 1.0
+    earlier = decided(np.array([25.0] * 6 + [np.nan] * 6 + [2.0]), last, 20.0)
+    assert earlier.breaks == pytest.approx(7 / 13)
+    assert followed_to(np.zeros(3)) == 0.0
 
 
 def test_the_estimate_finds_the_truth_behind_independent_censoring() -> None:

@@ -6,7 +6,9 @@ units often end before failure. Of one that was not maintained by then only this
 than it had left at its last point, perhaps none. That is censoring, and the product-limit estimator (Kaplan and
 Meier, 1958), run from long remaining life down to none, handles it: at every remaining life it counts only units that
 were still followed there. It assumes that where a unit's record ends has nothing to do with what would have been
-predicted later. Without censoring it gives plain shares and means.
+predicted later. Near failure so few units may be followed that one of them would decide everything; so remaining
+lives below the least to which enough units were followed are not looked at, and whoever is not maintained by then
+counts as breaking. Without censoring all this gives plain shares and means.
 
 Alpha-lambda accuracy and the prognostic horizon follow Saxena et al., "Metrics for offline evaluation of prognostic
 performance" (2010).
@@ -26,6 +28,8 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 ALPHA = 0.2
 """A prediction is accurate within this share of the true remaining life."""
+ENOUGH = 10
+"""Units that must have been followed to a remaining life for it to be looked at."""
 BAND = 0.1
 """The prognostic horizon asks for errors within this share of the life left at the first prediction."""
 
@@ -34,8 +38,8 @@ BAND = 0.1
 class Decided:
     """What a rule costs: the share of units that break, and the mean life thrown away, over all units.
 
-    `breaks` is an upper bound where no unit is followed to its failure: units not maintained when the records
-    end are counted as breaking.
+    Where units were not followed to failure, those not maintained by the least remaining life looked at count as
+    breaking: `breaks` is then an upper bound, `unused` a lower one.
     """
 
     breaks: float
@@ -62,7 +66,12 @@ def last_seen(truth: FloatArray, unit: IntArray) -> FloatArray:
     return np.array([truth[part][-1] for part in _each(unit)])
 
 
-def decided(maintained: FloatArray, last: FloatArray) -> Decided:
+def followed_to(last: FloatArray) -> float:
+    """The least remaining life to which enough units were followed; 0 where they were followed to failure."""
+    return float(np.sort(last)[min(ENOUGH, len(last)) - 1])
+
+
+def decided(maintained: FloatArray, last: FloatArray, least: float = 0.0) -> Decided:
     """What a threshold costs; see the module for units that end before failure.
 
     Parameters
@@ -71,6 +80,8 @@ def decided(maintained: FloatArray, last: FloatArray) -> Decided:
         From :func:`maintained_at`. Maintenance with no life left comes too late: the unit broke.
     last : (U,)
         From :func:`last_seen`.
+    least
+        Remaining life below which nothing is looked at; see :func:`followed_to`.
 
     Examples
     --------
@@ -79,8 +90,9 @@ def decided(maintained: FloatArray, last: FloatArray) -> Decided:
     >>> decided(np.array([10.0, 30.0, 0.0, np.nan]), np.zeros(4))
     Decided(breaks=0.5, unused=10.0)
     """
-    in_time = np.nan_to_num(maintained, nan=0.0) > 0
-    lives, masses, left = product_limit(np.where(in_time, maintained, last), in_time)
+    known = np.where(np.isnan(maintained), last, maintained)
+    in_time = ~np.isnan(maintained) & (maintained > 0) & (maintained >= least)
+    lives, masses, left = product_limit(known, in_time)
     return Decided(left, float(lives @ masses))
 
 

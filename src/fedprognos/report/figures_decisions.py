@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedprognos.evaluation import Lives
-from fedprognos.evaluation.decisions import ALPHA
+from fedprognos.evaluation.decisions import ALPHA, ENOUGH
 from fedprognos.report.choosing import shown
 from fedprognos.report.judging import Judged, followed, models_of
 from fedprognos.report.looks import Chip, Figure, Palette, Panel, Trace, axis, chips, hover, layout, line, thin, tidy
@@ -53,8 +53,9 @@ def _costs(material: Material, setting: Setting, made: Sequence[Judged], palette
     if far is not None and far.failed < far.units:
         notes.append(
             f"{far.failed} of the {far.units} test units were followed to their failure. The others count as long as "
-            "they were followed (product-limit estimate). Where all records end before failure, units not maintained "
-            "by then count as breaking: an upper bound. Shares at low thresholds rest on few units."
+            f"they were followed (product-limit estimate). To less than {far.least:g} {material.unit} of remaining "
+            f"life fewer than {ENOUGH} were: whoever is not maintained by then counts as breaking, so breaks are upper "
+            "bounds."
         )
     caption = (
         "A unit is maintained at the first prediction at or below a threshold. A low threshold lets units break, a "

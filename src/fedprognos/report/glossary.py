@@ -38,7 +38,7 @@ DECISIONS = [
         "Unexpected breaks",
         "share of units that fail before they are maintained, where a unit is maintained at the first prediction at or "
         "below a threshold. Units that end before failure count as long as they were followed (product-limit "
-        "estimate).",
+        "estimate), and as breaking if they were not maintained where too few are left to follow.",
     ),
     (
         "Life thrown away",

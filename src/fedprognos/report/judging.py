@@ -12,6 +12,7 @@ from fedprognos.evaluation import Lives
 from fedprognos.evaluation.decisions import (
     accurate,
     decided,
+    followed_to,
     horizons,
     last_seen,
     maintained_at,
@@ -59,10 +60,14 @@ class Judged:
 
 @dataclass(frozen=True)
 class Followed:
-    """How far the test units' lives could be followed: all, to failure, past each moment of life."""
+    """How far the test units' lives could be followed: all, to failure, past each moment of life.
+
+    `least` is the remaining life to which enough of them were followed.
+    """
 
     units: int
     failed: int
+    least: float
     past: Mapping[float, int]
 
 
@@ -95,7 +100,7 @@ def followed(setting: Setting) -> Followed | None:
     first = np.concatenate([last_seen(one.truth[::-1], one.unit[::-1])[::-1] for one in tests.values()])
     last = np.concatenate([last_seen(one.truth, one.unit) for one in tests.values()])
     past = {moment: int((last <= (1 - moment) * first).sum()) for moment in MOMENTS}
-    return Followed(len(last), int((last <= 0).sum()), past)
+    return Followed(len(last), int((last <= 0).sum()), followed_to(last), past)
 
 
 def _arrays(lives: Sequence[Lives]) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
@@ -111,7 +116,8 @@ def _judged(
     costs = []
     for truth, prediction, unit in models:
         last = last_seen(truth, unit)
-        rules = [decided(maintained_at(truth, prediction, unit, t), last) for t in thresholds]
+        least = followed_to(last)
+        rules = [decided(maintained_at(truth, prediction, unit, t), last, least) for t in thresholds]
         costs.append([(rule.breaks, rule.unused) for rule in rules])
     breaks, unused = np.array(costs).mean(axis=0).T
     accuracy: dict[float, float | None] = {}
