@@ -19,11 +19,11 @@ from fedprognos.files import write_text
 
 COMPLEXITY, REMARKS = "complexity.json", "remarks.md"
 INTRODUCTION = """\
-The paper's two experiments again, on NASA's data: its protocol as it stands, and ours tuned on training data only.
+The paper's two experiments again, on NASA's data: its protocol, in the size each part states, and ours.
 Every number and picture on this page is made by `make results` from the files beside it; nothing is typed.
 Errors are RMSE, pooled over all test points; ± is the standard deviation over seeds."""
 BARS = """\
-Set before the runs. FedMA is held to them, and beside it `concat`, which keeps every client's neurons and merges
+Set before these runs, after trials with a few seeds. FedMA is held to them, and beside it `concat`, which keeps every client's neurons and merges
 none. The errors are those of the head that the preset publishes."""
 
 COSTS = """\

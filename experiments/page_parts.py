@@ -47,7 +47,12 @@ def experiment_part(
         return []
     write = battery_table if kind == "battery" else turbofan_table
     parts = [TITLES[kind], *(shown(drawn, f"{kind}-{what}") for what in DATA_PICTURES[kind])]
-    parts += ["### The paper's table", _how_to_read(kind, rerun, tuned), write(printed, rerun, tuned)]
+    parts += [
+        "### The paper's table",
+        _how_to_read(kind, rerun, tuned),
+        _sizes(printed, rerun),
+        write(printed, rerun, tuned),
+    ]
     for record in (rerun, tuned):
         if record is not None:
             parts += [shown(drawn, f"{record.preset}-{what}") for what in ("rounds", "predictions")]
@@ -70,6 +75,37 @@ def _how_to_read(kind: str, rerun: Record | None, tuned: Record | None) -> str:
     return HOW_TO_READ.format(
         rerun=f"{kind}-paper", rerun_head=head(rerun), tuned=f"{kind}-tuned", tuned_head=head(tuned), imp=IMP[kind]
     )
+
+
+def _sizes(printed: PaperTable, rerun: Record | None) -> str:
+    """How large the re-run is beside the paper: where it is smaller, its errors are not the paper's to answer for."""
+    if rerun is None:
+        return ""
+    config = rerun.results.config
+    fedavg, fedma, train = config["federation"]["fedavg"], config["federation"]["fedma"], config["train"]
+    epochs = printed.fedavg_epochs
+    theirs = [
+        str(printed.neurons),
+        str(printed.local_epochs),
+        *(str(printed.rounds), str(epochs) if isinstance(epochs, int) else "/".join(map(str, epochs.values()))),
+        *(str(printed.rounds), str(printed.fedma_epochs)),
+    ]
+    ours = [
+        ", ".join(map(str, config["model"]["widths"])),
+        str(train["epochs"]),
+        *(str(fedavg["rounds"]), str(fedavg["epochs"])),
+        *(str(fedma["rounds"]), str(fedma["epochs"] or train["epochs"])),
+    ]
+    header = [
+        "size",
+        "LSTM neurons",
+        "local epochs",
+        "FedAvg rounds",
+        "epochs a round",
+        "FedMA rounds",
+        "epochs a round",
+    ]
+    return table(header, [["paper", *theirs], ["re-run", *ours]])
 
 
 def _comparisons(record: Record) -> list[str]:

@@ -33,6 +33,7 @@ class PaperTable(_Part):
 
     source: str
     unit: str
+    neurons: int
     local_epochs: int
     rounds: int
     fedavg_epochs: int | dict[str, int]
