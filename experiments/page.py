@@ -23,8 +23,8 @@ The paper's two experiments again, on NASA's data: its protocol, in the size eac
 Every number and picture on this page is made by `make results` from the files beside it; nothing is typed.
 Errors are RMSE, pooled over all test points; ± is the standard deviation over seeds."""
 BARS = """\
-Set before these runs, after trials with a few seeds. FedMA is held to them, and beside it `concat`, which keeps every client's neurons and merges
-none. The errors are those of the head that the preset publishes."""
+Set before these runs, after trials with a few seeds. FedMA is held to them, and beside it `concat`, which keeps
+every client's neurons and merges none. The errors are those of the head that the preset publishes."""
 
 COSTS = """\
 Counted and timed on the models of seed 0, one thread: a client's own and the federated ones of the first setting.
