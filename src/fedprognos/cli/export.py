@@ -14,7 +14,9 @@ def export(
     bundle: Annotated[Path, typer.Argument(help="A bundle's folder.")],
     onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE", help="File to write.")],
     head: Annotated[Path | None, typer.Option("--head", help="A site's personal head (.safetensors).")] = None,
-    int8: Annotated[bool, typer.Option("--int8", help="Quantise the LSTM layers and say what that changes.")] = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Keep recurrent weights in 8 bits; says what that changes.")
+    ] = False,
 ) -> None:
     """Write scaling, network and head as one ONNX graph from raw rows to health, checked against torch."""
     from fedprognos.prognosis.onnx_export import export_onnx
@@ -30,7 +32,7 @@ def export(
     if done.int8_rms is not None:
         console.print(
             f"int8 changes {predictor.target} by {done.int8_rms:.3g} {predictor.target_unit} (root mean square), "
-            f"{done.int8_worst:.3g} at most, in known conditions; far more where inputs are out of range",
+            f"{done.int8_worst:.3g} at most, over the same windows",
             soft_wrap=True,
             markup=False,
         )
