@@ -12,7 +12,7 @@ from rich.console import Console
 from experiments.places import QUICK, Places, places
 from fedprognos.errors import FedprognosError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 Quick = Annotated[bool, typer.Option("--quick", help="The quick presets, into build/results-quick.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")]
