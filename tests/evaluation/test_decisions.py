@@ -16,6 +16,7 @@ from fedprognos.evaluation.decisions import (
     maintained_at,
     median_horizon,
     product_limit,
+    rising,
 )
 
 Unit = list[tuple[float, float]]
@@ -158,6 +159,15 @@ def test_the_median_horizon_is_that_of_half_the_units() -> None:
     assert median_horizon(np.array([50.0, 0.0, 0.0]), np.array([True, False, False])) == 0.0
     assert median_horizon(np.array([50.0, 60.0, 70.0, 5.0]), np.array([True, False, False, False])) == 50.0
     assert median_horizon(np.array([50.0, 40.0, 40.0, 5.0]), np.array([True, False, False, False])) is None
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=15))
+def test_rising_never_falls_and_is_the_minimax_of_means(values: list[float]) -> None:
+    """The known closed form: at k the largest over starts of the smallest over ends of means around k."""
+    found = rising(np.array(values))
+    for k, value in enumerate(found):
+        means = [[np.mean(values[a : b + 1]) for b in range(k, len(values))] for a in range(k + 1)]
+        assert value == pytest.approx(max(min(row) for row in means), abs=1e-9)
 
 
 def test_product_limit_of_nothing_seen_leaves_everything_below() -> None:

@@ -17,6 +17,7 @@ from fedprognos.evaluation.decisions import (
     last_seen,
     maintained_at,
     median_horizon,
+    rising,
 )
 from fedprognos.report.choosing import drawn, of_head
 from fedprognos.report.entries import Entry
@@ -120,6 +121,7 @@ def _judged(
         rules = [decided(maintained_at(truth, prediction, unit, t), last, least) for t in thresholds]
         costs.append([(rule.breaks, rule.unused) for rule in rules])
     breaks, unused = np.array(costs).mean(axis=0).T
+    breaks, unused = -rising(-breaks), rising(unused)
     accuracy: dict[float, float | None] = {}
     for moment in MOMENTS:
         near = np.concatenate([accurate(*model, moment) for model in models])
