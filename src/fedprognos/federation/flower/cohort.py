@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,13 +67,13 @@ class FlowerCohort:
         *,
         limit_in_bytes: int,
         timeout_in_s: float | None = None,
-        wire: Wire = "float32",
         absent_in_s: float = ABSENT_IN_S,
         watch: Watch | None = None,
         received: Received | None = None,
         sent: Sent | None = None,
     ) -> None:
-        self._grid, self._members, self.wire = grid, tuple(sorted(members)), wire
+        self._grid, self._members = grid, tuple(sorted(members))
+        self.wire: Wire = "float32"
         self._names = {key: name for name, key in keys.items()}
         self._limit, self._timeout = limit_in_bytes, timeout_in_s or LONGEST_IN_S
         self._absent = absent_in_s
@@ -84,6 +85,12 @@ class FlowerCohort:
     @property
     def clients(self) -> tuple[str, ...]:
         return self._members
+
+    def in_precision(self, wire: Wire) -> FlowerCohort:
+        """The same sites, asked with weights in another precision; who is known to be gone is so for both."""
+        other = copy(self)
+        other.wire = wire
+        return other
 
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
         return self.converse(requests, ANSWERS)
@@ -132,7 +139,7 @@ class FlowerCohort:
     def _push_to_those_here(self, pending: Mapping[str, _Asked]) -> None:
         """Ask; and ask again a site that was started anew: it forgot the question, but kept what it had found."""
         here = self.online()
-        self._gone -= here.keys()
+        self._gone.difference_update(here)
         for name, one in pending.items():
             if name in here and here[name][1] != one.activated:
                 parcel = self._sent.pack(name, one.data, whole=one.whole)

@@ -19,7 +19,7 @@ from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedprognos.config import Experiment, Wire
+from fedprognos.config import Experiment
 from fedprognos.errors import ConfigError, FederationError, FedprognosError
 from fedprognos.federation.flower import keys
 from fedprognos.federation.flower.children import Child, ProcessError, alone, listening
@@ -155,14 +155,13 @@ class Desk:
             sent = Sent()
             with self._grid(experiment.federation.timeout_in_s) as grid:
 
-                def make_cohort(members: tuple[str, ...], wire: Wire = "float32") -> FlowerCohort:
+                def make_cohort(members: tuple[str, ...]) -> FlowerCohort:
                     return FlowerCohort(
                         grid,
                         self.keys,
                         members,
                         limit_in_bytes=self.limit,
                         timeout_in_s=experiment.federation.timeout_in_s,
-                        wire=wire,
                         watch=self.look_around,
                         sent=sent,
                         received=_noting(place / "sites" / folder_name(next(iter(experiment.partition)))),

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from fedprognos import __version__
-from fedprognos.config import Experiment, Wire
+from fedprognos.config import Experiment
 from fedprognos.errors import FederationError
 from fedprognos.evaluation import HistoryRow, Results, Row
 from fedprognos.features import Recipe, make_recipe
@@ -34,14 +33,8 @@ from fedprognos.model import Bundle
 
 STATE = "state.json"
 Say = Callable[[str], None]
-
-
-class MakeCohort(Protocol):
-    """A cohort of these members, asked with weights in this precision."""
-
-    def __call__(self, members: tuple[str, ...], wire: Wire = "float32") -> FlowerCohort: ...
-
-
+MakeCohort = Callable[[tuple[str, ...]], FlowerCohort]
+"""A cohort of these members."""
 WriteReport = Callable[[Path], Path]
 
 
@@ -102,7 +95,7 @@ class DeployedRun:
 
     def _job(self, key: JobKey, recipe: Recipe, cohort: FlowerCohort, memory: Memory) -> JobResult:
         """The very job of a run in one process, but for who examines."""
-        narrow = self.make_cohort(cohort.clients, self.experiment.federation.wire)
+        narrow = cohort.in_precision(self.experiment.federation.wire)
         trainers = RememberingCohort(narrow, memory, key.setting)
         published = key.method == published_method(self.experiment)
 
