@@ -17,7 +17,7 @@ from experiments.tables_complexity import matchings_table, models_table, orders_
 from fedprognos.errors import DataError
 from fedprognos.files import write_text
 
-COMPLEXITY, REMARKS = "complexity.json", "remarks.md"
+COMPLEXITY, REMARKS, RIDGE = "complexity.json", "remarks.md", "ridge.json"
 INTRODUCTION = """\
 The paper's two experiments again, on NASA's data: its protocol, in the size each part states, and ours.
 Every number and picture on this page is made by `make results` from the files beside it; nothing is typed.
@@ -57,7 +57,7 @@ def page_files(where: Places) -> dict[Path, str]:
 def read_all(where: Places) -> dict[str, Record]:
     """Every record there is, by the name of its preset without `-quick`."""
     paths = sorted(where.folder.glob("*.json"))
-    known = [p for p in paths if p.name != COMPLEXITY and not p.stem.endswith(".times")]
+    known = [p for p in paths if p.name not in (COMPLEXITY, RIDGE) and not p.stem.endswith(".times")]
     known.sort(key=lambda p: (p.stem not in where.presets, p.stem))
     return {p.stem.removesuffix(QUICK): read_record(p) for p in known}
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from experiments.page import RIDGE
 from experiments.places import Places
 from fedprognos import config
 from fedprognos.features import Recipe, WindowSet, build_windows, make_recipe, survey
@@ -43,7 +44,7 @@ def write_ridge(where: Places, data_dir: Path | None = None, tell: Callable[[str
             tell(f"first {cut:.0%} of the training cycles, seed {seed}: done")
     table = {strength: float(np.sqrt(np.mean(np.square(found)))) for strength, found in errors.items()}
     best = min(table, key=lambda strength: table[strength])
-    write_json(where.folder / "ridge.json", {"cuts": list(CUTS), "rmse_by_strength": table, "best": best})
+    write_json(where.folder / RIDGE, {"cuts": list(CUTS), "rmse_by_strength": table, "best": best})
     return float(best)
 
 
