@@ -96,7 +96,7 @@ def _remarks(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     found: dict[str, str] = {}
-    for piece in path.read_text("utf-8").split("\n## ")[1:]:
+    for piece in ("\n" + path.read_text("utf-8")).split("\n## ")[1:]:
         name, _, text = piece.partition("\n")
         found[name.strip()] = text.strip()
     return found
