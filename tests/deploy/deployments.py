@@ -164,23 +164,7 @@ class Deployment:
         return out
 
     def compare(self, alone: Path, name: str = "small") -> None:
-        """Hold a run to the same one in one process: every bundle to the bit, every score but for the last digits."""
-        deployed = self.coordinator / "runs" / name
-        expected = {p.relative_to(alone): p.read_bytes() for p in alone.rglob("weights.safetensors")}
-        assert expected
-        found = {p.relative_to(deployed): p.read_bytes() for p in deployed.rglob("weights.safetensors")}
-        assert found == expected
-        theirs, ours = (Results.load(folder / "results.json") for folder in (alone, deployed))
-        rows = [row for row in theirs.rows if row.method != "mean-of-locals"]
-        assert [row.key for row in ours.rows] == [row.key for row in rows]
-        for mine, other in zip(ours.rows, rows, strict=True):
-            assert mine.scored_on == "test"
-            one_by_one = {"rmse_low": None, "rmse_high": None}  # needs test units one by one
-            for key, value in other.model_copy(update=one_by_one).model_dump().items():
-                same = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
-                assert getattr(mine, key) == same, (mine.key, key)
-        epochs = [row for row in theirs.history if row.epoch is not None]
-        assert [row for row in ours.history if row.epoch is not None] == epochs
+        same_results(alone, self.coordinator / "runs" / name)
 
     def left_over(self) -> list[str]:
         """Processes that still belong to this deployment."""
@@ -201,6 +185,25 @@ class Deployment:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
+
+
+def same_results(alone: Path, deployed: Path) -> None:
+    """Hold a run to the same one in one process: every bundle to the bit, every score but for the last digits."""
+    expected = {p.relative_to(alone): p.read_bytes() for p in alone.rglob("weights.safetensors")}
+    assert expected
+    found = {p.relative_to(deployed): p.read_bytes() for p in deployed.rglob("weights.safetensors")}
+    assert found == expected
+    theirs, ours = (Results.load(folder / "results.json") for folder in (alone, deployed))
+    rows = [row for row in theirs.rows if row.method != "mean-of-locals"]
+    assert [row.key for row in ours.rows] == [row.key for row in rows]
+    for mine, other in zip(ours.rows, rows, strict=True):
+        assert mine.scored_on == "test"
+        one_by_one = {"rmse_low": None, "rmse_high": None}  # needs test units one by one
+        for key, value in other.model_copy(update=one_by_one).model_dump().items():
+            same = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+            assert getattr(mine, key) == same, (mine.key, key)
+    epochs = [row for row in theirs.history if row.epoch is not None]
+    assert [row for row in ours.history if row.epoch is not None] == epochs
 
 
 FEDPROGNOS = (sys.executable, "-m", "fedprognos")

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +13,7 @@ from flwr.app import Message
 from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given
 from hypothesis import strategies as st
+from sites_here import Grid
 
 from fedprognos import config
 from fedprognos.errors import MessageError
@@ -115,38 +113,6 @@ def test_parcels_from_elsewhere_are_checked(tmp_path: Path, header: object) -> N
 # --- a whole federation ---------------------------------------------------------------------------
 
 
-@dataclass
-class Node:
-    node_id: int
-    public_key: bytes
-    last_activated_at: str = "monday"
-
-
-@dataclass
-class Grid:
-    """Sites in this process, asked as over Flower."""
-
-    sites: Mapping[str, Service]
-    replies: dict[str, Message] = field(default_factory=dict)
-    asked: Counter[str] = field(default_factory=Counter)
-
-    def get_nodes(self) -> list[Node]:
-        return [Node(k, name.encode()) for k, name in enumerate(self.sites)]
-
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        ids = []
-        for one in messages:
-            ids.append(f"m{len(self.replies)}")
-            one.metadata.__dict__["_message_id"] = ids[-1]
-            name = list(self.sites)[one.metadata.dst_node_id]
-            self.asked[name] += 1
-            self.replies[ids[-1]] = self.sites[name].respond(one)
-        return ids
-
-    def pull_messages(self, ids: Iterable[str]) -> list[Message]:
-        return [self.replies[one] for one in ids]
-
-
 @pytest.fixture
 def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grid:
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
@@ -168,8 +134,7 @@ def plan_of(federation: Grid, **fedma: object) -> Plan:
 
 
 def cohort_of(federation: Grid, sent: Sent) -> FlowerCohort:
-    keys = {name: name.encode() for name in NAMES}
-    return FlowerCohort(federation, keys, NAMES, limit_in_bytes=LIMIT, timeout_in_s=60.0, sent=sent)  # type: ignore[arg-type]
+    return FlowerCohort(federation, federation.keys, NAMES, limit_in_bytes=LIMIT, timeout_in_s=60.0, sent=sent)  # type: ignore[arg-type]
 
 
 def test_a_round_of_fedma_asks_a_site_at_most_once_more_than_there_are_layers_and_sends_no_layer_twice(
