@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,12 @@ from fedprognos.errors import DataNotFoundError
 from fedprognos.fleet.catalog import CATALOG, find
 
 torch.set_num_threads(1)  # several test processes share the machine
+
+
+def pytest_configure() -> None:
+    """Tests that run in the background ignore Ctrl-C, and what they start would too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
