@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from browser import Browser
 from run_folders import NOISE, coloured, write_run
 
 from fedprognos.errors import DataError
@@ -245,3 +246,13 @@ def test_the_page_draws_its_figures_in_a_browser(tmp_path: Path, browse: Callabl
     assert document.count('class="main-svg"') >= figures
     assert "could not be drawn" not in document.split('id="figures"')[0]
     assert complaints == ""
+
+
+def test_the_page_fits_a_phone(tmp_path: Path) -> None:
+    path = write_report(write_run(tmp_path / "run", unit=EVIL + "{k}"))
+    with Browser(tmp_path / "profile") as browser:
+        browser.resize(390, 844, phone=True)
+        browser.open(path.as_uri())
+        browser.wait("document.documentElement && document.documentElement.dataset.drawn")
+        assert browser.run("document.querySelectorAll('td .hidden').length") > 0  # the best of each column, spoken
+        assert browser.run("document.documentElement.scrollWidth") <= 390
