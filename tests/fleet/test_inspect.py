@@ -128,8 +128,20 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     assert parsed["partition"] == {"by": "column", "column": "site"}
 
 
+def test_a_sensor_with_an_empty_cell_is_left_out_and_its_line_named(tmp_path: Path) -> None:
+    frame = engine_table().reset_index(drop=True).assign(never=float("nan"))
+    frame.loc[[15, 40], "vibration"] = float("nan")
+    guess = inspect_table(save(frame, tmp_path / "fleet.csv"))
+    assert (guess.columns.sensors, guess.text) == (("heat",), ("remark",))
+    assert guess.gaps == {"vibration": "2 missing, first in line 17", "never": "no value at all"}
+    text = experiment_toml(guess, tmp_path)
+    assert "fill it to use it: vibration (2 missing, first in line 17)" in text
+    assert tomllib.loads(text)["data"]["sensors"] == ["heat"]
+
+
 def test_odd_column_names_survive(tmp_path: Path) -> None:
-    frame = engine_table().rename(columns={"setting_a": 'setting "a" [m]', "vibration": "Schwingung µm/s"})
+    odd = {"setting_a": 'setting "a" [m]', "vibration": "Schwingung µm/s", "remark": "what\nwas = seen"}
+    frame = engine_table().rename(columns=odd)
     guess = inspect_table(save(frame.drop(columns="plant"), tmp_path / "fleet.csv"))
     parsed = tomllib.loads(experiment_toml(guess, tmp_path))
     assert parsed["data"]["settings"] == ['setting "a" [m]', "setting_b"]

@@ -44,6 +44,7 @@ def _summary(guess: Guess) -> Table:
         "sensors": ", ".join(columns.sensors or ()),
         "constant, left out": ", ".join(guess.constant),
         "not numbers, left out": ", ".join(guess.text),
+        "incomplete, left out": "; ".join(f"{column}: {gap}" for column, gap in guess.gaps.items()),
     }
     for role, value in rows.items():
         if value:

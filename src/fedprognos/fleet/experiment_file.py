@@ -59,9 +59,11 @@ def _data(guess: Guess, folder: Path) -> list[str]:
     lines += [f"sensors = {_texts(columns.sensors or ())}"]
     if guess.constant:
         kind = "in all rows of an operating condition" if guess.conditions else "in every row"
-        lines += [f"# left out, the same {kind}: {', '.join(guess.constant)}"]
+        lines += [_remark(f"left out, the same {kind}: {', '.join(guess.constant)}")]
     if guess.text:
-        lines += [f"# left out, not numbers in every row: {', '.join(guess.text)}"]
+        lines += [_remark(f"left out, not numbers in every row: {', '.join(guess.text)}")]
+    for column, gap in guess.gaps.items():
+        lines += [_remark(f"left out, fill it to use it: {column} ({gap})")]
     if columns.settings:
         lines += [f"settings = {_texts(columns.settings)}  # operating conditions"]
     if columns.site is not None:
@@ -74,6 +76,11 @@ def _data(guess: Guess, folder: Path) -> list[str]:
         lines += [f"failed = {_text(columns.failed)}"]
     share = "units" if columns.task == "rul" else "each unit's cycles, the last ones,"
     return [*lines, f"test_fraction = 0.25  # share of {share} held out for the test"]
+
+
+def _remark(text: str) -> str:
+    """A comment of one line, whatever the names in it."""
+    return "# " + " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _partition(guess: Guess) -> list[str]:

@@ -13,7 +13,7 @@ import pandas as pd
 from fedprognos.errors import DataError
 from fedprognos.fleet.levels import decimals_of_levels
 from fedprognos.fleet.table import TableColumns
-from fedprognos.fleet.table_files import read_file
+from fedprognos.fleet.table_files import Table, read_file
 
 _NAMES = {
     "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot serial id",
@@ -40,6 +40,8 @@ class Guess:
         Decimals by which each setting is rounded into operating conditions.
     constant, text
         Columns left out because they never change (within an operating condition) or are not numbers.
+    gaps
+        Columns of numbers left out because some are missing: how many, and where the first would be.
     units, sites, rows
         Counts.
     median_rows, median_life
@@ -53,6 +55,7 @@ class Guess:
     conditions: dict[str, int]
     constant: tuple[str, ...]
     text: tuple[str, ...]
+    gaps: dict[str, str]
     units: int
     sites: tuple[str, ...]
     rows: int
@@ -67,7 +70,8 @@ def inspect_table(path: str | Path) -> Guess:
     path = Path(path)
     if not path.is_file():
         raise DataError("no such file", where=str(path), hint="give a .csv, .csv.gz or .parquet file")
-    frame = read_file(path).frame
+    table = read_file(path)
+    frame = table.frame
     numeric = [str(c) for c in frame.columns if pd.api.types.is_numeric_dtype(frame[c])]
     complete = [c for c in numeric if frame[c].notna().all()]
     unit = _unit(frame, complete)
@@ -105,7 +109,8 @@ def inspect_table(path: str | Path) -> Guess:
         columns=columns,
         conditions=settings,
         constant=constant,
-        text=tuple(c for c in free if c not in complete),
+        text=tuple(c for c in free if c not in numeric),
+        gaps={c: _gap(table, c) for c in free if c in numeric and c not in complete},
         units=int(groups.nunique()),
         sites=() if site is None else tuple(sorted(frame[site].astype(str).unique())),
         rows=len(frame),
@@ -114,6 +119,14 @@ def inspect_table(path: str | Path) -> Guess:
         shortest_cycle=None if cycle is None else float(frame[time].groupby([groups, frame[cycle]]).max().min()),
         cycle_samples=None if cycle is None else int(frame[time].groupby([groups, frame[cycle]]).size().median()),
     )
+
+
+def _gap(table: Table, column: str) -> str:
+    missing = np.flatnonzero(table.frame[column].isna().to_numpy())
+    if len(missing) == len(table.frame):
+        return "no value at all"
+    place = table.at(int(missing[0])).removeprefix(f"{table.path}, ")
+    return f"{len(missing)} missing, first in {place}"
 
 
 def _unit(frame: pd.DataFrame, numbers: Sequence[str]) -> str | None:
