@@ -54,6 +54,14 @@ def ridge(quick: Quick = False, data_dir: DataDir = None) -> None:
 
 
 @app.command()
+def choices(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
+    """What the tuned engine experiment was chosen from, on training engines kept out; goes on where it was."""
+    from experiments.choices import write_choices
+
+    Console().print(write_choices(places(quick), data_dir, workers), highlight=False)
+
+
+@app.command()
 def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
     """Everything: all presets, what models cost, the page and its pictures."""
     where = places(quick)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.places import Places
+from experiments.places import COMPLEXITY, Places
 from fedprognos import config
 from fedprognos.errors import DataError
 from fedprognos.evaluation import Results
@@ -60,7 +60,7 @@ def write_complexity(where: Places) -> Path:
     models = [model for run in runs for model in _models(run)]
     matchings = [found for run in runs for found in _matchings(run)]
     machine = {"machine": platform.machine(), "threads": 1, "torch": torch.__version__}
-    path = where.folder / "complexity.json"
+    path = where.folder / COMPLEXITY
     write_json(path, {"measured_on": machine, "models": models, "matchings": matchings})
     return path
 

@@ -10,14 +10,14 @@ from typing import Any
 from experiments.page_parts import experiment_part, facts_part, made_part, width_part
 from experiments.paper import paper
 from experiments.pictures import Picture, pictures
-from experiments.places import QUICK, Places
+from experiments.places import CHOICES, COMPLEXITY, QUICK, REMARKS, RIDGE, Places
 from experiments.record import Record, read_record
 from experiments.tables_bars import bars_table
+from experiments.tables_choices import choices_part
 from experiments.tables_complexity import matchings_table, models_table, orders_table, slip
 from fedprognos.errors import DataError
 from fedprognos.files import write_text
 
-COMPLEXITY, REMARKS, RIDGE = "complexity.json", "remarks.md", "ridge.json"
 INTRODUCTION = """\
 The paper's two experiments again, on NASA's data: its protocol, in the size each part states, and ours.
 Every number and picture on this page is made by `make results` from the files beside it; nothing is typed.
@@ -49,7 +49,8 @@ def page_files(where: Places) -> dict[Path, str]:
     if not records:
         raise DataError("no results", where=str(where.folder), hint="python -m experiments results")
     drawn = {found.name: found for found in pictures(records)}
-    text = page(records, drawn, _measured(where.folder / COMPLEXITY), _remarks(where.folder / REMARKS))
+    costs, chosen = (_measured(where.folder / name) for name in (COMPLEXITY, CHOICES))
+    text = page(records, drawn, costs, chosen, _remarks(where.folder / REMARKS))
     files = {where.folder / f"{name}.svg": found.svg for name, found in drawn.items()}
     return {**files, where.page: text}
 
@@ -57,7 +58,7 @@ def page_files(where: Places) -> dict[Path, str]:
 def read_all(where: Places) -> dict[str, Record]:
     """Every record there is, by the name of its preset without `-quick`."""
     paths = sorted(where.folder.glob("*.json"))
-    known = [p for p in paths if p.name not in (COMPLEXITY, RIDGE) and not p.stem.endswith(".times")]
+    known = [p for p in paths if p.name not in (COMPLEXITY, RIDGE, CHOICES) and not p.stem.endswith(".times")]
     known.sort(key=lambda p: (p.stem not in where.presets, p.stem))
     return {p.stem.removesuffix(QUICK): read_record(p) for p in known}
 
@@ -65,7 +66,8 @@ def read_all(where: Places) -> dict[str, Record]:
 def page(
     records: Mapping[str, Record],
     drawn: Mapping[str, Picture],
-    measured: Mapping[str, Any] | None,
+    costs: Mapping[str, Any] | None,
+    chosen: Mapping[str, Any] | None,
     remarks: Mapping[str, str],
 ) -> str:
     """The page as text."""
@@ -75,11 +77,11 @@ def page(
     parts += experiment_part("battery", printed.battery, records, drawn)
     parts.append(remarks.get("battery", ""))
     parts += experiment_part("turbofan", printed.turbofan, records, drawn)
-    parts.append(remarks.get("turbofan", ""))
+    parts += [*(choices_part(chosen) if chosen is not None else ()), remarks.get("turbofan", "")]
     parts += [*width_part(records, drawn), remarks.get("width", "")]
-    if measured is not None:
-        parts += ["## What it costs", COSTS, models_table(measured), slip(printed.complexity)]
-        parts += [matchings_table(measured), orders_table(printed.complexity), remarks.get("complexity", "")]
+    if costs is not None:
+        parts += ["## What it costs", COSTS, models_table(costs), slip(printed.complexity)]
+        parts += [matchings_table(costs), orders_table(printed.complexity), remarks.get("complexity", "")]
     parts += [*facts_part(records), *made_part(records)]
     return "\n\n".join(part for part in parts if part) + "\n"
 

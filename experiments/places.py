@@ -7,6 +7,7 @@ from pathlib import Path
 
 PRESETS = ("battery-paper", "battery-tuned", "turbofan-paper", "turbofan-tuned")
 QUICK = "-quick"
+COMPLEXITY, REMARKS, RIDGE, CHOICES = "complexity.json", "remarks.md", "ridge.json", "choices.json"
 
 
 @dataclass(frozen=True)

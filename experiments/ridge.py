@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from experiments.page import RIDGE
-from experiments.places import Places
+from experiments.places import RIDGE, Places
 from fedprognos import config
 from fedprognos.features import Recipe, WindowSet, build_windows, make_recipe, survey
 from fedprognos.federation.scenario import scenarios

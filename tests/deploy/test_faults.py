@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import socket
 import ssl
 import time
@@ -183,9 +184,12 @@ def test_an_interrupt_in_mid_training_leaves_nothing_behind(tmp_path: Path) -> N
         federation.submit(SLOW)
         federation.wait(lambda: "training" in federation.said("plant-a"))
         for name in ("plant-a", "coordinator", "plant-b", "plant-c"):
-            federation.processes[name].send_signal(2)
-        for process in federation.processes.values():
-            assert process.wait(40) == 130
+            federation.processes[name].send_signal(signal.SIGINT)
+        for name, process in federation.processes.items():
+            # Python ends itself by the signal where it came in the middle of an `exec` (a module just being imported,
+            # say), even if the interrupt was handled: to a shell both are 130. What was said shows that it was.
+            assert process.wait(40) in (130, -signal.SIGINT)
+            assert "start it again to go on" in federation.said(name) or "left the federation" in federation.said(name)
         assert federation.left_over() == []
         assert not listening("127.0.0.1", federation.port)
 

@@ -6,7 +6,7 @@ that the first window of all ends at the same row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -87,6 +87,25 @@ class Ground:
         FedprognosError
             Where these values cannot be trained with.
         """
+        failures: list[Failure] = []
+        cohort, plan = self.prepared(experiment, seed, failures.append, on_epoch)
+        try:
+            yield from _rounds(cohort, plan, self.method)
+        except FederationError as error:
+            logged = [f for f in failures if f.code not in OUTSPOKEN]
+            reason = self.trainers[logged[-1].client].last_error() if logged else None
+            if reason is None:
+                raise
+            raise FederationError(reason, where=f"client {logged[-1].client}") from error
+
+    def prepared(
+        self,
+        experiment: config.Experiment,
+        seed: int,
+        left_out: Callable[[Failure], None],
+        on_epoch: OnEpoch | None = None,
+    ) -> tuple[Cohort, Plan]:
+        """Those who train, and how, with a recipe from everybody's moments."""
         length = experiment.recipe.window if self.lengths else 0
         everyone = InProcessCohort(self.staff, {name: f"{length}/{name}" for name in self.sites})
         recipe = surveyed_recipe(experiment.recipe, everyone, self.sites)
@@ -97,23 +116,14 @@ class Ground:
         slash = "//" if self.method == "central" else "/"
         keys = {name: f"{length}{slash}{name}" for name in self.trainers}
         cohort = InProcessCohort(self.staff, keys, on_epoch=on_epoch, timeout_in_s=experiment.federation.timeout_in_s)
-        failures: list[Failure] = []
-        plan = Plan(
+        return cohort, Plan(
             recipe,
             network,
             experiment.train,
             experiment.federation,
             stream(seed, "", 0, "run"),
-            left_out=failures.append,
+            left_out=left_out,
         )
-        try:
-            yield from _rounds(cohort, plan, self.method)
-        except FederationError as error:
-            logged = [f for f in failures if f.code not in OUTSPOKEN]
-            reason = self.trainers[logged[-1].client].last_error() if logged else None
-            if reason is None:
-                raise
-            raise FederationError(reason, where=f"client {logged[-1].client}") from error
 
 
 def judged(experiment: config.Experiment) -> config.Experiment:
