@@ -1,0 +1,112 @@
+"""What the tuned engine experiment was chosen from: one change at a time, judged on training engines kept out.
+
+Every change is trained and judged as the preset is, by the same code as `fedprognos tune`: a fifth of each client's
+engines is kept out of training, differently for each seed, and the error on it counts, labels capped. Test files are
+not opened. Ridge strengths cost nothing more, so all are tried for every change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.places import CHOICES, Places
+from fedprognos import config
+from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.footing import one_thread
+from fedprognos.federation.messages import ExamineReply
+from fedprognos.federation.scenario import training_scenario
+from fedprognos.federation.strategies import Model, Plan, strategy
+from fedprognos.federation.workers import cores
+from fedprognos.files import write_json
+from fedprognos.model.head import add_all, mean_squared_error, solve_head
+from fedprognos.tuning.ground import FRACTION, Ground, judged
+
+PRESET = "turbofan-tuned"
+SEEDS = 2
+STRENGTHS = tuple(10.0 ** (k / 2) for k in range(-8, 1))
+METHODS = ("concat", "central", "fedavg", "fedprox")
+AS_IT_IS = "as it is"
+ONE = ("concat", "central")
+CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    AS_IT_IS: (METHODS, ()),
+    "LSTM": (ONE, ("model.cell='lstm'",)),
+    "LSTM, learning rate 0.001": (ONE, ("model.cell='lstm'", "train.learning_rate=0.001")),
+    "learning rate 0.001": (METHODS, ("train.learning_rate=0.001",)),
+    "learning rate 0.004": (METHODS, ("train.learning_rate=0.004",)),
+    "batches of 64": (ONE, ("train.batch_size=64",)),
+    "12 epochs": (ONE, ("train.epochs=12",)),
+    "36 epochs": (ONE, ("train.epochs=36",)),
+    "32 neurons": (ONE, ("model.widths=[32]",)),
+    "128 neurons": (ONE, ("model.widths=[128]",)),
+    "two layers of 64": (ONE, ("model.widths=[64, 64]",)),
+    "dropout 0.2": (ONE, ("train.dropout=0.2",)),
+    "weight decay 0.1": (ONE, ("train.weight_decay=0.1",)),
+    "operating condition as input": (ONE, ("recipe.condition_inputs=true",)),
+    "8 rounds of 3 epochs": (("fedavg",), ("federation.fedavg.rounds=8", "federation.fedavg.epochs=3")),
+    "2 rounds of 12 epochs": (("fedavg",), ("federation.fedavg.rounds=2", "federation.fedavg.epochs=12")),
+    "mu 0.1": (("fedprox",), ("federation.fedprox.mu=0.1",)),
+    "mu 0.001": (("fedprox",), ("federation.fedprox.mu=0.001",)),
+}
+"""Who is changed how."""
+
+
+def write_choices(
+    where: Places, data_dir: Path | None = None, workers: int | None = None, tell: Callable[[str], None] = print
+) -> Path:
+    """Measure every change and write the table, which grows as it goes; what is in it already is not trained again."""
+    (preset,) = (p for p in where.presets if p.startswith(PRESET))
+    _, base, folder = config.load(preset)
+    setting = next(iter(base.partition))
+    path = where.folder / CHOICES
+    head = {
+        "preset": preset,
+        "setting": setting,
+        "kept_out": FRACTION,
+        "strengths": [f"{s:.2e}" for s in STRENGTHS],
+        "config": base.dump(),
+    }
+    found: dict[str, dict[str, list[list[float]]]] = _earlier(path, head)
+    seeds = min(SEEDS, base.evaluation.seeds)
+    scenario = training_scenario(base, setting, data_dir, folder)
+    todo = [(seed, method) for seed in range(seeds) for method in METHODS]
+    with one_thread():
+        for seed, method in todo:  # seed by seed: what was interrupted compares like with like
+            with Ground.open(method, scenario, {}, where.runs / "choices", workers or cores()) as ground:
+                for change, (methods, overrides) in CHANGES.items():
+                    errors = found.setdefault(change, {})
+                    if method in methods and len(errors.setdefault(method, [])) == seed:
+                        errors[method].append(_errors(ground, judged(config.load(preset, overrides)[1]), seed))
+                        write_json(path, {**head, "errors": found})
+                        tell(f"{method}, {change}, seed {seed}: {min(errors[method][-1]):.2f}")
+    return path
+
+
+def _earlier(path: Path, head: Mapping[str, Any]) -> dict[str, dict[str, list[list[float]]]]:
+    """What was measured before, where it was measured with the same preset."""
+    if not path.is_file():
+        return {}
+    there = json.loads(path.read_text("utf-8"))
+    errors: dict[str, dict[str, list[list[float]]]] = there.pop("errors")
+    return errors if there == head else {}
+
+
+def _errors(ground: Ground, experiment: config.Experiment, seed: int) -> list[float]:
+    """RMSE of the model after the last round on what was kept out, for every ridge strength."""
+    cohort, plan = ground.prepared(experiment, seed, lambda failure: None)
+    *_, last = strategy(ground.method)(cohort, plan)
+    (model,) = last.models
+    return _by_strength(cohort, plan, model)
+
+
+def _by_strength(cohort: Cohort, plan: Plan, model: Model) -> list[float]:
+    request = plan.examination(model.network, model.weights, statistics=True)
+    replies = gather(cohort, dict.fromkeys(cohort.clients, request), ExamineReply, None, plan.left_out)
+    fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
+    held = add_all(reply.held for reply in replies.values() if reply.held is not None)
+    mean_squares = [mean_squared_error(held, solve_head(fit, strength)) for strength in STRENGTHS]
+    return [round(float(np.sqrt(m)) * plan.recipe.label_std, 4) for m in mean_squares]

@@ -1,0 +1,57 @@
+"""What the tuned engine experiment was chosen from, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.choices import AS_IT_IS, METHODS
+from experiments.lines import NAMES
+from experiments.markdown import BLANK, NOTHING, number, signed, table
+
+CHOSEN = """\
+`{preset}`, {setting}, exact head, judged on training engines: {share:.0%} of each client's are kept out of training,
+others for each of {seeds} seeds. RMSE on them, labels capped, after the last epoch and round; in brackets how much a
+change adds to it, ± the standard deviation of that over seeds. One change at a time from the preset as it is."""
+RIDGES = """\
+The same for other ridge strengths (`federation.ridge`; the preset's is {ridge:.0e}):"""
+
+
+def choices_part(found: Mapping[str, Any]) -> list[str]:
+    """Both tables, with what they show."""
+    config, errors = found["config"], found["errors"]
+    ridge = config["federation"]["ridge"]
+    place = int(np.argmin([abs(np.log(float(s) / ridge)) for s in found["strengths"]]))
+    methods = [m for m in METHODS if m in errors[AS_IT_IS]]
+    base = {m: np.array(errors[AS_IT_IS][m]) for m in methods}
+    seeds = len(next(iter(base.values())))
+    rows = [
+        [change, *(_cell(by_method.get(m), base[m][:, place], place, change == AS_IT_IS) for m in methods)]
+        for change, by_method in errors.items()
+    ]
+    curve = [
+        [f"{float(strength):.1e}", *(number(float(base[m][:, k].mean()), 2) for m in methods)]
+        for k, strength in enumerate(found["strengths"])
+    ]
+    names = [NAMES[m] for m in methods]
+    said = CHOSEN.format(preset=found["preset"], setting=found["setting"], share=found["kept_out"], seeds=seeds)
+    return [
+        "### What the tuned experiment was chosen from",
+        said,
+        table(["change", *names], rows),
+        RIDGES.format(ridge=ridge),
+        table(["ridge", *names], curve),
+    ]
+
+
+def _cell(errors: list[list[float]] | None, base: np.ndarray[Any, Any], place: int, itself: bool) -> str:
+    if errors is None:
+        return NOTHING
+    own = np.array(errors)[:, place]
+    if itself:
+        return number(float(own.mean()), 2)
+    more = own - base[: len(own)]
+    spread = f"{BLANK}±{BLANK}{more.std(ddof=1):.2f}" if len(more) > 1 else ""
+    return f"{own.mean():.2f} ({signed(float(more.mean()), 2)}{spread})"
