@@ -194,6 +194,8 @@ def made_part(records: Mapping[str, Record]) -> list[str]:
     commands = (
         "```sh\nmake results                        # everything; what was interrupted goes on\n"
         "python -m experiments run PRESET    # one preset into its JSON\n"
+        "python -m experiments choices       # what the tuned engine experiment was chosen from\n"
+        "python -m experiments ridge         # the batteries' ridge strength, from training cycles\n"
         "python -m experiments page          # this page and its pictures from the JSON files, seconds\n```"
     )
     return ["## How it was made", commands, f"Made by {made}."]
