@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_models import bundle_of
 
 from fedprognos import config
@@ -30,6 +32,23 @@ def flagged(recipe: Recipe, fleet: Fleet, most: int = 4000) -> float:
     chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).astype(np.int64)
     found = drift.inspect(recipe, windows.batch(chosen))
     return float((found.distant | found.stuck).any(axis=1).mean())
+
+
+@given(
+    rows=st.integers(10, 400),
+    shift=st.sampled_from([0.0, 2.0, 2.3, 2.4, 2.6, 3.0, -2.3, -2.4, -3.0]),
+    spread=st.sampled_from([0.0, 0.01, 0.2, 1.0]),
+    strays=st.integers(0, 6),
+    seed=st.integers(0, 2**16),
+)
+def test_counting_first_finds_what_sorting_all_would(
+    rows: int, shift: float, spread: float, strays: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    z = rng.normal(shift, spread, (3, rows, 2)).astype(np.float32)
+    z[:, :strays] = rng.normal(0, 3, (3, strays, 2))
+    recipe = Recipe(task="rul", sensors=("a", "b"), window=rows, mean=((0.0, 0.0),), std=((1.0, 1.0),), label_mean=1.0)
+    assert np.array_equal(drift.inspect(recipe, z).distant, drift.distance(z) >= drift.DISTANCE)
 
 
 REAL = [
