@@ -16,11 +16,11 @@ import numpy as np
 
 from experiments.places import CHOICES, Places
 from fedprognos import config
-from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.cohort import gather
 from fedprognos.federation.footing import one_thread
 from fedprognos.federation.messages import ExamineReply
 from fedprognos.federation.scenario import training_scenario
-from fedprognos.federation.strategies import Model, Plan, strategy
+from fedprognos.federation.strategies import strategy
 from fedprognos.federation.workers import cores
 from fedprognos.files import write_json
 from fedprognos.model.head import add_all, mean_squared_error, solve_head
@@ -29,7 +29,7 @@ from fedprognos.tuning.ground import FRACTION, Ground, judged
 PRESET = "turbofan-tuned"
 SEEDS = 2
 STRENGTHS = tuple(10.0 ** (k / 2) for k in range(-8, 1))
-METHODS = ("concat", "central", "fedavg", "fedprox")
+METHODS = ("concat", "central", "fedavg", "fedprox", "fedma")
 AS_IT_IS = "as it is"
 ONE = ("concat", "central")
 CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -51,8 +51,26 @@ CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "2 rounds of 12 epochs": (("fedavg",), ("federation.fedavg.rounds=2", "federation.fedavg.epochs=12")),
     "mu 0.1": (("fedprox",), ("federation.fedprox.mu=0.1",)),
     "mu 0.001": (("fedprox",), ("federation.fedprox.mu=0.001",)),
+    "at most twice a client's width": (("fedma",), ("federation.fedma.width_limit=2.0",)),
+    "at most 1.5 times": (("fedma",), ("federation.fedma.width_limit=1.5",)),
+    "a client's width": (("fedma",), ("federation.fedma.width_limit=1.0",)),
+    "a client's width, common start": (
+        ("fedma",),
+        ("federation.fedma.width_limit=1.0", "federation.fedma.start='common'"),
+    ),
+    "a client's width, common start, 4 rounds of 6 epochs": (
+        ("fedma",),
+        (
+            "federation.fedma.width_limit=1.0",
+            "federation.fedma.start='common'",
+            "federation.fedma.rounds=4",
+            "federation.fedma.epochs=6",
+        ),
+    ),
 }
 """Who is changed how."""
+Found = dict[str, dict[str, list[dict[str, Any]]]]
+"""By change and method, seed by seed."""
 
 
 def write_choices(
@@ -70,7 +88,7 @@ def write_choices(
         "strengths": [f"{s:.2e}" for s in STRENGTHS],
         "config": base.dump(),
     }
-    found: dict[str, dict[str, list[list[float]]]] = _earlier(path, head)
+    found = _earlier(path, head)
     seeds = min(SEEDS, base.evaluation.seeds)
     scenario = training_scenario(base, setting, data_dir, folder)
     todo = [(seed, method) for seed in range(seeds) for method in METHODS]
@@ -80,33 +98,30 @@ def write_choices(
                 for change, (methods, overrides) in CHANGES.items():
                     errors = found.setdefault(change, {})
                     if method in methods and len(errors.setdefault(method, [])) == seed:
-                        errors[method].append(_errors(ground, judged(config.load(preset, overrides)[1]), seed))
+                        errors[method].append(_measure(ground, judged(config.load(preset, overrides)[1]), seed))
                         write_json(path, {**head, "errors": found})
-                        tell(f"{method}, {change}, seed {seed}: {min(errors[method][-1]):.2f}")
+                        tell(f"{method}, {change}, seed {seed}: {min(errors[method][-1]['rmse']):.2f}")
     return path
 
 
-def _earlier(path: Path, head: Mapping[str, Any]) -> dict[str, dict[str, list[list[float]]]]:
+def _earlier(path: Path, head: Mapping[str, Any]) -> Found:
     """What was measured before, where it was measured with the same preset."""
     if not path.is_file():
         return {}
     there = json.loads(path.read_text("utf-8"))
-    errors: dict[str, dict[str, list[list[float]]]] = there.pop("errors")
+    errors: Found = there.pop("errors")
     return errors if there == head else {}
 
 
-def _errors(ground: Ground, experiment: config.Experiment, seed: int) -> list[float]:
-    """RMSE of the model after the last round on what was kept out, for every ridge strength."""
+def _measure(ground: Ground, experiment: config.Experiment, seed: int) -> dict[str, Any]:
+    """RMSE of the model after the last round on what was kept out, for every ridge strength, and its width."""
     cohort, plan = ground.prepared(experiment, seed, lambda failure: None)
     *_, last = strategy(ground.method)(cohort, plan)
     (model,) = last.models
-    return _by_strength(cohort, plan, model)
-
-
-def _by_strength(cohort: Cohort, plan: Plan, model: Model) -> list[float]:
     request = plan.examination(model.network, model.weights, statistics=True)
     replies = gather(cohort, dict.fromkeys(cohort.clients, request), ExamineReply, None, plan.left_out)
     fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
     held = add_all(reply.held for reply in replies.values() if reply.held is not None)
     mean_squares = [mean_squared_error(held, solve_head(fit, strength)) for strength in STRENGTHS]
-    return [round(float(np.sqrt(m)) * plan.recipe.label_std, 4) for m in mean_squares]
+    errors = [round(float(np.sqrt(m)) * plan.recipe.label_std, 4) for m in mean_squares]
+    return {"rmse": errors, "width": sum(model.network.widths)}

@@ -25,10 +25,14 @@ def choices_part(found: Mapping[str, Any]) -> list[str]:
     ridge = config["federation"]["ridge"]
     place = int(np.argmin([abs(np.log(float(s) / ridge)) for s in found["strengths"]]))
     methods = [m for m in METHODS if m in errors[AS_IT_IS]]
-    base = {m: np.array(errors[AS_IT_IS][m]) for m in methods}
+    base = {m: np.array([one["rmse"] for one in errors[AS_IT_IS][m]]) for m in methods}
     seeds = len(next(iter(base.values())))
     rows = [
-        [change, *(_cell(by_method.get(m), base[m][:, place], place, change == AS_IT_IS) for m in methods)]
+        [
+            change,
+            _neurons(by_method),
+            *(_cell(by_method.get(m), base[m][:, place], place, change == AS_IT_IS) for m in methods),
+        ]
         for change, by_method in errors.items()
     ]
     curve = [
@@ -40,18 +44,24 @@ def choices_part(found: Mapping[str, Any]) -> list[str]:
     return [
         "### What the tuned experiment was chosen from",
         said,
-        table(["change", *names], rows),
+        table(["change", "neurons", *names], rows),
         RIDGES.format(ridge=ridge),
         table(["ridge", *names], curve),
     ]
 
 
-def _cell(errors: list[list[float]] | None, base: np.ndarray[Any, Any], place: int, itself: bool) -> str:
-    if errors is None:
+def _cell(found: list[dict[str, Any]] | None, base: np.ndarray[Any, Any], place: int, itself: bool) -> str:
+    if not found:
         return NOTHING
-    own = np.array(errors)[:, place]
+    own = np.array([one["rmse"][place] for one in found])
     if itself:
         return number(float(own.mean()), 2)
     more = own - base[: len(own)]
     spread = f"{BLANK}±{BLANK}{more.std(ddof=1):.2f}" if len(more) > 1 else ""
     return f"{own.mean():.2f} ({signed(float(more.mean()), 2)}{spread})"
+
+
+def _neurons(by_method: Mapping[str, list[dict[str, Any]]]) -> str:
+    """Width of the models, from the smallest to the largest."""
+    widths = sorted({one["width"] for found in by_method.values() for one in found})
+    return NOTHING if not widths else str(widths[0]) if len(widths) == 1 else f"{widths[0]}–{widths[-1]}"

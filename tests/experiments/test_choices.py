@@ -22,8 +22,11 @@ FOUND = {
     "strengths": ["1.00e-03", "1.00e-02"],
     "config": {"federation": {"ridge": 0.01}},
     "errors": {
-        AS_IT_IS: {"concat": [[15.5, 15.0], [16.5, 16.0]], "central": [[15.0, 15.0], [15.0, 15.0]]},
-        "LSTM": {"concat": [[17.0, 16.0], [17.0, 18.0]]},
+        AS_IT_IS: {
+            "concat": [{"rmse": [15.5, 15.0], "width": 192}, {"rmse": [16.5, 16.0], "width": 192}],
+            "central": [{"rmse": [15.0, 15.0], "width": 64}, {"rmse": [15.0, 15.0], "width": 64}],
+        },
+        "LSTM": {"concat": [{"rmse": [17.0, 16.0], "width": 192}, {"rmse": [17.0, 18.0], "width": 192}]},
     },
 }
 
@@ -32,7 +35,10 @@ def test_changes_are_told_by_their_difference_at_the_presets_ridge() -> None:
     _, said, table, _, curve = (part.replace(BLANK, " ") for part in choices_part(FOUND))
     assert "20% of each client's" in said
     assert "2 seeds" in said
-    assert table.splitlines()[2:] == ["| as it is | 15.50 | 15.00 |", "| LSTM | 17.00 (+1.50 ± 0.71) | – |"]
+    assert table.splitlines()[2:] == [
+        "| as it is | 64–192 | 15.50 | 15.00 |",
+        "| LSTM | 192 | 17.00 (+1.50 ± 0.71) | – |",
+    ]
     assert curve.splitlines()[2:] == ["| 1.0e-03 | 16.00 | 15.00 |", "| 1.0e-02 | 15.50 | 15.00 |"]
 
 
@@ -57,7 +63,7 @@ def test_a_measurement_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
     path = write_choices(where, workers=1, tell=told.append)
     found = json.loads(path.read_text("utf-8"))
     assert [len(found["errors"][change]["concat"]) for change in (AS_IT_IS, "small")] == [1, 1]
-    best, small = (min(found["errors"][change]["concat"][0]) for change in (AS_IT_IS, "small"))
+    best, small = (min(found["errors"][change]["concat"][0]["rmse"]) for change in (AS_IT_IS, "small"))
     assert 10 < best < small < 60
     assert len(choices_part(found)[2].splitlines()) == 4
     write_choices(where, workers=1, tell=told.append)
