@@ -18,6 +18,7 @@ from experiments.places import CHOICES, Places
 from fedprognos import config
 from fedprognos.federation.cohort import gather
 from fedprognos.federation.footing import one_thread
+from fedprognos.federation.memory import Memory, RememberingCohort
 from fedprognos.federation.messages import ExamineReply
 from fedprognos.federation.scenario import training_scenario
 from fedprognos.federation.strategies import strategy
@@ -51,6 +52,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "2 rounds of 12 epochs": (("fedavg",), ("federation.fedavg.rounds=2", "federation.fedavg.epochs=12")),
     "mu 0.1": (("fedprox",), ("federation.fedprox.mu=0.1",)),
     "mu 0.001": (("fedprox",), ("federation.fedprox.mu=0.001",)),
+    "noise 0.5": (("fedma",), ("federation.fedma.noise=0.5",)),
     "at most twice a client's width": (("fedma",), ("federation.fedma.width_limit=2.0",)),
     "at most 1.5 times": (("fedma",), ("federation.fedma.width_limit=1.5",)),
     "a client's width": (("fedma",), ("federation.fedma.width_limit=1.0",)),
@@ -91,6 +93,7 @@ def write_choices(
     found = _earlier(path, head)
     seeds = min(SEEDS, base.evaluation.seeds)
     scenario = training_scenario(base, setting, data_dir, folder)
+    memory = Memory(where.runs / "choices" / "answers")
     todo = [(seed, method) for seed in range(seeds) for method in METHODS]
     with one_thread():
         for seed, method in todo:  # seed by seed: what was interrupted compares like with like
@@ -98,7 +101,8 @@ def write_choices(
                 for change, (methods, overrides) in CHANGES.items():
                     errors = found.setdefault(change, {})
                     if method in methods and len(errors.setdefault(method, [])) == seed:
-                        errors[method].append(_measure(ground, judged(config.load(preset, overrides)[1]), seed))
+                        changed = judged(config.load(preset, overrides)[1])
+                        errors[method].append(_measure(ground, changed, seed, memory))
                         write_json(path, {**head, "errors": found})
                         tell(f"{method}, {change}, seed {seed}: {min(errors[method][-1]['rmse']):.2f}")
     return path
@@ -113,9 +117,10 @@ def _earlier(path: Path, head: Mapping[str, Any]) -> Found:
     return errors if there == head else {}
 
 
-def _measure(ground: Ground, experiment: config.Experiment, seed: int) -> dict[str, Any]:
+def _measure(ground: Ground, experiment: config.Experiment, seed: int, memory: Memory) -> dict[str, Any]:
     """RMSE of the model after the last round on what was kept out, for every ridge strength, and its width."""
-    cohort, plan = ground.prepared(experiment, seed, lambda failure: None)
+    asked, plan = ground.prepared(experiment, seed, lambda failure: None)
+    cohort = RememberingCohort(asked, memory, scope="training")
     *_, last = strategy(ground.method)(cohort, plan)
     (model,) = last.models
     request = plan.examination(model.network, model.weights, statistics=True)
