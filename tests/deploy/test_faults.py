@@ -45,6 +45,19 @@ def test_a_site_killed_in_training_comes_back_and_the_run_ends_well(tmp_path: Pa
         assert (federation.results / "bundle" / "weights.safetensors").read_bytes() == expected.read_bytes()
 
 
+def test_where_all_are_needed_a_site_that_is_away_for_long_is_waited_for(tmp_path: Path) -> None:
+    with deployment(tmp_path) as federation:
+        _start(federation, SITES)
+        expected = federation.in_process(SLOW) / "bundle" / "weights.safetensors"
+        federation.submit(SLOW)
+        federation.wait(lambda: "training" in federation.said("plant-b"))
+        federation.kill("plant-b")
+        federation.wait(lambda: "plant-b is not connected; waiting for it" in federation.said("coordinator"))
+        federation.start_site("plant-b")
+        _ends_well(federation)
+        assert (federation.results / "bundle" / "weights.safetensors").read_bytes() == expected.read_bytes()
+
+
 def test_a_site_killed_in_training_for_good_is_left_out_and_the_run_ends_well(tmp_path: Path) -> None:
     with deployment(tmp_path) as federation:
         _start(federation, SITES)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable, MutableMapping
@@ -19,13 +22,21 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedprognos import config
-from fedprognos.errors import ConfigError, DataError, MessageError, RecipeError
+from fedprognos.errors import ConfigError, DataError, MessageError, OutputError, RecipeError
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.flower import cohort as cohort_module
 from fedprognos.federation.flower import wire
-from fedprognos.federation.flower.children import ProcessError, alone, running
+from fedprognos.federation.flower.children import Child, ProcessError, alone, running, stop_running
 from fedprognos.federation.flower.cohort import FlowerCohort
-from fedprognos.federation.flower.doorstep import ALL_ANSWERS, HelloReply, HelloRequest, RefusalRequest
+from fedprognos.federation.flower.coordinator import submit
+from fedprognos.federation.flower.doorstep import (
+    ALL_ANSWERS,
+    ALL_REQUESTS,
+    PHASES,
+    HelloReply,
+    HelloRequest,
+    RefusalRequest,
+)
 from fedprognos.federation.flower.folders import SiteSettings
 from fedprognos.federation.flower.gathering import _misfits, deployable
 from fedprognos.federation.flower.holdings import Holdings, check_holdings, read_holdings
@@ -249,6 +260,34 @@ def test_an_absent_site_is_waited_for_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_where_everybody_is_needed_an_absent_site_is_waited_for_until_it_is_back(tmp_path: Path) -> None:
+    good = service(tmp_path).client.respond(encode(SurveyRequest(SECTION)))
+    grid = FakeGrid([Node(1, b"a")], {1: good, 2: good})
+    missed: list[str] = []
+
+    def returns(what: str, pending: tuple[str, ...]) -> None:
+        if missed and len(grid.nodes) == 1:
+            grid.nodes.append(Node(2, b"b"))
+
+    options: dict[str, Any] = {"all_needed": True, "missed": missed.append, "timeout_in_s": 30.0}
+    replies = asked(grid, "ab", watch=returns, **options)
+    assert all(isinstance(reply, SurveyReply) for reply in replies.values())
+    assert missed == ["b"]
+    del grid.nodes[1]
+    federation = FlowerCohort(
+        grid,  # type: ignore[arg-type]
+        {"a": b"a", "b": b"b"},
+        ("a", "b"),
+        limit_in_bytes=100_000,
+        absent_in_s=0.1,
+        **options,
+    )
+    asking = dict.fromkeys("ab", SurveyRequest(SECTION))
+    told = federation.converse(asking, (SurveyReply,), all_needed=False)  # what can be done without is not waited for
+    assert told["b"] == Failure("b", "absent", "it is not connected")
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_failure_is_the_site_s_own_and_short() -> None:
     told = encode(Failure("somebody else", "c" * 1000, "t" * 1000))
     reply = asked(FakeGrid([Node(1, b"a")], {1: told}), "a")["a"]
@@ -380,3 +419,62 @@ def test_a_folder_is_held_by_one_process_and_old_notes_mean_nothing(tmp_path: Pa
             pass
     assert running(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_stopping_waits_for_the_end_and_tidies_up_after_one_that_was_killed(tmp_path: Path) -> None:
+    assert not stop_running(tmp_path)
+    code = (
+        "import sys, time; from pathlib import Path; "
+        "from fedprognos.federation.flower.children import alone, terminate_as_interrupt\n"
+        "try:\n"
+        "    with terminate_as_interrupt(), alone(Path(sys.argv[1])):\n"
+        "        time.sleep(60)\n"
+        "finally:\n"
+        "    time.sleep(1.5)\n"  # the folder is given up, the process is not at its end
+    )
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stderr=subprocess.DEVNULL)
+        while running(tmp_path) is None:
+            time.sleep(0.05)
+        (tmp_path / "status.json").write_text("{}")
+        if sign == signal.SIGKILL:
+            process.kill()
+            process.wait()
+        assert stop_running(tmp_path) == (sign == signal.SIGTERM)
+        assert process.wait(0.5) is not None
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("ERROR: Failed to activate SuperNode", "it does not know it, or it is in use already"),
+        (
+            "ssl.SSLError: CERTIFICATE_VERIFY_FAILED\nERROR: Exit Code: 305",
+            "no certificate of this federation's authority",
+        ),
+        ("\x1b[91mERROR\x1b[0m: out of luck", "exit code 3): ERROR: out of luck"),
+    ],
+)
+def test_why_a_process_ended_is_told_in_words(tmp_path: Path, log: str, said: str) -> None:
+    child = Child.__new__(Child)
+    child.what, child.log = "supernode", tmp_path / "supernode.log"
+    child.log.write_text(log)
+    child.process = SimpleNamespace(poll=lambda: 3)  # type: ignore[assignment]
+    with pytest.raises(ProcessError) as told:
+        child.check()
+    assert said in str(told.value)
+
+
+def test_a_name_that_another_experiment_has_is_refused_when_it_is_queued(tmp_path: Path) -> None:
+    experiment = config.load("demo")[1]
+    assert submit(tmp_path, "demo", experiment) == submit(tmp_path, "demo", experiment)
+    other = config.load("demo", ("train.epochs=3",))[1]
+    with pytest.raises(OutputError, match="another experiment") as told:
+        submit(tmp_path, "demo", other)
+    assert "--name" in told.value.hint
+    assert len(list((tmp_path / "queue").iterdir())) == 1
+
+
+def test_what_is_asked_has_words_for_people() -> None:
+    assert set(PHASES) == {kind.__name__ for kind in ALL_REQUESTS}

@@ -54,7 +54,9 @@ def init(
         console.print(f"     {name}: {place}")
     console.print(f"2. Keep {folder / 'authority'} offline; only `deploy renew` needs it.")
     console.print(f"3. On the coordinator:  fedprognos deploy coordinator {coordinator}")
-    console.print("4. On each site:        fedprognos deploy site FOLDER --data FLEET.csv --columns EXPERIMENT.toml")
+    columns = "" if experiment is not None else " --columns EXPERIMENT.toml"
+    console.print(f"4. On each site:        fedprognos deploy site FOLDER --data FLEET.csv{columns}")
+    console.print(f"5. On the coordinator:  fedprognos deploy run EXPERIMENT.toml --dir {coordinator}")
 
 
 @deploy_app.command()
@@ -194,16 +196,15 @@ def status(folder: Folder) -> None:
     pid = running(place)
     known = _json(place / "status.json")
     if pid is None:
-        console.print(
-            f"not running.  Start: fedprognos deploy {'coordinator' if (place / 'sites').is_dir() else 'site'} {place}"
-        )
+        start = f"coordinator {place}" if (place / "sites").is_dir() else f"site {place} --data FLEET.csv"
+        console.print(f"not running.  Start: fedprognos deploy {start}")
         return
-    if "doing" in known or "sites" not in known:
-        console.print(
-            f"site {known.get('site', '')}: running (process {pid}), last asked: {known.get('doing', 'nothing yet')}"
-        )
+    if "sites" not in known:
+        doing = f"last asked: {known['doing']}" if "doing" in known else "starting"
+        console.print(f"{known.get('site', place.name)}: running (process {pid}), {doing}")
         return
-    console.print(f"coordinator: running (process {pid}), {known.get('experiment', 'no experiment')}: {known['phase']}")
+    at = f"{known['experiment']}: {known['phase']}" if "experiment" in known else known["phase"]
+    console.print(f"coordinator: running (process {pid}), {at}")
     for name, one in known["sites"].items():
         waited = " (working)" if name in known["waiting_for"] else ""
         console.print(

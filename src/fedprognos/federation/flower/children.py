@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,9 +19,11 @@ from types import FrameType
 from fedprognos.errors import FedprognosError
 from fedprognos.files import write_json
 
-PID, LOCK = "running.json", "running.lock"
+PID, LOCK, STATUS = "running.json", "running.lock", "status.json"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 PATIENCE_IN_S = 8.0
+LONGEST_LOG_IN_BYTES = 5_000_000
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ProcessError(FedprognosError):
@@ -37,6 +40,8 @@ class Child:
         self.what, self.log = what, folder / f"{what}.log"
         home = folder / "flower"
         home.mkdir(mode=0o700, exist_ok=True)
+        if self.log.is_file() and self.log.stat().st_size > LONGEST_LOG_IN_BYTES:
+            self.log.replace(self.log.with_suffix(".log.old"))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - a fixed program, arguments as a list
                 [sys.executable, "-m", "fedprognos.federation.flower.launch", what, *arguments],
@@ -54,16 +59,23 @@ class Child:
             return
         if "Failed to activate SuperNode" in self._tail():
             raise ProcessError(
-                "the coordinator does not know this site's key",
+                "the coordinator does not let this site's key in: it does not know it, or it is in use already",
                 where=str(self.log.parent / "site.key"),
-                hint="was it renewed? Bring the new site.key here, and start the coordinator again after a renewal",
+                hint="does the site run elsewhere? Was the key renewed? Then bring the new site.key here and start the "
+                "coordinator again",
+            )
+        if "CERTIFICATE_VERIFY_FAILED" in self._tail():
+            raise ProcessError(
+                "who answers there has no certificate of this federation's authority, or an expired one",
+                where=str(self.log.parent / "ca.crt"),
+                hint="is `coordinator` in settings.toml the right address? Else bring ca.crt of its deployment here",
             )
         raise ProcessError(f"{self.what} ended (exit code {code}): {self.last_words()}", where=str(self.log))
 
     def _tail(self) -> str:
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - 4000))
-            return file.read().decode("utf-8", "replace")
+            return COLOURS.sub("", file.read().decode("utf-8", "replace"))
 
     def last_words(self) -> str:
         """The last line of the log that says something."""
@@ -114,20 +126,37 @@ def running(folder: Path) -> int | None:
 
 
 def stop_running(folder: Path) -> bool:
-    """End who holds a folder; whether there was anybody."""
+    """End who holds a folder, and wait until it has ended; whether there was anybody."""
     pid = running(folder)
     if pid is None:
+        _tidy(folder)
         return False
     for sign, patience_in_s in ((signal.SIGTERM, 3 * PATIENCE_IN_S), (signal.SIGKILL, PATIENCE_IN_S)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, sign)
         deadline = time.monotonic() + patience_in_s
         while time.monotonic() < deadline:
-            if running(folder) is None:
-                (folder / PID).unlink(missing_ok=True)
+            if running(folder) is None and not _alive(pid):
+                _tidy(folder)
                 return True
             time.sleep(0.1)
     raise ProcessError(f"process {pid} does not end", where=str(folder))
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process is still at work; one that only waits to be counted out by its parent is not."""
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")
+        return not stat.exists() or stat.read_text("utf-8", "replace").rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what one that was killed left behind; nobody holds the folder."""
+    for name in (PID, LOCK, STATUS):
+        (folder / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

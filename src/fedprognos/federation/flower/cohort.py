@@ -26,7 +26,8 @@ POLL_IN_S, LOOK_IN_S = 0.5, 3.0
 LONGEST_IN_S = 12 * 3600.0
 """The wait for an answer where the experiment sets none."""
 ABSENT_IN_S = 45.0
-"""How long a site that is not connected, or goes away, is waited for before a question goes on without it."""
+"""How long a site that is not connected, or goes away, is waited for before a question goes on without it, or, where
+it cannot, before somebody is told."""
 
 Watch = Callable[[str, tuple[str, ...]], None]
 """Told what is being asked and who has not answered yet; may raise to end the waiting."""
@@ -39,7 +40,8 @@ class _Asked:
     """A request on its way to a site."""
 
     data: bytes
-    absent_until: float
+    absent_since: float
+    missed: bool = False
     message_id: str = ""
     activated: str = ""
     again: int = 0
@@ -57,6 +59,10 @@ class FlowerCohort:
         Names of those who take part in this run.
     sent
         What sites have already, which is left out of what they are sent.
+    all_needed
+        Whether a site that is away is waited for until it is back, or the answer's time is over.
+    missed
+        Told of a site that is waited for so.
     """
 
     def __init__(
@@ -68,6 +74,8 @@ class FlowerCohort:
         limit_in_bytes: int,
         timeout_in_s: float | None = None,
         absent_in_s: float = ABSENT_IN_S,
+        all_needed: bool = False,
+        missed: Callable[[str], None] | None = None,
         watch: Watch | None = None,
         received: Received | None = None,
         sent: Sent | None = None,
@@ -76,7 +84,8 @@ class FlowerCohort:
         self.wire: Wire = "float32"
         self._names = {key: name for name, key in keys.items()}
         self._limit, self._timeout = limit_in_bytes, timeout_in_s or LONGEST_IN_S
-        self._absent = absent_in_s
+        self._absent, self._all_needed = absent_in_s, all_needed
+        self._missed = missed or (lambda name: None)
         self._gone: set[str] = set()  # waited for in vain once; not again until they are back
         self._watch = watch or (lambda what, pending: None)
         self._received = received or (lambda name, line: None)
@@ -103,13 +112,16 @@ class FlowerCohort:
             if bytes(node.public_key) in self._names
         }
 
-    def converse(self, requests: Mapping[str, Any], kinds: tuple[type, ...]) -> dict[str, Any]:
+    def converse(
+        self, requests: Mapping[str, Any], kinds: tuple[type, ...], *, all_needed: bool | None = None
+    ) -> dict[str, Any]:
         """Ask anything that can be encoded; every site asked is in the answer, in the order asked."""
+        all_needed = self._all_needed if all_needed is None else all_needed
         what = type(next(iter(requests.values()))).__name__ if requests else ""
         deadline = time.monotonic() + self._timeout
         begun = time.monotonic()
         asked = {
-            name: _Asked(encode(request, self.wire), begun + (0.0 if name in self._gone else self._absent))
+            name: _Asked(encode(request, self.wire), begun - (self._absent if name in self._gone else 0.0))
             for name, request in requests.items()
         }
         too_large = Failure("", "message", f"the request is larger than {self._limit} bytes")
@@ -129,9 +141,13 @@ class FlowerCohort:
                 if (reply := self._pull(name, asked[name], kinds)) is not None:
                     replies[name] = reply
                     pace.news()
-                elif not asked[name].message_id and time.monotonic() > asked[name].absent_until:
-                    self._gone.add(name)
-                    replies[name] = Failure(name, "absent", "it is not connected")
+                elif not asked[name].message_id and time.monotonic() > asked[name].absent_since + self._absent:
+                    if not all_needed:
+                        self._gone.add(name)
+                        replies[name] = Failure(name, "absent", "it is not connected")
+                    elif not asked[name].missed:
+                        asked[name].missed = True
+                        self._missed(name)
             if len(replies) < len(asked):
                 time.sleep(pace.wait_in_s())
         return {name: replies[name] for name in requests}
@@ -178,4 +194,4 @@ class FlowerCohort:
 
     def _ask_again(self, one: _Asked) -> None:
         """Let the question be pushed once more."""
-        one.message_id, one.absent_until = "", time.monotonic() + self._absent
+        one.message_id, one.absent_since, one.missed = "", time.monotonic(), False

@@ -20,12 +20,13 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedprognos.config import Experiment
-from fedprognos.errors import ConfigError, FederationError, FedprognosError
+from fedprognos.errors import ConfigError, FederationError, FedprognosError, OutputError
 from fedprognos.federation.flower import keys
-from fedprognos.federation.flower.children import Child, ProcessError, alone, listening
+from fedprognos.federation.flower.children import STATUS, Child, ProcessError, alone, listening
 from fedprognos.federation.flower.cohort import FlowerCohort, Received
 from fedprognos.federation.flower.control import Control
 from fedprognos.federation.flower.deployed_run import STATE, DeployedRun, WriteReport
+from fedprognos.federation.flower.doorstep import PHASES
 from fedprognos.federation.flower.folders import CoordinatorSettings, public_key_file, read_settings
 from fedprognos.federation.flower.grid import ARRIVAL_IN_S, BoundedGrid
 from fedprognos.federation.flower.launch import LIMIT, SECRET_FILE
@@ -37,12 +38,25 @@ from fedprognos.federation.site import Site
 from fedprognos.files import write_json
 
 START_IN_S, LOOK_IN_S, COUNT_IN_S = 60.0, 1.0, 5.0
+DATA = "deployed"
+"""What stands for the data in a run's identity: it is not here."""
+GO_ON = "federation.min_clients lets a run go on without"
 Tell = Callable[[str], None]
 
 
 def submit(folder: Path, name: str, experiment: Experiment) -> Path:
-    """Queue an experiment, or a finished, failed or stopped one again; the folder of its results."""
+    """Queue an experiment, or a finished, failed or stopped one again; the folder of its results.
+
+    Raises
+    ------
+    OutputError
+        Where another experiment has results of that name.
+    """
     place = folder / "runs" / folder_name(name)
+    try:
+        RunFolder(place, name, experiment, DATA)
+    except OutputError as error:
+        raise OutputError(error.what, where=error.where, hint="choose another --name, or remove the folder") from None
     write_json(folder / "queue" / f"{folder_name(name)}.json", {"name": name, "experiment": experiment.dump()})
     (place / STATE).unlink(missing_ok=True)
     return place
@@ -114,7 +128,7 @@ class Desk:
         finally:
             self.control.close()
             self.child.stop()
-            (self.folder / "status.json").unlink(missing_ok=True)
+            (self.folder / STATUS).unlink(missing_ok=True)
 
     def _arguments(self) -> list[str]:
         at = self.folder
@@ -145,13 +159,13 @@ class Desk:
 
         def say(text: str) -> None:
             self.tell(f"{name}: {text}")
-            with events.open("a", encoding="utf-8") as file:
+            with contextlib.suppress(FileNotFoundError), events.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"time": time.strftime("%H:%M:%S"), "text": text}) + "\n")
 
         self.doing = {"experiment": name}
         state: dict[str, str] = {"state": "failed", "error": "stopped"}
         try:
-            folder = RunFolder(place, name, experiment, "deployed")
+            folder = RunFolder(place, name, experiment, DATA)
             sent = Sent()
             with self._grid(experiment.federation.timeout_in_s) as grid:
 
@@ -162,6 +176,8 @@ class Desk:
                         members,
                         limit_in_bytes=self.limit,
                         timeout_in_s=experiment.federation.timeout_in_s,
+                        all_needed=experiment.federation.min_clients is None,
+                        missed=lambda site: say(f"{site} is not connected; waiting for it ({GO_ON})"),
                         watch=self.look_around,
                         sent=sent,
                         received=_noting(place / "sites" / folder_name(next(iter(experiment.partition)))),
@@ -178,7 +194,9 @@ class Desk:
         except Exception as error:  # a broken experiment must not take the coordinator with it, now or on every restart
             known = isinstance(error, FedprognosError | httpx.HTTPError)
             state["error"] = str(error) if known else f"{type(error).__name__}: {error}"
-            self.tell(f"{name}: failed: {state['error'] if known else ''.join(traceback.format_exception(error))}")
+            say(f"failed: {state['error']}")
+            if not known:
+                self.tell("".join(traceback.format_exception(error)))
         self.doing = {}
         write_json(place / STATE, state)
         queued.unlink(missing_ok=True)
@@ -222,8 +240,8 @@ class Desk:
             self._counted = self._looked
             with contextlib.suppress(httpx.HTTPError):
                 self._presence = {name: asdict(p) for name, p in sorted(self.control.presence(self.keys).items())}
-        doing = {**self.doing, "phase": what, "waiting_for": list(pending), "pid": os.getpid()}
-        write_json(self.folder / "status.json", {**doing, "sites": self._presence})
+        doing = {**self.doing, "phase": PHASES.get(what, what), "waiting_for": list(pending), "pid": os.getpid()}
+        write_json(self.folder / STATUS, {**doing, "sites": self._presence})
 
 
 def _noting(place: Path) -> Received:

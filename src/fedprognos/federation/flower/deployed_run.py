@@ -153,7 +153,8 @@ class DeployedRun:
             self.experiment.evaluation.bootstrap,
         )
         self.say(f"delivering the model ({len(encode(request)) / 1e6:.2f} MB)")
-        replies = cohort.converse(dict.fromkeys(cohort.clients, request), (*ANSWERS, *DOOR_ANSWERS))
+        kinds = (*ANSWERS, *DOOR_ANSWERS)
+        replies = cohort.converse(dict.fromkeys(cohort.clients, request), kinds, all_needed=False)
         for site, reply in replies.items():
             if not isinstance(reply, DeliverReply):
                 text = reply.text if isinstance(reply, Failure) else "answered something else"

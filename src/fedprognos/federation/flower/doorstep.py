@@ -11,6 +11,20 @@ from fedprognos.fleet import Schema
 from fedprognos.model import NetworkSpec, Weights
 from fedprognos.model.calibration import Calibration
 
+PHASES = {
+    "HelloRequest": "greeting",
+    "RefusalRequest": "turned away",
+    "SurveyRequest": "moments of the columns",
+    "BringRequest": "models trained earlier",
+    "FitRequest": "training",
+    "ExamineRequest": "examining a model",
+    "PersonalRequest": "making personal heads",
+    "ResidualRequest": "residuals for intervals",
+    "ScoreRequest": "scoring",
+    "DeliverRequest": "delivery of the model",
+}
+"""What each question is about, in words."""
+
 
 @dataclass(frozen=True)
 class HelloRequest:

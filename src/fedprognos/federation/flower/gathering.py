@@ -59,7 +59,7 @@ def welcome(
     for site, reason in _misfits(greeted, began).items():
         del fitting[site]
         say(f"{site} is turned away: {reason}")
-        cohort.converse({site: RefusalRequest(name, reason)}, (*ANSWERS, *DOOR_ANSWERS))
+        cohort.converse({site: RefusalRequest(name, reason)}, (*ANSWERS, *DOOR_ANSWERS), all_needed=False)
     least = experiment.federation.min_clients
     members = tuple(began or sorted(fitting))
     wanted = len(began or cohort.clients)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import logging
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ HEADER = "x-fedprognos-control"
 OPEN = ("/v1/fleet/", "/v1/runtime/", "/health")
 """Paths with locks of their own: node keys, and tokens. Everything else needs the secret."""
 LOOK_IN_S = 0.5
+LOOKING = ("ListNodes", "/v1/control/list-nodes")
 FLEET, UNLOCK = "/v1/fleet/", "/fedprognos/unlock"
 """Sites are asked to come again until the coordinator has registered their keys and unlocks the door."""
 FRAME_IN_BYTES = 1 << 20
@@ -146,6 +148,12 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def quiet_about_looking_around() -> None:
+    """Keep the coordinator's own looking who is there, every few seconds for months, out of the SuperLink's log."""
+    for name in ("flwr", "uvicorn.access"):
+        logging.getLogger(name).addFilter(lambda record: not any(word in record.getMessage() for word in LOOKING))
+
+
 def main() -> None:
     """Entry point of the child processes."""
     what = sys.argv.pop(1)
@@ -171,6 +179,7 @@ def main() -> None:
 
     secret = Path(os.environ[SECRET_FILE]).read_text("utf-8")
     limit = int(os.environ[LIMIT]) + FRAME_IN_BYTES
+    quiet_about_looking_around()
     extensions.get_middleware = lambda: (Middleware(Guard, secret=secret, limit_in_bytes=limit),)
     flower_superlink()
 

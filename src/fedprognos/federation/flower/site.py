@@ -24,10 +24,11 @@ from fedprognos.errors import MessageError
 from fedprognos.federation.client import Client, digest, failure
 from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
 from fedprognos.federation.flower import wire
-from fedprognos.federation.flower.children import Child, ProcessError, alone, free_port, listening
+from fedprognos.federation.flower.children import STATUS, Child, ProcessError, alone, free_port, listening
 from fedprognos.federation.flower.delivery import keep_delivery
 from fedprognos.federation.flower.doorstep import (
     ALL_REQUESTS,
+    PHASES,
     DeliverReply,
     DeliverRequest,
     HelloReply,
@@ -85,7 +86,7 @@ class Service:
 
     def _answer(self, data: bytes) -> bytes:
         request = decode(data, ALL_REQUESTS, "coordinator")
-        self._note(type(request).__name__)
+        self.note(PHASES[type(request).__name__])
         match request:
             case HelloRequest() | RefusalRequest() | DeliverRequest():
                 encoded = encode(self._at_the_door(request))
@@ -132,8 +133,8 @@ class Service:
                     self.tell(f"your report: {self.write_report(place)}")
                 return DeliverReply(True)
 
-    def _note(self, doing: str) -> None:
-        write_json(self.folder / "status.json", {"site": self.settings.name, "doing": doing, "since": time.time()})
+    def note(self, doing: str) -> None:
+        write_json(self.folder / STATUS, {"site": self.settings.name, "doing": doing, "since": time.time()})
 
 
 def serve(folder: Path, holdings: Holdings, tell: Tell, write_report: WriteReport | None = None) -> None:
@@ -151,6 +152,7 @@ def serve(folder: Path, holdings: Holdings, tell: Tell, write_report: WriteRepor
         try:
             counter = Counter(f"127.0.0.1:{port}", folder / "tasks.secret")
             _wait_until(lambda: listening("127.0.0.1", port), child)
+            service.note("nothing yet")
             tell(f"joining {settings.coordinator} as '{settings.name}'; Ctrl-C leaves")
             with contextlib.closing(_Post(counter, tell)) as post:
                 while True:
@@ -159,7 +161,7 @@ def serve(folder: Path, holdings: Holdings, tell: Tell, write_report: WriteRepor
                         _work(errand, service)
         finally:
             child.stop()
-            (folder / "status.json").unlink(missing_ok=True)
+            (folder / STATUS).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, eq=False)
