@@ -15,7 +15,8 @@ CHOSEN = """\
 `{preset}`, {setting}, exact head, judged on training engines: {share:.0%} of each client's are kept out of training,
 others for each seed ({seeds}). RMSE on them, labels capped, after the last epoch and round; in brackets how much a
 change adds to it, ± the standard deviation of that over seeds. One change at a time from the preset as it is. Central
-training keeps other engines out than the clients do, so its column compares with itself only. A dash: not measured, or none of the method's concern."""
+training keeps other engines out than the clients do, so its column compares with itself only. A dash: not measured, or
+none of the method's concern."""
 RIDGES = """\
 The same for other ridge strengths (`federation.ridge`; the preset's is {ridge:.0e}):"""
 
