@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from fastapi.responses import JSONResponse
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedprognos.prognosis.service.page_files import FILES
@@ -24,6 +24,8 @@ HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
+DRESS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+CACHE, NO_STORE = b"cache-control", b"no-store"
 ADDRESSES = 10_000
 """Client addresses whose rate is remembered."""
 
@@ -75,10 +77,9 @@ class Guard:
 
         async def dressed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("cache-control", "no-store")
+                given = message.get("headers", ())
+                cache = () if any(name == CACHE for name, _ in given) else ((CACHE, NO_STORE),)
+                message["headers"] = [*given, *DRESS, *cache]
             await send(message)
 
         headers = Headers(scope=scope)
