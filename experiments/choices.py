@@ -16,15 +16,14 @@ import numpy as np
 
 from experiments.places import CHOICES, Places
 from fedprognos import config
-from fedprognos.federation.cohort import gather
-from fedprognos.federation.footing import one_thread
+from fedprognos.errors import FederationError
+from fedprognos.federation.footing import data_digest, one_thread
 from fedprognos.federation.memory import Memory, RememberingCohort
-from fedprognos.federation.messages import ExamineReply
 from fedprognos.federation.scenario import training_scenario
-from fedprognos.federation.strategies import strategy
+from fedprognos.federation.strategies import strategy, summed
 from fedprognos.federation.workers import cores
 from fedprognos.files import write_json
-from fedprognos.model.head import add_all, mean_squared_error, solve_head
+from fedprognos.model.head import mean_squared_error, solve_head
 from fedprognos.tuning.ground import FRACTION, Ground, judged
 
 PRESET = "turbofan-tuned"
@@ -70,7 +69,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
 }
-"""Who is changed how."""
+"""Who is changed how; the first is the preset itself, which the others are compared with."""
 Found = dict[str, dict[str, list[dict[str, Any]]]]
 """By change and method, seed by seed."""
 
@@ -83,33 +82,37 @@ def write_choices(
     _, base, folder = config.load(preset)
     setting = next(iter(base.partition))
     path = where.folder / CHOICES
+    scenario = training_scenario(base, setting, data_dir, folder)
+    data = data_digest(scenario)
     head = {
         "preset": preset,
         "setting": setting,
+        "data": data,
         "kept_out": FRACTION,
         "strengths": [f"{s:.2e}" for s in STRENGTHS],
         "config": base.dump(),
     }
     found = _earlier(path, head)
     seeds = min(SEEDS, base.evaluation.seeds)
-    scenario = training_scenario(base, setting, data_dir, folder)
     memory = Memory(where.runs / "choices" / "answers")
     todo = [(seed, method) for seed in range(seeds) for method in METHODS]
     with one_thread():
         for seed, method in todo:  # seed by seed: what was interrupted compares like with like
             with Ground.open(method, scenario, {}, where.runs / "choices", workers or cores()) as ground:
                 for change, (methods, overrides) in CHANGES.items():
-                    errors = found.setdefault(change, {})
-                    if method in methods and len(errors.setdefault(method, [])) == seed:
+                    if method not in methods:
+                        continue
+                    measured = found.setdefault(change, {}).setdefault(method, [])
+                    if len(measured) == seed:
                         changed = judged(config.load(preset, overrides)[1])
-                        errors[method].append(_measure(ground, changed, seed, memory))
+                        measured.append(_measure(ground, changed, seed, memory, data))
                         write_json(path, {**head, "errors": found})
-                        tell(f"{method}, {change}, seed {seed}: {min(errors[method][-1]['rmse']):.2f}")
+                        tell(f"{method}, {change}, seed {seed}: {min(measured[-1]['rmse']):.2f}")
     return path
 
 
 def _earlier(path: Path, head: Mapping[str, Any]) -> Found:
-    """What was measured before, where it was measured with the same preset."""
+    """What was measured before, where it was measured with the same preset and data."""
     if not path.is_file():
         return {}
     there = json.loads(path.read_text("utf-8"))
@@ -117,16 +120,15 @@ def _earlier(path: Path, head: Mapping[str, Any]) -> Found:
     return errors if there == head else {}
 
 
-def _measure(ground: Ground, experiment: config.Experiment, seed: int, memory: Memory) -> dict[str, Any]:
+def _measure(ground: Ground, experiment: config.Experiment, seed: int, memory: Memory, scope: str) -> dict[str, Any]:
     """RMSE of the model after the last round on what was kept out, for every ridge strength, and its width."""
     asked, plan = ground.prepared(experiment, seed, lambda failure: None)
-    cohort = RememberingCohort(asked, memory, scope="training")
+    cohort = RememberingCohort(asked, memory, scope)
     *_, last = strategy(ground.method)(cohort, plan)
     (model,) = last.models
-    request = plan.examination(model.network, model.weights, statistics=True)
-    replies = gather(cohort, dict.fromkeys(cohort.clients, request), ExamineReply, None, plan.left_out)
-    fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
-    held = add_all(reply.held for reply in replies.values() if reply.held is not None)
+    fit, held = summed(plan.examined(cohort, cohort.clients, model.network, model.weights, statistics=True))
+    if held is None:
+        raise FederationError("no client keeps enough out of training to be judged by")
     mean_squares = [mean_squared_error(held, solve_head(fit, strength)) for strength in STRENGTHS]
     errors = [round(float(np.sqrt(m)) * plan.recipe.label_std, 4) for m in mean_squares]
     return {"rmse": errors, "width": sum(model.network.widths)}

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.choices import AS_IT_IS, METHODS
 from experiments.lines import NAMES
 from experiments.markdown import BLANK, NOTHING, number, signed, table
 
@@ -26,14 +25,15 @@ def choices_part(found: Mapping[str, Any]) -> list[str]:
     config, errors = found["config"], found["errors"]
     ridge = config["federation"]["ridge"]
     place = int(np.argmin([abs(np.log(float(s) / ridge)) for s in found["strengths"]]))
-    methods = [m for m in METHODS if m in errors[AS_IT_IS]]
-    base = {m: np.array([one["rmse"] for one in errors[AS_IT_IS][m]]) for m in methods}
+    itself, unchanged = next(iter(errors.items()))
+    methods = list(unchanged)
+    base = {m: np.array([one["rmse"] for one in unchanged[m]]) for m in methods}
     seeds = len(next(iter(base.values())))
     rows = [
         [
             change,
             _neurons(by_method),
-            *(_cell(by_method.get(m), base[m][:, place], place, change == AS_IT_IS) for m in methods),
+            *(_cell(by_method.get(m), base[m][:, place], place, change == itself) for m in methods),
         ]
         for change, by_method in errors.items()
     ]

@@ -205,10 +205,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cohort_module, "LOOK_IN_S", 0.02)
 
 
-def asked(grid: FakeGrid, names: str, **more: Any) -> dict[str, Any]:
+def sites(grid: FakeGrid, names: str, **more: Any) -> FlowerCohort:
     keys = {name: name.encode() for name in names}
-    options = {"limit_in_bytes": 100_000, "timeout_in_s": 0.3, "absent_in_s": 0.1, **more}
-    federation = FlowerCohort(grid, keys, tuple(names), **options)  # type: ignore[arg-type]
+    return FlowerCohort(grid, keys, tuple(names), **{"limit_in_bytes": 100_000, **more})  # type: ignore[arg-type]
+
+
+def asked(grid: FakeGrid, names: str, **more: Any) -> dict[str, Any]:
+    federation = sites(grid, names, **{"timeout_in_s": 0.3, "absent_in_s": 0.1, **more})
     return federation.ask(dict.fromkeys(names, SurveyRequest(SECTION)))  # type: ignore[return-value]
 
 
@@ -242,13 +245,7 @@ def test_a_site_that_was_started_anew_is_asked_again() -> None:
 def test_an_absent_site_is_waited_for_once(tmp_path: Path) -> None:
     good = service(tmp_path).client.respond(encode(SurveyRequest(SECTION)))
     grid = FakeGrid([Node(1, b"a")], {1: good})
-    federation = FlowerCohort(
-        grid,  # type: ignore[arg-type]
-        {"a": b"a", "b": b"b"},
-        ("a", "b"),
-        limit_in_bytes=100_000,
-        absent_in_s=0.5,
-    )
+    federation = sites(grid, "ab", absent_in_s=0.5)
     for patience_in_s in (0.5, 0.0):
         begun = time.monotonic()
         replies = federation.in_precision("float16").ask(dict.fromkeys("ab", SurveyRequest(SECTION)))
@@ -274,14 +271,7 @@ def test_where_everybody_is_needed_an_absent_site_is_waited_for_until_it_is_back
     assert all(isinstance(reply, SurveyReply) for reply in replies.values())
     assert missed == ["b"]
     del grid.nodes[1]
-    federation = FlowerCohort(
-        grid,  # type: ignore[arg-type]
-        {"a": b"a", "b": b"b"},
-        ("a", "b"),
-        limit_in_bytes=100_000,
-        absent_in_s=0.1,
-        **options,
-    )
+    federation = sites(grid, "ab", absent_in_s=0.1, **options)
     asking = dict.fromkeys("ab", SurveyRequest(SECTION))
     told = federation.converse(asking, (SurveyReply,), all_needed=False)  # what can be done without is not waited for
     assert told["b"] == Failure("b", "absent", "it is not connected")

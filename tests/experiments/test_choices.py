@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import choices, tables_choices
+from experiments import choices
 from experiments.choices import AS_IT_IS, CHANGES, METHODS, PRESET, write_choices
 from experiments.markdown import BLANK
 from experiments.places import places
@@ -54,7 +54,6 @@ def test_every_change_is_one_that_the_preset_takes(change: str) -> None:
 def test_a_measurement_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = replace(places(quick=True), out=tmp_path, runs=tmp_path / "runs")
     monkeypatch.setattr(choices, "METHODS", ("concat",))
-    monkeypatch.setattr(tables_choices, "METHODS", ("concat",))
     monkeypatch.setattr(
         choices, "CHANGES", {AS_IT_IS: (("concat",), ()), "small": (("concat",), ("model.widths=[2]",))}
     )
@@ -68,3 +67,6 @@ def test_a_measurement_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
     assert len(choices_part(found)[2].splitlines()) == 4
     write_choices(where, workers=1, tell=told.append)
     assert len(told) == 2
+    path.write_text(json.dumps({**found, "data": "others"}))  # what was measured on other data does not count
+    write_choices(where, workers=1, tell=told.append)
+    assert len(told) == 4

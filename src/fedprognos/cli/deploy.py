@@ -189,12 +189,12 @@ def _follow(place: Path, results: Path) -> None:
 @deploy_app.command()
 def status(folder: Folder) -> None:
     """How a coordinator or a site stands."""
-    from fedprognos.federation.flower.children import running
+    from fedprognos.federation.flower.children import STATUS, running
     from fedprognos.federation.flower.folders import coordinator_folder
 
     place = coordinator_folder(folder)
     pid = running(place)
-    known = _json(place / "status.json")
+    known = _json(place / STATUS)
     if pid is None:
         start = f"coordinator {place}" if (place / "sites").is_dir() else f"site {place} --data FLEET.csv"
         console.print(f"not running.  Start: fedprognos deploy {start}")

@@ -11,10 +11,10 @@ import numpy as np
 from fedprognos.federation.client import digest
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.messages import ErrorSums, ExamineReply, PersonalReply, PersonalRequest
-from fedprognos.federation.strategies import Model, Plan
+from fedprognos.federation.messages import ErrorSums, PersonalReply, PersonalRequest
+from fedprognos.federation.strategies import Model, Plan, summed
 from fedprognos.model import Weights
-from fedprognos.model.head import add_all, exact_head, with_head, within_head
+from fedprognos.model.head import exact_head, with_head, within_head
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +34,15 @@ def finish(cohort: Cohort, plan: Plan, model: Model) -> dict[str, Finished]:
     fraction = plan.train.validation_fraction
     if not statistics and fraction == 0:
         return {"mean": Finished("mean", model, model.weights, None)}
-    request = plan.examination(model.network, model.weights, statistics=statistics)
     clients = [name for name in model.clients if name in cohort.clients]
-    replies = gather(cohort, dict.fromkeys(clients, request), ExamineReply, plan.federation.min_clients, plan.left_out)
+    replies = plan.examined(cohort, clients, model.network, model.weights, statistics=statistics)
     finished = {}
     if "mean" in wanted:
         sums = [reply.validation for reply in replies.values() if reply.validation is not None]
         error = reduce(ErrorSums.add, sums).rmse if sums else None
         finished["mean"] = Finished("mean", model, model.weights, error)
     if statistics:
-        fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
-        held = [reply.held for reply in replies.values() if reply.held is not None]
-        solved = exact_head(fit, add_all(held) if held else None, plan.federation.ridge)
+        solved = exact_head(*summed(replies), plan.federation.ridge)
         error = None
         if fraction > 0 and solved.validation_mse is not None:
             error = float(np.sqrt(solved.validation_mse)) * plan.recipe.label_std
@@ -58,8 +55,7 @@ def personal_heads(cohort: Cohort, plan: Plan, model: Finished, clients: tuple[s
     """Let clients make heads of their own, near slopes that they share; the names under which they keep them."""
     network, federation = model.model.network, plan.federation
     there = [name for name in cohort.clients if name in clients]
-    examination = plan.examination(network, model.weights, statistics=True)
-    told = gather(cohort, dict.fromkeys(there, examination), ExamineReply, federation.min_clients, plan.left_out)
+    told = plan.examined(cohort, there, network, model.weights, statistics=True)
     fit = {name: reply.fit for name, reply in told.items() if reply.fit is not None}
     shared = within_head(list(fit.values()), [told[name].held for name in fit], federation.ridge)
     weights = with_head(model.weights, shared.head)

@@ -154,9 +154,10 @@ def _alive(pid: int) -> bool:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what one that was killed left behind; nobody holds the folder."""
-    for name in (PID, LOCK, STATUS):
-        (folder / name).unlink(missing_ok=True)
+    """Remove what one that was killed left behind: take the folder, unless somebody just did, and give it up again."""
+    if any((folder / name).exists() for name in (PID, LOCK, STATUS)):
+        with contextlib.suppress(ProcessError), alone(folder):
+            (folder / STATUS).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

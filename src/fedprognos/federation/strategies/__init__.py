@@ -10,7 +10,7 @@ from fedprognos.federation.strategies.fedavg import fedavg
 from fedprognos.federation.strategies.fedma import fedma
 from fedprognos.federation.strategies.fedprox import fedprox
 from fedprognos.federation.strategies.local import local
-from fedprognos.federation.strategies.plan import Matched, Model, Plan, Round
+from fedprognos.federation.strategies.plan import Matched, Model, Plan, Round, summed
 from fedprognos.federation.strategies.single import single
 
 Strategy = Callable[[Cohort, Plan], Iterator[Round]]
@@ -33,4 +33,4 @@ def strategy(name: str) -> Strategy:
     return STRATEGIES[name]
 
 
-__all__ = ["STRATEGIES", "Matched", "Model", "Plan", "Round", "Strategy", "strategy"]
+__all__ = ["STRATEGIES", "Matched", "Model", "Plan", "Round", "Strategy", "strategy", "summed"]

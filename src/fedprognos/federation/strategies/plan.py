@@ -13,11 +13,20 @@ from fedprognos.config import FederationSection, TrainSection
 from fedprognos.errors import FederationError
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.messages import BringReply, BringRequest, ExamineRequest, Failure, FitReply, FitRequest
+from fedprognos.federation.messages import (
+    BringReply,
+    BringRequest,
+    ExamineReply,
+    ExamineRequest,
+    Failure,
+    FitReply,
+    FitRequest,
+)
 from fedprognos.federation.seeds import stream
 from fedprognos.matching import Matching
 from fedprognos.model import Epoch, HealthNetwork, NetworkSpec, Weights, weights_of
 from fedprognos.model.anatomy import Anatomy, anatomy_of
+from fedprognos.model.head import HeadStatistics, add_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +58,14 @@ class Plan:
         """Initial weights that are the same for everybody; the head begins at the mean label (0 standardised)."""
         return weights_of(HealthNetwork.seeded(self.network, stream(self.seed, "", 0, "weights")))
 
-    def examination(self, network: NetworkSpec, weights: Weights, *, statistics: bool) -> ExamineRequest:
-        """The question how a model does on what training kept out, with the statistics of its head or without."""
+    def examined(
+        self, cohort: Cohort, clients: Iterable[str], network: NetworkSpec, weights: Weights, *, statistics: bool
+    ) -> dict[str, ExamineReply]:
+        """How a model does on what training kept out, as clients say, with the statistics of its head or without."""
         fraction = self.train.validation_fraction
-        return ExamineRequest(self.recipe, network, weights, self.seed, fraction, statistics, self.fold, self.folds)
+        request = ExamineRequest(self.recipe, network, weights, self.seed, fraction, statistics, self.fold, self.folds)
+        requests = dict.fromkeys(clients, request)
+        return gather(cohort, requests, ExamineReply, self.federation.min_clients, self.left_out)
 
     def participants(self, cohort: Cohort, round_: int) -> tuple[str, ...]:
         """Who takes part in a round: a seeded share of those who are there."""
@@ -162,6 +175,13 @@ def sound(plan: Plan, trained: dict[str, Trained], collapsed: frozenset[str]) ->
     for name in sorted(collapsed):
         plan.left_out(Failure(name, "collapsed", text))
     return kept or trained
+
+
+def summed(replies: Mapping[str, ExamineReply]) -> tuple[HeadStatistics, HeadStatistics | None]:
+    """Everybody's head statistics together: of what was trained on, and of what was kept out, where anything was."""
+    fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
+    held = [reply.held for reply in replies.values() if reply.held is not None]
+    return fit, add_all(held) if held else None
 
 
 def network_of(weights: Weights, like: NetworkSpec, anatomy: Anatomy) -> NetworkSpec:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.messages import ExamineReply
-from fedprognos.federation.strategies.plan import Model, Plan, Round, Trained, first_models
-from fedprognos.model.head import add_all, exact_head, mean_squared_error
+from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.strategies.plan import Model, Plan, Round, Trained, first_models, summed
+from fedprognos.model.head import exact_head, mean_squared_error
 
 
 def single(cohort: Cohort, plan: Plan) -> Iterator[Round]:
@@ -24,12 +23,6 @@ def single(cohort: Cohort, plan: Plan) -> Iterator[Round]:
 
 def _error(cohort: Cohort, plan: Plan, body: Trained) -> float:
     """Mean squared error of the body's exact head, standardised."""
-    request = plan.examination(body.network, body.weights, statistics=True)
-    federation = plan.federation
-    replies = gather(
-        cohort, dict.fromkeys(cohort.clients, request), ExamineReply, federation.min_clients, plan.left_out
-    )
-    fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
-    held = [reply.held for reply in replies.values() if reply.held is not None]
-    solved = exact_head(fit, add_all(held) if held else None, plan.federation.ridge)
+    fit, held = summed(plan.examined(cohort, cohort.clients, body.network, body.weights, statistics=True))
+    solved = exact_head(fit, held, plan.federation.ridge)
     return solved.validation_mse if solved.validation_mse is not None else mean_squared_error(fit, solved.head)
