@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedprognos import config, load_fleets
 from fedprognos.errors import DataNotFoundError
+from fedprognos.experiment import config, load_fleets
 from fedprognos.features import Recipe, build_windows, make_recipe, survey
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import drift

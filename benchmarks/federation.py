@@ -21,19 +21,21 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from fedprognos.config import FederationSection, RecipeSection, TrainSection
+from fedprognos.experiment.in_process import InProcessCohort
+from fedprognos.experiment.workers import Workers
 from fedprognos.features import Recipe, build_windows, make_recipe, survey
+from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.aggregate import average
-from fedprognos.federation.cohort import InProcessCohort
+from fedprognos.federation.client_folder import Site
 from fedprognos.federation.heads import finish
 from fedprognos.federation.messages import FitRequest
-from fedprognos.federation.site import Site
+from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.strategies import Plan, strategy
-from fedprognos.federation.workers import Workers
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.synthetic import synthetic_engines
-from fedprognos.model import HealthNetwork, NetworkSpec, fit, network_with, predict, weights_of
-from fedprognos.model.anatomy import anatomy_of
+from fedprognos.networks import HealthNetwork, NetworkSpec, fit, network_with, predict, weights_of
+from fedprognos.networks.anatomy import anatomy_of
+from fedprognos.networks.options import TrainOptions
 
 CONDITIONS = {"altitude_in_kft": 0, "mach": 2}
 
@@ -44,13 +46,13 @@ def clients_of(sites: int, units: int) -> tuple[dict[str, Fleet], Recipe]:
     for unit in train:
         by_site.setdefault(str(unit.attributes["site"]), []).append(unit)
     fleets = {name: train.select(units, name) for name, units in by_site.items()}
-    section = RecipeSection(window=30, stride=2, cap=125, conditions=CONDITIONS, min_count=20)
+    section = RecipeOptions(window=30, stride=2, cap=125, conditions=CONDITIONS, min_count=20)
     return fleets, make_recipe(section, {n: survey(f, section) for n, f in fleets.items()})
 
 
 def plan_of(recipe: Recipe, epochs: int, width: int, heads: tuple[str, ...] = ("exact", "mean")) -> Plan:
-    federation = FederationSection.model_validate({"heads": heads})
-    train = TrainSection(epochs=epochs, validation_fraction=0)
+    federation = FederationOptions.model_validate({"heads": heads})
+    train = TrainOptions(epochs=epochs, validation_fraction=0)
     return Plan(recipe, NetworkSpec(inputs=recipe.channels, widths=(width,)), train, federation, seed=1)
 
 

@@ -35,11 +35,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fedprognos import config
 from fedprognos.errors import DataNotFoundError
+from fedprognos.experiment import config
+from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, build_windows, make_recipe, survey
-from fedprognos.federation.run import load_fleets
-from fedprognos.model import Bundle, HealthNetwork, NetworkSpec, network_with, weights_of
+from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, network_with, weights_of
 from fedprognos.prognosis import Predictor, Row, Stream
 from fedprognos.prognosis.onnx_export import example_rows, export_onnx
 from fedprognos.prognosis.onnx_runtime import OnnxPredictor

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from fedprognos.config import RecipeSection
 from fedprognos.features import make_recipe, survey
+from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.synthetic import synthetic_engines
-from fedprognos.model import Bundle, HealthNetwork, NetworkSpec, weights_of
+from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, weights_of
 
 ECHO = """
 import sys
@@ -47,7 +47,7 @@ OUT = Path("build/benchmarks/service.json")
 
 
 def bundle_of(fleet: Fleet, neurons: int) -> Bundle:
-    section = RecipeSection.model_validate({"window": 30, "cap": 125, "short": "pad"})
+    section = RecipeOptions.model_validate({"window": 30, "cap": 125, "short": "pad"})
     recipe = make_recipe(section, {"only": survey(fleet, section)})
     spec = NetworkSpec(inputs=recipe.channels, widths=(neurons,))
     return Bundle(recipe, spec, weights_of(HealthNetwork.seeded(spec, 0, bias=0.5)))

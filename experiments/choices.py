@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from experiments.places import CHOICES, Places
-from fedprognos import config
 from fedprognos.errors import FederationError
-from fedprognos.federation.footing import data_digest, one_thread
+from fedprognos.experiment import config
+from fedprognos.experiment.footing import data_digest, one_thread
+from fedprognos.experiment.scenario import training_scenario
+from fedprognos.experiment.tuning.ground import FRACTION, Ground, judged
+from fedprognos.experiment.workers import cores
 from fedprognos.federation.memory import Memory, RememberingCohort
-from fedprognos.federation.scenario import training_scenario
 from fedprognos.federation.strategies import strategy, summed
-from fedprognos.federation.workers import cores
 from fedprognos.files import write_json
-from fedprognos.model.head import mean_squared_error, solve_head
-from fedprognos.tuning.ground import FRACTION, Ground, judged
+from fedprognos.networks.head import mean_squared_error, solve_head
 
 PRESET = "turbofan-tuned"
 SEEDS = 2

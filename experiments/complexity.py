@@ -16,14 +16,14 @@ import numpy as np
 import torch
 
 from experiments.places import COMPLEXITY, Places
-from fedprognos import config
 from fedprognos.errors import DataError
 from fedprognos.evaluation import Results
-from fedprognos.federation.folder import folder_name
+from fedprognos.experiment.run_folder import folder_name
+from fedprognos.federation.options import FedMAOptions
 from fedprognos.files import write_json
 from fedprognos.matching import Matching, match, match_recurrent
-from fedprognos.model import Bundle, NetworkSpec, network_with, parameters_of
-from fedprognos.model.anatomy import Layer, anatomy_of
+from fedprognos.networks import Bundle, NetworkSpec, network_with, parameters_of
+from fedprognos.networks.anatomy import Layer, anatomy_of
 
 FLOAT32 = 4
 METHODS = ("fedavg", "concat", "fedma")
@@ -108,7 +108,7 @@ def _matchings(run: Path) -> list[dict[str, Any]]:
     """Every layer of the clients' own models matched as the preset says."""
     settled = _config(run)
     setting = next(iter(settled["partition"]))
-    section = config.FedMASection.model_validate(settled["federation"]["fedma"])
+    section = FedMAOptions.model_validate(settled["federation"]["fedma"])
     places = sorted((run / "bundles" / folder_name(setting) / "local" / "seed0").glob("*"))
     bundles = {place.name: Bundle.load(place) for place in places}
     if len(bundles) < 2:
@@ -134,7 +134,7 @@ def _matchings(run: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _match(layer: Layer, bundles: Mapping[str, Bundle], section: config.FedMASection) -> Matching:
+def _match(layer: Layer, bundles: Mapping[str, Bundle], section: FedMAOptions) -> Matching:
     signatures = {name: layer.signature(bundle.weights) for name, bundle in bundles.items()}
     widest = max(len(s) for s in signatures.values())
     limit = None if section.width_limit is None else int(section.width_limit * widest)

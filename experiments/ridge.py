@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from experiments.places import RIDGE, Places
-from fedprognos import config
+from fedprognos.experiment import config
+from fedprognos.experiment.scenario import scenarios
 from fedprognos.features import Recipe, WindowSet, build_windows, make_recipe, survey
-from fedprognos.federation.scenario import scenarios
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet, split
-from fedprognos.model import HealthNetwork, NetworkSpec, fit
-from fedprognos.model.head import HeadStatistics, mean_squared_error, own_level, solve_within
+from fedprognos.networks import HealthNetwork, NetworkSpec, fit
+from fedprognos.networks.head import HeadStatistics, mean_squared_error, own_level, solve_within
 
 PRESET = "battery-tuned"
 CUTS = (0.75, 0.9)

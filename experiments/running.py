@@ -7,8 +7,8 @@ from pathlib import Path
 
 from experiments.places import Places
 from experiments.recording import record_run
-from fedprognos.federation.events import Observer
-from fedprognos.federation.run import run
+from fedprognos.experiment.events import Observer
+from fedprognos.experiment.run import run
 from fedprognos.report import write_report
 
 

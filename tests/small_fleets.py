@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedprognos.config import RecipeSection
 from fedprognos.features import Recipe, make_recipe, survey
+from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema, Unit
 
 SERIES = Schema("rul", ("pressure", "temperature"), ("altitude", "mach"))
@@ -59,5 +59,5 @@ def cyclic_fleet(units: int = 2, cycles: int = 30, seed: int = 0) -> Fleet:
 
 def recipe_of(fleet: Fleet, **options: object) -> Recipe:
     defaults: dict[str, object] = {"window": 10} if fleet.schema.task == "rul" else {}
-    section = RecipeSection.model_validate({**defaults, **options})
+    section = RecipeOptions.model_validate({**defaults, **options})
     return make_recipe(section, {"only": survey(fleet, section)})

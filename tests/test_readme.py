@@ -17,7 +17,7 @@ def test_the_python_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert example is not None
     monkeypatch.chdir(tmp_path)
     # The same calls on a smaller fleet: the example at full size takes a minute.
-    from fedprognos.federation import run as module
+    from fedprognos.experiment import run as module
 
     small = ("data.units_per_site=4", "data.test_units_per_site=2", "train.epochs=2", "recipe.stride=10")
     small = (*small, "federation.methods=['local', 'central', 'fedma']")

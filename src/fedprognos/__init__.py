@@ -8,11 +8,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {
-    "Bundle": "fedprognos.model",
+    "Bundle": "fedprognos.networks",
     "Fleet": "fedprognos.fleet",
     "Unit": "fedprognos.fleet",
-    "load_fleets": "fedprognos.federation.run",
-    "run": "fedprognos.federation.run",
+    "load_fleets": "fedprognos.experiment.run",
+    "run": "fedprognos.experiment.run",
 }
 
 

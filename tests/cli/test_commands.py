@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedprognos import config
 from fedprognos.errors import ConfigError
+from fedprognos.experiment import config
 from fedprognos.fleet.synthetic import synthetic_batteries, synthetic_engines
 
 SMALL = (

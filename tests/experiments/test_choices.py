@@ -13,7 +13,7 @@ from experiments.choices import AS_IT_IS, CHANGES, METHODS, PRESET, write_choice
 from experiments.markdown import BLANK
 from experiments.places import places
 from experiments.tables_choices import choices_part
-from fedprognos import config
+from fedprognos.experiment import config
 
 FOUND = {
     "preset": "turbofan-tuned",

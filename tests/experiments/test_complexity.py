@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from experiments.complexity import flops
 from experiments.paper import paper
 from experiments.tables_complexity import slip
-from fedprognos.model import NetworkSpec, parameters_of
+from fedprognos.networks import NetworkSpec, parameters_of
 
 SPECS = [
     NetworkSpec(inputs=2, widths=(128,)),

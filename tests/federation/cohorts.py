@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedprognos.config import FederationSection, TrainSection
 from fedprognos.features import Recipe
 from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import Site
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
-from fedprognos.federation.site import Site
+from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.strategies import Plan
 from fedprognos.fleet import Fleet
-from fedprognos.model import NetworkSpec
+from fedprognos.networks import NetworkSpec
+from fedprognos.networks.options import TrainOptions
 from small_fleets import recipe_of, series_fleet
 
 Change = Callable[[str, Request, Reply], Reply | Failure]
@@ -78,8 +79,8 @@ def plan_of(
     quick = {"fedavg": {"rounds": 2, "epochs": 3}, "fedprox": {"rounds": 2, "epochs": 3}, "fedma": {"rounds": 2}}
     for name, options in quick.items():
         options.update(federation.pop(name, {}))  # type: ignore[call-overload]
-    section = FederationSection.model_validate({**quick, **federation})
-    train = TrainSection(
+    section = FederationOptions.model_validate({**quick, **federation})
+    train = TrainOptions(
         epochs=epochs, batch_size=16, learning_rate=0.05, schedule="constant", validation_fraction=validation
     )
     spec = NetworkSpec(inputs=recipe.channels, widths=widths, cell=cell, input_width=input_width)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.federation.aggregate import AVERAGES, average, move, move_inputs, slice_client
 from fedprognos.matching import averages
-from fedprognos.model.anatomy import anatomy_of
+from fedprognos.networks.anatomy import anatomy_of
 
 ANATOMY = anatomy_of("lstm", 2, True)
 INPUTS = 3

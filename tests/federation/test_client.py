@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from cohorts import cohort_of, common_recipe, plan_of, small_fleets
 
-from fedprognos.config import RecipeSection
 from fedprognos.features import build_windows, hold_out
+from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import Site
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.heads import finish, personal_heads
 from fedprognos.federation.messages import (
@@ -29,12 +30,11 @@ from fedprognos.federation.messages import (
     SurveyRequest,
 )
 from fedprognos.federation.seeds import stream
-from fedprognos.federation.site import Site
 from fedprognos.federation.strategies import STRATEGIES
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.model import HealthNetwork, network_with, predict, weights_of
-from fedprognos.model.calibration import POINTS
-from fedprognos.model.head import add_all, exact_head, head_statistics, solve_head
+from fedprognos.networks import HealthNetwork, network_with, predict, weights_of
+from fedprognos.networks.calibration import POINTS
+from fedprognos.networks.head import add_all, exact_head, head_statistics, solve_head
 from small_fleets import CYCLIC, SERIES, cyclic_unit, series_fleet
 
 PLAN = plan_of(heads=["exact", "mean", "personal"])
@@ -48,7 +48,7 @@ def residual_request(weights, folds=2, ranges=(10.0, 20.0), edges=(0.0,)):  # ty
 def everything_sent(folder: Path) -> tuple[dict[str, Fleet], list[tuple[str, bytes]]]:
     """All messages of a whole federation: survey, every strategy, every head, residuals, failures."""
     cohort = cohort_of(folder)
-    cohort.ask(dict.fromkeys("abc", SurveyRequest(RecipeSection(window=8, conditions={"altitude": 0}))))
+    cohort.ask(dict.fromkeys("abc", SurveyRequest(RecipeOptions(window=8, conditions={"altitude": 0}))))
     for name in ("local", "fedavg", "concat", "fedma"):
         for round_ in STRATEGIES[name](cohort, PLAN):
             for model in round_.models:
@@ -81,7 +81,7 @@ def test_no_row_no_unit_no_time_is_in_any_message(tmp_path: Path) -> None:
 def test_no_duration_of_a_cycle_is_told_as_it_stands(tmp_path: Path) -> None:
     unit = cyclic_unit("secret", 30, 1)
     client = Client("a", Fleet("f", CYCLIC, (unit,)), Site(tmp_path))
-    data = client.respond(encode(SurveyRequest(RecipeSection())))
+    data = client.respond(encode(SurveyRequest(RecipeOptions())))
     for time in unit.time:
         assert time == 0 or (np.float64(time).tobytes() not in data and repr(float(time)).encode() not in data)
 
@@ -231,7 +231,7 @@ def test_a_personal_head_is_at_its_owners_level_and_never_leaves(tmp_path: Path)
     assert {type(r) for r in replies} == {ExamineReply, PersonalReply}
     last = [d for (_, d), r in zip(cohort.sent[before:], replies, strict=True) if isinstance(r, PersonalReply)]
     assert all(len(d) < 400 for d in last)
-    from fedprognos.model.head import with_head
+    from fedprognos.networks.head import with_head
 
     bias = []
     for name, fleet in small_fleets().items():
@@ -249,6 +249,6 @@ def test_a_client_with_no_usable_unit_fails_and_says_so(tmp_path: Path) -> None:
         "u", np.arange(1.0, 40), np.random.default_rng(0).normal(size=(39, 2)), np.zeros((39, 2)), failed=False
     )
     client = Client("z", Fleet("z", SERIES, (censored,)), Site(tmp_path))
-    reply = decode(client.respond(encode(SurveyRequest(RecipeSection(window=5)))), ANSWERS)
+    reply = decode(client.respond(encode(SurveyRequest(RecipeOptions(window=5)))), ANSWERS)
     assert isinstance(reply, Failure)
     assert "no unit has a known rul" in (client.site.last_error() or "")

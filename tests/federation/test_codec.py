@@ -8,20 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprognos.config import RecipeSection, TrainSection
 from fedprognos.errors import MessageError
 from fedprognos.features import survey
+from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.messages import ANSWERS, REQUESTS, Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
-from fedprognos.model import Epoch, HealthNetwork, NetworkSpec, weights_of
+from fedprognos.networks import Epoch, HealthNetwork, NetworkSpec, weights_of
+from fedprognos.networks.options import TrainOptions
 from small_fleets import recipe_of, series_fleet
 
 FLEET = series_fleet([150, 90])
 RULE = {"altitude": 0, "mach": 2}
 SPEC = NetworkSpec(inputs=2, widths=(4,))
 WEIGHTS = weights_of(HealthNetwork.seeded(SPEC, 0))
-SECTION = RecipeSection(window=10, conditions=RULE)
-REQUEST = FitRequest(recipe_of(FLEET, conditions=RULE), SPEC, TrainSection(epochs=3), seed=7, weights=WEIGHTS, frozen=1)
+SECTION = RecipeOptions(window=10, conditions=RULE)
+REQUEST = FitRequest(recipe_of(FLEET, conditions=RULE), SPEC, TrainOptions(epochs=3), seed=7, weights=WEIGHTS, frozen=1)
 REPLY = FitReply(WEIGHTS, 12, (Epoch(1, 2.0, None), Epoch(2, 1.0, 1.5)), 2, False)
 MESSAGES = [SurveyRequest(SECTION), REQUEST, SurveyReply(survey(FLEET, SECTION)), REPLY, Failure("a", "data", "no")]
 

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedprognos.config import TrainSection, Wire
 from fedprognos.errors import MessageError
+from fedprognos.experiment.run import run
 from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import Site
 from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
 from fedprognos.federation.messages import ANSWERS, ExamineReply, ExamineRequest, Failure, FitReply, FitRequest
+from fedprognos.federation.options import Wire
 from fedprognos.federation.precision import as_travelled, narrowed, widened
-from fedprognos.federation.run import run
-from fedprognos.federation.site import Site
-from fedprognos.model import NetworkSpec
+from fedprognos.networks import NetworkSpec
+from fedprognos.networks.options import TrainOptions
 from small_fleets import recipe_of, series_fleet
 
 NARROW: tuple[Wire, ...] = ("float16", "bfloat16")
@@ -64,7 +65,7 @@ def test_a_client_answers_in_the_precision_it_is_asked_in_and_never_rounds_stati
     client = Client("a", fleet, Site(tmp_path))
     recipe = recipe_of(fleet)
     spec = NetworkSpec(inputs=recipe.channels, widths=(16,))
-    fit = FitRequest(recipe, spec, TrainSection(epochs=1), seed=1)
+    fit = FitRequest(recipe, spec, TrainOptions(epochs=1), seed=1)
     full, half = (client.respond(encode(fit, w)) for w in ("float32", wire))
     assert wire_of(half) == wire
     numbers = sum(int(np.prod(shape)) for shape in ledger_line(half).tensors.values())
@@ -84,7 +85,7 @@ def test_a_client_whose_weights_do_not_fit_says_so(tmp_path: Path, monkeypatch: 
     large = FitReply({"w": np.array([1e6], np.float32)}, 30, (), 1, False)
     monkeypatch.setattr(client, "answer", lambda request, on_epoch: large)
     recipe = recipe_of(client.fleet)
-    request = FitRequest(recipe, NetworkSpec(inputs=recipe.channels, widths=(2,)), TrainSection(), seed=1)
+    request = FitRequest(recipe, NetworkSpec(inputs=recipe.channels, widths=(2,)), TrainOptions(), seed=1)
     reply = decode(client.respond(encode(request, "float16")), ANSWERS)
     assert isinstance(reply, Failure)
     assert "beyond float16" in reply.text

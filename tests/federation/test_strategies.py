@@ -10,14 +10,14 @@ import pytest
 import torch
 from cohorts import HereCohort, cohort_of, plan_of
 
-from fedprognos.config import FederationSection
 from fedprognos.errors import ConfigError, FederationError
 from fedprognos.federation.aggregate import slice_client
 from fedprognos.federation.heads import finish
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, Reply, Request
+from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.strategies import STRATEGIES, Model, Round, strategy
-from fedprognos.model import Bundle, HealthNetwork, NetworkSpec, check_weights, network_with, weights_of
-from fedprognos.model.anatomy import anatomy_of
+from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, check_weights, network_with, weights_of
+from fedprognos.networks.anatomy import anatomy_of
 
 SHARED = [name for name in STRATEGIES if name not in ("local", "central")]
 SHAPES = [((5,), "lstm", None), ((4, 3), "gru", None), ((4,), "lstm", 6)]
@@ -188,7 +188,7 @@ def test_three_permuted_copies_of_a_model_federate_into_that_model(shape, signat
         turned = {group: rng.permutation(n) for group, n in anatomy.widths(weights).items()}
         permuted = {n: np.asarray(a, np.float32) for n, a in slice_client(weights, anatomy, turned).items()}
         bundles[name] = Bundle(plan.recipe, plan.network, permuted).save(tmp_path / "bundles" / name)
-    section = FederationSection.model_validate(
+    section = FederationOptions.model_validate(
         {"start": "bundles", "bundles": str(tmp_path), "heads": ["exact"], "fedma": {"signature": signature}}
     )
     cohort = cohort_of(tmp_path, bundles=bundles)
@@ -205,7 +205,7 @@ def test_models_of_different_widths_federate_in_one_exchange(tmp_path: Path) -> 
         spec = plan.network.model_copy(update={"widths": (4 + k,)})
         weights = weights_of(HealthNetwork.seeded(spec, k))
         bundles[name] = Bundle(plan.recipe, spec, weights).save(tmp_path / "bundles" / name)
-    section = FederationSection.model_validate({"start": "bundles", "bundles": str(tmp_path), "heads": ["exact"]})
+    section = FederationOptions.model_validate({"start": "bundles", "bundles": str(tmp_path), "heads": ["exact"]})
     for name in ("concat", "fedma"):
         cohort = cohort_of(tmp_path / name, bundles=bundles)
         model = run(name, cohort, replace(plan, federation=section))[0].models[0]
@@ -220,7 +220,7 @@ def test_models_of_another_recipe_are_refused(tmp_path: Path) -> None:
     other = plan.recipe.model_copy(update={"label_mean": 1.0})
     weights = weights_of(HealthNetwork.seeded(plan.network, 0))
     bundles = {n: Bundle(other, plan.network, weights).save(tmp_path / "bundles" / n) for n in "abc"}
-    section = FederationSection.model_validate({"start": "bundles", "bundles": str(tmp_path)})
+    section = FederationOptions.model_validate({"start": "bundles", "bundles": str(tmp_path)})
     with pytest.raises(FederationError, match="another recipe"):
         run("concat", cohort_of(tmp_path, bundles=bundles), replace(plan, federation=section))
 

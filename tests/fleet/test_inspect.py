@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedprognos import config
 from fedprognos.errors import DataError, OutputError
+from fedprognos.experiment import config
 from fedprognos.fleet.experiment_file import default_path, experiment_toml, write_experiment
 from fedprognos.fleet.inspect import inspect_table
 from fedprognos.fleet.table import read_table

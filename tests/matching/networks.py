@@ -7,9 +7,9 @@ import torch
 
 from fedprognos.federation.aggregate import average, move, move_inputs
 from fedprognos.matching import match, match_recurrent
-from fedprognos.model.anatomy import anatomy_of
-from fedprognos.model.network import HealthNetwork, NetworkSpec
-from fedprognos.model.weights import network_with, weights_of
+from fedprognos.networks.anatomy import anatomy_of
+from fedprognos.networks.network import HealthNetwork, NetworkSpec
+from fedprognos.networks.weights import network_with, weights_of
 
 SPECS = {
     "lstm": NetworkSpec(inputs=14, widths=(12,)),

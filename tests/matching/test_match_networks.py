@@ -9,7 +9,7 @@ from truth import known_clients, pair_f1
 
 from fedprognos.federation.aggregate import AVERAGES, average, move, slice_client
 from fedprognos.matching import match
-from fedprognos.model.anatomy import anatomy_of
+from fedprognos.networks.anatomy import anatomy_of
 
 every_network = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.model import Bundle, Calibration, HealthNetwork, NetworkSpec, weights_of
+from fedprognos.networks import Bundle, Calibration, HealthNetwork, NetworkSpec, weights_of
 from fedprognos.prognosis import Row
 
 RULE = {"altitude": 0, "mach": 2}

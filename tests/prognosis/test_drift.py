@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_models import bundle_of
 
-from fedprognos import config
+from fedprognos.experiment import config
+from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, build_windows, make_recipe, survey
-from fedprognos.federation.run import load_fleets
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import Health, Predictor, drift
 

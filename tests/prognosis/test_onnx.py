@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import RULE, bundle_of
 
-from fedprognos import config
 from fedprognos.errors import BundleError, DataNotFoundError
+from fedprognos.experiment import config
+from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, make_recipe, survey
-from fedprognos.federation.run import load_fleets
 from fedprognos.fleet import Fleet
-from fedprognos.model import Bundle
-from fedprognos.model.head import head_of
+from fedprognos.networks import Bundle
+from fedprognos.networks.head import head_of
 from fedprognos.prognosis import Predictor
 from fedprognos.prognosis.onnx_export import TOLERANCE, example_rows, export_onnx
 from fedprognos.prognosis.onnx_graph import build_graph

@@ -10,12 +10,12 @@ import torch
 from safetensors.numpy import save_file
 from small_models import RULE, bundle_of, rows_of
 
-from fedprognos import config
 from fedprognos.errors import BundleError, RecipeError
+from fedprognos.experiment import config
+from fedprognos.experiment.run import load_fleets
 from fedprognos.features import make_recipe, survey
-from fedprognos.federation.run import load_fleets
 from fedprognos.fleet import Fleet
-from fedprognos.model.head import head_of, with_head
+from fedprognos.networks.head import head_of, with_head
 from fedprognos.prognosis import Predictor, Stream
 from small_fleets import SERIES, cyclic_fleet, recipe_of, series_fleet, series_unit
 

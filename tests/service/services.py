@@ -19,11 +19,11 @@ import numpy as np
 from fastapi.testclient import TestClient
 
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.model import Bundle, HealthNetwork, NetworkSpec, weights_of
+from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, weights_of
 from fedprognos.prognosis import Predictor
-from fedprognos.prognosis.service import ServiceSettings
-from fedprognos.prognosis.service.app import create_app
-from fedprognos.prognosis.service.run import Server, configuration
+from fedprognos.service import ServiceSettings
+from fedprognos.service.app import create_app
+from fedprognos.service.run import Server, configuration
 from small_fleets import recipe_of
 
 Json = dict[str, Any]

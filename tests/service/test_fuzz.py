@@ -13,8 +13,8 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 from services import rows_of, served, small_bundle
 
 from fedprognos.prognosis import Predictor
-from fedprognos.prognosis.service import ServiceSettings
-from fedprognos.prognosis.service.app import create_app
+from fedprognos.service import ServiceSettings
+from fedprognos.service.app import create_app
 from small_fleets import series_fleet
 
 FLEET = series_fleet([28, 14])

@@ -9,8 +9,8 @@ import pytest
 from services import running, small_bundle
 
 from fedprognos.errors import ConfigError
-from fedprognos.prognosis.service import ServiceSettings
-from fedprognos.prognosis.service.settings import read_token
+from fedprognos.service import ServiceSettings
+from fedprognos.service.settings import read_token
 from small_fleets import series_fleet
 
 BUNDLE = small_bundle(series_fleet([30]))

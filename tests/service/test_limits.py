@@ -14,7 +14,7 @@ import pytest
 from services import process, rows_of, small_bundle
 
 from fedprognos.prognosis import Predictor, Row
-from fedprognos.prognosis.service import Keeper
+from fedprognos.service import Keeper
 from small_fleets import series_fleet
 
 FLEET = series_fleet([400, 300])

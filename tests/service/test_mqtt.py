@@ -17,8 +17,8 @@ from services import free_port, rows_of, small_bundle
 
 from fedprognos.errors import ConfigError, OutputError
 from fedprognos.prognosis import Predictor, Row
-from fedprognos.prognosis.mqtt import Watcher, WatchSettings
-from fedprognos.prognosis.service import Keeper
+from fedprognos.service import Keeper
+from fedprognos.service.mqtt import Watcher, WatchSettings
 from small_fleets import series_fleet
 
 FLEET = series_fleet([22, 18])

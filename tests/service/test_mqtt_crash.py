@@ -17,7 +17,7 @@ from brokers import broker, mosquitto, payload, publisher, until, watching
 from services import free_port, rows_of, small_bundle
 
 from fedprognos.prognosis import Predictor
-from fedprognos.prognosis.service import Keeper
+from fedprognos.service import Keeper
 from small_fleets import series_fleet
 
 FLEET = series_fleet([300, 240])

@@ -24,7 +24,7 @@ from services import Json, free_port, process, rows_of, running, small_bundle
 from fedprognos import load_fleets
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import Predictor
-from fedprognos.prognosis.service import Keeper
+from fedprognos.service import Keeper
 
 Points = dict[tuple[str, float], float]
 ENGINES = {"turbofan-fd001": 3, "turbofan": 3}

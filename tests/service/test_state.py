@@ -17,8 +17,8 @@ from services import process, rows_of, running, small_bundle
 from fedprognos.errors import DataError, OutputError
 from fedprognos.fleet import Fleet
 from fedprognos.prognosis import Predictor, Row
-from fedprognos.prognosis.service import Keeper, keeper
-from fedprognos.prognosis.service.store import KEPT_ROWS
+from fedprognos.service import Keeper, keeper
+from fedprognos.service.store import KEPT_ROWS
 from small_fleets import cyclic_fleet, series_fleet
 
 FLEETS = {"series": series_fleet([40, 25, 33]), "cyclic": cyclic_fleet(2, 8)}

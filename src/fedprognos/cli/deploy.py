@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedprognos import config
-from fedprognos.federation.flower import need_flower
+from fedprognos.deployment.flower import need_flower
+from fedprognos.experiment import config
 
 INTERRUPTED = 130
 LEAVES = """Will leave this site, each message noted in ledger.jsonl: column names; counts, means and variances of the
@@ -43,8 +43,8 @@ def init(
     experiment: Annotated[Path | None, typer.Option(exists=True, help="Experiment to hand to every site.")] = None,
 ) -> None:
     """Make keys, certificates and one folder for the coordinator and for each site."""
-    from fedprognos.federation.flower.folders import make_deployment
-    from fedprognos.federation.flower.keys import AUTHORITY_IN_DAYS, SERVER_IN_DAYS
+    from fedprognos.deployment.flower.folders import make_deployment
+    from fedprognos.deployment.flower.keys import AUTHORITY_IN_DAYS, SERVER_IN_DAYS
 
     names = [name.strip() for name in sites.split(",") if name.strip()]
     coordinator, made = make_deployment(folder, names, host, port, bind, experiment)
@@ -65,8 +65,8 @@ def renew(
     site: Annotated[list[str] | None, typer.Option(help="Also make a new key pair for this site; repeatable.")] = None,
 ) -> None:
     """Make a new certificate for the coordinator, and new keys for sites that lost theirs."""
-    from fedprognos.federation.flower.folders import coordinator_folder, renew
-    from fedprognos.federation.flower.keys import days_left, read_certificate
+    from fedprognos.deployment.flower.folders import coordinator_folder, renew
+    from fedprognos.deployment.flower.keys import days_left, read_certificate
 
     handed = renew(folder, site or [])
     left = days_left(read_certificate(coordinator_folder(folder) / "server.crt"))
@@ -78,9 +78,9 @@ def renew(
 @deploy_app.command()
 def coordinator(folder: Folder) -> None:
     """Start the coordinator; it works through what `deploy run` queues, and goes on where it was after a crash."""
-    from fedprognos.federation.flower.children import terminate_as_interrupt
-    from fedprognos.federation.flower.coordinator import serve
-    from fedprognos.federation.flower.folders import coordinator_folder
+    from fedprognos.deployment.flower.children import terminate_as_interrupt
+    from fedprognos.deployment.flower.coordinator import serve
+    from fedprognos.deployment.flower.folders import coordinator_folder
     from fedprognos.report import write_report
 
     place = coordinator_folder(folder)
@@ -103,10 +103,10 @@ def site(
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")] = None,
 ) -> None:
     """Check this site's data, say what will leave it, and join the federation."""
-    from fedprognos.federation.flower.children import terminate_as_interrupt
-    from fedprognos.federation.flower.folders import EXPERIMENT, SiteSettings, read_settings
-    from fedprognos.federation.flower.holdings import check_holdings, read_holdings
-    from fedprognos.federation.flower.site import serve
+    from fedprognos.deployment.flower.children import terminate_as_interrupt
+    from fedprognos.deployment.flower.folders import EXPERIMENT, SiteSettings, read_settings
+    from fedprognos.deployment.flower.holdings import check_holdings, read_holdings
+    from fedprognos.deployment.flower.site import serve
     from fedprognos.report import write_report
 
     settings = read_settings(folder, SiteSettings)
@@ -135,9 +135,9 @@ def run(
     wait: Annotated[bool, typer.Option(help="Follow the run until it ends.")] = True,
 ) -> None:
     """Queue an experiment at the coordinator on this machine and follow it."""
-    from fedprognos.federation.flower.coordinator import submit
-    from fedprognos.federation.flower.folders import CoordinatorSettings, coordinator_folder, read_settings
-    from fedprognos.federation.flower.gathering import deployable
+    from fedprognos.deployment.flower.coordinator import submit
+    from fedprognos.deployment.flower.folders import CoordinatorSettings, coordinator_folder, read_settings
+    from fedprognos.deployment.flower.gathering import deployable
 
     changes = (*(overrides or ()), *([f"evaluation.seeds={seeds}"] if seeds is not None else []))
     known, experiment, _ = config.load(source, changes)
@@ -154,9 +154,9 @@ def run(
 
 
 def _follow(place: Path, results: Path) -> None:
+    from fedprognos.deployment.flower.children import running
+    from fedprognos.deployment.flower.deployed_run import STATE
     from fedprognos.errors import FederationError
-    from fedprognos.federation.flower.children import running
-    from fedprognos.federation.flower.deployed_run import STATE
 
     events, seen = results / "events.jsonl", 0
     if events.is_file():
@@ -189,8 +189,8 @@ def _follow(place: Path, results: Path) -> None:
 @deploy_app.command()
 def status(folder: Folder) -> None:
     """How a coordinator or a site stands."""
-    from fedprognos.federation.flower.children import STATUS, running
-    from fedprognos.federation.flower.folders import coordinator_folder
+    from fedprognos.deployment.flower.children import STATUS, running
+    from fedprognos.deployment.flower.folders import coordinator_folder
 
     place = coordinator_folder(folder)
     pid = running(place)
@@ -217,8 +217,8 @@ def status(folder: Folder) -> None:
 @deploy_app.command()
 def stop(folder: Folder) -> None:
     """End the coordinator or site that runs from a folder; it goes on where it was when started again."""
-    from fedprognos.federation.flower.children import stop_running
-    from fedprognos.federation.flower.folders import coordinator_folder
+    from fedprognos.deployment.flower.children import stop_running
+    from fedprognos.deployment.flower.folders import coordinator_folder
 
     console.print("stopped" if stop_running(coordinator_folder(folder)) else "was not running")
 

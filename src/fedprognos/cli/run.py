@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedprognos import config
 from fedprognos.cli.terminal import RunView, results_table
+from fedprognos.experiment import config
 
 INTERRUPTED = 130
 
@@ -57,8 +57,8 @@ def run(
 
     A run that was interrupted goes on where it was when the same command is given again.
     """
-    from fedprognos.federation import tracking
-    from fedprognos.federation.run import run as run_experiment
+    from fedprognos.experiment import tracking
+    from fedprognos.experiment.run import run as run_experiment
     from fedprognos.report import write_report
 
     console = Console(quiet=quiet or as_json)

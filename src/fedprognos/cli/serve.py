@@ -41,12 +41,12 @@ def serve(
     Accepted rows are on disk before they are answered. Needs the extra `serve`.
     """
     try:
-        from fedprognos.prognosis.service.run import serve as run_service
+        from fedprognos.service.run import serve as run_service
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve", "the service") from None
     from fedprognos.prognosis import Predictor
-    from fedprognos.prognosis.service import ServiceSettings
-    from fedprognos.prognosis.service.settings import read_token, usual_threshold
+    from fedprognos.service import ServiceSettings
+    from fedprognos.service.settings import read_token, usual_threshold
 
     predictor = Predictor.load(bundle, head)
     settings = ServiceSettings(

@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.table import Table
 
 from fedprognos.evaluation import Results, Row
-from fedprognos.federation.events import EpochDone, Event, JobDone, LayerMatched, LeftOut, Notice, RoundDone, RunStarted
+from fedprognos.experiment.events import EpochDone, Event, JobDone, LayerMatched, LeftOut, Notice, RoundDone, RunStarted
 
 SHOWN_CLIENTS = 12
 LEFT = ("method", "head", "data")

@@ -17,9 +17,9 @@ from rich.table import Table
 from fedprognos.cli.run import INTERRUPTED, DataDir, Quiet, Set, Source, Workers
 
 if TYPE_CHECKING:
-    from fedprognos.tuning import Search
-    from fedprognos.tuning.events import Event, SearchStarted, TrialDone
-    from fedprognos.tuning.space import Choice
+    from fedprognos.experiment.tuning import Search
+    from fedprognos.experiment.tuning.events import Event, SearchStarted, TrialDone
+    from fedprognos.experiment.tuning.space import Choice
 
 SHOWN = 5
 
@@ -48,7 +48,7 @@ def tune(
 
     A search that was interrupted goes on where it was when the same command is given again.
     """
-    from fedprognos.tuning import tune as search
+    from fedprognos.experiment.tuning import tune as search
 
     console = Console(quiet=quiet)
     try:
@@ -97,8 +97,8 @@ class _View:
             self._progress.stop()
 
     def __call__(self, event: Event) -> None:
-        from fedprognos.federation.events import Notice
-        from fedprognos.tuning.events import SearchStarted, TrialDone, TrialEpoch, TrialRound, TrialStarted
+        from fedprognos.experiment.events import Notice
+        from fedprognos.experiment.tuning.events import SearchStarted, TrialDone, TrialEpoch, TrialRound, TrialStarted
 
         with self._lock:
             match event:
@@ -148,7 +148,7 @@ class _View:
 
 def _show(console: Console, found: Search) -> None:
     """The best trials, what mattered, and where the files are."""
-    from fedprognos.tuning.written import BEST_FILE, TRIALS_FILE
+    from fedprognos.experiment.tuning.written import BEST_FILE, TRIALS_FILE
 
     counts = ", ".join(f"{sum(t.state == s for t in found.trials)} {s}" for s in ("pruned", "failed"))
     title = f"Best of {len(found.trials)} trials ({counts}): validation RMSE in {found.unit}"

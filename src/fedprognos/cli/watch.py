@@ -33,11 +33,11 @@ def watch(
 ) -> None:
     """Read rows (JSON) from a broker and publish health back. Needs the extra `serve`."""
     try:
-        from fedprognos.prognosis.mqtt import Watcher, WatchSettings, tally_text
+        from fedprognos.service.mqtt import Watcher, WatchSettings, tally_text
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "aiomqtt", "serve", "reading from a broker") from None
     from fedprognos.prognosis import Predictor
-    from fedprognos.prognosis.service import Keeper
+    from fedprognos.service import Keeper
 
     settings = WatchSettings(
         host=mqtt,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedprognos.config import RecipeSection
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
 from fedprognos.features.labels import health_labels
 from fedprognos.features.moments import FloatArray, Moments, merge_all
+from fedprognos.features.options import RecipeOptions
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Fleet, Schema
 
@@ -48,7 +48,7 @@ class Survey:
     shortest_in_s: float = 0.0
 
 
-def survey(fleet: Fleet, section: RecipeSection) -> Survey:
+def survey(fleet: Fleet, section: RecipeOptions) -> Survey:
     """Look at a fleet the way the recipe will."""
     sensors = chosen_sensors(fleet.schema, section)
     schema = fleet.with_sensors(sensors).schema
@@ -110,7 +110,7 @@ def _two_digits(value: float) -> float:
     return float(f"{math.floor(value / unit) * unit:.2g}")
 
 
-def chosen_sensors(schema: Schema, section: RecipeSection) -> tuple[str, ...]:
+def chosen_sensors(schema: Schema, section: RecipeOptions) -> tuple[str, ...]:
     """Sensors after `recipe.sensors` and `recipe.drop`."""
     for key, names in (("sensors", section.sensors or ()), ("drop", section.drop)):
         unknown = [n for n in names if n not in schema.sensors]
@@ -126,7 +126,7 @@ def chosen_sensors(schema: Schema, section: RecipeSection) -> tuple[str, ...]:
     return kept
 
 
-def make_recipe(section: RecipeSection, surveys: Mapping[str, Survey]) -> Recipe:
+def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe:
     """The common recipe from all clients' surveys, merged in the order of their names."""
     names = sorted(surveys)
     if not names:
@@ -202,7 +202,7 @@ def _scaling(
     return tuple(map(tuple, mean.tolist())), tuple(map(tuple, std.tolist()))
 
 
-def _lengths(section: RecipeSection, schema: Schema, surveys: list[Survey]) -> tuple[int, float | None]:
+def _lengths(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> tuple[int, float | None]:
     if schema.task == "rul":
         if section.window is None:
             raise ConfigError("recipe.window is missing", hint="give the number of rows the network looks back on")

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.matching.averages import AVERAGES, Stack
-from fedprognos.model.anatomy import Anatomy, Layer, Tensors
+from fedprognos.networks.anatomy import Anatomy, Layer, Tensors
 
 Array: TypeAlias = NDArray[Any]
 Places: TypeAlias = Mapping[str, ArrayLike]
@@ -44,7 +44,7 @@ def move(
 
     Examples
     --------
-    >>> from fedprognos.model.anatomy import anatomy_of
+    >>> from fedprognos.networks.anatomy import anatomy_of
     >>> head = {"head.weight": np.array([[1.0, 2.0]]), "head.bias": np.array([3.0])}
     >>> move(head, anatomy_of("lstm", 1, False), {"recurrent.0": [3, 0]}, {"recurrent.0": 4})["head.weight"]
     array([[2., 0., 0., 1.]])
@@ -74,7 +74,7 @@ def slice_client(tensors: Tensors, anatomy: Anatomy, places: Places, *, client: 
 
     Examples
     --------
-    >>> from fedprognos.model.anatomy import anatomy_of
+    >>> from fedprognos.networks.anatomy import anatomy_of
     >>> head = {"head.weight": np.array([[2.0, 0.0, 0.0, 1.0]]), "head.bias": np.array([3.0])}
     >>> slice_client(head, anatomy_of("lstm", 1, False), {"recurrent.0": [3, 0]})["head.weight"]
     array([[1., 2.]])
@@ -131,7 +131,7 @@ def average(
     --------
     Client ``a`` has one neuron of the federated model's two, ``b`` both; the head is divided by both clients:
 
-    >>> from fedprognos.model.anatomy import anatomy_of
+    >>> from fedprognos.networks.anatomy import anatomy_of
     >>> a = {"head.weight": np.array([[4.0]]), "head.bias": np.array([1.0])}
     >>> b = {"head.weight": np.array([[2.0, 6.0]]), "head.bias": np.array([3.0])}
     >>> where = {"a": {"recurrent.0": [0]}, "b": {"recurrent.0": [1, 0]}}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedprognos.errors import DataNotFoundError, FedprognosError, MessageError
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, survey
+from fedprognos.federation.client_folder import Site
 from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
 from fedprognos.federation.messages import (
     REQUESTS,
@@ -38,12 +39,11 @@ from fedprognos.federation.messages import (
 )
 from fedprognos.federation.scoring import score_reply
 from fedprognos.federation.seeds import stream
-from fedprognos.federation.site import Site
 from fedprognos.fleet import Fleet
-from fedprognos.model import Bundle, Epoch, HealthNetwork, fit, network_with, parameters_of, predict
-from fedprognos.model.anatomy import anatomy_of
-from fedprognos.model.head import head_of, head_statistics, personal_head
-from fedprognos.model.residuals import residuals, told_together
+from fedprognos.networks import Bundle, Epoch, HealthNetwork, fit, network_with, parameters_of, predict
+from fedprognos.networks.anatomy import anatomy_of
+from fedprognos.networks.head import head_of, head_statistics, personal_head
+from fedprognos.networks.residuals import residuals, told_together
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""

@@ -20,9 +20,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from fedprognos.config import Wire
 from fedprognos.errors import MessageError
 from fedprognos.federation.messages import LedgerLine
+from fedprognos.federation.options import Wire
 from fedprognos.federation.precision import narrowed, widened
 
 VERSION = 1

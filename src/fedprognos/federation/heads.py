@@ -13,8 +13,8 @@ from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import ErrorSums, PersonalReply, PersonalRequest
 from fedprognos.federation.strategies import Model, Plan, summed
-from fedprognos.model import Weights
-from fedprognos.model.head import exact_head, with_head, within_head
+from fedprognos.networks import Weights
+from fedprognos.networks.head import exact_head, with_head, within_head
 
 
 @dataclass(frozen=True, eq=False)

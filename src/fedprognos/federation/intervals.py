@@ -17,7 +17,7 @@ from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.heads import finish
 from fedprognos.federation.messages import Failure, FoldModel, ResidualReply, ResidualRequest
 from fedprognos.federation.strategies import Plan, strategy
-from fedprognos.model.calibration import EDGES, Calibration, calibration_of, prediction_ranges
+from fedprognos.networks.calibration import EDGES, Calibration, calibration_of, prediction_ranges
 
 FloatArray = NDArray[np.float64]
 MOST_RESIDUALS = 10**9

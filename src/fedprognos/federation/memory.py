@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedprognos.config import Wire
 from fedprognos.errors import MessageError
 from fedprognos.federation.client import digest
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
+from fedprognos.federation.options import Wire
 from fedprognos.files import replacing
 
 

@@ -8,17 +8,18 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.config import RecipeSection, TrainSection
 from fedprognos.evaluation import ScoreSums
 from fedprognos.features import Recipe, Survey
-from fedprognos.model import Calibration, Epoch, HeadStatistics, NetworkSpec, Weights
+from fedprognos.features.options import RecipeOptions
+from fedprognos.networks import Calibration, Epoch, HeadStatistics, NetworkSpec, Weights
+from fedprognos.networks.options import TrainOptions
 
 
 @dataclass(frozen=True)
 class SurveyRequest:
     """Tell the moments of your columns and labels."""
 
-    section: RecipeSection
+    section: RecipeOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ class FitRequest:
 
     recipe: Recipe
     network: NetworkSpec
-    plan: TrainSection
+    plan: TrainOptions
     seed: int
     round: int = 1
     phase: str = "local"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.config import Wire
 from fedprognos.errors import MessageError
+from fedprognos.federation.options import Wire
 
 Array = NDArray[Any]
 

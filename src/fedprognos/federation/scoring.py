@@ -6,13 +6,13 @@ import re
 
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import ScoreSums, score_sums
+from fedprognos.evaluation.score_at import scored_points
 from fedprognos.features import WindowSet, build_windows
-from fedprognos.federation.assess import scored_points
+from fedprognos.federation.client_folder import Site
 from fedprognos.federation.messages import ScoreReply, ScoreRequest
-from fedprognos.federation.site import Site
 from fedprognos.fleet import Fleet
-from fedprognos.model import network_with, predict
-from fedprognos.model.head import with_head
+from fedprognos.networks import network_with, predict
+from fedprognos.networks.head import with_head
 
 
 def score_reply(

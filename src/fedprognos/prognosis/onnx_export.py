@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 from fedprognos.files import replacing
-from fedprognos.model import Bundle
+from fedprognos.networks import Bundle
 from fedprognos.prognosis.onnx_graph import OUTPUTS, build_graph, load_onnx
 from fedprognos.prognosis.onnx_runtime import session_of
 from fedprognos.prognosis.predictor import Predictor

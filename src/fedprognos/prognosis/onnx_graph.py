@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedprognos.errors import MissingExtraError
 from fedprognos.features import Recipe
-from fedprognos.model import Bundle
+from fedprognos.networks import Bundle
 
 if TYPE_CHECKING:
     import onnx
@@ -141,7 +141,7 @@ def _condition(graph: _Graph, recipe: Recipe) -> str:
 
 
 def _network(graph: _Graph, bundle: Bundle) -> None:
-    """The layers of :class:`fedprognos.model.HealthNetwork`, time first as ONNX wants it."""
+    """The layers of :class:`fedprognos.networks.HealthNetwork`, time first as ONNX wants it."""
     spec, weights = bundle.network, bundle.weights
     x = graph.add("Transpose", [SCALED], "by_time", perm=[1, 0, 2])
     if spec.input_width is not None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
-from fedprognos.model import Bundle, Calibration
+from fedprognos.networks import Bundle, Calibration
 from fedprognos.prognosis.onnx_graph import OUTPUTS, SCALED, build_graph, load_onnx
 from fedprognos.prognosis.predictor import Predictor, Windows
 

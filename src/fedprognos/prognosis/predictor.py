@@ -19,8 +19,8 @@ from safetensors.numpy import load as load_tensors
 from fedprognos.errors import BundleError, RecipeError
 from fedprognos.features import ConditionWarning, Recipe, build_windows
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.model import Bundle, Calibration, network_with
-from fedprognos.model.head import with_head
+from fedprognos.networks import Bundle, Calibration, network_with
+from fedprognos.networks.head import with_head
 from fedprognos.prognosis import drift
 from fedprognos.prognosis.health import PADDED, Health
 from fedprognos.prognosis.points import Point, window_points
@@ -48,7 +48,7 @@ class Predictor:
 
     Examples
     --------
-    >>> from fedprognos.model import HealthNetwork, NetworkSpec, weights_of
+    >>> from fedprognos.networks import HealthNetwork, NetworkSpec, weights_of
     >>> recipe = Recipe(task="rul", sensors=("vibration",), window=2, mean=((0.0,),), std=((1.0,),), cap=100.0)
     >>> spec = NetworkSpec(inputs=1, widths=(4,))
     >>> predictor = Predictor.of(Bundle(recipe, spec, weights_of(HealthNetwork.seeded(spec, 0, bias=30.0))))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedprognos.config import FedAvgSection
 from fedprognos.federation.aggregate import average
 from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.options import FedAvgOptions
 from fedprognos.federation.strategies.plan import Model, Plan, Round, as_float32, train
 
 
@@ -15,7 +15,7 @@ def fedavg(cohort: Cohort, plan: Plan) -> Iterator[Round]:
     return averaging(cohort, plan, plan.federation.fedavg, mu=0.0)
 
 
-def averaging(cohort: Cohort, plan: Plan, section: FedAvgSection, mu: float) -> Iterator[Round]:
+def averaging(cohort: Cohort, plan: Plan, section: FedAvgOptions, mu: float) -> Iterator[Round]:
     """FedAvg's loop, its clients held near the federated model by mu."""
     weights = plan.common_start()
     for r in range(1, section.rounds + 1):

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.config import FedMASection
 from fedprognos.federation.aggregate import average, move_inputs, slice_client
 from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.options import FedMAOptions
 from fedprognos.federation.strategies.plan import (
     Matched,
     Model,
@@ -26,8 +26,8 @@ from fedprognos.federation.strategies.plan import (
     train,
 )
 from fedprognos.matching import Matching, match, match_recurrent
-from fedprognos.model import NetworkSpec, Weights
-from fedprognos.model.anatomy import Layer
+from fedprognos.networks import NetworkSpec, Weights
+from fedprognos.networks.anatomy import Layer
 
 Places = dict[str, dict[str, NDArray[np.intp]]]
 
@@ -97,7 +97,7 @@ def _matched_average(
     return federated, places, tuple(matched), spent
 
 
-def _bbp_map(layer: Layer, clients: Mapping[str, Trained], section: FedMASection, seed: int) -> Matching:
+def _bbp_map(layer: Layer, clients: Mapping[str, Trained], section: FedMAOptions, seed: int) -> Matching:
     """Match one layer's neurons by what they extract."""
     signatures = {name: layer.signature(client.weights) for name, client in clients.items()}
     widest = max(len(s) for s in signatures.values())

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.config import FederationSection, TrainSection
 from fedprognos.errors import FederationError
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, gather
@@ -22,11 +21,13 @@ from fedprognos.federation.messages import (
     FitReply,
     FitRequest,
 )
+from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.seeds import stream
 from fedprognos.matching import Matching
-from fedprognos.model import Epoch, HealthNetwork, NetworkSpec, Weights, weights_of
-from fedprognos.model.anatomy import Anatomy, anatomy_of
-from fedprognos.model.head import HeadStatistics, add_all
+from fedprognos.networks import Epoch, HealthNetwork, NetworkSpec, Weights, weights_of
+from fedprognos.networks.anatomy import Anatomy, anatomy_of
+from fedprognos.networks.head import HeadStatistics, add_all
+from fedprognos.networks.options import TrainOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +44,8 @@ class Plan:
 
     recipe: Recipe
     network: NetworkSpec
-    train: TrainSection
-    federation: FederationSection
+    train: TrainOptions
+    federation: FederationOptions
     seed: int
     fold: int = 0
     folds: int = 0

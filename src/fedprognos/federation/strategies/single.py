@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.strategies.plan import Model, Plan, Round, Trained, first_models, summed
-from fedprognos.model.head import exact_head, mean_squared_error
+from fedprognos.networks.head import exact_head, mean_squared_error
 
 
 def single(cohort: Cohort, plan: Plan) -> Iterator[Round]:

@@ -1,0 +1,175 @@
+"""An experiment over the network, from the first greeting to the model in everybody's hands."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedprognos import __version__
+from fedprognos.deployment.flower.cohort import FlowerCohort
+from fedprognos.deployment.flower.doorstep import DOOR_ANSWERS, DeliverReply, DeliverRequest
+from fedprognos.deployment.flower.gathering import wait_for_sites, welcome
+from fedprognos.deployment.flower.site_scores import SiteScores
+from fedprognos.errors import FederationError
+from fedprognos.evaluation import HistoryRow, Results, Row
+from fedprognos.experiment.config import Experiment
+from fedprognos.experiment.events import Event, JobKey, LayerMatched, LeftOut, RoundDone
+from fedprognos.experiment.job import JobResult, run_job
+from fedprognos.experiment.run import published_method
+from fedprognos.experiment.run_folder import RunFolder
+from fedprognos.experiment.scenario import EVERYONE
+from fedprognos.features import Recipe, make_recipe
+from fedprognos.federation.codec import encode
+from fedprognos.federation.cohort import gather
+from fedprognos.federation.memory import Memory, RememberingCohort
+from fedprognos.federation.messages import ANSWERS, BringReply, BringRequest, Failure, SurveyReply, SurveyRequest
+from fedprognos.federation.seeds import stream
+from fedprognos.files import write_json
+from fedprognos.networks import Bundle
+
+STATE = "state.json"
+Say = Callable[[str], None]
+MakeCohort = Callable[[tuple[str, ...]], FlowerCohort]
+"""A cohort of these members."""
+WriteReport = Callable[[Path], Path]
+
+
+@dataclass(eq=False)
+class DeployedRun:
+    """One experiment on its way; started again after a crash it goes on where it was."""
+
+    name: str
+    experiment: Experiment
+    folder: RunFolder
+    make_cohort: MakeCohort
+    sites: tuple[str, ...]
+    grace_in_s: float
+    say: Say
+    write_report: WriteReport
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    def perform(self) -> None:
+        """Gather, learn the recipe, train every way there is, publish, deliver."""
+        started = time.time()
+        section = self.experiment.federation
+        everybody = self.make_cohort(self.sites)
+        here = wait_for_sites(everybody, self._wanted(), section.min_clients, self.grace_in_s, self.say)
+        members = welcome(everybody, here, self.name, self.experiment, self.path, self.say)
+        self.say(f"sites: {', '.join(members)}")
+        cohort = self.make_cohort(members)
+        memory = Memory(self.folder.memory)
+        (setting,) = self.experiment.partition
+        recipe = self._recipe(RememberingCohort(cohort, memory, setting))
+        rows: list[Row] = []
+        history: list[HistoryRow] = []
+        for key in self._jobs(setting):
+            self.say(f"{key}: begins")
+            result = self._job(key, recipe, cohort, memory)
+            self._keep(key, result)
+            rows += result.rows
+            history += result.history
+        bundle = Bundle.load(self.folder.publish(self._best(setting, members)))
+        delivered = self._deliver(cohort, bundle)
+        results = Results(self.name, __version__, self.experiment.dump(), tuple(rows), tuple(history))
+        write_json(self.path / "results.json", results.as_dict())
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        took = round(time.time() - started, 1)
+        write_json(self.path / "provenance.json", {"finished": finished, "seconds": took, "delivered": delivered})
+        self.write_report(self.path)
+        self.folder.forget()
+
+    def _wanted(self) -> tuple[str, ...]:
+        known = self.path / "sites.json"
+        return tuple(sorted(json.loads(known.read_text("utf-8")))) if known.is_file() else self.sites
+
+    def _jobs(self, setting: str) -> list[JobKey]:
+        seeds = range(self.experiment.evaluation.seeds)
+        return [JobKey(setting, method, seed) for method in self.experiment.federation.methods for seed in seeds]
+
+    def _job(self, key: JobKey, recipe: Recipe, cohort: FlowerCohort, memory: Memory) -> JobResult:
+        """The very job of a run in one process, but for who examines."""
+        narrow = cohort.in_precision(self.experiment.federation.wire)
+        trainers = RememberingCohort(narrow, memory, key.setting)
+        published = key.method == published_method(self.experiment)
+
+        def left_out(failure: Failure) -> None:
+            self._tell(LeftOut(key, failure.client, failure.code, failure.text))
+
+        examiner = SiteScores(RememberingCohort(cohort, memory, key.setting), recipe, self.experiment, left_out)
+        return run_job(
+            key, self.name, self.experiment, recipe, examiner, trainers, cohort, self._tell, published=published
+        )
+
+    def _recipe(self, cohort: RememberingCohort) -> Recipe:
+        """Made from the sites' moments, or that of the models they bring."""
+        section = self.experiment.federation
+
+        def left_out(failure: Failure) -> None:
+            self.say(f"left out {failure.client}: {failure.text}")
+
+        if section.start == "bundles":
+            asked = dict.fromkeys(cohort.clients, BringRequest())
+            brought = gather(cohort, asked, BringReply, section.min_clients, left_out)
+            recipe = brought[min(brought)].recipe
+            if any(reply.recipe != recipe for reply in brought.values()):
+                raise FederationError("the sites' models were made with different recipes")
+            return recipe
+        requests = dict.fromkeys(cohort.clients, SurveyRequest(self.experiment.recipe))
+        surveys = gather(cohort, requests, SurveyReply, section.min_clients, left_out)
+        return make_recipe(self.experiment.recipe, {name: reply.survey for name, reply in surveys.items()})
+
+    def _keep(self, key: JobKey, result: JobResult) -> None:
+        for client, bundle in result.bundles.items():
+            bundle.save(self.folder.bundle(key, client))
+        if result.details:
+            self.folder.save_details(key, result.details)
+        for row in result.rows:
+            whose = "all sites" if row.test_client == EVERYONE else row.test_client
+            self.say(f"{key}: {row.method}, {row.head} head, {whose}: {row.scored_on} RMSE {row.rmse:.4g} {row.unit}")
+
+    def _best(self, setting: str, members: tuple[str, ...]) -> Path:
+        method = published_method(self.experiment)
+        return self.folder.bundle(JobKey(setting, method, 0), min(members) if method == "local" else None)
+
+    def _deliver(self, cohort: FlowerCohort, bundle: Bundle) -> dict[str, bool]:
+        """Hand the model to every site; one that cannot take it now is told about, not waited for."""
+        request = DeliverRequest(
+            self.name,
+            bundle.recipe,
+            bundle.network,
+            bundle.weights,
+            json.dumps(dict(bundle.provenance)),
+            json.dumps(dict(bundle.metrics)),
+            bundle.calibration,
+            stream(int(bundle.provenance["seed"]), "", 0, "run"),
+            self.experiment.train.validation_fraction,
+            self.experiment.evaluation.bootstrap,
+        )
+        self.say(f"delivering the model ({len(encode(request)) / 1e6:.2f} MB)")
+        kinds = (*ANSWERS, *DOOR_ANSWERS)
+        replies = cohort.converse(dict.fromkeys(cohort.clients, request), kinds, all_needed=False)
+        for site, reply in replies.items():
+            if not isinstance(reply, DeliverReply):
+                text = reply.text if isinstance(reply, Failure) else "answered something else"
+                self.say(f"{site} has not got the model: {text}")
+        return {site: isinstance(reply, DeliverReply) for site, reply in replies.items()}
+
+    def _tell(self, event: Event) -> None:
+        match event:
+            case LayerMatched():
+                self.say(f"{event.job} round {event.round}: {event.layer} matched to {event.width} neurons")
+            case RoundDone():
+                scores = ", ".join(f"{h} {v:.4g}" for h, v in event.validation_rmse.items() if v is not None)
+                traffic = f"{event.messages} messages, {event.bytes / 1e6:.1f} MB so far"
+                self.say(f"{event.job} round {event.round}: validation RMSE {scores or 'none'}; {traffic}")
+            case LeftOut():
+                self.say(f"{event.job}: left out {event.client} ({event.code}): {event.text}")
+            case _:
+                pass

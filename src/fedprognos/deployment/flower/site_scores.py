@@ -1,0 +1,114 @@
+"""Scores of a deployed federation: the coordinator has no test units, sites tell it sums of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprognos.evaluation import Prediction, Row, ScoreSums
+from fedprognos.experiment.config import Experiment
+from fedprognos.experiment.evaluator import Errors, Subject
+from fedprognos.experiment.events import JobKey
+from fedprognos.experiment.scenario import EVERYONE
+from fedprognos.features import Recipe
+from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.heads import Finished
+from fedprognos.federation.messages import Failure, ScoreReply, ScoreRequest
+from fedprognos.federation.seeds import stream
+from fedprognos.networks import Calibration
+
+
+@dataclass(frozen=True, eq=False)
+class SiteScores:
+    """Asks the sites about models that are finished, not about every round: a message each is enough.
+
+    Scores are on the sites' own test units where every site has enough of them to tell anything, else on what
+    training kept out; rows say which.
+    """
+
+    cohort: Cohort
+    recipe: Recipe
+    experiment: Experiment
+    left_out: Callable[[Failure], None]
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return self.cohort.clients
+
+    @property
+    def shared_test(self) -> bool:
+        return False
+
+    @property
+    def probe(self) -> NDArray[np.float32] | None:
+        return None
+
+    def errors(self, owners: Sequence[str], finished: Finished) -> Errors:
+        return {}
+
+    def rows(
+        self,
+        key: JobKey,
+        method: str,
+        owners: tuple[str, ...],
+        subject: Subject,
+        facts: Mapping[str, object],
+        calibration: Calibration | None,
+    ) -> tuple[list[Row], list[Prediction]]:
+        """Rows without predictions; none for the mean of several models, which no site is shown."""
+        if len(subject.members) > 1:
+            return [], []
+        scored_on, sums = self._sums(key, owners, subject, calibration)
+        if len(sums) > 1:
+            sums[EVERYONE] = reduce(add, sums.values())
+        rows = [
+            Row.model_validate(
+                {
+                    **facts,
+                    **found.scores().as_dict(),
+                    **found.coverage(),
+                    "setting": key.setting,
+                    "method": method,
+                    "train_clients": owners,
+                    "test_client": test,
+                    "seed": key.seed,
+                    "unit": self.recipe.target_unit,
+                    "scored_on": scored_on,
+                }
+            )
+            for test, found in sums.items()
+        ]
+        return rows, []
+
+    def _sums(
+        self, key: JobKey, owners: tuple[str, ...], subject: Subject, calibration: Calibration | None
+    ) -> tuple[Literal["test", "validation"], dict[str, ScoreSums]]:
+        (finished,) = subject.members
+        own = subject.own
+        evaluation = self.experiment.evaluation
+        requests = {
+            name: ScoreRequest(
+                self.recipe,
+                finished.model.network,
+                finished.weights,
+                stream(key.seed, "", 0, "run"),
+                self.experiment.train.validation_fraction,
+                evaluation.points,
+                "" if own is None else own[name],
+                calibration,
+                evaluation.coverage,
+            )
+            for name in self.clients
+            if name in owners and (own is None or name in own)
+        }
+        replies = gather(self.cohort, requests, ScoreReply, self.experiment.federation.min_clients, self.left_out)
+        test = {name: reply.test for name, reply in replies.items() if reply.test is not None}
+        if len(test) == len(replies):
+            return "test", test
+        return "validation", {name: r.validation for name, r in replies.items() if r.validation is not None}

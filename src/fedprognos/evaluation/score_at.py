@@ -1,0 +1,15 @@
+"""At which moments of their lives test units are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from fedprognos.fleet import Fleet
+
+
+def scored_points(tests: Iterable[Fleet], points: Literal["auto", "last", "all"]) -> Literal["last", "all"]:
+    """Where test units are scored: at the last row if they end before failure."""
+    if points != "auto":
+        return points
+    return "last" if any(unit.rul_at_end for fleet in tests for unit in fleet) else "all"

@@ -1,0 +1,1 @@
+"""Experiments: their files, who trains on what, the run and its folder, tuning."""

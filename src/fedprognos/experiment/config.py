@@ -1,0 +1,216 @@
+"""An experiment as TOML, validated: sections data, partition, recipe, model, train, federation, evaluation.
+
+Unknown keys are errors with the nearest valid name; every message names section and key. A file may build on a preset
+(`base`) and hold itself in several sizes (`[scales.NAME]`, chosen by `scale`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ValidationError, model_validator
+
+from fedprognos.errors import ConfigError, unknown_name
+from fedprognos.evaluation.options import EvaluationOptions
+from fedprognos.features.options import RecipeOptions
+from fedprognos.federation.options import ConcatOptions, FedAvgOptions, FederationOptions, FedMAOptions, FedProxOptions
+from fedprognos.fleet.options import (
+    Cmapss,
+    DataOptions,
+    NasaBatteries,
+    Partition,
+    SyntheticBatteries,
+    SyntheticEngines,
+    Table,
+)
+from fedprognos.networks.options import ModelOptions, TrainOptions
+from fedprognos.options import Options
+
+
+class Experiment(Options):
+    """A whole experiment."""
+
+    title: str = ""
+    scale: str = ""
+    """Which of its sizes this is, where there are several."""
+    data: DataOptions
+    partition: dict[str, Partition]
+    recipe: RecipeOptions = RecipeOptions()
+    model: ModelOptions = ModelOptions()
+    train: TrainOptions = TrainOptions()
+    federation: FederationOptions = FederationOptions()
+    evaluation: EvaluationOptions = EvaluationOptions()
+
+    @model_validator(mode="after")
+    def _two_folds_or_none(self) -> Self:
+        if self.evaluation.folds == 1:
+            raise ValueError("evaluation.folds must be 0 or at least 2")
+        return self
+
+    def dump(self) -> dict[str, Any]:
+        """Plain JSON values, ready for results.json."""
+        plain: dict[str, Any] = json.loads(self.model_dump_json())
+        return plain
+
+
+def parse(raw: Mapping[str, Any], where: str) -> Experiment:
+    """Validate a parsed TOML document.
+
+    `[partition]` may hold one setting directly (then called "all") or several as `[partition.NAME]`.
+    """
+    document = dict(raw)
+    partition = document.get("partition")
+    if isinstance(partition, Mapping) and not all(isinstance(v, Mapping) and "by" in v for v in partition.values()):
+        document["partition"] = {"all": dict(partition)}
+    try:
+        return Experiment.model_validate(document)
+    except ValidationError as error:
+        raise _explain(error, where) from None
+
+
+def _explain(error: ValidationError, where: str) -> ConfigError:
+    lines = []
+    hint = "see docs/experiments.md for every key"
+    for problem in error.errors():
+        path = [str(p) for p in problem["loc"] if str(p) not in _KINDS]
+        if path[:2] == ["partition", "all"]:
+            path.pop(1)
+        key = ".".join(path)
+        if problem["type"] == "extra_forbidden":
+            valid = _valid_keys(path[:-1])
+            close = difflib.get_close_matches(path[-1], valid, n=1, cutoff=0.5)
+            lines.append(f"unknown key {key}" + (f" (did you mean '{close[0]}'?)" if close else ""))
+            hint = f"valid here: {', '.join(valid)}"
+        elif problem["type"] == "missing":
+            lines.append(f"{key} is missing")
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            value = problem.get("input")
+            shown = f", not {value!r}" if isinstance(value, str | int | float) else ""
+            lines.append(f"{key}: {message}{shown}")
+    return ConfigError("; ".join(lines), where=where, hint=hint)
+
+
+_KINDS = ("synthetic-engines", "synthetic-batteries", "cmapss", "nasa-battery", "table")
+_SECTIONS: dict[str, tuple[type[Options], ...]] = {
+    "data": (SyntheticEngines, SyntheticBatteries, Cmapss, NasaBatteries, Table),
+    "partition": (Partition,),
+    "recipe": (RecipeOptions,),
+    "model": (ModelOptions,),
+    "train": (TrainOptions,),
+    "federation": (FederationOptions,),
+    "federation.fedavg": (FedAvgOptions,),
+    "federation.fedprox": (FedProxOptions,),
+    "federation.fedma": (FedMAOptions,),
+    "federation.concat": (ConcatOptions,),
+    "evaluation": (EvaluationOptions,),
+}
+
+
+def _valid_keys(path: Sequence[str]) -> list[str]:
+    if not path:
+        return list(Experiment.model_fields)
+    return sorted(
+        {name for model in _SECTIONS.get(".".join(path[:2]), _SECTIONS.get(path[0], ())) for name in model.model_fields}
+    )
+
+
+def presets() -> dict[str, str]:
+    """Name and title of every preset that comes with the package."""
+    found = {}
+    for file in sorted(resources.files("fedprognos.presets").iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".toml"):
+            found[file.name.removesuffix(".toml")] = tomllib.loads(file.read_text("utf-8")).get("title", "")
+    return found
+
+
+def load(source: str | Path, overrides: Sequence[str] = ()) -> tuple[str, Experiment, Path]:
+    """Read a preset by name or a TOML file, with `section.key=value` overrides.
+
+    Returns
+    -------
+    name, experiment, folder
+        The experiment's name, its validated content, and the folder that relative paths in it refer to.
+    """
+    name, raw, folder = _read(source)
+    chosen = [o for o in overrides if o.partition("=")[0].strip() == "scale"]
+    for override in chosen:
+        _override(raw, override)
+    raw = _scaled(raw, str(source))
+    for override in overrides:
+        if override not in chosen:
+            _override(raw, override)
+    return name, parse(raw, str(source)), folder
+
+
+def _read(source: str | Path) -> tuple[str, dict[str, Any], Path]:
+    """Name, content and folder of a preset or file, on top of what it is based on."""
+    path = Path(source)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise ConfigError("no such file", where=str(path), hint="give a TOML file or a preset name")
+        name, text, folder = path.stem, path.read_text("utf-8"), path.parent
+    else:
+        names = presets()
+        if str(source) not in names:
+            raise unknown_name("preset", source, names)
+        name, folder = str(source), Path()
+        text = (resources.files("fedprognos.presets") / f"{name}.toml").read_text("utf-8")
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}", where=str(source)) from None
+    base = raw.pop("base", None)
+    if base is not None:
+        if base == name or base not in presets():
+            raise ConfigError(f"base = {base!r} is not another preset", where=str(source), hint="fedprognos presets")
+        raw = _merged(_read(base)[1], raw)
+    return name, raw, folder
+
+
+def _scaled(raw: dict[str, Any], where: str) -> dict[str, Any]:
+    """The experiment in the size that `scale` names."""
+    scales = raw.pop("scales", {})
+    scale = raw.get("scale", "")
+    if not isinstance(scales, dict) or not all(isinstance(s, dict) for s in scales.values()):
+        raise ConfigError("scales must be tables: [scales.NAME.section]", where=where)
+    if scale == "":
+        return raw
+    if scale not in scales:
+        known = ", ".join(scales) or "none"
+        raise ConfigError(f"scale = {scale!r} is unknown", where=where, hint=f"scales of this experiment: {known}")
+    return _merged(raw, scales[scale])
+
+
+def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables key by key, the higher one counts; a partition is taken as a whole."""
+    merged = dict(low)
+    for key, value in high.items():
+        below = merged.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping) and key not in ("partition", "conditions")
+        merged[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _override(raw: dict[str, Any], text: str) -> None:
+    """Apply one `section.key=value`; the value is read as TOML, else taken as a string."""
+    path, sign, value = text.partition("=")
+    keys = path.strip().split(".")
+    if not sign or not all(keys):
+        raise ConfigError(f"cannot read '{text}'", where="--set", hint="write --set section.key=value")
+    try:
+        parsed = tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    target = raw
+    for key in keys[:-1]:
+        target = target.setdefault(key, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"'{key}' is a value, not a section", where=f"--set {text}")
+    target[keys[-1]] = parsed

@@ -1,0 +1,145 @@
+"""The folder a run writes into: finished jobs are kept, so that a killed run goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fedprognos.errors import OutputError
+from fedprognos.evaluation import HistoryRow, Row
+from fedprognos.experiment.config import Experiment
+from fedprognos.experiment.events import JobKey
+from fedprognos.federation.client_folder import Site
+from fedprognos.federation.options import FederationOptions
+from fedprognos.files import replacing, write_json
+
+IDENTITY = "experiment.json"
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What a finished job left behind."""
+
+    rows: tuple[Row, ...]
+    history: tuple[HistoryRow, ...]
+    seconds: float
+
+
+def folder_name(name: str) -> str:
+    """A client's or setting's name as part of a path.
+
+    >>> folder_name("plant a/hall 1")
+    'plant a%2Fhall 1'
+    """
+    quoted = quote(name, safe=" +-_()&,")
+    return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted
+
+
+class RunFolder:
+    """Paths and records of one run."""
+
+    def __init__(self, path: Path, name: str, experiment: Experiment, data: str) -> None:
+        self.path = path
+        self._identity = {"experiment": name, "digest": _digest(experiment, data)}
+        self._claim()
+
+    def _claim(self) -> None:
+        """Take a new or empty folder, or one that holds this very experiment."""
+        identity = self.path / IDENTITY
+        if identity.is_file():
+            try:
+                found = json.loads(identity.read_text("utf-8"))
+            except ValueError:
+                found = None
+            if found != self._identity:
+                raise OutputError(
+                    "this folder holds the results of another experiment",
+                    where=str(self.path),
+                    hint="choose another --out, or remove the folder",
+                )
+            return
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise OutputError(
+                "exists and is not a folder of results", where=str(self.path), hint="choose another --out"
+            )
+        write_json(identity, self._identity)
+
+    def _job(self, key: JobKey) -> Path:
+        return self.path / "jobs" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.json"
+
+    def load_job(self, key: JobKey) -> JobRecord | None:
+        """A finished job, or None."""
+        path = self._job(key)
+        if not path.is_file():
+            return None
+        raw = json.loads(path.read_text("utf-8"))
+        return JobRecord(
+            tuple(Row.model_validate(r) for r in raw["rows"]),
+            tuple(HistoryRow.model_validate(r) for r in raw["history"]),
+            raw["seconds"],
+        )
+
+    def save_job(self, key: JobKey, record: JobRecord) -> None:
+        """Keep a finished job; written last, so that it vouches for its bundles and predictions."""
+        rows = [r.model_dump(mode="json") for r in record.rows]
+        history = [r.model_dump(mode="json") for r in record.history]
+        write_json(self._job(key), {"rows": rows, "history": history, "seconds": record.seconds})
+
+    def predictions(self, key: JobKey) -> Path:
+        """Where a job's predictions go."""
+        return self.path / "predictions" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.csv"
+
+    def lives(self, key: JobKey) -> Path:
+        """Where predictions along whole lives go."""
+        return self.path / "lives" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.safetensors"
+
+    def save_portrait(self, setting: str, portrait: dict[str, Any]) -> None:
+        """Keep what the report shows of a setting's fleet."""
+        write_json(self.path / "fleets" / f"{folder_name(setting)}.json", portrait)
+
+    def save_details(self, key: JobKey, details: list[dict[str, object]]) -> None:
+        """Keep what the report shows of a job's matchings."""
+        write_json(self.path / "details" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.json", details)
+
+    def site(self, setting: str, client: str, section: FederationOptions) -> Site:
+        """A client's own folder, and the model it trained earlier."""
+        bundle = None if section.bundles is None else Path(section.bundles) / folder_name(client)
+        return Site(self.path / "sites" / folder_name(setting) / folder_name(client), bundle)
+
+    @property
+    def memory(self) -> Path:
+        """Answers of the clients, while the run goes on."""
+        return self.path / "answers"
+
+    def clear(self) -> None:
+        """Begin anew: remove all that an earlier run of this experiment left here."""
+        for entry in self.path.iterdir():
+            if entry.name != IDENTITY:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    def forget(self) -> None:
+        """Remove the answers: every job is done."""
+        shutil.rmtree(self.memory, ignore_errors=True)
+
+    def bundle(self, key: JobKey, client: str | None) -> Path:
+        """Where a job's bundle goes; local models have one a client."""
+        base = self.path / "bundles" / folder_name(key.setting) / key.method / f"seed{key.seed}"
+        return base if client is None else base / folder_name(client)
+
+    def publish(self, bundle: Path) -> Path:
+        """Copy the bundle to use to `bundle`."""
+        with replacing(self.path / "bundle") as temporary:
+            shutil.copytree(bundle, temporary)
+        return self.path / "bundle"
+
+
+def _digest(experiment: Experiment, data: str) -> str:
+    """What must be equal for results to belong together: all but the number of seeds, which may grow."""
+    content: dict[str, Any] = experiment.dump()
+    content["evaluation"].pop("seeds")
+    return hashlib.sha256(json.dumps([content, data], sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,77 @@
+"""What a search is after: whose error on which data is to become small."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedprognos.errors import ConfigError, unknown_name
+from fedprognos.experiment import config
+from fedprognos.experiment.footing import data_digest
+from fedprognos.experiment.scenario import Scenario
+from fedprognos.experiment.tuning.ground import judging_head
+from fedprognos.experiment.tuning.space import Space
+from fedprognos.federation.strategies import STRATEGIES
+
+ALONE = ("local", "central", "single")
+"""Methods that share no model: none of them is what a search is for unless it is named."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A method in a setting of an experiment, judged over some seeds."""
+
+    name: str
+    experiment: config.Experiment
+    base: Path
+    method: str
+    setting: str
+    seeds: int
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        experiment: config.Experiment,
+        base: Path,
+        method: str | None,
+        setting: str | None,
+        seeds: int,
+        seed: int,
+    ) -> Aim:
+        federated = [m for m in experiment.federation.methods if m not in ALONE]
+        chosen = method or next(iter(federated), "central")
+        where = setting or next(iter(experiment.partition))
+        if chosen not in STRATEGIES:
+            raise unknown_name("method", chosen, STRATEGIES)
+        if where not in experiment.partition:
+            raise unknown_name("setting", where, experiment.partition)
+        if experiment.federation.start == "bundles":
+            raise ConfigError(
+                "federation.start = 'bundles': the models are there already, nothing is left to search",
+                hint="set federation.start = 'train'",
+            )
+        return cls(name, experiment, base, chosen, where, seeds, seed)
+
+    def identity(self, scenario: Scenario, space: Space) -> dict[str, Any]:
+        """All that decides a trial's result. What is measured afterwards does not."""
+        document = {k: v for k, v in self.experiment.dump().items() if k not in ("title", "evaluation")}
+        digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        return {
+            "experiment": digest,
+            "data": data_digest(scenario),
+            "method": self.method,
+            "setting": self.setting,
+            "number of seeds": self.seeds,
+            "seed": self.seed,
+            "space": space,
+        }
+
+    def told(self, unit: str) -> str:
+        """In words, what is made small."""
+        head = judging_head(self.experiment)
+        return f"validation RMSE in {unit} of {self.method} with the {head} head, setting {self.setting}"

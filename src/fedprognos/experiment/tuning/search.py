@@ -1,0 +1,94 @@
+"""A search for hyper-parameters, from an experiment to the best one found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedprognos.experiment import config
+from fedprognos.experiment.events import Notice
+from fedprognos.experiment.footing import one_thread, warnings_as_notices
+from fedprognos.experiment.scenario import training_scenario
+from fedprognos.experiment.tuning.aim import Aim
+from fedprognos.experiment.tuning.events import Event, Observer, SearchStarted, Trial
+from fedprognos.experiment.tuning.ground import FRACTION, Ground
+from fedprognos.experiment.tuning.loop import Loop
+from fedprognos.experiment.tuning.space import Space, own_values, space_of
+from fedprognos.experiment.tuning.study import need_extra, open_study
+from fedprognos.experiment.workers import cores
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What a search found; `importances` is empty where the trials are too few to tell."""
+
+    folder: Path
+    space: Space
+    unit: str
+    trials: tuple[Trial, ...]
+    best: Trial | None
+    importances: Mapping[str, float]
+
+
+def tune(
+    source: str | Path,
+    *,
+    trials: int,
+    method: str | None = None,
+    setting: str | None = None,
+    seeds: int = 1,
+    seed: int = 0,
+    space: Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    out: str | Path | None = None,
+    overrides: tuple[str, ...] = (),
+    workers: int | None = None,
+    observers: Sequence[Observer] = (),
+) -> Search:
+    """Search for the hyper-parameters of an experiment; a search that was killed goes on where it was.
+
+    Parameters
+    ----------
+    source
+        Name of a preset or path of a TOML file.
+    trials
+        Finished trials in all, those of earlier calls included.
+    method
+        Whose error is to become small; the experiment's first federated method by default, else `central`.
+    setting
+        One of the experiment's partitions; the first by default.
+    seeds
+        Trainings a trial, their mean error counts.
+    seed
+        Decides what is tried.
+    space
+        `name=[values]`: other choices than the paper's, as with `--space`.
+    out
+        Folder to write; `runs/<name>-tune` by default.
+    """
+    need_extra()
+    name, experiment, base = config.load(source, overrides)
+    aim = Aim.of(name, experiment, base, method, setting, seeds, seed)
+
+    def tell(event: Event) -> None:
+        for observer in observers:
+            observer(event)
+
+    with one_thread(), warnings_as_notices(tell):
+        scenario = training_scenario(experiment, aim.setting, None if data_dir is None else Path(data_dir), base)
+        schema = next(iter(scenario.clients.values())).schema
+        choices = space_of(experiment, schema.task, aim.method, space)
+        folder = Path(out) if out is not None else Path("runs") / f"{name}-tune"
+        own = own_values(experiment, choices)
+        unit = "of rated" if schema.task == "soh" and experiment.recipe.label == "relative" else schema.target_unit
+        with open_study(folder, aim.identity(scenario, choices), choices, own, seed) as study:
+            loop = Loop(aim, study, folder, choices, unit, tell)
+            tell(SearchStarted(str(folder), aim.told(unit), choices, trials, len(study.trials)))
+            if aim.experiment.train.validation_fraction == 0:
+                tell(Notice(f"the experiment keeps nothing out of training: trials keep out {FRACTION:g} to judge by"))
+            loop.write()
+            if len(study.trials) < trials:
+                with Ground.open(aim.method, scenario, choices, folder, workers or cores()) as ground:
+                    loop.run(ground, trials)
+            return Search(folder, choices, unit, tuple(study.trials), study.best, study.importances())

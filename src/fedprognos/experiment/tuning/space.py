@@ -1,0 +1,114 @@
+"""What is searched: the paper's table of hyper-parameters (Table III) and its local epochs E, or one's own choices.
+
+A space is a list of values for each name. Names are keys of an experiment (`train.learning_rate`), and `layers` and
+`neurons`, which together make `model.widths`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from fedprognos.errors import ConfigError
+from fedprognos.experiment import config
+
+Task = Literal["rul", "soh"]
+Choice = bool | int | float | str
+Space = dict[str, tuple[Choice, ...]]
+
+LAYERS, NEURONS, WINDOW, GRID = "layers", "neurons", "recipe.window", "recipe.grid_points"
+WINDOWS = (30, 40, 50)
+GRIDS = (43, 86, 171)
+"""The paper takes 171 points of every cycle; a half and a quarter of them cost that much less."""
+AVERAGING_EPOCHS: dict[Task, tuple[int, ...]] = {"soh": (2, 5, 10), "rul": (5, 10, 15, 50, 75)}
+MATCHING_EPOCHS: dict[Task, tuple[int, ...]] = {"soh": (30, 60, 120), "rul": (50, 100, 200)}
+"""The paper trains 120 and 200 epochs before a matching; a half and a quarter of them beside it."""
+INPUTS = ("recipe.setting_inputs", "recipe.condition_inputs")
+UNSEARCHED = ("train.validation_fraction", "train.device", "model.widths")
+
+
+def space_of(experiment: config.Experiment, task: Task, method: str, chosen: Sequence[str] = ()) -> Space:
+    """The paper's space for a method, each list with the experiment's own value, changed by `name=[values]`."""
+    space: Space = {LAYERS: (1, 2), NEURONS: (50, 128, 256, 300)}
+    if task == "rul":
+        space = {WINDOW: WINDOWS, **space}
+    elif experiment.recipe.cycle == "grid":
+        space = {GRID: GRIDS, **space}
+    space |= {"train.learning_rate": (0.0005, 0.001, 0.005), "train.optimizer": ("adam", "rmsprop")}
+    if method in ("fedavg", "fedprox"):
+        space[f"federation.{method}.epochs"] = AVERAGING_EPOCHS[task]
+    elif method == "fedma":
+        space["federation.fedma.epochs"] = MATCHING_EPOCHS[task]
+    own = _values(experiment, space)
+    space = {name: tuple(sorted({*values, own[name]} - {None})) for name, values in space.items()}
+    for text in chosen:
+        name, values = _parsed(text)
+        _check_name(name, task, method)
+        space[name] = values
+        for value in values:
+            applied(experiment, {name: value}, where=f"--space {text}")
+    return space
+
+
+def own_values(experiment: config.Experiment, space: Space) -> dict[str, Choice]:
+    """The experiment's own value of every name, as far as it is among the choices."""
+    values = _values(experiment, space)
+    return {name: value for name, value in values.items() if value is not None and value in space[name]}
+
+
+def applied(experiment: config.Experiment, values: Mapping[str, Choice], where: str = "trial") -> config.Experiment:
+    """The experiment with these values in place."""
+    document = experiment.dump()
+    layers = values.get(LAYERS, len(experiment.model.widths))
+    if LAYERS in values or NEURONS in values:
+        document["model"]["widths"] = [values.get(NEURONS, experiment.model.widths[0])] * int(layers)
+    for name, value in values.items():
+        if name not in (LAYERS, NEURONS):
+            *sections, key = name.split(".")
+            place: dict[str, Any] = document
+            for section in sections:
+                place = place.setdefault(section, {})
+            place[key] = value
+    return config.parse(document, where)
+
+
+def _values(experiment: config.Experiment, space: Space) -> dict[str, Any]:
+    widths = experiment.model.widths
+    found: dict[str, Any] = {LAYERS: len(widths), NEURONS: widths[0] if len(set(widths)) == 1 else None}
+    for name in space:
+        if name not in found:
+            value: Any = experiment
+            for part in name.split("."):
+                value = getattr(value, part)
+            found[name] = value
+    if found.get("federation.fedma.epochs", 0) is None:
+        found["federation.fedma.epochs"] = experiment.train.epochs
+    return {name: found[name] for name in space}
+
+
+def _parsed(text: str) -> tuple[str, tuple[Choice, ...]]:
+    name, sign, listed = (part.strip() for part in text.partition("="))
+    try:
+        values = tomllib.loads(f"v = {listed}")["v"] if sign else None
+    except tomllib.TOMLDecodeError:
+        values = None
+    if not name or not isinstance(values, list) or not values:
+        raise ConfigError(f"cannot read '{text}'", where="--space", hint="write --space 'name=[value, value]'")
+    if not all(isinstance(value, Choice) for value in values):
+        raise ConfigError(f"{name}: only numbers, words and true or false can be searched", where=f"--space {text}")
+    return name, tuple(dict.fromkeys(values))
+
+
+def _check_name(name: str, task: Task, method: str) -> None:
+    """Only what leaves the points and labels that trials are judged on as they are can be searched."""
+    if name in (LAYERS, NEURONS):
+        return
+    recipe = (WINDOW if task == "rul" else GRID, *INPUTS)
+    section = next((s for s in ("model", "train", f"federation.{method}") if name.startswith(f"{s}.")), None)
+    if name not in recipe and (section is None or name in UNSEARCHED):
+        raise ConfigError(
+            f"{name} cannot be searched for {method}",
+            where="--space",
+            hint=f"{LAYERS}, {NEURONS}, {', '.join(recipe)} and keys of [model], [train] and the method can",
+        )

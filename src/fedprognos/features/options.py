@@ -1,0 +1,38 @@
+"""How rows become what the network sees, as an experiment says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from fedprognos.options import Options
+
+
+class RecipeOptions(Options):
+    """How rows become windows and labels."""
+
+    sensors: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    window: PositiveInt | None = None
+    """Rows in a window; for cycles by sample index the default is the shortest cycle of all."""
+    stride: PositiveInt = 1
+    short: Literal["exclude", "pad"] = "exclude"
+    """Units shorter than the window are left out (and counted), or padded on the left."""
+    cap: PositiveFloat | None = None
+    """RUL labels above it are set to it; predictions are clipped to [0, cap]."""
+    label: Literal["absolute", "relative"] = "absolute"
+    """Cyclic data: learn the capacity itself, or its share of the rated capacity (state of health)."""
+    conditions: Mapping[str, Annotated[int, Field(ge=-6, le=9)]] = {}
+    """Decimals to which each setting is rounded to make an operating condition; empty = one condition."""
+    setting_inputs: bool = False
+    """Feed the settings themselves to the network, standardised over all conditions."""
+    condition_inputs: bool = False
+    """Feed the operating condition to the network as one-hot columns."""
+    cycle: Literal["index", "grid"] = "grid"
+    """Cyclic data: cut every cycle by sample index, or resample it onto a grid in time."""
+    grid_end_in_s: PositiveFloat | None = None
+    grid_points: Annotated[int, Field(ge=2)] = 171
+    min_count: PositiveInt = 20
+    """Moments of fewer rows than this never leave a client."""

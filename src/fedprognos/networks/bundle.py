@@ -1,0 +1,135 @@
+"""A bundle: a folder with the weights (safetensors) and all that is needed to use them (JSON).
+
+No pickle; loading needs neither the training data nor the experiment. Both files are covered by a
+digest, so that a changed recipe or weight is refused rather than used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from fedprognos.errors import BundleError
+from fedprognos.features import Recipe, WindowSet, build_windows
+from fedprognos.files import replacing
+from fedprognos.fleet import Fleet
+from fedprognos.networks.calibration import Calibration
+from fedprognos.networks.fit import predict
+from fedprognos.networks.network import NetworkSpec
+from fedprognos.networks.weights import Weights, check_weights, network_with
+
+FORMAT = 1
+DOCUMENT, TENSORS = "bundle.json", "weights.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A trained model ready for use.
+
+    Parameters
+    ----------
+    provenance
+        Where it comes from: experiment, method, clients, seed, versions. No times, no hosts: equal runs
+        give equal bytes.
+    metrics
+        Its scores when it was made.
+    calibration
+        What prediction intervals are made from; None where there were too few units to calibrate on.
+    """
+
+    recipe: Recipe
+    network: NetworkSpec
+    weights: Weights
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the bundle as a whole or not at all; an older one at the same place is replaced."""
+        folder = Path(folder)
+        tensors = save_tensors({name: np.ascontiguousarray(array) for name, array in sorted(self.weights.items())})
+        document: dict[str, Any] = {
+            "format": FORMAT,
+            "recipe": json.loads(self.recipe.to_json()),
+            "network": self.network.model_dump(mode="json"),
+            "provenance": dict(self.provenance),
+            "metrics": dict(self.metrics),
+            "calibration": None if self.calibration is None else self.calibration.model_dump(mode="json"),
+            "weights_sha256": hashlib.sha256(tensors).hexdigest(),
+        }
+        document["digest"] = _digest(document)
+        with replacing(folder) as temporary:
+            temporary.mkdir()
+            (temporary / TENSORS).write_bytes(tensors)
+            (temporary / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        return folder
+
+    @staticmethod
+    def load(folder: str | Path) -> Bundle:
+        """Read a bundle, refusing one that is incomplete, altered, or of a newer format."""
+        folder = Path(folder)
+        if not (folder / DOCUMENT).is_file() or not (folder / TENSORS).is_file():
+            raise BundleError("not a bundle", where=str(folder), hint=f"a bundle holds {DOCUMENT} and {TENSORS}")
+        document = _read_document(folder / DOCUMENT)
+        tensors = (folder / TENSORS).read_bytes()
+        if hashlib.sha256(tensors).hexdigest() != document["weights_sha256"]:
+            raise BundleError("the weights were altered or cut short", where=str(folder), hint="get the bundle again")
+        try:
+            weights: dict[str, NDArray[np.float32]] = load_tensors(tensors)
+            network = NetworkSpec.model_validate(document["network"])
+            calibration = document["calibration"]
+            calibration = None if calibration is None else Calibration.model_validate(calibration)
+        except (SafetensorError, ValidationError) as error:
+            raise BundleError(f"cannot be read: {error}", where=str(folder)) from None
+        recipe = Recipe.from_json(json.dumps(document["recipe"]))
+        check_weights(network, weights, str(folder))
+        return Bundle(recipe, network, weights, document["provenance"], document["metrics"], calibration)
+
+    def windows(self, fleet: Fleet, **options: Any) -> WindowSet:
+        """Windows of a fleet as this model sees them; units without a known health are kept."""
+        return build_windows(self.recipe, fleet, **{"labelled": False, **options})
+
+    def predict(self, fleet: Fleet, *, last: bool = True) -> dict[str, NDArray[np.float64]]:
+        """Health of each unit: at its last row or cycle, or at every point a full window reaches."""
+        windows = self.windows(fleet, points="last" if last else "all", stride=1)
+        values = predict(network_with(self.network, self.weights), windows, self.recipe)
+        return {name: values[windows.unit == k] for k, name in enumerate(windows.unit_ids)}
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    covered = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (ValueError, UnicodeDecodeError):
+        document = None
+    if not isinstance(document, dict):
+        raise BundleError("not JSON", where=str(path), hint="get the bundle again")
+    version = document.get("format")
+    if version != FORMAT:
+        newer = isinstance(version, int) and version > FORMAT
+        raise BundleError(
+            f"format {version!r}, this program reads format {FORMAT}",
+            where=str(path),
+            hint="update fedprognos" if newer else "it is not a fedprognos bundle",
+        )
+    needed = {"recipe", "network", "provenance", "metrics", "calibration", "weights_sha256", "digest"}
+    if missing := sorted(needed - document.keys()):
+        raise BundleError(f"'{missing[0]}' is missing", where=str(path), hint="get the bundle again")
+    if document["digest"] != _digest(document):
+        raise BundleError("the bundle was altered after it was saved", where=str(path), hint="get the bundle again")
+    return document

@@ -1,0 +1,196 @@
+"""The exact head: with everything below it frozen, the regressor is a linear least-squares problem.
+
+Clients tell (n, y'y, H'H, H'y) of the frozen features H (with a ones column) and the standardised labels y,
+in float64; their sum solves to the very head that pooled features would give, without epochs and without rows.
+A personal head has an intercept of its own and slopes held near those that all clients share once each one's level
+is taken out ("within" clients, as with fixed effects): units that differ in level still agree on what a change means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+import torch
+from numpy.typing import NDArray
+
+from fedprognos.errors import TrainingError
+from fedprognos.features import Recipe, WindowSet
+from fedprognos.networks.cache import cached_inputs
+from fedprognos.networks.network import HealthNetwork
+from fedprognos.networks.weights import Weights
+
+FloatArray = NDArray[np.float64]
+RIDGES = tuple(10.0 ** (k / 2) for k in range(-18, 5))
+"""Ridge strengths tried, relative to the mean diagonal of H'H."""
+BATCH = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class HeadStatistics:
+    """Sufficient statistics of the head's least-squares problem.
+
+    Parameters
+    ----------
+    n
+        Windows.
+    yy
+        y'y of the standardised labels.
+    hh : (L + 1, L + 1)
+        H'H with a ones column last.
+    hy : (L + 1,)
+        H'y.
+    """
+
+    n: int
+    yy: float
+    hh: FloatArray
+    hy: FloatArray
+
+    def add(self, other: HeadStatistics) -> HeadStatistics:
+        """Statistics of both sets of windows together."""
+        if self.hh.shape != other.hh.shape:
+            raise TrainingError(f"head statistics of {self.hh.shape} and {other.hh.shape} cannot be added")
+        return HeadStatistics(self.n + other.n, self.yy + other.yy, self.hh + other.hh, self.hy + other.hy)
+
+
+def head_statistics(network: HealthNetwork, windows: WindowSet, recipe: Recipe) -> HeadStatistics:
+    """Statistics of some windows under the layers below the head."""
+    width = network.spec.widths[-1] + 1
+    hh, hy = np.zeros((width, width)), np.zeros(width)
+    targets = recipe.encode(windows.labels)
+    raw = cached_inputs(network, windows, 0, next(network.parameters()).device)
+    with torch.no_grad(), network.in_blocks():
+        for start in range(0, len(windows), BATCH):
+            index = np.arange(start, min(start + BATCH, len(windows)))
+            hidden = network.run(raw(index), 0, network.spec.layers - 1).cpu().numpy().astype(np.float64)
+            h = np.concatenate([hidden, np.ones((len(index), 1))], axis=1)
+            hh += h.T @ h
+            hy += h.T @ targets[index]
+    return HeadStatistics(len(windows), float(targets @ targets), hh, hy)
+
+
+def add_all(statistics: Iterable[HeadStatistics]) -> HeadStatistics:
+    """Sum of several, in the order given."""
+    many = list(statistics)
+    if not many:
+        raise TrainingError("no head statistics to add")
+    total = many[0]
+    for one in many[1:]:
+        total = total.add(one)
+    return total
+
+
+def solve_head(statistics: HeadStatistics, strength: float, towards: FloatArray | None = None) -> FloatArray:
+    """Ridge regression: the head (L + 1,), bias last, its slopes shrunk towards those of `towards` (or zero)."""
+    penalty = np.full(len(statistics.hy), _penalty(statistics, strength))
+    penalty[-1] = 0.0
+    right = statistics.hy + (0.0 if towards is None else penalty * towards)
+    try:
+        head = scipy.linalg.solve(statistics.hh + np.diag(penalty), right, assume_a="pos")
+    except scipy.linalg.LinAlgError:
+        head = scipy.linalg.lstsq(statistics.hh + np.diag(penalty), right)[0]
+    return np.asarray(head, dtype=np.float64)
+
+
+def _penalty(statistics: HeadStatistics, strength: float) -> float:
+    return strength * float(np.trace(statistics.hh[:-1, :-1])) / max(len(statistics.hy) - 1, 1)
+
+
+def own_level(statistics: HeadStatistics, head: FloatArray) -> FloatArray:
+    """The head with the intercept that fits these windows best."""
+    return np.append(head[:-1], (statistics.hy[-1] - statistics.hh[-1, :-1] @ head[:-1]) / statistics.n)
+
+
+def solve_within(clients: Sequence[HeadStatistics], strength: float) -> FloatArray:
+    """Slopes shared by clients that each have a level of their own; the intercept is that of all together."""
+    total = add_all(clients)
+    scatter, slope = total.hh[:-1, :-1].copy(), total.hy[:-1].copy()
+    for one in clients:
+        sums = one.hh[-1, :-1]
+        scatter -= np.outer(sums, sums) / one.n
+        slope -= sums * one.hy[-1] / one.n
+    scatter[np.diag_indices_from(scatter)] += _penalty(total, strength)
+    slopes = np.asarray(scipy.linalg.lstsq(scatter, slope)[0], dtype=np.float64)
+    return own_level(total, np.append(slopes, 0.0))
+
+
+def mean_squared_error(statistics: HeadStatistics, head: FloatArray) -> float:
+    """Mean squared error of a head on the windows behind the statistics, in standardised units."""
+    squared = statistics.yy - 2 * head @ statistics.hy + head @ statistics.hh @ head
+    return max(float(squared) / statistics.n, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactHead:
+    """A solved head, the strength chosen, and its error on the part it was chosen on."""
+
+    head: FloatArray
+    strength: float
+    validation_mse: float | None
+
+
+def exact_head(fit: HeadStatistics, held: HeadStatistics | None, otherwise: float) -> ExactHead:
+    """Choose the ridge strength on the held-out part, then solve on both parts together.
+
+    Parameters
+    ----------
+    otherwise
+        The strength where nothing is held out.
+    """
+    if held is None:
+        return ExactHead(solve_head(fit, otherwise), otherwise, None)
+    errors = [mean_squared_error(held, solve_head(fit, s)) for s in RIDGES]
+    best = int(np.argmin(errors))
+    return ExactHead(solve_head(fit.add(held), RIDGES[best]), RIDGES[best], errors[best])
+
+
+def personal_head(fit: HeadStatistics, held: HeadStatistics | None, shared: FloatArray) -> FloatArray:
+    """A client's own head: its own intercept, and slopes as near to the shared ones as its held-out part allows.
+
+    Windows that the layers below have learnt from cannot tell how far to go, so where nothing is held out the slopes
+    are the shared ones. Few windows choose badly: the strongest hold that is as good as the best within one standard
+    error of a mean of squares is taken.
+    """
+    if held is None:
+        return own_level(fit, shared)
+    errors = np.array([mean_squared_error(held, solve_head(fit, s, shared)) for s in RIDGES])
+    good = np.flatnonzero(errors <= errors.min() * (1 + np.sqrt(2 / held.n)))
+    return solve_head(fit.add(held), RIDGES[int(good[-1])], shared)
+
+
+def within_head(fit: Sequence[HeadStatistics], held: Sequence[HeadStatistics | None], otherwise: float) -> ExactHead:
+    """Slopes shared by all clients; their strength is chosen on the parts held out, each with its client's level.
+
+    Parameters
+    ----------
+    fit, held
+        Statistics of each client's parts, in the same order; None where nothing was held out.
+    otherwise
+        The strength where nobody holds anything out.
+    """
+    judges = [(f, h) for f, h in zip(fit, held, strict=True) if h is not None]
+    if not judges:
+        return ExactHead(solve_within(fit, otherwise), otherwise, None)
+
+    def error(strength: float) -> float:
+        shared = solve_within(fit, strength)
+        return sum(h.n * mean_squared_error(h, own_level(f, shared)) for f, h in judges) / sum(h.n for _, h in judges)
+
+    errors = [error(s) for s in RIDGES]
+    best = int(np.argmin(errors))
+    both = [f if h is None else f.add(h) for f, h in zip(fit, held, strict=True)]
+    return ExactHead(solve_within(both, RIDGES[best]), RIDGES[best], errors[best])
+
+
+def head_of(weights: Weights) -> FloatArray:
+    """A network's head as one vector, bias last."""
+    return np.concatenate([weights["head.weight"][0], weights["head.bias"]]).astype(np.float64)
+
+
+def with_head(weights: Weights, head: FloatArray) -> dict[str, NDArray[np.float32]]:
+    """The same network with another head."""
+    changed = {"head.weight": head[None, :-1].astype(np.float32), "head.bias": head[-1:].astype(np.float32)}
+    return {**weights, **changed}

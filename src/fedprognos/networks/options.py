@@ -1,0 +1,48 @@
+"""The network and its training, as an experiment says it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from fedprognos.options import Fraction, Options
+
+
+class ModelOptions(Options):
+    """The network."""
+
+    cell: Literal["lstm", "gru"] = "lstm"
+    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (64,)
+    input_width: PositiveInt | None = None
+    """Neurons of a fully connected layer before the recurrent ones; none by default."""
+
+
+class TrainOptions(Options):
+    """Local training."""
+
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    learning_rate: PositiveFloat = 1e-3
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """Keep the learning rate, or let it fall to zero along a half cosine over the epochs."""
+    epochs: PositiveInt = 30
+    batch_size: PositiveInt = 128
+    validation_fraction: Fraction = 0.2
+    """Share of a client's units kept for early stopping (with one unit: of its last windows); 0 = none."""
+    patience: PositiveInt | None = None
+    """Stop after so many epochs without a better validation error; None = always all epochs."""
+    warmup: Annotated[int, Field(ge=0)] = 5
+    """Epochs before early stopping may begin to count."""
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
+    """Decoupled decay of all weights (AdamW), per step and unit of learning rate."""
+    dropout: Fraction = 0.0
+    """Share of each recurrent layer's outputs left out at random while training."""
+    clip: PositiveFloat | None = 1.0
+    """Largest norm of a gradient step."""
+    device: str = "auto"
+
+    @model_validator(mode="after")
+    def _stopping_needs_validation(self) -> Self:
+        if self.patience is not None and self.validation_fraction == 0:
+            raise ValueError("patience needs a validation part: set validation_fraction above 0")
+        return self

@@ -1,0 +1,119 @@
+"""Requests that arrive together share one forward pass and one transaction.
+
+While a batch is worked on in its own thread, further requests gather for the next. The busier the service, the larger
+the batches: nothing has to be tuned, and a lone request does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from fedprognos.errors import FedprognosError
+from fedprognos.prognosis.health import Row
+from fedprognos.service.keeper import Keeper, Outcome
+
+LARGEST_BATCH = 4096
+Request = tuple[Sequence[Row], asyncio.Future[list[Outcome]]]
+Answer = TypeVar("Answer")
+
+
+class BusyError(FedprognosError):
+    """More rows are waiting than the service will hold."""
+
+    code = "busy"
+
+
+class Batcher:
+    """Hands rows to the keeper, many requests at a time.
+
+    Parameters
+    ----------
+    keeper
+        Used from one thread only.
+    max_waiting
+        Rows that may wait.
+    after
+        Called in the event loop with the outcomes of each batch, before they are answered.
+    """
+
+    def __init__(self, keeper: Keeper, max_waiting: int, after: Callable[[Sequence[Outcome]], None]) -> None:
+        self._keeper = keeper
+        self._max_waiting = max_waiting
+        self._after = after
+        self._waiting: deque[Request] = deque()
+        self._rows = 0
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="keeper")
+        self._task = asyncio.create_task(self._work())
+        self._closing = False
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait."""
+        return self._rows
+
+    @property
+    def alive(self) -> bool:
+        """Whether rows can be taken."""
+        return not self._closing and not self._task.done()
+
+    async def submit(self, rows: Sequence[Row]) -> list[Outcome]:
+        """Outcomes of the rows, once they are stored."""
+        if not self.alive:
+            raise BusyError("the service is stopping")
+        if self._rows + len(rows) > self._max_waiting:
+            raise BusyError(f"{self._rows} rows are waiting already")
+        future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((rows, future))
+        self._rows += len(rows)
+        self._arrived.set()
+        return await future
+
+    async def ask(self, question: Callable[[], Answer]) -> Answer:
+        """Run something in the keeper's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, question)
+
+    async def close(self) -> None:
+        """Finish what is waiting, then let the keeper tidy up."""
+        self._closing = True
+        self._arrived.set()
+        await self._task
+        await self.ask(self._keeper.close)
+        self._thread.shutdown()
+
+    async def _work(self) -> None:
+        while True:
+            await self._arrived.wait()
+            if not self._waiting:
+                if self._closing:
+                    return
+                self._arrived.clear()
+                continue
+            requests = self._next()
+            rows = [row for own, _ in requests for row in own]
+            try:
+                outcomes = await self.ask(lambda rows=rows: self._keeper.take(rows))  # type: ignore[misc]
+            except Exception as error:  # the batch failed as a whole; the next one may not
+                for _, future in requests:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            self._after(outcomes)
+            place = 0
+            for own, future in requests:
+                if not future.done():  # a client that went away has its rows stored all the same
+                    future.set_result(outcomes[place : place + len(own)])
+                place += len(own)
+
+    def _next(self) -> list[Request]:
+        requests: list[Request] = []
+        size = 0
+        while self._waiting and (not requests or size + len(self._waiting[0][0]) <= LARGEST_BATCH):
+            requests.append(self._waiting.popleft())
+            size += len(requests[-1][0])
+        self._rows -= size
+        return requests

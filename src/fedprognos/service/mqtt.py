@@ -1,0 +1,242 @@
+"""Rows from an MQTT broker, health back to it.
+
+The unit is named by the `+` level of the topic, so that a broker that lets a machine publish under its own name only
+keeps machines from speaking for one another; without a `+`, the payload names it.
+
+The session is kept by the broker: what machines send (QoS 1) while this side is away is delivered when it is back. A
+message is acknowledged when its rows are stored and the healths they brought are published, so that the broker
+delivers again what was in flight when this side died. Rows delivered twice are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import aiomqtt
+from pydantic_core import to_json
+
+from fedprognos.errors import ConfigError, DataError, OutputError
+from fedprognos.prognosis.health import Health, Row
+from fedprognos.service.fleet_view import health_json
+from fedprognos.service.intake import parse, read_row
+from fedprognos.service.keeper import Keeper
+
+LOG = logging.getLogger("fedprognos.watch")
+LARGEST_PAYLOAD = 5_000_000
+LARGEST_BATCH = 512
+LONGEST_PAUSE_IN_S = 60.0
+SHOWN_FAULTS = 10
+"""Faulty payloads that are logged one by one; after that every thousandth is."""
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """Broker, topics and how to get in.
+
+    Parameters
+    ----------
+    topic
+        Where rows come from; the first `+` is the unit.
+    publish
+        Where healths go, with `{unit}` in it; None publishes nothing.
+    ca
+        Certificates to trust in place of the system's.
+    first_pause_in_s
+        Before the first new attempt to connect; doubles up to a minute.
+    timeout_in_s
+        How long to wait for the broker to confirm anything before it is taken for gone.
+    """
+
+    host: str
+    port: int = 1883
+    topic: str = "fleet/+/sensors"
+    publish: str | None = "fleet/{unit}/health"
+    username: str | None = None
+    password: str | None = None
+    tls: bool = False
+    ca: Path | None = None
+    client_id: str = "fedprognos-watch"
+    first_pause_in_s: float = 1.0
+    timeout_in_s: float = 10.0
+
+    def check(self) -> None:
+        """Refuse topics that cannot work."""
+        try:
+            pattern = aiomqtt.Wildcard(self.topic)
+            if self.publish is None:
+                return
+            if "{unit}" not in self.publish:
+                raise ConfigError(f"'{self.publish}' has no {{unit}} in it", hint="as in fleet/{unit}/health")
+            if aiomqtt.Topic(self.publish.replace("{unit}", "unit")).matches(pattern):
+                raise ConfigError(f"'{self.publish}' would be read back as '{self.topic}'", hint="choose another topic")
+        except ValueError as error:
+            raise ConfigError(f"not a topic: {error}") from None
+
+
+@dataclass
+class Tally:
+    """What came and went so far."""
+
+    messages: int = 0
+    faulty: int = 0
+    accepted: int = 0
+    duplicates: int = 0
+    refused: int = 0
+    published: int = 0
+    connections: int = 0
+
+
+@dataclass
+class Watcher:
+    """Feeds what a broker delivers to a keeper.
+
+    Parameters
+    ----------
+    unpublished
+        The latest health of units not yet told, kept while the broker is away.
+    """
+
+    keeper: Keeper
+    settings: WatchSettings
+    tally: Tally = field(default_factory=Tally)
+    unpublished: dict[str, bytes] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Watch until cancelled; a broker that vanishes is waited for."""
+        self.settings.check()
+        pause = self.settings.first_pause_in_s
+        while True:
+            before = self.tally.messages
+            try:
+                async with self._client() as client:
+                    await client.subscribe(self.settings.topic, qos=1)
+                    self.tally.connections += 1
+                    LOG.info(
+                        "connected to %s:%d, reading %s", self.settings.host, self.settings.port, self.settings.topic
+                    )
+                    await self._tell(client)
+                    await self._listen(client)
+            except (aiomqtt.MqttError, OSError) as error:
+                if self.tally.messages > before:
+                    pause = self.settings.first_pause_in_s
+                LOG.warning("no broker at %s:%d (%s); trying again", self.settings.host, self.settings.port, error)
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, hides nothing
+            pause = min(2 * pause, LONGEST_PAUSE_IN_S)
+
+    def _client(self) -> aiomqtt.Client:
+        settings = self.settings
+        secured = settings.tls or settings.ca is not None
+        client = aiomqtt.Client(
+            settings.host,
+            settings.port,
+            username=settings.username,
+            password=settings.password,
+            identifier=settings.client_id,
+            clean_session=False,
+            keepalive=30,
+            timeout=settings.timeout_in_s,
+            tls_params=aiomqtt.TLSParameters(ca_certs=None if settings.ca is None else str(settings.ca))
+            if secured
+            else None,
+        )
+        client._client.manual_ack_set(True)  # paho's: aiomqtt itself acknowledges on arrival
+        return client
+
+    async def _listen(self, client: aiomqtt.Client) -> None:
+        messages = client.messages
+        async for first in messages:
+            batch = [first]
+            while len(messages) and len(batch) < LARGEST_BATCH:  # what waits already shares a pass and a commit
+                batch.append(await anext(messages))
+            await self._take(batch)
+            await self._tell(client)
+            for message in batch:
+                client._client.ack(message.mid, message.qos)
+
+    async def _take(self, messages: list[aiomqtt.Message]) -> None:
+        rows: list[Row] = []
+        for message in messages:
+            self.tally.messages += 1
+            rows += self._read(message)
+        if not rows:
+            return
+        while True:
+            try:
+                outcomes = await asyncio.to_thread(self.keeper.take, rows)
+                break
+            except OutputError as error:  # a full disk: wait with what was delivered, the broker holds the rest
+                LOG.error("%s; %s", error.what, error.hint)
+                await asyncio.sleep(10 * self.settings.first_pause_in_s)
+        for outcome in outcomes:
+            if outcome.result == "accepted":
+                self.tally.accepted += 1
+                self._note(outcome.health)
+            elif outcome.result == "duplicate":
+                self.tally.duplicates += 1
+                self._note(self.keeper.stream.health(outcome.unit))  # perhaps stored, but never told
+            else:
+                self.tally.refused += 1
+                self._complain(f"unit '{outcome.unit}': {outcome.reason}", self.tally.refused)
+
+    def _note(self, health: Health | None) -> None:
+        if health is not None:
+            self.unpublished[health.unit] = to_json({"unit": health.unit, **health_json(health)})
+
+    def _read(self, message: aiomqtt.Message) -> list[Row]:
+        """Rows of a message; a faulty one is counted and passed over."""
+        topic = str(message.topic)
+        unit = unit_of(self.settings.topic, topic)
+        try:
+            if not isinstance(message.payload, bytes) or len(message.payload) > LARGEST_PAYLOAD:
+                raise DataError(f"the payload is not JSON of at most {LARGEST_PAYLOAD} bytes")
+            given = parse(message.payload)
+            rows: list[Row] = []
+            for value in given if isinstance(given, list) else [given]:
+                row = read_row(value, unit)
+                if isinstance(row, str):
+                    raise DataError(row)
+                if unit is not None and row.unit != unit:
+                    raise DataError(f"the payload speaks for unit '{row.unit}'")
+                rows.append(row)
+            return rows
+        except DataError as error:
+            self.tally.faulty += 1
+            self._complain(f"{topic}: {error.what}", self.tally.faulty)
+            return []
+
+    def _complain(self, text: str, count: int) -> None:
+        if count <= SHOWN_FAULTS or count % 1000 == 0:
+            LOG.warning("passed over (%d so far): %s", count, text)
+
+    async def _tell(self, client: aiomqtt.Client) -> None:
+        if self.settings.publish is None:
+            self.unpublished.clear()
+        while self.unpublished:
+            unit, payload = next(iter(self.unpublished.items()))
+            topic = str(self.settings.publish).replace("{unit}", unit.replace("+", "%2B").replace("#", "%23"))
+            await client.publish(topic, payload, qos=1, retain=True)
+            self.unpublished.pop(unit, None)
+            self.tally.published += 1
+
+
+def unit_of(pattern: str, topic: str) -> str | None:
+    """The level of a topic that names the unit; None where the pattern has no `+`.
+
+    Examples
+    --------
+    >>> unit_of("fleet/+/sensors", "fleet/pump-7/sensors")
+    'pump-7'
+    """
+    for wanted, level in zip(pattern.split("/"), topic.split("/"), strict=False):
+        if wanted == "+":
+            return level
+    return None
+
+
+def tally_text(tally: Tally) -> str:
+    """The tally in one line."""
+    return ", ".join(f"{count} {name}" for name, count in asdict(tally).items())

@@ -1,0 +1,52 @@
+"""Runs the application until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from types import FrameType
+
+import uvicorn
+
+from fedprognos.errors import OutputError
+from fedprognos.prognosis.predictor import Predictor
+from fedprognos.service.app import create_app
+from fedprognos.service.settings import ServiceSettings
+
+GRACE_IN_S = 10
+
+
+class Server(uvicorn.Server):
+    """Ends event streams first: uvicorn waits for open answers, and those never end by themselves."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        service = self.config.app.state.service  # type: ignore[union-attr]
+        service.events.close()
+        super().handle_exit(sig, frame)
+
+
+def configuration(predictor: Predictor, settings: ServiceSettings) -> uvicorn.Config:
+    """How the application is run; it holds its state folder from now on."""
+    return uvicorn.Config(
+        create_app(predictor, settings),
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_IN_S,
+        limit_concurrency=2000,
+        timeout_keep_alive=30,
+    )
+
+
+def serve(predictor: Predictor, settings: ServiceSettings) -> None:
+    """Serve until interrupted; what was accepted is stored, and a snapshot left for the next start."""
+    server = Server(configuration(predictor, settings))
+    try:
+        server.run()
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return
+    except SystemExit:
+        raise OutputError(
+            f"cannot listen on {settings.host}:{settings.port}", hint="is the port taken? choose another --port"
+        ) from None

@@ -1,0 +1,220 @@
+"""Real federations on loopback for tests: every process is started here, and ended here whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from fedprognos.deployment.flower.children import free_port
+from fedprognos.deployment.flower.folders import make_deployment
+from fedprognos.evaluation import Results
+from fedprognos.fleet import Fleet, synthetic
+
+SITES = ("plant-a", "plant-b", "plant-c")
+HOSTILE = Path(__file__).with_name("hostile_site.py")
+EXPERIMENT = """
+[data]
+kind = "table"
+path = "pooled.csv"
+unit = "unit"
+time = "cycle"
+site = "site"
+settings = ["altitude_in_kft", "mach"]
+test_fraction = 0.34
+[partition]
+by = "column"
+column = "site"
+[recipe]
+window = 20
+stride = 4
+cap = 125
+short = "pad"
+conditions = { altitude_in_kft = 0, mach = 2 }
+[model]
+widths = [6]
+[train]
+epochs = 1
+[federation]
+methods = ["fedma"]
+heads = ["exact"]
+timeout_in_s = 120
+[evaluation]
+seeds = 1
+bootstrap = 0
+yardsticks = []
+"""
+
+
+def table(fleet: Fleet) -> pd.DataFrame:
+    """A fleet as its owner would keep it."""
+    frames = []
+    for unit in fleet:
+        frame = pd.DataFrame(unit.sensors, columns=list(fleet.schema.sensors))
+        frame[list(fleet.schema.settings)] = unit.settings
+        frame.insert(0, "unit", unit.id)
+        frame.insert(1, "cycle", unit.time)
+        frame["site"] = unit.attributes["site"]
+        frames.append(frame)
+    return pd.concat(frames)
+
+
+class Deployment:
+    """A coordinator and sites in folders of their own below `folder`."""
+
+    def __init__(self, folder: Path, sites: tuple[str, ...] = SITES, units: int = 6) -> None:
+        self.folder, self.sites, self.port = folder, sites, free_port()
+        self.experiment = folder / "small.toml"
+        self.experiment.write_text(EXPERIMENT, encoding="utf-8")
+        fleet, _ = synthetic.synthetic_engines(sites=3, units_per_site=units, test_units_per_site=1, seed=0)
+        frame = table(fleet)
+        frame.to_csv(folder / "pooled.csv", index=False)
+        for name, rows in frame.groupby("site"):
+            rows.to_csv(folder / f"{name}.csv", index=False)
+        self.coordinator, self.site = make_deployment(
+            folder / "deployment", sites, "localhost", self.port, "127.0.0.1", self.experiment
+        )
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """Start a process in a session of its own; what it prints goes to NAME.out."""
+        with (self.folder / f"{name}.out").open("ab") as out:
+            process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self.folder, start_new_session=True)
+        self.processes[name] = process
+        return process
+
+    def start_coordinator(self) -> None:
+        settings = self.coordinator / "settings.toml"
+        settings.write_text(settings.read_text().replace("grace_in_s = 30.0", "grace_in_s = 2.0"))
+        self.start("coordinator", *FEDPROGNOS, "deploy", "coordinator", str(self.coordinator))
+
+    def start_site(self, name: str, *more: str) -> None:
+        data = ("--data", str(self.folder / f"{name}.csv"))
+        self.start_command(name, "deploy", "site", str(self.site[name]), *data, *more)
+
+    def start_command(self, name: str, *words: str) -> None:
+        self.start(name, *FEDPROGNOS, *words)
+
+    def start_hostile(self, name: str, how: str) -> None:
+        data = str(self.folder / f"{name}.csv")
+        self.start(name, sys.executable, str(HOSTILE), str(self.site[name]), data, str(self.experiment), how)
+
+    def run(
+        self, *overrides: str, name: str = "small", source: str = "", timeout_in_s: float = 240.0
+    ) -> subprocess.CompletedProcess[str]:
+        changes = [word for change in overrides for word in ("--set", change)]
+        what = [source or str(self.experiment), "--dir", str(self.coordinator), "--name", name]
+        command = [*FEDPROGNOS, "deploy", "run", *what, *changes]
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, timeout=timeout_in_s, check=False
+        )
+
+    def submit(self, *overrides: str) -> None:
+        changes = [word for change in overrides for word in ("--set", change)]
+        command = [*FEDPROGNOS, "deploy", "run", str(self.experiment), "--dir", str(self.coordinator), "--no-wait"]
+        subprocess.run([*command, *changes], cwd=self.folder, check=True, timeout=60, capture_output=True)
+
+    @property
+    def results(self) -> Path:
+        return self.coordinator / "runs" / "small"
+
+    def said(self, name: str) -> str:
+        return (self.folder / f"{name}.out").read_text("utf-8", "replace")
+
+    def wait(self, what: Callable[[], bool], timeout_in_s: float = 120.0) -> None:
+        deadline = time.monotonic() + timeout_in_s
+        while not what():
+            assert time.monotonic() < deadline, {name: self.said(name)[-1500:] for name in self.processes}
+            time.sleep(0.2)
+
+    def wait_for_sites(self, *names: str) -> None:
+        """Until the coordinator sees them."""
+
+        def there() -> bool:
+            with contextlib.suppress(OSError, ValueError):
+                known = json.loads((self.coordinator / "status.json").read_text("utf-8"))["sites"]
+                return all(known.get(name, {}).get("online") for name in names)
+            return False
+
+        self.wait(there)
+
+    def kill(self, name: str) -> None:
+        """As a power cut would: the process itself gets no word; its children must notice by themselves."""
+        self.processes[name].kill()
+        self.processes[name].wait(10)
+
+    def in_process(self, *overrides: str, name: str = "small", source: str = "") -> Path:
+        """The same experiment in one process, for comparison; its folder."""
+        out = self.folder / "in-process" / name
+        changes = [word for change in overrides for word in ("--set", change)]
+        what = [source or str(self.experiment), "--out", str(out)]
+        command = [*FEDPROGNOS, "run", *what, "--workers", "1", "-q", *changes]
+        subprocess.run(command, check=True, timeout=240, cwd=self.folder)
+        return out
+
+    def compare(self, alone: Path, name: str = "small") -> None:
+        same_results(alone, self.coordinator / "runs" / name)
+
+    def left_over(self) -> list[str]:
+        """Processes that still belong to this deployment."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if any(str(self.folder) in word for word in process.cmdline()):
+                    found.append(" ".join(process.cmdline()))
+        return found
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+def same_results(alone: Path, deployed: Path) -> None:
+    """Hold a run to the same one in one process: every bundle to the bit, every score but for the last digits."""
+    expected = {p.relative_to(alone): p.read_bytes() for p in alone.rglob("weights.safetensors")}
+    assert expected
+    found = {p.relative_to(deployed): p.read_bytes() for p in deployed.rglob("weights.safetensors")}
+    assert found == expected
+    theirs, ours = (Results.load(folder / "results.json") for folder in (alone, deployed))
+    rows = [row for row in theirs.rows if row.method != "mean-of-locals"]
+    assert [row.key for row in ours.rows] == [row.key for row in rows]
+    for mine, other in zip(ours.rows, rows, strict=True):
+        assert mine.scored_on == "test"
+        one_by_one = {"rmse_low": None, "rmse_high": None}  # needs test units one by one
+        for key, value in other.model_copy(update=one_by_one).model_dump().items():
+            same = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+            assert getattr(mine, key) == same, (mine.key, key)
+    epochs = [row for row in theirs.history if row.epoch is not None]
+    assert [row for row in ours.history if row.epoch is not None] == epochs
+
+
+FEDPROGNOS = (sys.executable, "-m", "fedprognos")
+
+
+@contextlib.contextmanager
+def deployment(folder: Path, sites: tuple[str, ...] = SITES, units: int = 6) -> Iterator[Deployment]:
+    """A deployment that leaves nothing behind."""
+    made = Deployment(folder, sites, units)
+    try:
+        yield made
+    finally:
+        made.end()
+        shutil.rmtree(made.coordinator / "flower", ignore_errors=True)

@@ -1,0 +1,68 @@
+"""Three sites and a coordinator over TLS on loopback end with the weights of one process."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+from deployments import SITES, deployment
+
+from fedprognos.deployment.flower.children import listening
+from fedprognos.federation.client_folder import Site
+from fedprognos.networks import Bundle
+
+
+def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_running(tmp_path: Path) -> None:
+    with deployment(tmp_path) as federation:
+        federation.start_coordinator()
+        for name in SITES:
+            federation.start_site(name)
+        alone = federation.in_process()
+        done = federation.run()
+        assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
+        expected = (alone / "bundle" / "weights.safetensors").read_bytes()
+        assert (federation.results / "bundle" / "weights.safetensors").read_bytes() == expected
+
+        published = Bundle.load(federation.results / "bundle")
+        for name in SITES:
+            kept = federation.site[name] / "results" / "small"
+            assert (kept / "bundle" / "weights.safetensors").read_bytes() == expected
+            assert (kept / "bundle" / "bundle.json").read_bytes() == (
+                federation.results / "bundle" / "bundle.json"
+            ).read_bytes()
+            assert Bundle.load(kept / "personal").provenance["head"] == "personal"
+            assert (kept / "report.html").is_file()
+            rows = json.loads((kept / "results.json").read_text())["rows"]
+            assert {row["method"] for row in rows} == {"fedma", "fedma+personal"}
+
+        federation.compare(alone)
+        report = (federation.results / "report.html").read_text()
+        assert "The best federated method is fedma" in report
+        ledger = Site(federation.results / "sites" / "all" / "plant-a").ledger()
+        # One layer to match and the head: one fit, one examination; then one message for the scores.
+        kinds = Counter(line.kind for line in ledger)
+        assert kinds == dict.fromkeys(
+            ("HelloReply", "SurveyReply", "FitReply", "ExamineReply", "ScoreReply", "DeliverReply"), 1
+        )
+        assert ledger == Site(federation.site["plant-a"]).ledger()  # what came is what left
+        units = set(pd.read_csv(tmp_path / "pooled.csv")["unit"].astype(str))
+        assert len(units) == 18
+        for path in federation.coordinator.rglob("*"):  # results, logs and Flower's database
+            if path.is_file():
+                held = path.read_bytes()
+                assert not [unit for unit in units if unit.encode() in held], path
+        own = (federation.site["plant-a"] / "results" / "small" / "predictions").glob("*.csv")
+        assert units & set(pd.concat(map(pd.read_csv, own))["unit"].astype(str))  # the site's own report has them
+        assert published.provenance["train_clients"] == list(SITES)
+
+        for name in (*SITES, "coordinator"):
+            federation.processes[name].terminate()
+        for name in (*SITES, "coordinator"):
+            assert federation.processes[name].wait(30) == 130, federation.said(name)
+        assert federation.left_over() == []
+        assert not listening("127.0.0.1", federation.port)
+        for folder in (federation.coordinator, *federation.site.values()):
+            leftovers = {p.name for p in folder.iterdir()}
+            assert not leftovers & {"running.json", "running.lock", "status.json", "answers", "shelf"}

@@ -1,0 +1,105 @@
+"""Whatever an experiment asks for: deployed over TLS it ends with the bytes of one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from deployments import SITES, deployment
+
+from fedprognos.experiment import config
+from fedprognos.federation.strategies import STRATEGIES
+from fedprognos.networks import Bundle
+
+DEPLOYED = [method for method in STRATEGIES if method != "central"]
+QUICK = (
+    *("federation.fedavg={rounds=2, epochs=1}", "federation.fedprox={rounds=2, epochs=1}"),
+    "federation.fedma={rounds=2, width_limit=1.5}",
+)
+
+
+@pytest.mark.long
+def test_every_method_head_and_seed_ends_with_the_bytes_of_one_process(tmp_path: Path) -> None:
+    changes = (f"federation.methods={DEPLOYED}", "federation.heads=['exact','mean','personal']", *QUICK)
+    narrow = ("evaluation.seeds=2", "model.widths=[6, 5]", *QUICK)
+    with deployment(tmp_path) as federation:
+        federation.start_coordinator()
+        for name in SITES:
+            federation.start_site(name)
+        done = federation.run(*changes, timeout_in_s=1500)
+        assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
+        alone = federation.in_process(*changes)
+        federation.compare(alone)
+        for wire in get_args(config.Wire)[1:]:
+            half = (*narrow, f"federation.wire='{wire}'")
+            done = federation.run(*half, name=wire, timeout_in_s=600)
+            assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
+            assert "were at the sites already" in federation.said("coordinator")
+            federation.compare(federation.in_process(*half, name=wire), wire)
+
+        for name in SITES:  # models the sites bring: those they trained by themselves just now
+            file = federation.site[name] / "settings.toml"
+            bundle = alone / "bundles" / "all" / "local" / "seed0" / name
+            file.write_text(file.read_text() + f"bundle = {json.dumps(str(bundle))}\n")
+            federation.processes[name].terminate()
+            federation.processes[name].wait(30)
+            federation.start_site(name)
+        brought = (
+            "federation.methods=['concat', 'fedma']",
+            "federation.start='bundles'",
+            f"federation.bundles={json.dumps(str(alone / 'bundles' / 'all' / 'local' / 'seed0'))}",
+        )
+        done = federation.run(*brought, name="brought")
+        assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
+        federation.compare(federation.in_process(*brought, name="brought"), "brought")
+
+
+@pytest.mark.long
+def test_intervals_are_calibrated_over_the_network_as_in_one_process(tmp_path: Path) -> None:
+    changes = ("evaluation.folds=2", "recipe.stride=10")
+    with deployment(tmp_path, units=34) as federation:
+        federation.start_coordinator()
+        for name in SITES:
+            federation.start_site(name)
+        done = federation.run(*changes, timeout_in_s=900)
+        assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
+        alone = federation.in_process(*changes)
+        federation.compare(alone)
+        ours, theirs = (Bundle.load(folder / "bundle").calibration for folder in (federation.results, alone))
+        assert ours is not None
+        assert ours == theirs
+        kept = Bundle.load(federation.site["plant-a"] / "results" / "small" / "bundle")
+        assert kept.calibration == ours
+
+
+@pytest.mark.long
+def test_batteries_of_three_plants_end_with_the_bytes_of_one_process(tmp_path: Path) -> None:
+    changes = (
+        *("train.epochs=2", "train.patience=1", f"federation.methods={DEPLOYED}", "evaluation.bootstrap=0"),
+        *("model.widths=[6]", "evaluation.yardsticks=[]", *QUICK),
+    )
+    with deployment(tmp_path) as federation:
+        federation.start_coordinator()
+        for name in SITES:
+            command = ("deploy", "site", str(federation.site[name]), "--columns", "demo-battery")
+            federation.start_command(name, *command)
+        done = federation.run(*changes, source="demo-battery", name="batteries", timeout_in_s=1500)
+        assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
+        federation.compare(federation.in_process(*changes, source="demo-battery", name="batteries"), "batteries")
+
+
+@pytest.mark.long
+def test_sites_with_too_few_test_units_are_scored_on_what_training_kept_out(tmp_path: Path) -> None:
+    changes = ("evaluation.points='last'",)
+    with deployment(tmp_path) as federation:
+        federation.start_coordinator()
+        for name in SITES:
+            federation.start_site(name)
+        done = federation.run(*changes)
+        assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
+        rows = json.loads((federation.results / "results.json").read_text())["rows"]
+        assert {row["scored_on"] for row in rows} == {"validation"}
+        assert {row["test_client"] for row in rows} == {*SITES, "all"}
+        assert "too few test" in (federation.results / "report.html").read_text()

@@ -1,0 +1,85 @@
+"""How an experiment file is put together: what it builds on, its sizes, its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedprognos.errors import ConfigError
+from fedprognos.experiment import config
+from fedprognos.experiment.scenario import scenarios
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+SIZES = """
+base = "demo"
+scale = "small"
+
+[train]
+batch_size = 64
+
+[scales.small.train]
+epochs = 2
+
+[scales.full.train]
+epochs = 200
+
+[scales.full.model]
+widths = [256]
+"""
+
+
+def test_a_file_may_build_on_a_preset(tmp_path: Path) -> None:
+    _, demo, _ = config.load("demo")
+    _, mine, _ = config.load(written(tmp_path, 'base = "demo"\ntitle = "mine"\n[train]\nepochs = 3\n'))
+    assert mine.train == demo.train.model_copy(update={"epochs": 3})
+    assert mine.title == "mine"
+    assert (mine.data, mine.recipe, mine.federation) == (demo.data, demo.recipe, demo.federation)
+
+
+def test_partitions_are_taken_as_a_whole(tmp_path: Path) -> None:
+    _, mine, _ = config.load(written(tmp_path, 'base = "demo"\n[partition]\nby = "random"\nclients = 2\n'))
+    assert list(mine.partition) == ["all"]
+    assert mine.partition["all"].column is None
+
+
+def test_an_experiment_has_sizes(tmp_path: Path) -> None:
+    file = written(tmp_path, SIZES)
+    _, small, _ = config.load(file)
+    _, full, _ = config.load(file, ["scale=full", "train.batch_size=8"])
+    assert (small.scale, small.train.epochs, small.train.batch_size) == ("small", 2, 64)
+    assert (full.scale, full.train.epochs, full.train.batch_size, full.model.widths) == ("full", 200, 8, (256,))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('base = "turbofn"', "not another preset"),
+        ('base = "demo"\nscale = "huge"\n[scales.full.train]\nepochs = 9', r"'huge' is unknown\n.*full"),
+        ('base = "demo"\nscales = 3', "must be tables"),
+        ('base = "demo"\n[scales.full.train]\nepoch = 9\n[train]\nepoch = 3', "unknown key train.epoch"),
+    ],
+)
+def test_what_cannot_be_built_on_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config.load(written(tmp_path, text))
+
+
+def test_a_setting_may_take_some_units_only() -> None:
+    _, demo, folder = config.load("demo-battery")
+    everyone = scenarios(demo, None, folder)["all"]
+    a, b = sorted(u for fleet in everyone.clients.values() for u in fleet.ids)[:2]
+    some = [f'partition={{pair={{by="unit", units=["{b}", "{a}"]}}, all={{by="column", column="site"}}}}']
+    _, experiment, folder = config.load("demo-battery", some)
+    found = scenarios(experiment, None, folder)
+    assert list(found["pair"].clients) == [a, b]
+    assert found["all"].clients.keys() == everyone.clients.keys()
+    _, experiment, folder = config.load("demo-battery", [some[0].replace(b, "nobody")])
+    with pytest.raises(ConfigError, match="unknown unit 'nobody'"):
+        scenarios(experiment, None, folder)

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedprognos import Bundle, config
+from fedprognos.errors import ConfigError, DataError, FederationError, OutputError
+from fedprognos.evaluation import read_predictions, rmse
+from fedprognos.experiment.events import Event, JobDone, RunStarted
+from fedprognos.experiment.run import load_fleets, run
+from fedprognos.experiment.scenario import scenarios
+from fedprognos.features import make_recipe, survey
+from fedprognos.fleet import pool
+from fedprognos.networks.calibration import POINTS
+
+TINY = (
+    "data.units_per_site=4",
+    "data.test_units_per_site=2",
+    "model.widths=[6]",
+    "train.epochs=2",
+    "recipe.stride=10",
+    "evaluation.bootstrap=20",
+    "federation.fedavg={rounds=2, epochs=1}",
+    "federation.fedprox={rounds=2, epochs=1}",
+    "federation.fedma={rounds=2, width_limit=1.5}",
+    "federation.heads=['exact', 'mean', 'personal']",
+)
+METHODS = {"local", "central", "fedavg", "fedprox", "concat", "fedma"}
+FILES = ("results.json", "bundle/bundle.json", "bundle/weights.safetensors")
+
+
+def tiny(out: Path, **options: object):  # type: ignore[no-untyped-def]
+    return run("demo", out=out, **{"overrides": TINY, "seeds": 1, "workers": 1, **options})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    return tiny(tmp_path_factory.mktemp("runs") / "demo")
+
+
+def test_a_run_leaves_rows_for_every_method_client_and_seed(finished) -> None:  # type: ignore[no-untyped-def]
+    rows = finished.results.rows
+    personal = {f"{m}+personal" for m in METHODS}
+    assert {r.method for r in rows} == {"constant", "age", "ridge", "mean-of-locals"} | METHODS | personal
+    assert {(r.train_clients, r.test_client) for r in rows if r.method == "local"} == {
+        ((p,), p) for p in ("plant-a", "plant-b", "plant-c")
+    }
+    assert {r.test_client for r in rows if r.method == "central"} == {"all", "plant-a", "plant-b", "plant-c"}
+    assert len({r.key for r in rows}) == len(rows)
+    raw = json.loads((finished.folder / "results.json").read_text())
+    assert list(raw) == ["experiment", "version", "config", "rows", "history"]
+    assert {"setting", "method", "head", "train_clients", "test_client", "seed", "round", "selected_on", "rmse",
+            "rmse_capped", "mae", "r2", "bias", "nasa_score", "late_rate", "n_test", "unit", "width", "parameters",
+            "local_epochs", "bytes"} <= set(raw["rows"][0])  # fmt: skip
+    epochs = [h for h in raw["history"] if h["method"] == "local" and h["epoch"] is not None]
+    assert len(epochs) == 3 * 2
+    rounds = [h for h in raw["history"] if h["method"] == "fedavg" and h["epoch"] is None and h["client"] == "all"]
+    assert {(h["round"], h["head"]) for h in rounds} == {(r, h) for r in (1, 2) for h in ("exact", "mean")}
+    assert all(h["bytes"] > 0 and h["messages"] > 0 for h in rounds)
+
+
+def test_the_table_can_be_recomputed_from_the_predictions(finished) -> None:  # type: ignore[no-untyped-def]
+    frame = read_predictions(list((finished.folder / "predictions").glob("*.csv")))
+    frame = frame[frame["scored"].astype(str) == "True"]
+    for row in finished.results.rows:
+        mine = frame[(frame["method"] == row.method) & (frame["train_clients"] == "+".join(row.train_clients))]
+        mine = mine[mine["head"] == (row.head or "")]
+        if row.test_client != "all":
+            mine = mine[mine["test_client"] == row.test_client]
+        assert len(mine) == row.n_test
+        assert rmse(mine["truth"].to_numpy(float), mine["prediction"].to_numpy(float)) == pytest.approx(row.rmse)
+
+
+def test_the_bundle_predicts_what_the_table_scored(finished) -> None:  # type: ignore[no-untyped-def]
+    _, test = load_fleets("demo", overrides=TINY)
+    health = Bundle.load(finished.folder / "bundle").predict(test)
+    truth = np.array([unit.rul_at_end for unit in test], dtype=float)
+    got = np.array([health[unit.id][0] for unit in test])
+    rows = finished.results.rows
+    expected = next(r for r in rows if (r.method, r.head, r.test_client) == ("fedma", "exact", "all"))
+    assert rmse(truth, got) == pytest.approx(expected.rmse, rel=1e-5)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_equal_runs_give_equal_bytes_whatever_the_workers(finished, tmp_path: Path, workers: int) -> None:  # type: ignore[no-untyped-def]
+    again = tiny(tmp_path / "again", workers=workers)
+    for file in FILES:
+        assert (again.folder / file).read_bytes() == (finished.folder / file).read_bytes(), file
+
+
+def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
+    two = tiny(tmp_path / "two", seeds=2)
+    a, b = (Bundle.load(tmp_path / "two" / "bundles/all/central" / f"seed{k}").weights for k in (0, 1))
+    assert not np.array_equal(a["head.weight"], b["head.weight"])
+    assert {s.seeds for s in two.results.summary() if s.method == "central"} == {2}
+
+
+def test_more_seeds_reuse_what_was_done(tmp_path: Path) -> None:
+    tiny(tmp_path / "x")
+    events: list[Event] = []
+    tiny(tmp_path / "x", seeds=2, observers=(events.append,))
+    started = next(e for e in events if isinstance(e, RunStarted))
+    assert len(started.reused) == 1 + len(METHODS)
+    assert {e.job.seed for e in events if isinstance(e, JobDone)} == {1}
+
+
+def test_beginning_anew_repeats_everything(tmp_path: Path) -> None:
+    quick = (*TINY, "federation.methods=['local']", "evaluation.yardsticks=[]")
+    first = tiny(tmp_path / "x", overrides=quick)
+    events: list[Event] = []
+    again = tiny(tmp_path / "x", overrides=quick, resume=False, observers=(events.append,))
+    assert not next(e for e in events if isinstance(e, RunStarted)).reused
+    assert again.results.as_dict() == first.results.as_dict()
+    lines = [json.loads(line) for line in (tmp_path / "x" / "events.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["RunStarted", "RoundDone", "JobDone"]
+
+
+def test_rounds_can_be_followed_in_tensorboard_and_mlflow(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from fedprognos.experiment import tracking
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    watchers = [tracking.tensorboard(tmp_path / "board")]
+    try:
+        watchers.append(tracking.mlflow(uri, "demo"))
+    except Exception as error:  # the skinny client has no database of its own
+        pytest.skip(f"no MLflow store here: {error}")
+    quick = (*TINY, "federation.methods=['fedavg']", "evaluation.yardsticks=[]")
+    finished = tiny(tmp_path / "x", overrides=quick, observers=watchers)
+    board = EventAccumulator(str(tmp_path / "board" / "all-fedavg-seed-0")).Reload()
+    assert [s.step for s in board.Scalars("test_rmse/mean")] == [1, 2]
+    client = MlflowClient(tracking_uri=uri)
+    (logged,) = client.search_runs([client.get_experiment_by_name("demo").experiment_id])
+    row = next(r for r in finished.results.rows if (r.method, r.head, r.test_client) == ("fedavg", "mean", "all"))
+    assert logged.data.metrics["final.fedavg.mean.rmse"] == pytest.approx(row.rmse)
+
+
+@pytest.mark.parametrize(
+    "moment", [pytest.param(0.15, marks=pytest.mark.long), 0.5, pytest.param(0.85, marks=pytest.mark.long)]
+)
+def test_a_run_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(  # type: ignore[no-untyped-def]
+    finished, tmp_path: Path, moment: float
+) -> None:
+    out = tmp_path / "killed"
+    arguments = [*(x for o in TINY for x in ("--set", o)), "--seeds", "1", "--workers", "2", "--out", str(out), "-q"]
+    process = subprocess.Popen([sys.executable, "-m", "fedprognos", "run", "demo", *arguments])
+    answers = 120 * moment  # about as many as the whole run has
+    while process.poll() is None and len(list(out.glob("answers/*.message"))) < answers:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    again = tiny(out)
+    for file in FILES:
+        assert (again.folder / file).read_bytes() == (finished.folder / file).read_bytes(), file
+    assert not [p for p in out.rglob(".*") if p.name != "."]
+    assert not (out / "answers").exists()
+
+
+def test_a_folder_with_another_experiment_is_not_touched(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    before = sorted((p, p.stat().st_mtime_ns) for p in finished.folder.rglob("*"))
+    with pytest.raises(OutputError, match=r"another experiment.*\n.*--out"):
+        tiny(finished.folder, overrides=(*TINY, "model.widths=[7]"))
+    assert sorted((p, p.stat().st_mtime_ns) for p in finished.folder.rglob("*")) == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(OutputError, match="not a folder of results"):
+        tiny(tmp_path / "mine")
+
+
+def test_results_of_other_data_are_not_taken_for_these(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [f"{u},{t},{rng.normal():.4f}" for u in "abcd" for t in range(1, 60)]
+    file, table = tmp_path / "x.toml", tmp_path / "x.csv"
+    table.write_text("unit,t,s\n" + "\n".join(lines) + "\n")
+    file.write_text(
+        "[data]\nkind='table'\npath='x.csv'\nunit='unit'\ntime='t'\n[partition]\nby='random'\nclients=2\n"
+        "[recipe]\nwindow=5\n[model]\nwidths=[3]\n[train]\nepochs=1\n[federation]\nmethods=['local']"
+    )
+    run(file, out=tmp_path / "out", seeds=1, workers=1)
+    table.write_text(table.read_text().replace(lines[7], f"a,8,{99.5}"))
+    with pytest.raises(OutputError, match="another experiment"):
+        run(file, out=tmp_path / "out", seeds=1, workers=1)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write"):
+        tiny(tmp_path / "file" / "below")
+
+
+def test_the_ledgers_hold_what_left_each_site(finished) -> None:  # type: ignore[no-untyped-def]
+    from fedprognos.federation.client_folder import Site
+
+    for name in ("plant-a", "plant-b", "plant-c"):
+        kinds = {line.kind for line in Site(finished.folder / "sites" / "all" / name).ledger()}
+        assert kinds == {"SurveyReply", "FitReply", "ExamineReply", "PersonalReply"}
+
+
+def test_models_trained_earlier_can_be_federated(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    bundles = finished.folder / "bundles" / "all" / "local" / "seed0"
+    changes = (
+        *TINY,
+        "federation.start='bundles'",
+        f"federation.bundles='{bundles}'",
+        "federation.methods=['concat', 'fedma']",
+    )
+    joint = tiny(tmp_path / "joint", overrides=changes)
+    # The same local models gave the concat of the first run: one exchange later the same table.
+    for head in ("exact", "mean"):
+        a, b = (
+            next(r for r in x.results.rows if (r.method, r.head, r.test_client) == ("concat", head, "all"))
+            for x in (joint, finished)
+        )
+        if head == "exact":
+            assert a.rmse == pytest.approx(b.rmse, rel=1e-3)
+    with pytest.raises(FederationError, match="not a bundle"):
+        tiny(tmp_path / "x", overrides=(*changes, f"federation.bundles='{tmp_path}'"))
+
+
+def test_intervals_come_from_units_left_out_in_turn(tmp_path: Path) -> None:
+    changes = (
+        *TINY,
+        "data.units_per_site=21",
+        "data.test_units_per_site=20",
+        "recipe.stride=8",
+        "train.epochs=6",
+        "federation.methods=['concat']",
+        "federation.heads=['exact']",
+        "evaluation.yardsticks=[]",
+        "evaluation.folds=3",
+    )
+    finished = tiny(tmp_path / "x", overrides=changes)
+    calibration = finished.bundle.calibration
+    assert calibration is not None
+    assert sum(map(sum, calibration.counts)) == 63 * POINTS  # as many residuals of every unit
+    assert all(units >= 20 for units in calibration.units)
+    row = next(r for r in finished.results.rows if r.test_client == "all")
+    assert row.coverage is not None
+    assert row.interval_width is not None
+    assert 0.75 <= row.coverage <= 1.0  # 60 test units at nominal 0.9
+    told = read_predictions([*(finished.folder / "predictions").glob("*.csv")])
+    scored = told[told["scored"]]
+    assert (scored["truth"].between(scored["low"], scored["high"])).mean() == pytest.approx(row.coverage)
+    few = tiny(tmp_path / "y", overrides=(*changes, "data.units_per_site=5"))
+    assert few.bundle.calibration is None  # no client has 20 units to tell residuals of
+
+
+def test_a_job_that_fails_ends_the_run_and_does_not_hang(tmp_path: Path) -> None:
+    changes = (*TINY, "train.learning_rate=1e30", "train.clip=1e30", "recipe.stride=3")
+    with pytest.raises(FederationError, match="training"):
+        tiny(tmp_path / "x", overrides=changes, workers=2, seeds=3)
+
+
+def test_a_window_no_client_can_fill_names_the_client(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"client plant-.*window of 900 is longer"):
+        tiny(tmp_path / "x", overrides=(*TINY, "recipe.window=900", "recipe.short='exclude'"))
+
+
+def test_a_column_that_is_not_there_reaches_the_user(tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, DataError, FederationError), match="speed"):
+        tiny(tmp_path / "x", overrides=(*TINY, "recipe.sensors=['speed']"))
+
+
+@pytest.mark.needs_data("cmapss")
+def test_fd004_counts_come_out_exactly() -> None:
+    _, experiment, base = config.load("turbofan")
+    found = scenarios(experiment, None, base)
+    sizes = sorted(len(f) for f in found["heterogeneous"].clients.values())
+    assert sizes == [25, 82, 142]
+    assert {len(f) for f in found["homogeneous"].clients.values()} == {83}
+    from fedprognos.features import build_windows
+
+    recipe = make_recipe(
+        experiment.recipe, {n: survey(f, experiment.recipe) for n, f in found["heterogeneous"].clients.items()}
+    )
+    tested = build_windows(recipe, found["heterogeneous"].tests["all"], points="last")
+    assert (len(tested), len(tested.excluded)) == (228, 20)
+    assert len(recipe.condition_keys) == 6
+    perfect = np.minimum(tested.labels, 130)
+    assert rmse(tested.labels, perfect) == pytest.approx(14.87, abs=0.005)
+
+
+@pytest.mark.needs_data("cmapss")
+def test_reading_fd004_and_its_recipe_is_quick() -> None:
+    started = time.perf_counter()
+    _, experiment, base = config.load("turbofan")
+    clients = scenarios(experiment, None, base)["heterogeneous"].clients
+    make_recipe(experiment.recipe, {n: survey(f, experiment.recipe) for n, f in clients.items()})
+    assert time.perf_counter() - started < 3.0
+
+
+@pytest.mark.needs_data("nasa-battery")
+def test_battery_counts_come_out_exactly() -> None:
+    _, experiment, base = config.load("battery", ("recipe.cycle='index'",))
+    found = scenarios(experiment, None, base)["all"]
+    counts = {n: (len(f.units[0].positions), len(found.tests[n].units[0].positions)) for n, f in found.clients.items()}
+    assert counts == {"B0006": (85, 36), "B0007": (118, 50), "B0018": (85, 37)}
+    recipe = make_recipe(experiment.recipe, {n: survey(f, experiment.recipe) for n, f in found.clients.items()})
+    assert recipe.window == 171
+    assert pool(found.clients.values()).rows > 0
+
+
+@pytest.mark.needs_data("cmapss")
+@pytest.mark.long
+def test_one_exchange_reaches_the_bar_on_fd004_and_central_training(tmp_path: Path) -> None:
+    """Three airlines, one round, exact head: about as good as pooling the engines."""
+    changes = (
+        "partition={heterogeneous={by='lifespan', edges=[200, 350]}}",
+        "federation.methods=['central', 'concat']",
+        "federation.heads=['exact']",
+        "evaluation.yardsticks=[]",
+    )
+    finished = run("turbofan", out=tmp_path / "out", seeds=3, overrides=changes)
+    central, concat = (next(s for s in finished.results.summary() if s.method == m) for m in ("central", "concat"))
+    assert central.rmse_capped is not None
+    assert concat.rmse_capped is not None
+    assert max(central.rmse, concat.rmse) <= 22.8
+    assert max(central.rmse_capped, concat.rmse_capped) <= 14.3
+
+
+def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
+    import psutil
+
+    out = tmp_path / "x"
+    arguments = ["--set", "train.epochs=2000", "--workers", "2", "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedprognos", "run", "demo", *arguments], stderr=subprocess.PIPE, text=True
+    )
+    parent = psutil.Process(process.pid)
+    deadline = time.monotonic() + 60
+    while len(parent.children(recursive=True)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(3)
+    family = parent.children(recursive=True)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "same command again" in errors
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive

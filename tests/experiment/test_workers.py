@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from fedprognos.experiment.in_process import InProcessCohort
+from fedprognos.experiment.workers import Workers
+from fedprognos.features.options import RecipeOptions
+from fedprognos.federation.client_folder import Site
+from fedprognos.federation.messages import Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
+from fedprognos.fleet import Fleet
+from fedprognos.networks import Epoch, NetworkSpec
+from fedprognos.networks.options import TrainOptions
+from small_fleets import recipe_of, series_fleet
+
+FLEETS = {name: series_fleet([60, 50], seed=k, name=name) for k, name in enumerate(("a", "b", "c"))}
+RECIPE = recipe_of(FLEETS["a"], window=10, cap=30)
+SPEC = NetworkSpec(inputs=2, widths=(4,))
+
+
+FOLDER = Path(tempfile.mkdtemp(prefix="fedprognos-test-sites-"))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+
+
+def fleets_of(names: tuple[str, ...] = ("a", "b", "c")) -> dict[str, tuple[str, Fleet, Site]]:
+    return {f"x/{name}": (name, FLEETS[name], Site(FOLDER / name)) for name in names}
+
+
+def cohort_of(workers: Workers, **options: object) -> InProcessCohort:
+    return InProcessCohort(workers, {name: f"x/{name}" for name in FLEETS}, **options)  # type: ignore[arg-type]
+
+
+def fit_request(epochs: int = 2) -> FitRequest:
+    return FitRequest(RECIPE, SPEC, TrainOptions(epochs=epochs, validation_fraction=0.3, learning_rate=0.01), seed=5)
+
+
+def children() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
+
+
+def test_the_number_of_workers_changes_no_byte() -> None:
+    weights = []
+    for count in (1, 2):
+        with Workers(fleets_of(), count) as workers:
+            replies = cohort_of(workers).ask(dict.fromkeys(FLEETS, fit_request()))
+            weights.append({n: r.weights for n, r in replies.items() if isinstance(r, FitReply)})
+    assert weights[0].keys() == weights[1].keys() == FLEETS.keys()
+    for name, tensors in weights[0].items():
+        for tensor, array in tensors.items():
+            np.testing.assert_array_equal(array, weights[1][name][tensor])
+
+
+def test_epochs_are_reported_and_nothing_is_left_behind() -> None:
+    seen: list[tuple[str, int]] = []
+    with Workers(fleets_of(), 2) as workers:
+        store = workers._store.name
+
+        def on_epoch(client: str, epoch: Epoch) -> None:
+            seen.append((client, epoch.epoch))
+
+        cohort_of(workers, on_epoch=on_epoch).ask(dict.fromkeys(FLEETS, fit_request()))
+        assert children()
+    assert sorted(seen) == [(f"x/{n}", e) for n in "abc" for e in (1, 2)]
+    assert not children()
+    assert not os.path.exists(store)  # noqa: PTH110
+
+
+def test_a_killed_worker_costs_one_answer_not_the_run() -> None:
+    with Workers(fleets_of(), 2) as workers:
+        cohort = cohort_of(workers)
+        started = threading.Event()
+
+        def on_epoch(_: str, __: Epoch) -> None:
+            started.set()
+
+        def kill() -> None:
+            started.wait(60)
+            busiest = max(children(), key=lambda p: sum(p.cpu_times()[:2]))
+            busiest.send_signal(signal.SIGKILL)
+
+        threading.Thread(target=kill).start()
+        lost = cohort_of(workers, on_epoch=on_epoch, timeout_in_s=120.0).ask({"a": fit_request(epochs=10_000)})["a"]
+        assert isinstance(lost, Failure)
+        assert "worker process died" in lost.text
+        again = cohort.ask(dict.fromkeys(FLEETS, fit_request()))
+        assert all(isinstance(r, FitReply) for r in again.values())
+
+
+def test_a_client_that_takes_too_long_is_left_out() -> None:
+    with Workers(fleets_of(), 2) as workers:
+        cohort = cohort_of(workers, timeout_in_s=8.0)
+        replies = cohort.ask({"a": fit_request(epochs=10_000), "b": fit_request()})
+        assert isinstance(replies["a"], Failure)
+        assert "no answer within 8 s" in replies["a"].text
+        assert isinstance(replies["b"], FitReply)
+
+
+def test_a_failing_client_answers_with_a_failure() -> None:
+    wrong = FitRequest(RECIPE.model_copy(update={"sensors": ("speed", "noise")}), SPEC, TrainOptions(epochs=1), 0)
+    with Workers(fleets_of(), 1) as workers:
+        replies = cohort_of(workers).ask({"a": wrong, "b": fit_request()})
+    assert isinstance(replies["a"], Failure)
+    assert replies["a"].code == "recipe"
+    assert isinstance(replies["b"], FitReply)
+
+
+def test_a_request_cannot_lower_the_owners_floor() -> None:
+    tiny = series_fleet([12], conditions=1, name="tiny")
+    with Workers({"x/tiny": ("tiny", tiny, Site(FOLDER / "tiny"))}, 1) as workers:
+        cohort = InProcessCohort(workers, {"tiny": "x/tiny"})
+        reply = cohort.ask({"tiny": SurveyRequest(RecipeOptions(window=5, min_count=1))})["tiny"]
+    assert isinstance(reply, Failure)
+    assert not isinstance(reply, SurveyReply)

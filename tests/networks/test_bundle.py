@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedprognos.errors import BundleError, OutputError
+from fedprognos.features import build_windows
+from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, network_with, predict, weights_of
+from small_fleets import recipe_of, series_fleet
+
+FLEET = series_fleet([60, 50])
+RECIPE = recipe_of(FLEET, cap=30)
+SPEC = NetworkSpec(inputs=2, widths=(5,))
+
+
+def bundle() -> Bundle:
+    return Bundle(
+        RECIPE, SPEC, weights_of(HealthNetwork.seeded(SPEC, 3)), {"method": "central"}, {"all": {"rmse": 1.5}}
+    )
+
+
+def test_a_bundle_comes_back_whole_and_predicts_the_same(tmp_path: Path) -> None:
+    original = bundle()
+    loaded = Bundle.load(original.save(tmp_path / "b"))
+    assert loaded.recipe == original.recipe
+    assert loaded.network == SPEC
+    assert loaded.provenance == {"method": "central"}
+    windows = build_windows(RECIPE, FLEET)
+    expected = predict(network_with(SPEC, original.weights), windows, RECIPE)
+    got = loaded.predict(FLEET, last=False)
+    np.testing.assert_array_equal(np.concatenate([got[name] for name in FLEET.ids]), expected)
+    assert set(loaded.predict(FLEET)) == set(FLEET.ids)
+
+
+def test_equal_bundles_are_equal_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        bundle().save(tmp_path / name)
+    for file in ("bundle.json", "weights.safetensors"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / "bundle.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: edit(f, format=2), r"format 2, this program reads format 1\n  update fedprognos"),
+        (lambda f: edit(f, format="x"), "not a fedprognos bundle"),
+        (lambda f: edit(f, provenance={"method": "mine"}), "altered after it was saved"),
+        (lambda f: (f / "bundle.json").write_text("{"), "not JSON"),
+        (lambda f: (f / "bundle.json").write_text('{"format": 1}'), "is missing"),
+        (lambda f: (f / "weights.safetensors").unlink(), "not a bundle"),
+        (lambda f: (f / "weights.safetensors").write_bytes(b"\0" * 99), "weights were altered"),
+    ],
+)
+def test_a_damaged_bundle_is_refused(tmp_path: Path, damage, message: str) -> None:  # type: ignore[no-untyped-def]
+    folder = bundle().save(tmp_path / "b")
+    damage(folder)
+    with pytest.raises(BundleError, match=message):
+        Bundle.load(folder)
+
+
+def test_one_flipped_bit_anywhere_in_the_weights_is_noticed(tmp_path: Path) -> None:
+    folder = bundle().save(tmp_path / "b")
+    whole = (folder / "weights.safetensors").read_bytes()
+    for place in np.random.default_rng(0).integers(len(whole), size=25):
+        broken = bytearray(whole)
+        broken[place] ^= 1
+        (folder / "weights.safetensors").write_bytes(bytes(broken))
+        with pytest.raises(BundleError):
+            Bundle.load(folder)
+
+
+def test_a_failed_save_leaves_the_old_bundle_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = bundle().save(tmp_path / "b")
+    before = (folder / "bundle.json").read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OutputError, match="No space left on device"):
+        bundle().save(folder)
+    assert (folder / "bundle.json").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["b"]
+
+
+def test_loading_needs_no_pickle_and_no_training_data(tmp_path: Path) -> None:
+    folder = bundle().save(tmp_path / "b")
+    code = "import sys; from fedprognos import Bundle; b = Bundle.load(sys.argv[1]); print(b.network.widths)"
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "(5,)"
