@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedprognos import Bundle, config
+from fedprognos import Bundle
+from fedprognos.experiment import config
 from fedprognos.errors import ConfigError, DataError, FederationError, OutputError
 from fedprognos.evaluation import read_predictions, rmse
 from fedprognos.experiment.events import Event, JobDone, RunStarted
