@@ -26,7 +26,7 @@ from fedprognos.experiment.workers import Workers
 from fedprognos.features import Recipe, build_windows, make_recipe, survey
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.aggregate import average
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.heads import finish
 from fedprognos.federation.messages import FitRequest
 from fedprognos.federation.options import FederationOptions
@@ -65,7 +65,7 @@ def seconds(work: Callable[[], object]) -> float:
 def in_pool(fleets: dict[str, Fleet], workers: int, work: Callable[[InProcessCohort], object]) -> float:
     """Time of some work, the pool warmed up: processes started, data loaded."""
     with tempfile.TemporaryDirectory() as folder:
-        entries = {name: (name, fleet, Site(Path(folder) / name)) for name, fleet in fleets.items()}
+        entries = {name: (name, fleet, ClientFolder(Path(folder) / name)) for name, fleet in fleets.items()}
         with Workers(entries, workers) as staff:
             cohort = InProcessCohort(staff, {name: name for name in fleets})
             work(cohort)  # until every worker is up, has its data and has trained once

@@ -17,14 +17,16 @@ import numpy as np
 from experiments.places import CHOICES, Places
 from fedprognos.errors import FederationError
 from fedprognos.experiment import config
-from fedprognos.experiment.footing import data_digest, one_thread
+from fedprognos.experiment.run import data_digest
 from fedprognos.experiment.scenario import training_scenario
 from fedprognos.experiment.tuning.ground import FRACTION, Ground, judged
 from fedprognos.experiment.workers import cores
-from fedprognos.federation.memory import Memory, RememberingCohort
-from fedprognos.federation.strategies import strategy, summed
+from fedprognos.federation.plan import summed
+from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 from fedprognos.networks.head import mean_squared_error, solve_head
+from fedprognos.networks.threads import one_torch_thread
 
 PRESET = "turbofan-tuned"
 SEEDS = 2
@@ -94,9 +96,9 @@ def write_choices(
     }
     found = _earlier(path, head)
     seeds = min(SEEDS, base.evaluation.seeds)
-    memory = Memory(where.runs / "choices" / "answers")
+    cache = ReplyCache(where.runs / "choices" / "answers")
     todo = [(seed, method) for seed in range(seeds) for method in METHODS]
-    with one_thread():
+    with one_torch_thread():
         for seed, method in todo:  # seed by seed: what was interrupted compares like with like
             with Ground.open(method, scenario, {}, where.runs / "choices", workers or cores()) as ground:
                 for change, (methods, overrides) in CHANGES.items():
@@ -105,7 +107,7 @@ def write_choices(
                     measured = found.setdefault(change, {}).setdefault(method, [])
                     if len(measured) == seed:
                         changed = judged(config.load(preset, overrides)[1])
-                        measured.append(_measure(ground, changed, seed, memory, data))
+                        measured.append(_measure(ground, changed, seed, cache, data))
                         write_json(path, {**head, "errors": found})
                         tell(f"{method}, {change}, seed {seed}: {min(measured[-1]['rmse']):.2f}")
     return path
@@ -120,15 +122,14 @@ def _earlier(path: Path, head: Mapping[str, Any]) -> Found:
     return errors if there == head else {}
 
 
-def _measure(ground: Ground, experiment: config.Experiment, seed: int, memory: Memory, scope: str) -> dict[str, Any]:
+def _measure(ground: Ground, experiment: config.Experiment, seed: int, cache: ReplyCache, scope: str) -> dict[str, Any]:
     """RMSE of the model after the last round on what was kept out, for every ridge strength, and its width."""
-    asked, plan = ground.prepared(experiment, seed, lambda failure: None)
-    cohort = RememberingCohort(asked, memory, scope)
-    *_, last = strategy(ground.method)(cohort, plan)
-    (model,) = last.models
-    fit, held = summed(plan.examined(cohort, cohort.clients, model.network, model.weights, statistics=True))
+    cohort, plan = ground.prepared(experiment, seed, lambda failure: None, cache=cache, scope=scope)
+    *_, last = strategies[ground.method].run(cohort, plan)
+    (network,) = last.models.values()
+    fit, held = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
     if held is None:
         raise FederationError("no client keeps enough out of training to be judged by")
     mean_squares = [mean_squared_error(held, solve_head(fit, strength)) for strength in STRENGTHS]
     errors = [round(float(np.sqrt(m)) * plan.recipe.label_std, 4) for m in mean_squares]
-    return {"rmse": errors, "width": sum(model.network.widths)}
+    return {"rmse": errors, "width": sum(network.spec.widths)}

@@ -19,11 +19,11 @@ from experiments.places import COMPLEXITY, Places
 from fedprognos.errors import DataError
 from fedprognos.evaluation import Results
 from fedprognos.experiment.run_folder import folder_name
-from fedprognos.federation.options import FedMAOptions
+from fedprognos.federation.strategies.fedma import FedMAOptions, bbp_map
 from fedprognos.files import write_json
-from fedprognos.matching import Matching, match, match_recurrent
-from fedprognos.networks import Bundle, NetworkSpec, network_with, parameters_of
-from fedprognos.networks.anatomy import Layer, anatomy_of
+from fedprognos.matching import Matching
+from fedprognos.networks import Bundle, NetworkSpec
+from fedprognos.networks.anatomy import Layer
 
 FLOAT32 = 4
 METHODS = ("fedavg", "concat", "fedma")
@@ -76,8 +76,8 @@ def _models(run: Path) -> list[dict[str, Any]]:
         if not place.is_dir():
             continue
         bundle = Bundle.load(place)
-        network, steps = bundle.network, bundle.recipe.window
-        parameters = parameters_of(network)
+        network, steps = bundle.network.spec, bundle.recipe.window
+        parameters = network.parameters
         found.append(
             {
                 "preset": run.name,
@@ -97,8 +97,10 @@ def _models(run: Path) -> list[dict[str, Any]]:
 
 
 def _inference(bundle: Bundle, windows: int) -> float:
-    network = network_with(bundle.network, bundle.weights).eval()
-    x = torch.from_numpy(np.random.default_rng(0).normal(size=(windows, bundle.recipe.window, bundle.network.inputs)))
+    network = bundle.network.module().eval()
+    x = torch.from_numpy(
+        np.random.default_rng(0).normal(size=(windows, bundle.recipe.window, bundle.network.spec.inputs))
+    )
     x = x.to(torch.float32)
     with torch.no_grad(), network.in_blocks():
         return _milliseconds(lambda: network(x))
@@ -114,11 +116,10 @@ def _matchings(run: Path) -> list[dict[str, Any]]:
     if len(bundles) < 2:
         return []
     network = next(iter(bundles.values())).network
-    anatomy = anatomy_of(network.cell, len(network.widths), network.input_width is not None)
     found = []
-    for layer in anatomy.layers[:-1]:
+    for layer in network.anatomy.layers[:-1]:
         matching = _match(layer, bundles, section)
-        signature = layer.signature(next(iter(bundles.values())).weights)
+        signature = layer.signature(network.weights)
         found.append(
             {
                 "preset": run.name,
@@ -134,24 +135,9 @@ def _matchings(run: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _match(layer: Layer, bundles: Mapping[str, Bundle], section: FedMAOptions) -> Matching:
-    signatures = {name: layer.signature(bundle.weights) for name, bundle in bundles.items()}
-    widest = max(len(s) for s in signatures.values())
-    limit = None if section.width_limit is None else int(section.width_limit * widest)
-    pooled = float(np.concatenate(list(signatures.values())).astype(np.float64).var(axis=0).mean())
-    options: dict[str, Any] = {
-        "cost": section.cost,
-        "gamma": section.gamma,
-        "estimate": section.estimate,
-        "sweeps": section.sweeps,
-        "cap": limit,
-        "sigma": None if section.noise is None else section.noise * pooled,
-    }
-    if layer.cell == "linear" or section.signature == "ih":
-        return match(signatures, **options)
-    return match_recurrent(
-        {name: layer.recurrent(bundle.weights) for name, bundle in bundles.items()}, cell=layer.cell, **options
-    )
+def _match(layer: Layer, bundles: Mapping[str, Bundle], options: FedMAOptions) -> Matching:
+    networks = {name: bundle.network for name, bundle in bundles.items()}
+    return bbp_map(layer, networks, dict.fromkeys(networks, 1), options, seed=0)
 
 
 def _config(run: Path) -> dict[str, Any]:

@@ -16,10 +16,10 @@ import torch
 from experiments.places import RIDGE, Places
 from fedprognos.experiment import config
 from fedprognos.experiment.scenario import scenarios
-from fedprognos.features import Recipe, WindowSet, build_windows, make_recipe, survey
+from fedprognos.features import Recipe, WindowSet, build_windows, make_recipe, survey, survey_terms
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet, split
-from fedprognos.networks import HealthNetwork, NetworkSpec, fit
+from fedprognos.networks import Network, NetworkSpec, fit
 from fedprognos.networks.head import HeadStatistics, mean_squared_error, own_level, solve_within
 
 PRESET = "battery-tuned"
@@ -52,7 +52,7 @@ def _errors(
 ) -> dict[float, list[float]]:
     """RMSE of each battery's later training cycles, by strength, in Ah."""
     parts = {name: split.split_cycles(fleet, cut) for name, fleet in fleets.items()}
-    surveys = {name: survey(early, experiment.recipe) for name, (early, _) in parts.items()}
+    surveys = {name: survey(early, survey_terms(experiment.recipe)) for name, (early, _) in parts.items()}
     recipe = make_recipe(experiment.recipe, surveys)
     early = [build_windows(recipe, parts[name][0]) for name in sorted(parts)]
     late = [build_windows(recipe, parts[name][1]) for name in sorted(parts)]
@@ -67,21 +67,20 @@ def _errors(
     return found
 
 
-def _body(experiment: config.Experiment, recipe: Recipe, windows: WindowSet, seed: int) -> HealthNetwork:
+def _body(experiment: config.Experiment, recipe: Recipe, windows: WindowSet, seed: int) -> Network:
     section = experiment.model
     spec = NetworkSpec(
         inputs=recipe.channels, widths=section.widths, cell=section.cell, input_width=section.input_width
     )
-    network = HealthNetwork.seeded(spec, seed, float(recipe.encode(windows.labels).mean()))
-    fit(network, windows, None, recipe, experiment.train, seed=seed)
-    return network
+    start = Network.seeded(spec, seed, float(recipe.encode(windows.labels).mean()))
+    return fit(start, windows, None, recipe, experiment.train.training(), seed=seed).network
 
 
-def _side_by_side(bodies: Sequence[HealthNetwork], windows: WindowSet, recipe: Recipe) -> HeadStatistics:
+def _side_by_side(bodies: Sequence[Network], windows: WindowSet, recipe: Recipe) -> HeadStatistics:
     """Head statistics of several networks' features in one, as `concat` has them."""
     with torch.no_grad():
         inputs = torch.from_numpy(windows.batch(np.arange(len(windows))))
-        features = [b.run(inputs, 0, b.spec.layers - 1).numpy().astype(np.float64) for b in bodies]
+        features = [b.module().run(inputs, 0, b.spec.layers - 1).numpy().astype(np.float64) for b in bodies]
     h = np.concatenate([*features, np.ones((len(windows), 1))], axis=1)
     y = recipe.encode(windows.labels)
     return HeadStatistics(len(y), float(y @ y), h.T @ h, h.T @ y)

@@ -1,6 +1,6 @@
 """A shelf of named things of one kind: what this package brings, what installed packages bring, what a caller adds.
 
-Every thing that can be added (a strategy, a cell, a reader, a metric, a report section, ...) is one file that owns its name,
+What can be added (a strategy, a cell, a reader, a metric, a report section, ...) is one file that owns its name,
 options, label and order and puts itself on its shelf. Nothing else lists them.
 """
 
@@ -33,8 +33,8 @@ T = TypeVar("T", bound=Named)
 class Shelf(Mapping[str, T]):
     """Things by name, in their order.
 
-    The modules of `package` are imported when the shelf is first looked at, and so are the entry points of `group`; each
-    puts its things here with :meth:`add`.
+    The modules of `package` and the entry points of `group` are imported when the shelf is first looked at; each puts
+    its things here with :meth:`add`.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from fedprognos.deployment.flower.folders import CoordinatorSettings, read_setti
 from fedprognos.deployment.flower.holdings import read_holdings
 from fedprognos.experiment import config
 from fedprognos.federation.client import Client
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.messages import ANSWERS, SurveyRequest
 
@@ -39,7 +39,7 @@ def main() -> None:
                 time.sleep(0.5)
             remote = [_timed(lambda: cohort.ask({"plant-a": request})) for _ in range(TIMES)]
         fleet = read_holdings("plant-a", experiment, base, federation.folder / "plant-a.csv").train
-        client = Client("plant-a", fleet, Site(Path(folder) / "here"))
+        client = Client("plant-a", fleet, ClientFolder(Path(folder) / "here"))
         here = [_timed(lambda: decode(client.respond(encode(request)), ANSWERS)) for _ in range(TIMES)]
     for name, times in (("over Flower", remote), ("in this process", here)):
         middle, worst = statistics.median(times), max(times)

@@ -24,7 +24,7 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from fedprognos.deployment.flower import keys
 from fedprognos.deployment.flower.children import listening
 from fedprognos.deployment.flower.tasks import Counter, acquire
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 
 pytestmark = pytest.mark.long
 TWO_WILL_DO = "federation.min_clients=2"
@@ -157,7 +157,7 @@ def test_a_site_that_answers_nonsense_or_has_no_disk_left_is_left_out_of_the_rou
         assert done.returncode == 0, done.stdout + done.stderr
         assert "left out plant-c" in done.stdout
         for name in SITES[:2]:
-            ledger = Site(federation.results / "sites" / "all" / name).ledger()
+            ledger = ClientFolder(federation.results / "sites" / "all" / name).ledger()
             assert [line.kind for line in ledger].count("FitReply") == 1
 
 

@@ -202,10 +202,10 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_ledgers_hold_what_left_each_site(finished) -> None:  # type: ignore[no-untyped-def]
-    from fedprognos.federation.client_folder import Site
+    from fedprognos.federation.client_folder import ClientFolder
 
     for name in ("plant-a", "plant-b", "plant-c"):
-        kinds = {line.kind for line in Site(finished.folder / "sites" / "all" / name).ledger()}
+        kinds = {line.kind for line in ClientFolder(finished.folder / "sites" / "all" / name).ledger()}
         assert kinds == {"SurveyReply", "FitReply", "ExamineReply", "PersonalReply"}
 
 

@@ -14,7 +14,7 @@ import psutil
 from fedprognos.experiment.in_process import InProcessCohort
 from fedprognos.experiment.workers import Workers
 from fedprognos.features.options import RecipeOptions
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Epoch, NetworkSpec
@@ -30,8 +30,8 @@ FOLDER = Path(tempfile.mkdtemp(prefix="fedprognos-test-sites-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
-def fleets_of(names: tuple[str, ...] = ("a", "b", "c")) -> dict[str, tuple[str, Fleet, Site]]:
-    return {f"x/{name}": (name, FLEETS[name], Site(FOLDER / name)) for name in names}
+def fleets_of(names: tuple[str, ...] = ("a", "b", "c")) -> dict[str, tuple[str, Fleet, ClientFolder]]:
+    return {f"x/{name}": (name, FLEETS[name], ClientFolder(FOLDER / name)) for name in names}
 
 
 def cohort_of(workers: Workers, **options: object) -> InProcessCohort:
@@ -114,7 +114,7 @@ def test_a_failing_client_answers_with_a_failure() -> None:
 
 def test_a_request_cannot_lower_the_owners_floor() -> None:
     tiny = series_fleet([12], conditions=1, name="tiny")
-    with Workers({"x/tiny": ("tiny", tiny, Site(FOLDER / "tiny"))}, 1) as workers:
+    with Workers({"x/tiny": ("tiny", tiny, ClientFolder(FOLDER / "tiny"))}, 1) as workers:
         cohort = InProcessCohort(workers, {"tiny": "x/tiny"})
         reply = cohort.ask({"tiny": SurveyRequest(RecipeOptions(window=5, min_count=1))})["tiny"]
     assert isinstance(reply, Failure)

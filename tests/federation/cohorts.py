@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedprognos.features import Recipe
 from fedprognos.federation.client import Client
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
 from fedprognos.federation.options import FederationOptions
@@ -54,7 +54,7 @@ def cohort_of(
     folder: Path, names: str = "abc", change: Change | None = None, bundles: Mapping[str, Path] | None = None
 ) -> HereCohort:
     clients = {
-        n: Client(n, fleet, Site(folder / n, (bundles or {}).get(n))) for n, fleet in small_fleets(names).items()
+        n: Client(n, fleet, ClientFolder(folder / n, (bundles or {}).get(n))) for n, fleet in small_fleets(names).items()
     }
     return HereCohort(clients, change)
 

@@ -13,7 +13,7 @@ from cohorts import cohort_of, common_recipe, plan_of, small_fleets
 from fedprognos.features import build_windows, hold_out
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.client import Client
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.heads import finish, personal_heads
 from fedprognos.federation.messages import (
@@ -80,7 +80,7 @@ def test_no_row_no_unit_no_time_is_in_any_message(tmp_path: Path) -> None:
 
 def test_no_duration_of_a_cycle_is_told_as_it_stands(tmp_path: Path) -> None:
     unit = cyclic_unit("secret", 30, 1)
-    client = Client("a", Fleet("f", CYCLIC, (unit,)), Site(tmp_path))
+    client = Client("a", Fleet("f", CYCLIC, (unit,)), ClientFolder(tmp_path))
     data = client.respond(encode(SurveyRequest(RecipeOptions())))
     for time in unit.time:
         assert time == 0 or (np.float64(time).tobytes() not in data and repr(float(time)).encode() not in data)
@@ -89,7 +89,7 @@ def test_no_duration_of_a_cycle_is_told_as_it_stands(tmp_path: Path) -> None:
 def test_the_ledger_lists_every_message_that_left(tmp_path: Path) -> None:
     _, sent = everything_sent(tmp_path)
     for name in "abc":
-        lines = Site(tmp_path / name).ledger()
+        lines = ClientFolder(tmp_path / name).ledger()
         mine = [data for client, data in sent if client == name]
         assert [line.bytes for line in lines] == [len(data) for data in mine]
         fits = [line for line in lines if line.kind == "FitReply"]
@@ -105,7 +105,7 @@ def test_full_errors_stay_in_the_owners_log(tmp_path: Path) -> None:
     assert reply.code == "recipe"
     assert "999" not in reply.text
     assert "70" not in reply.text
-    assert "longest: 70 rows" in (Site(tmp_path / "a").last_error() or "")
+    assert "longest: 70 rows" in (ClientFolder(tmp_path / "a").last_error() or "")
 
 
 def fit_request() -> FitRequest:
@@ -140,7 +140,7 @@ def test_requests_are_checked_before_they_are_answered(request_, tmp_path: Path)
 
 
 def test_statistics_of_few_are_not_told(tmp_path: Path) -> None:
-    tiny = Client("t", series_fleet([26], conditions=1, name="t"), Site(tmp_path))
+    tiny = Client("t", series_fleet([26], conditions=1, name="t"), ClientFolder(tmp_path))
     recipe = common_recipe().model_copy(update={"stride": 2, "condition_keys": ((0.0,),), "mean": ((0.0, 0.0),),
                                                 "std": ((1.0, 1.0),)})  # fmt: skip
     weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
@@ -153,7 +153,7 @@ def test_statistics_of_few_are_not_told(tmp_path: Path) -> None:
 
 
 def test_every_unit_tells_as_many_residuals_over_all_folds(tmp_path: Path) -> None:
-    client = Client("m", series_fleet([40] * 30, seed=4, name="many"), Site(tmp_path))
+    client = Client("m", series_fleet([40] * 30, seed=4, name="many"), ClientFolder(tmp_path))
     weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
     reply = client.answer(residual_request(weights, folds=4, ranges=(), edges=(-1.0, 0.0, 1.0)))
     assert isinstance(reply, ResidualReply)
@@ -164,7 +164,7 @@ def test_every_unit_tells_as_many_residuals_over_all_folds(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("bounds", [(1e-6,), (20.0, 20.1, 20.2, 20.3), (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0)])
 def test_no_range_tells_of_fewer_units_than_the_floor(bounds: tuple[float, ...], tmp_path: Path) -> None:
-    client = Client("m", series_fleet([30 + k for k in range(25)], seed=4, name="many"), Site(tmp_path))
+    client = Client("m", series_fleet([30 + k for k in range(25)], seed=4, name="many"), ClientFolder(tmp_path))
     weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
     reply = client.answer(residual_request(weights, ranges=bounds))
     assert isinstance(reply, ResidualReply)
@@ -236,7 +236,7 @@ def test_a_personal_head_is_at_its_owners_level_and_never_leaves(tmp_path: Path)
     bias = []
     for name, fleet in small_fleets().items():
         windows = build_windows(PLAN.recipe, fleet)
-        own = with_head(shared.weights, Site(tmp_path / name).load_head(keys[name]))
+        own = with_head(shared.weights, ClientFolder(tmp_path / name).load_head(keys[name]))
         truth = PLAN.recipe.capped(windows.labels)
         heads = (shared.weights, own)
         bias.append([(predict(network_with(model.network, w), windows, PLAN.recipe) - truth).mean() for w in heads])
@@ -248,7 +248,7 @@ def test_a_client_with_no_usable_unit_fails_and_says_so(tmp_path: Path) -> None:
     censored = Unit(
         "u", np.arange(1.0, 40), np.random.default_rng(0).normal(size=(39, 2)), np.zeros((39, 2)), failed=False
     )
-    client = Client("z", Fleet("z", SERIES, (censored,)), Site(tmp_path))
+    client = Client("z", Fleet("z", SERIES, (censored,)), ClientFolder(tmp_path))
     reply = decode(client.respond(encode(SurveyRequest(RecipeOptions(window=5)))), ANSWERS)
     assert isinstance(reply, Failure)
     assert "no unit has a known rul" in (client.site.last_error() or "")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedprognos.errors import MessageError
 from fedprognos.experiment.run import run
 from fedprognos.federation.client import Client
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
 from fedprognos.federation.messages import ANSWERS, ExamineReply, ExamineRequest, Failure, FitReply, FitRequest
 from fedprognos.federation.options import Wire
@@ -62,7 +62,7 @@ def test_a_client_answers_in_the_precision_it_is_asked_in_and_never_rounds_stati
     tmp_path: Path, wire: Wire
 ) -> None:
     fleet = series_fleet([90, 80, 85, 95])
-    client = Client("a", fleet, Site(tmp_path))
+    client = Client("a", fleet, ClientFolder(tmp_path))
     recipe = recipe_of(fleet)
     spec = NetworkSpec(inputs=recipe.channels, widths=(16,))
     fit = FitRequest(recipe, spec, TrainOptions(epochs=1), seed=1)
@@ -81,7 +81,7 @@ def test_a_client_answers_in_the_precision_it_is_asked_in_and_never_rounds_stati
 
 
 def test_a_client_whose_weights_do_not_fit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client("a", series_fleet([90, 80]), Site(tmp_path))
+    client = Client("a", series_fleet([90, 80]), ClientFolder(tmp_path))
     large = FitReply({"w": np.array([1e6], np.float32)}, 30, (), 1, False)
     monkeypatch.setattr(client, "answer", lambda request, on_epoch: large)
     recipe = recipe_of(client.fleet)

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.errors import RecipeError
 from fedprognos.evaluation import YARDSTICKS, Prediction, Row, score
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.evaluation.score_at import scored_points
 from fedprognos.experiment.scenario import EVERYONE, Scenario
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.fleet import Fleet, pool
-from fedprognos.networks import NetworkSpec, Weights, network_with, predict
+from fedprognos.networks import Network, predict
 
 FloatArray = NDArray[np.float64]
 Predictor = Callable[[WindowSet, str], FloatArray | None]
@@ -66,10 +65,9 @@ def _sample(fleet: Fleet, windows: WindowSet) -> Fleet:
     return fleet.select([str(order[k]) for k in chosen])
 
 
-def network_predictor(network: NetworkSpec, weights: Weights, recipe: Recipe) -> Predictor:
+def network_predictor(network: Network, recipe: Recipe) -> Predictor:
     """Predictions of one network, the same for every test client."""
-    model = network_with(network, weights)
-    return lambda windows, _: predict(model, windows, recipe)
+    return lambda windows, _: predict(network, windows, recipe)
 
 
 def errors(exam: Examination, clients: Sequence[str], predictor: Predictor) -> dict[str, tuple[float, float | None]]:
@@ -167,12 +165,3 @@ def assess_yardsticks(
             rows += more[0]
             predictions += more[1]
     return rows, predictions
-
-
-def usable(scenario: Scenario, recipe: Recipe) -> None:
-    """Refuse a setting in which some client has no window at all, naming the client."""
-    for name, fleet in sorted(scenario.clients.items()):
-        try:
-            build_windows(recipe, fleet)
-        except RecipeError as error:
-            raise RecipeError(error.what, where=f"client {name}", hint=error.hint) from None

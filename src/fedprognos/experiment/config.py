@@ -14,12 +14,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
 
 from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.features.options import RecipeOptions
-from fedprognos.federation.options import ConcatOptions, FedAvgOptions, FederationOptions, FedMAOptions, FedProxOptions
+from fedprognos.federation.options import FederationOptions, federation_options
 from fedprognos.fleet.options import (
     Cmapss,
     DataOptions,
@@ -33,6 +33,10 @@ from fedprognos.networks.options import ModelOptions, TrainOptions
 from fedprognos.options import Options
 
 
+def _federation() -> FederationOptions:
+    return federation_options()()
+
+
 class Experiment(Options):
     """A whole experiment."""
 
@@ -44,7 +48,7 @@ class Experiment(Options):
     recipe: RecipeOptions = RecipeOptions()
     model: ModelOptions = ModelOptions()
     train: TrainOptions = TrainOptions()
-    federation: FederationOptions = FederationOptions()
+    federation: FederationOptions = Field(default_factory=_federation)
     evaluation: EvaluationOptions = EvaluationOptions()
 
     @model_validator(mode="after")
@@ -69,7 +73,7 @@ def parse(raw: Mapping[str, Any], where: str) -> Experiment:
     if isinstance(partition, Mapping) and not all(isinstance(v, Mapping) and "by" in v for v in partition.values()):
         document["partition"] = {"all": dict(partition)}
     try:
-        return Experiment.model_validate(document)
+        return assembled().model_validate(document)
     except ValidationError as error:
         raise _explain(error, where) from None
 
@@ -98,27 +102,26 @@ def _explain(error: ValidationError, where: str) -> ConfigError:
 
 
 _KINDS = ("synthetic-engines", "synthetic-batteries", "cmapss", "nasa-battery", "table")
-_SECTIONS: dict[str, tuple[type[Options], ...]] = {
-    "data": (SyntheticEngines, SyntheticBatteries, Cmapss, NasaBatteries, Table),
-    "partition": (Partition,),
-    "recipe": (RecipeOptions,),
-    "model": (ModelOptions,),
-    "train": (TrainOptions,),
-    "federation": (FederationOptions,),
-    "federation.fedavg": (FedAvgOptions,),
-    "federation.fedprox": (FedProxOptions,),
-    "federation.fedma": (FedMAOptions,),
-    "federation.concat": (ConcatOptions,),
-    "evaluation": (EvaluationOptions,),
-}
+
+
+def assembled() -> type[Experiment]:
+    """The model of an experiment with the options of everything that is registered now."""
+    federation = federation_options()
+    return create_model("Experiment", __base__=Experiment, federation=(federation, Field(default_factory=federation)))
 
 
 def _valid_keys(path: Sequence[str]) -> list[str]:
-    if not path:
-        return list(Experiment.model_fields)
-    return sorted(
-        {name for model in _SECTIONS.get(".".join(path[:2]), _SECTIONS.get(path[0], ())) for name in model.model_fields}
-    )
+    """Keys that are valid in a section, found by walking the assembled model."""
+    models: list[type[BaseModel]] = [assembled()]
+    for key in path:
+        if key == "data":
+            models = [SyntheticEngines, SyntheticBatteries, Cmapss, NasaBatteries, Table]
+        elif key == "partition" or models == [Partition]:
+            models = [Partition]
+        else:
+            fields = [m.model_fields[key].annotation for m in models if key in m.model_fields]
+            models = [f for f in fields if isinstance(f, type) and issubclass(f, BaseModel)]
+    return sorted({name for model in models for name in model.model_fields})
 
 
 def presets() -> dict[str, str]:
@@ -130,8 +133,8 @@ def presets() -> dict[str, str]:
     return found
 
 
-def load(source: str | Path, overrides: Sequence[str] = ()) -> tuple[str, Experiment, Path]:
-    """Read a preset by name or a TOML file, with `section.key=value` overrides.
+def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> tuple[str, Experiment, Path]:
+    """Read a preset by name, a TOML file or its content, with `section.key=value` overrides.
 
     Returns
     -------
@@ -139,18 +142,21 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> tuple[str, Experi
         The experiment's name, its validated content, and the folder that relative paths in it refer to.
     """
     name, raw, folder = _read(source)
+    where = name if isinstance(source, Mapping) else str(source)
     chosen = [o for o in overrides if o.partition("=")[0].strip() == "scale"]
     for override in chosen:
         _override(raw, override)
-    raw = _scaled(raw, str(source))
+    raw = _scaled(raw, where)
     for override in overrides:
         if override not in chosen:
             _override(raw, override)
-    return name, parse(raw, str(source)), folder
+    return name, parse(raw, where), folder
 
 
-def _read(source: str | Path) -> tuple[str, dict[str, Any], Path]:
-    """Name, content and folder of a preset or file, on top of what it is based on."""
+def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any], Path]:
+    """Name, content and folder of a preset, file or mapping, on top of what it is based on."""
+    if isinstance(source, Mapping):
+        return "experiment", _based(dict(source), "experiment"), Path()
     path = Path(source)
     if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
@@ -166,12 +172,17 @@ def _read(source: str | Path) -> tuple[str, dict[str, Any], Path]:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}", where=str(source)) from None
+    return name, _based(raw, name), folder
+
+
+def _based(raw: dict[str, Any], name: str) -> dict[str, Any]:
+    """The content on top of the preset that its `base` names."""
     base = raw.pop("base", None)
-    if base is not None:
-        if base == name or base not in presets():
-            raise ConfigError(f"base = {base!r} is not another preset", where=str(source), hint="fedprognos presets")
-        raw = _merged(_read(base)[1], raw)
-    return name, raw, folder
+    if base is None:
+        return raw
+    if base == name or base not in presets():
+        raise ConfigError(f"base = {base!r} is not another preset", where=name, hint="fedprognos presets")
+    return _merged(_read(base)[1], raw)
 
 
 def _scaled(raw: dict[str, Any], where: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Who examines models: the runner, on test windows it holds; or sites on machines of their own, who tell sums."""
+"""Who evaluates networks: the runner, on test windows it holds; or sites on machines of their own, who send sums."""
 
 from __future__ import annotations
 
@@ -13,32 +13,16 @@ from fedprognos.evaluation import Prediction, Row
 from fedprognos.experiment.assess import Examination, FloatArray, Predictor, assess, errors, network_predictor
 from fedprognos.experiment.events import JobKey
 from fedprognos.features import WindowSet
-from fedprognos.federation.client_folder import Site
-from fedprognos.federation.heads import Finished
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.intervals import coverage_of
-from fedprognos.networks import Calibration
-from fedprognos.networks.head import with_head
+from fedprognos.networks import Calibration, Network
 
 Errors = Mapping[str, tuple[float, float | None]]
 """Raw and capped RMSE by test client."""
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """What is examined: a model, or several whose mean prediction counts.
-
-    Parameters
-    ----------
-    own
-        Where clients have heads of their own: the names under which they keep them.
-    """
-
-    members: tuple[Finished, ...]
-    own: Mapping[str, str] | None = None
-
-
-class Examiner(Protocol):
-    """Scores the models of one setting."""
+class Evaluator(Protocol):
+    """Scores the networks of one setting."""
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -52,7 +36,7 @@ class Examiner(Protocol):
     def probe(self) -> NDArray[np.float32] | None:
         """A window to draw extractors with: (1, time, channels); None where there is none to show."""
 
-    def errors(self, owners: Sequence[str], finished: Finished) -> Errors:
+    def errors(self, owners: Sequence[str], network: Network) -> Errors:
         """How the model after a round does; empty where that is asked for in the end only."""
 
     def rows(
@@ -60,16 +44,25 @@ class Examiner(Protocol):
         key: JobKey,
         method: str,
         owners: tuple[str, ...],
-        subject: Subject,
+        networks: Sequence[Network],
         facts: Mapping[str, object],
+        own: Mapping[str, str] | None,
         calibration: Calibration | None,
     ) -> tuple[list[Row], list[Prediction]]:
-        """Rows of the results table, and predictions where they may be seen."""
+        """Rows of the results table, and predictions where they may be seen.
+
+        Parameters
+        ----------
+        networks
+            The network to evaluate, or several whose mean prediction counts.
+        own
+            Where clients have heads of their own: the names under which they keep them.
+        """
 
 
 @dataclass(frozen=True, eq=False)
 class HeldTests:
-    """Examines on test windows in this process; personal heads are read from the clients' folders.
+    """Evaluates on test windows in this process; personal heads are read from the clients' folders.
 
     Parameters
     ----------
@@ -78,7 +71,7 @@ class HeldTests:
     """
 
     exam: Examination
-    sites: Mapping[str, Site]
+    folders: Mapping[str, ClientFolder]
     coverage: float
 
     @property
@@ -94,19 +87,21 @@ class HeldTests:
         windows = next(iter(self.exam.scored.values()))
         return windows.batch(np.array([len(windows) // 2]))
 
-    def errors(self, owners: Sequence[str], finished: Finished) -> Errors:
-        return errors(self.exam, owners, self._plain(finished))
+    def errors(self, owners: Sequence[str], network: Network) -> Errors:
+        return errors(self.exam, owners, network_predictor(network, self.exam.recipe))
 
     def rows(
         self,
         key: JobKey,
         method: str,
         owners: tuple[str, ...],
-        subject: Subject,
+        networks: Sequence[Network],
         facts: Mapping[str, object],
+        own: Mapping[str, str] | None,
         calibration: Calibration | None,
     ) -> tuple[list[Row], list[Prediction]]:
-        predictor = self._predictor(subject)
+        voices = [network_predictor(network, self.exam.recipe) for network in networks]
+        predictor = _mean(voices) if len(voices) > 1 else voices[0] if own is None else self._personal(networks[0], own)
         draw = facts["selected_on"] != "test"
         rows, predictions = assess(self.exam, method, key.seed, owners, predictor, facts, draw=draw)
         if calibration is not None:
@@ -114,23 +109,12 @@ class HeldTests:
             predictions = [replace(p, bounds=calibration.interval(p.values, self.coverage)) for p in predictions]
         return rows, predictions if draw else []
 
-    def _predictor(self, subject: Subject) -> Predictor:
-        if subject.own is not None:
-            return self._personal(subject, subject.own)
-        voices = [self._plain(member) for member in subject.members]
-        return voices[0] if len(voices) == 1 else _mean(voices)
-
-    def _plain(self, finished: Finished) -> Predictor:
-        return network_predictor(finished.model.network, finished.weights, self.exam.recipe)
-
-    def _personal(self, subject: Subject, own: Mapping[str, str]) -> Predictor:
-        (shared,) = subject.members
-
+    def _personal(self, network: Network, own: Mapping[str, str]) -> Predictor:
         def predictor(windows: WindowSet, test: str) -> FloatArray | None:
             if test not in own:
                 return None
-            weights = with_head(shared.weights, self.sites[test].load_head(own[test]))
-            return network_predictor(shared.model.network, weights, self.exam.recipe)(windows, test)
+            personal = network.with_head(self.folders[test].load_head(own[test]))
+            return network_predictor(personal, self.exam.recipe)(windows, test)
 
         return predictor
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fedprognos.evaluation import Row
@@ -91,6 +93,22 @@ class Notice:
     """Something the user should know."""
 
     text: str
+
+
+@contextmanager
+def warnings_as_notices(notify: Callable[[Notice], None]) -> Iterator[None]:
+    """Show each distinct warning about the data once, where the user looks."""
+    seen: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        if str(message) not in seen and issubclass(category, UserWarning):
+            seen.add(str(message))
+            notify(Notice(str(message)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
 
 
 Event = RunStarted | EpochDone | LayerMatched | RoundDone | LeftOut | JobDone | Notice

@@ -1,50 +1,44 @@
-"""Clients on this machine: a cohort that asks the worker processes of a pool."""
+"""Clients on this machine: a transport to the worker processes of a pool."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from fedprognos.errors import MessageError
 from fedprognos.experiment.workers import OnEpoch, WorkerLostError, Workers
-from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
-from fedprognos.federation.options import Wire
+from fedprognos.federation.messages import Failure
 
 
-class InProcessCohort:
-    """Clients on this machine, in the worker processes of a pool.
+@dataclass(frozen=True, eq=False)
+class InProcess:
+    """Sends to clients in worker processes.
 
     Parameters
     ----------
     keys
         Client name to its key in the pool.
+    on_epoch
+        Called after every epoch of training, with the client's key.
     """
 
-    def __init__(
-        self,
-        workers: Workers,
-        keys: Mapping[str, str],
-        *,
-        on_epoch: OnEpoch | None = None,
-        timeout_in_s: float | None = None,
-        wire: Wire = "float32",
-    ) -> None:
-        self._workers, self._keys, self.wire = workers, dict(keys), wire
-        self._on_epoch, self._timeout_in_s = on_epoch, timeout_in_s
+    workers: Workers
+    keys: Mapping[str, str]
+    on_epoch: OnEpoch | None = None
+    timeout_in_s: float | None = None
 
     @property
     def clients(self) -> tuple[str, ...]:
-        return tuple(sorted(self._keys))
+        return tuple(sorted(self.keys))
 
-    def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
+    def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         futures = {
-            name: self._workers.submit(self._keys[name], encode(request, self.wire), self._on_epoch, self._timeout_in_s)
-            for name, request in sorted(requests.items())
+            name: self.workers.submit(self.keys[name], data, self.on_epoch, self.timeout_in_s)
+            for name, data in sorted(requests.items())
         }
-        replies: dict[str, Reply | Failure] = {}
+        replies: dict[str, bytes | Failure] = {}
         for name, future in futures.items():
             try:
-                replies[name] = decode(future.result(), ANSWERS, f"client {name}")
-            except (WorkerLostError, MessageError) as error:
+                replies[name] = future.result()
+            except WorkerLostError as error:
                 replies[name] = Failure(name, error.code, error.what)
         return replies

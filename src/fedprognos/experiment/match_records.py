@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedprognos.federation.strategies import Matched, Round
-from fedprognos.networks import network_with
+from fedprognos.federation.plan import MatchedLayer, Round
 
 EXTRACTORS = 10
 """Neurons whose output over a test window is drawn."""
 
 
-def matching_details(matched: Matched) -> dict[str, Any]:
+def matching_details(matched: MatchedLayer) -> dict[str, Any]:
     """Width, share of neurons that all clients have, neurons that only one has."""
     matching = matched.matching
     clients = len(matching.assignments)
@@ -42,15 +41,15 @@ def round_details(round_: Round, probe: NDArray[Any] | None) -> dict[str, object
     return details
 
 
-def _extractors(matched: Matched, window: NDArray[Any]) -> dict[str, Any]:
+def _extractors(matched: MatchedLayer, window: NDArray[Any]) -> dict[str, Any]:
     """Outputs of ten neurons over one test window: each client's first ten, and the ten most shared matched ones."""
     probe = torch.from_numpy(window)
     holders = np.bincount(np.concatenate(list(matched.matching.assignments.values())), minlength=matched.matching.size)
     shared = np.argsort(-holders, kind="stable")[:EXTRACTORS]
     before, after = {}, {}
     for name, client in sorted(matched.before.items()):
-        network = network_with(client.network, client.weights)
-        first = 1 if client.network.input_width is None else 2
+        network = client.module()
+        first = 1 if client.spec.input_width is None else 2
         with torch.no_grad():
             sequence = network.run(probe, 0, first - 1)
             outputs = network.stages()[first - 1](sequence)[0][0].numpy()

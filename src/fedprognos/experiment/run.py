@@ -1,8 +1,4 @@
-"""A whole experiment: read, deal out, train every way there is, examine, write.
-
-Jobs (a method in a setting with a seed) run side by side as threads that only wait; the work is done by a
-shared pool of worker processes, so that long and short jobs fill all processors.
-"""
+"""A whole experiment: read, deal out, train every way there is, evaluate, write."""
 
 from __future__ import annotations
 
@@ -11,52 +7,34 @@ import platform
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from fedprognos import __version__
-from fedprognos.errors import FederationError
-from fedprognos.evaluation import Results, portrait, write_lives, write_predictions
+from fedprognos.evaluation import Results
 from fedprognos.experiment import config
-from fedprognos.experiment.assess import assess_yardsticks, examination, usable
-from fedprognos.experiment.evaluator import HeldTests
-from fedprognos.experiment.events import EpochDone, Event, JobDone, JobKey, Observer, RunStarted
-from fedprognos.experiment.footing import data_digest, one_thread, surveyed_recipe, warnings_as_notices
-from fedprognos.experiment.in_process import InProcessCohort
-from fedprognos.experiment.job import JobResult, run_job
-from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
+from fedprognos.experiment.events import EpochDone, Event, JobKey, Observer, warnings_as_notices
+from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.experiment.scenario import Scenario, scenarios
-from fedprognos.experiment.workers import Workers, cores
-from fedprognos.features import Recipe
-from fedprognos.federation.client_folder import Site
-from fedprognos.federation.cohort import gather
-from fedprognos.federation.memory import Memory, RememberingCohort
-from fedprognos.federation.messages import BringReply, BringRequest, Failure
+from fedprognos.experiment.schedule import Schedule, published_method
+from fedprognos.experiment.workers import cores
+from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet, pool
-from fedprognos.networks import Bundle, Epoch
+from fedprognos.fleet.digest import fleet_digest
+from fedprognos.networks import Bundle, Cell, cells
+from fedprognos.networks.fit import device_of
+from fedprognos.networks.threads import one_torch_thread
 
-YARDSTICKS = "yardsticks"
-POOLED = "pooled"
 SHOWN = frozenset(
     {"job", "round", "layer", "width", "shared_by_all", "singletons", "absorbing", "validation_rmse", "rmse",
      "messages", "bytes", "client", "code", "text", "epochs"}
 )  # fmt: skip
 """Fields of events that go into events.jsonl."""
-PREFERRED = ("fedma", "concat", "fedavg", "fedprox", "single", "central", "local")
-"""Whose bundle is published: the federated model first."""
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """A setting made ready; `raw_bytes` is what central training would have to bring together."""
-
-    recipe: Recipe
-    examiner: HeldTests
-    raw_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +46,23 @@ class Run:
     bundle: Bundle
 
 
+@dataclass(frozen=True)
+class Extras:
+    """Things of the caller's own that an experiment may name, beside what is registered."""
+
+    strategies: Sequence[Strategy] = ()
+    cells: Sequence[Cell] = ()
+
+    def on_shelves(self) -> ExitStack:
+        """A context in which they are on their shelves."""
+        stack = ExitStack()
+        stack.enter_context(strategies.including(self.strategies))
+        stack.enter_context(cells.including(self.cells))
+        return stack
+
+
 def run(
-    source: str | Path,
+    source: str | Path | Mapping[str, Any],
     *,
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
@@ -78,13 +71,14 @@ def run(
     workers: int | None = None,
     resume: bool = True,
     observers: Sequence[Observer] = (),
+    extras: Extras | None = None,
 ) -> Run:
     """Run an experiment and write its folder; a run that was killed goes on where it was.
 
     Parameters
     ----------
     source
-        Name of a preset or path of a TOML file.
+        Name of a preset, path of a TOML file, or the content of one.
     out
         Folder to write; `runs/<name>` by default.
     overrides
@@ -92,27 +86,33 @@ def run(
     workers
         Worker processes; as many as processors by default.
     resume
-        Go on with the finished jobs and answers that the folder holds from the same experiment; False removes them.
+        Go on with the finished jobs and replies that the folder holds from the same experiment; False removes them.
     observers
-        Told of every event.
+        Called with every event.
+    extras
+        Strategies and cells of the caller's own. Cells live in this process, so that training does too.
     """
+    extras = extras or Extras()
+    if extras.cells:
+        workers = 1
     changes = (*overrides, f"evaluation.seeds={seeds}") if seeds is not None else overrides
-    name, experiment, base = config.load(source, changes)
+    watching = list(observers)
 
-    def tell(event: Event) -> None:
+    def notify(event: Event) -> None:
         for observer in watching:
             observer(event)
 
-    watching = list(observers)
     started = time.time()
-    with one_thread(), warnings_as_notices(tell):
-        settings = scenarios(experiment, None if data_dir is None else Path(data_dir), base)
-        data = ";".join(data_digest(s) for s in settings.values())
+    with extras.on_shelves(), one_torch_thread(), warnings_as_notices(notify):
+        name, experiment, base = config.load(source, changes)
+        device_of(experiment.train.device)
+        dealt = scenarios(experiment, None if data_dir is None else Path(data_dir), base)
+        data = ";".join(data_digest(s) for s in dealt.values())
         folder = RunFolder(Path(out) if out is not None else Path("runs") / name, name, experiment, data)
         if not resume:
             folder.clear()
         watching.append(_written(folder.path / "events.jsonl"))
-        records = _work(name, experiment, settings, folder, workers or cores(), tell)
+        records = Schedule(name, experiment, dealt, folder, workers or cores(), notify).work()
         results = Results(
             name,
             __version__,
@@ -120,7 +120,7 @@ def run(
             tuple(row for record in records.values() for row in record.rows),
             tuple(row for record in records.values() for row in record.history),
         )
-        bundle = folder.publish(_best_bundle(experiment, settings, folder))
+        bundle = folder.publish(_best_bundle(experiment, dealt, folder))
         write_json(folder.path / "results.json", results.as_dict())
         write_json(folder.path / "provenance.json", _provenance(started, records))
     return Run(folder.path, results, Bundle.load(bundle))
@@ -129,7 +129,7 @@ def run(
 def load_fleets(
     source: str | Path, *, data_dir: str | Path | None = None, overrides: tuple[str, ...] = ()
 ) -> tuple[Fleet, Fleet]:
-    """All training units and all test units of an experiment's first setting.
+    """All training units and all test units of an experiment's first scenario.
 
     Examples
     --------
@@ -142,198 +142,17 @@ def load_fleets(
     return pool(first.clients.values(), "train"), pool(first.tests.values(), "test")
 
 
-def _work(
-    name: str,
-    experiment: config.Experiment,
-    settings: Mapping[str, Scenario],
-    folder: RunFolder,
-    workers: int,
-    tell: Observer,
-) -> dict[JobKey, JobRecord]:
-    """All jobs, those of an earlier run reused, in the order of the experiment."""
-    keys = _jobs(experiment, settings)
-    records = {key: record for key in keys if (record := folder.load_job(key)) is not None}
-    todo = [key for key in keys if key not in records]
-    fleets = {s.setting: dict(s.clients) for s in settings.values()}
-    budget = sum(_epochs(key, experiment, settings[key.setting]) for key in todo)
-    tell(RunStarted(str(folder.path), fleets, tuple(keys), tuple(records), budget))
-    if not todo:
-        return records
-    with Workers(_clients(experiment, settings, folder), workers) as staff:
-        stages = {s.setting: _stage(experiment, s, staff, folder, tell) for s in settings.values()}
-        memory = Memory(folder.memory)
-        with ThreadPoolExecutor(max_workers=workers) as threads:
-            futures = {
-                threads.submit(
-                    _job, key, name, experiment, settings[key.setting], stages[key.setting], staff, memory, folder, tell
-                ): key
-                for key in sorted(todo, key=_in_good_order)
-            }
-            try:
-                for future in as_completed(futures):
-                    records[futures[future]] = future.result()
-            except BaseException:
-                for future in futures:
-                    future.cancel()
-                staff.close()
-                raise
-    folder.forget()
-    return {key: records[key] for key in keys}
+def data_digest(scenario: Scenario) -> str:
+    """A digest of all data of a scenario: results of other data must not be taken for these."""
+    fleets = (*sorted(scenario.clients.items()), *sorted(scenario.tests.items()))
+    return " ".join([scenario.setting, *(f"{name}={fleet_digest(fleet)}" for name, fleet in fleets)])
 
 
-def _jobs(experiment: config.Experiment, settings: Mapping[str, Scenario]) -> list[JobKey]:
-    return [
-        key
-        for setting in settings
-        for key in (
-            *([JobKey(setting, YARDSTICKS, 0)] if experiment.evaluation.yardsticks else []),
-            *(
-                JobKey(setting, method, seed)
-                for method in experiment.federation.methods
-                for seed in range(experiment.evaluation.seeds)
-            ),
-        )
-    ]
-
-
-def _in_good_order(key: JobKey) -> tuple[int, int, str]:
-    """Long jobs first; local training early, because others begin with what it finds."""
-    order = ("local", "central", "fedavg", "fedprox", "fedma", "concat", "single", YARDSTICKS)
-    return (key.seed, order.index(key.method), key.setting)
-
-
-def _epochs(key: JobKey, experiment: config.Experiment, scenario: Scenario) -> int:
-    """Epochs a job takes at most, all its clients together."""
-    train, federation, clients = experiment.train.epochs, experiment.federation, len(scenario.clients)
-    fedma = federation.fedma
-    layers = len(experiment.model.widths) + (experiment.model.input_width is not None)
-    retrained = layers if "mean" in federation.heads else layers - 1
-    rounds = {
-        YARDSTICKS: 0,
-        "central": train,
-        "local": train * clients,
-        "single": train * clients,
-        "concat": (federation.concat.epochs or train) * clients,
-        "fedavg": federation.fedavg.rounds * federation.fedavg.epochs * clients,
-        "fedprox": federation.fedprox.rounds * federation.fedprox.epochs * clients,
-        "fedma": fedma.rounds
-        * clients
-        * ((fedma.epochs or train) + retrained * (fedma.retrain_epochs or fedma.epochs or train)),
-    }
-    folds = experiment.evaluation.folds if key.method == published_method(experiment) else 0
-    return rounds[key.method] * (1 + folds)
-
-
-def _clients(
-    experiment: config.Experiment, settings: Mapping[str, Scenario], folder: RunFolder
-) -> dict[str, tuple[str, Fleet, Site]]:
-    """Everyone the workers answer for; central training is a client that holds the pooled fleet."""
-    clients = {}
-    for setting, scenario in settings.items():
-        for client, fleet in scenario.clients.items():
-            clients[f"{setting}/{client}"] = (client, fleet, folder.site(setting, client, experiment.federation))
-        if "central" in experiment.federation.methods:
-            pooled = pool([scenario.clients[c] for c in sorted(scenario.clients)])
-            site = Site(folder.path / "sites" / folder_name(setting) / "(pooled)")
-            clients[f"{setting}//{POOLED}"] = (POOLED, pooled, site)
-    return clients
-
-
-def _stage(
-    experiment: config.Experiment, scenario: Scenario, staff: Workers, folder: RunFolder, tell: Observer
-) -> Stage:
-    """Ask the clients for their moments and make the common recipe, or take that of the models they bring."""
-    cohort = InProcessCohort(staff, {c: f"{scenario.setting}/{c}" for c in scenario.clients})
-    sites = {c: folder.site(scenario.setting, c, experiment.federation) for c in scenario.clients}
-    section = experiment.federation
-
-    def left_out(failure: Failure) -> None:
-        raise FederationError(sites[failure.client].last_error() or failure.text, where=f"client {failure.client}")
-
-    if section.start == "bundles":
-        brought = gather(cohort, dict.fromkeys(cohort.clients, BringRequest()), BringReply, None, left_out)
-        recipe = brought[min(brought)].recipe
-        for name, reply in brought.items():
-            if reply.recipe != recipe:
-                raise FederationError(
-                    f"its model was made with another recipe than that of {min(brought)}",
-                    where=f"client {name}",
-                    hint="models can be federated only when they see the data alike; train them with one recipe",
-                )
-    else:
-        recipe = surveyed_recipe(experiment.recipe, cohort, sites)
-    usable(scenario, recipe)
-    folder.save_portrait(scenario.setting, portrait(scenario.clients, scenario.tests, recipe))
-    raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in scenario.clients.values() for u in f)
-    exam = examination(scenario, recipe, experiment.evaluation)
-    return Stage(recipe, HeldTests(exam, sites, experiment.evaluation.coverage), raw)
-
-
-def _job(
-    key: JobKey,
-    name: str,
-    experiment: config.Experiment,
-    scenario: Scenario,
-    stage: Stage,
-    staff: Workers,
-    memory: Memory,
-    folder: RunFolder,
-    tell: Observer,
-) -> JobRecord:
-    started = time.perf_counter()
-    spent = 0
-    if key.method == YARDSTICKS:
-        rows, predictions = assess_yardsticks(stage.examiner.exam, scenario, experiment.evaluation.yardsticks)
-        result = JobResult(rows, predictions)
-    else:
-
-        def on_epoch(client: str, epoch: Epoch) -> None:
-            nonlocal spent
-            spent += 1
-            tell(EpochDone(key, client.rpartition("/")[2], epoch.epoch, epoch.validation_rmse))
-
-        everyone = {c: f"{key.setting}/{c}" for c in scenario.clients}
-        keys = {POOLED: f"{key.setting}//{POOLED}"} if key.method == "central" else everyone
-        timeout = experiment.federation.timeout_in_s
-        wire = experiment.federation.wire
-        asked = InProcessCohort(staff, keys, on_epoch=on_epoch, timeout_in_s=timeout, wire=wire)
-        scope = f"{key.setting} pooled" if key.method == "central" else key.setting
-        trainers = RememberingCohort(asked, memory, scope)
-        clients = InProcessCohort(staff, everyone, timeout_in_s=timeout)
-        published = key.method == published_method(experiment)
-        result = run_job(
-            key,
-            name,
-            experiment,
-            stage.recipe,
-            stage.examiner,
-            trainers,
-            clients,
-            tell,
-            raw_bytes=stage.raw_bytes,
-            published=published,
-        )
-    for client, bundle in result.bundles.items():
-        bundle.save(folder.bundle(key, client))
-    if result.details:
-        folder.save_details(key, result.details)
-    write_predictions(folder.predictions(key), result.predictions)
-    write_lives(folder.lives(key), result.predictions)
-    record = JobRecord(tuple(result.rows), tuple(result.history), time.perf_counter() - started)
-    folder.save_job(key, record)
-    tell(JobDone(key, record.rows, _epochs(key, experiment, scenario) - spent))
-    return record
-
-
-def published_method(experiment: config.Experiment) -> str:
-    """The method whose bundle is the one to use."""
-    return next(m for m in PREFERRED if m in experiment.federation.methods)
-
-
-def _best_bundle(experiment: config.Experiment, settings: Mapping[str, Scenario], folder: RunFolder) -> Path:
+def _best_bundle(experiment: config.Experiment, dealt: Mapping[str, Scenario], folder: RunFolder) -> Path:
     """The model for everybody; the first client's own where nothing is shared."""
-    setting, method = next(iter(settings)), published_method(experiment)
-    return folder.bundle(JobKey(setting, method, 0), min(settings[setting].clients) if method == "local" else None)
+    setting, method = next(iter(dealt)), published_method(experiment)
+    client = None if strategies[method].shared else min(dealt[setting].clients)
+    return folder.bundle(JobKey(setting, method, 0), client)
 
 
 def _provenance(started: float, records: Mapping[JobKey, JobRecord]) -> dict[str, object]:
@@ -363,4 +182,4 @@ def _written(path: Path) -> Observer:
     return observer
 
 
-__all__ = ["Run", "load_fleets", "run"]
+__all__ = ["Extras", "Run", "load_fleets", "run"]

@@ -14,7 +14,7 @@ from fedprognos.errors import OutputError
 from fedprognos.evaluation import HistoryRow, Row
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import JobKey
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.options import FederationOptions
 from fedprognos.files import replacing, write_json
 
@@ -106,10 +106,10 @@ class RunFolder:
         """Keep what the report shows of a job's matchings."""
         write_json(self.path / "details" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.json", details)
 
-    def site(self, setting: str, client: str, section: FederationOptions) -> Site:
+    def client(self, setting: str, client: str, options: FederationOptions) -> ClientFolder:
         """A client's own folder, and the model it trained earlier."""
-        bundle = None if section.bundles is None else Path(section.bundles) / folder_name(client)
-        return Site(self.path / "sites" / folder_name(setting) / folder_name(client), bundle)
+        bundle = None if options.bundles is None else Path(options.bundles) / folder_name(client)
+        return ClientFolder(self.path / "sites" / folder_name(setting) / folder_name(client), bundle)
 
     @property
     def memory(self) -> Path:

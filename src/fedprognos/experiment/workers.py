@@ -24,7 +24,7 @@ from typing import Any
 
 from fedprognos.errors import FedprognosError
 from fedprognos.federation.client import Client
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.store import load_fleet, save_fleet
 from fedprognos.networks import Epoch
@@ -60,9 +60,11 @@ class Workers:
         Name, training fleet and own folder of each client, by a key that is unique in this pool.
     count
         Processes; with 1 the clients live in this process and nothing is started.
+    device
+        Where networks are trained.
     """
 
-    def __init__(self, fleets: Mapping[str, tuple[str, Fleet, Site]], count: int) -> None:
+    def __init__(self, fleets: Mapping[str, tuple[str, Fleet, ClientFolder]], count: int, device: str = "auto") -> None:
         self._sizes = {key: float(fleet.rows) for key, (_, fleet, _) in fleets.items()}
         self._jobs: queue.PriorityQueue[_Job] = queue.PriorityQueue()
         self._order = itertools.count()
@@ -72,15 +74,15 @@ class Workers:
         self._threads: list[threading.Thread] = []
         self._store = tempfile.TemporaryDirectory(prefix="fedprognos-clients-")
         if count <= 1:
-            self._here = {key: Client(*entry) for key, entry in fleets.items()}
+            self._here = {key: Client(*entry, device=device) for key, entry in fleets.items()}
             return
         for number, (_, fleet, _) in enumerate(fleets.values()):
             save_fleet(Path(self._store.name) / f"{number}.npz", fleet)
         index = {
-            key: (name, f"{number}.npz", str(site.folder), None if site.bundle is None else str(site.bundle))
-            for number, (key, (name, _, site)) in enumerate(fleets.items())
+            key: (name, f"{number}.npz", str(own.folder), None if own.bundle is None else str(own.bundle))
+            for number, (key, (name, _, own)) in enumerate(fleets.items())
         }
-        (Path(self._store.name) / "index.json").write_text(json.dumps(index), encoding="utf-8")
+        (Path(self._store.name) / "index.json").write_text(json.dumps([index, device]), encoding="utf-8")
         for _ in range(count):
             thread = threading.Thread(target=self._serve, daemon=True)
             thread.start()
@@ -213,7 +215,7 @@ def _work(pipe: Connection, store: str) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when to stop
     torch.set_num_threads(1)
-    index = json.loads((Path(store) / "index.json").read_text("utf-8"))
+    index, device = json.loads((Path(store) / "index.json").read_text("utf-8"))
     clients: dict[str, Client] = {}
 
     def relay(epoch: Epoch) -> None:
@@ -228,8 +230,8 @@ def _work(pipe: Connection, store: str) -> None:
         key = header.decode()
         if key not in clients:
             name, file, folder, bundle = index[key]
-            site = Site(Path(folder), None if bundle is None else Path(bundle))
-            clients[key] = Client(name, load_fleet(Path(store) / file), site)
+            own = ClientFolder(Path(folder), None if bundle is None else Path(bundle))
+            clients[key] = Client(name, load_fleet(Path(store) / file), own, device=device)
         pipe.send_bytes(ANSWER + clients[key].respond(request, relay))
 
 

@@ -1,10 +1,10 @@
 """From raw rows to what the network sees: moments, operating conditions, recipes, windows."""
 
-from fedprognos.features.build import build_windows
+from fedprognos.features.build import build_windows, check_usable
 from fedprognos.features.labels import health_labels
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.recipe import ConditionWarning, Recipe
-from fedprognos.features.survey import Survey, make_recipe, survey
+from fedprognos.features.survey import Survey, SurveyTerms, make_recipe, survey, survey_terms
 from fedprognos.features.windows import WindowSet, hold_out
 
 __all__ = [
@@ -12,11 +12,14 @@ __all__ = [
     "Moments",
     "Recipe",
     "Survey",
+    "SurveyTerms",
     "WindowSet",
     "build_windows",
+    "check_usable",
     "health_labels",
     "hold_out",
     "make_recipe",
     "merge_all",
     "survey",
+    "survey_terms",
 ]

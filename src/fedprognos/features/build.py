@@ -98,6 +98,18 @@ def build_windows(
     )
 
 
+def check_usable(recipe: Recipe, fleet: Fleet, where: str) -> None:
+    """Refuse a fleet that no window could be cut from, without cutting any."""
+    labelled = [unit for unit in fleet if health_labels(unit, recipe.relative) is not None]
+    if not any(recipe.short == "pad" or recipe.cycle == "grid" or _longest(unit) >= recipe.window for unit in labelled):
+        raise _nothing_left(recipe, fleet, where, [unit.id for unit in labelled])
+
+
+def _longest(unit: Unit) -> int:
+    """Rows of the longest history a unit has: of its longest cycle, or of its life."""
+    return unit.rows if unit.cycles is None else int(np.diff(unit.cycles).max())
+
+
 def _nothing_left(recipe: Recipe, fleet: Fleet, where: str, excluded: list[str]) -> RecipeError:
     if not excluded:
         return RecipeError(
@@ -105,7 +117,7 @@ def _nothing_left(recipe: Recipe, fleet: Fleet, where: str, excluded: list[str])
             where=where,
             hint="give a target column, or units that ran to failure (failed = 1)",
         )
-    longest = max(unit.rows for unit in fleet)
+    longest = max(_longest(unit) for unit in fleet)
     return RecipeError(
         f"the window of {recipe.window} is longer than every unit (longest: {longest} rows)",
         where=where,

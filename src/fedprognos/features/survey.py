@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
@@ -21,6 +23,45 @@ from fedprognos.fleet import Fleet, Schema
 
 GRID_SHARE = 0.7
 """Part of the shortest training cycle that a time grid covers by default: cycles get shorter as a cell fades."""
+
+
+class SurveyTerms(BaseModel):
+    """What a client is asked about its fleet.
+
+    Parameters
+    ----------
+    sensors, drop
+        Which sensors: all by default, without some.
+    conditions
+        Decimals to which operating settings are rounded to make an operating condition.
+    cap
+        Labels above it count as it.
+    relative
+        Labels as a share of each unit's rated capacity.
+    min_count
+        Moments of fewer rows than this are not wanted; the client has a floor of its own.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sensors: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    conditions: dict[str, Annotated[int, Field(ge=-6, le=9)]] = {}
+    cap: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    relative: bool = False
+    min_count: Annotated[int, Field(ge=1)] = 20
+
+
+def survey_terms(options: RecipeOptions) -> SurveyTerms:
+    """What clients are asked so that these options can become a recipe."""
+    return SurveyTerms(
+        sensors=options.sensors,
+        drop=options.drop,
+        conditions=dict(options.conditions),
+        cap=options.cap,
+        relative=options.label == "relative",
+        min_count=options.min_count,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,26 +89,26 @@ class Survey:
     shortest_in_s: float = 0.0
 
 
-def survey(fleet: Fleet, section: RecipeOptions) -> Survey:
+def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
     """Look at a fleet the way the recipe will."""
-    sensors = chosen_sensors(fleet.schema, section)
+    sensors = chosen_sensors(fleet.schema, terms)
     schema = fleet.with_sensors(sensors).schema
-    conditions.check_rule(section.conditions, schema.settings)
+    conditions.check_rule(terms.conditions, schema.settings)
     where = fleet.source or f"fleet {fleet.name}"
     order = [fleet.schema.sensors.index(s) for s in sensors]
     rows = np.concatenate([np.concatenate([u.sensors[:, order], u.settings], axis=1) for u in fleet])
     settings = np.concatenate([u.settings for u in fleet])
-    keys = conditions.keys(settings, section.conditions, schema.settings)
+    keys = conditions.keys(settings, terms.conditions, schema.settings)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
     cells, withheld = {}, 0
     for k, key in enumerate(distinct if keys.shape[1] else distinct[:1]):
         of_condition = rows[inverse == k] if keys.shape[1] else rows
-        if len(of_condition) < section.min_count:
+        if len(of_condition) < terms.min_count:
             withheld += 1
             continue
         cells[tuple(float(v) for v in key)] = Moments.of(of_condition)
-    relative = schema.task == "soh" and section.label == "relative"
+    relative = schema.task == "soh" and terms.relative
     known = [labels for labels in (health_labels(u, relative) for u in fleet) if labels is not None]
     if not known:
         raise DataError(
@@ -76,8 +117,8 @@ def survey(fleet: Fleet, section: RecipeOptions) -> Survey:
             hint="give a target column, or units that ran to failure (failed = 1)",
         )
     labels = np.concatenate(known)
-    few = f"fewer than {section.min_count} never leave a client"
-    if len(labels) < section.min_count:
+    few = f"fewer than {terms.min_count} never leave a client"
+    if len(labels) < terms.min_count:
         raise DataError(
             f"only {len(labels)} labelled points; statistics of {few}",
             where=where,
@@ -89,8 +130,8 @@ def survey(fleet: Fleet, section: RecipeOptions) -> Survey:
             where=where,
             hint="round the settings more coarsely in recipe.conditions, or lower recipe.min_count",
         )
-    if section.cap is not None and schema.task == "rul":
-        labels = np.minimum(labels, section.cap)
+    if terms.cap is not None and schema.task == "rul":
+        labels = np.minimum(labels, terms.cap)
     shortest, shortest_in_s = 0, 0.0
     if schema.task == "soh":
         shortest = min(int(np.diff(u.cycles).min()) for u in fleet if u.cycles is not None)
@@ -110,17 +151,17 @@ def _two_digits(value: float) -> float:
     return float(f"{math.floor(value / unit) * unit:.2g}")
 
 
-def chosen_sensors(schema: Schema, section: RecipeOptions) -> tuple[str, ...]:
+def chosen_sensors(schema: Schema, terms: SurveyTerms) -> tuple[str, ...]:
     """Sensors after `recipe.sensors` and `recipe.drop`."""
-    for key, names in (("sensors", section.sensors or ()), ("drop", section.drop)):
+    for key, names in (("sensors", terms.sensors or ()), ("drop", terms.drop)):
         unknown = [n for n in names if n not in schema.sensors]
         if unknown:
             raise ConfigError(
                 f"recipe.{key} names '{unknown[0]}', which is not a sensor",
                 hint=f"sensors: {', '.join(schema.sensors)}",
             )
-    wanted = section.sensors or schema.sensors
-    kept = tuple(s for s in wanted if s not in section.drop)
+    wanted = terms.sensors or schema.sensors
+    kept = tuple(s for s in wanted if s not in terms.drop)
     if not kept:
         raise ConfigError("recipe.drop leaves no sensor")
     return kept

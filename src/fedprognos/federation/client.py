@@ -1,12 +1,11 @@
-"""A client: a private fleet and its answers.
+"""A client: a private fleet and its replies.
 
-Every request is checked before it is answered, and no statistic of fewer than `min_count` windows or rows is
-told, whatever is asked.
+Every request is checked before it is answered, and no statistic of fewer than `min_count` windows or rows leaves,
+whatever is asked.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,18 +14,19 @@ from numpy.typing import NDArray
 
 from fedprognos.errors import DataNotFoundError, FedprognosError, MessageError
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, survey
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
+from fedprognos.federation.cohort import digest
 from fedprognos.federation.messages import (
     REQUESTS,
-    BringReply,
-    BringRequest,
     ErrorSums,
-    ExamineReply,
-    ExamineRequest,
+    EvaluateReply,
+    EvaluateRequest,
     Failure,
     FitReply,
     FitRequest,
+    ImportReply,
+    ImportRequest,
     PersonalReply,
     PersonalRequest,
     Reply,
@@ -40,10 +40,9 @@ from fedprognos.federation.messages import (
 from fedprognos.federation.scoring import score_reply
 from fedprognos.federation.seeds import stream
 from fedprognos.fleet import Fleet
-from fedprognos.networks import Bundle, Epoch, HealthNetwork, fit, network_with, parameters_of, predict
-from fedprognos.networks.anatomy import anatomy_of
-from fedprognos.networks.head import head_of, head_statistics, personal_head
-from fedprognos.networks.residuals import residuals, told_together
+from fedprognos.networks import Bundle, Epoch, Network, fit, predict
+from fedprognos.networks.head import head_statistics, personal_head
+from fedprognos.networks.residuals import merge_small_bins, residuals
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""
@@ -57,18 +56,27 @@ class Client:
 
     Parameters
     ----------
-    site
-        The owner's folder: ledger, log, personal heads, perhaps a model trained earlier.
+    folder
+        The owner's own: ledger, log, personal heads, perhaps a model trained earlier.
     min_count
         The owner's own floor; a request can raise it but not lower it.
     test
         Test units of the owner's own; where a runner holds the test units, clients have none.
+    device
+        Where networks are trained: `auto`, `cpu` or `cuda`.
     """
 
     def __init__(
-        self, name: str, fleet: Fleet, site: Site, min_count: int = MIN_COUNT, test: Fleet | None = None
+        self,
+        name: str,
+        fleet: Fleet,
+        folder: ClientFolder,
+        min_count: int = MIN_COUNT,
+        test: Fleet | None = None,
+        device: str = "auto",
     ) -> None:
-        self.name, self.fleet, self.site, self.min_count, self.test = name, fleet, site, min_count, test
+        self.name, self.fleet, self.folder, self.min_count, self.test = name, fleet, folder, min_count, test
+        self.device = device
         self._windows: tuple[str, WindowSet] | None = None
 
     def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
@@ -76,69 +84,67 @@ class Client:
         try:
             encoded = encode(self.answer(decode(data, REQUESTS), on_epoch), wire_of(data))
         except Exception as error:
-            self.site.log_error(error)
+            self.folder.log_error(error)
             encoded = encode(failure(self.name, error))
-        self.site.record(ledger_line(encoded))
+        self.folder.record(ledger_line(encoded))
         return encoded
 
     def answer(self, request: Request, on_epoch: OnEpoch | None = None) -> Reply:
         """Answer one request; raise where it cannot be answered."""
         match request:
             case SurveyRequest():
-                floor = max(self.min_count, request.section.min_count)
-                return SurveyReply(survey(self.fleet, request.section.model_copy(update={"min_count": floor})))
-            case BringRequest():
-                return self._bring()
+                floor = max(self.min_count, request.terms.min_count)
+                return SurveyReply(survey(self.fleet, request.terms.model_copy(update={"min_count": floor})))
+            case ImportRequest():
+                return self._import()
             case FitRequest():
                 return self._fit(request, on_epoch)
-            case ExamineRequest():
-                return self._examine(request)
+            case EvaluateRequest():
+                return self._evaluate(request)
             case PersonalRequest():
                 return self._personal(request)
             case ResidualRequest():
                 return self._residuals(request)
             case ScoreRequest():
                 held = self._parts(request.recipe, request.seed, request.validation_fraction, Fold())[1]
-                return score_reply(request, self.site, self.test, held, self.min_count)
+                return score_reply(request, self.folder, self.test, held, self.min_count)
 
-    def _bring(self) -> BringReply:
-        if self.site.bundle is None:
+    def _import(self) -> ImportReply:
+        if self.folder.bundle is None:
             raise DataNotFoundError("no model was trained here earlier", hint="set federation.bundles")
-        bundle = Bundle.load(self.site.bundle)
+        bundle = Bundle.load(self.folder.bundle)
         windows = self._windows_for(bundle.recipe)
-        return BringReply(bundle.recipe, bundle.network, bundle.weights, len(windows))
+        return ImportReply(bundle.recipe, bundle.network, len(windows))
 
     def _fit(self, request: FitRequest, on_epoch: OnEpoch | None) -> FitReply:
-        if parameters_of(request.network) > MAX_PARAMETERS or request.plan.epochs > MAX_EPOCHS:
-            raise MessageError("asks for more than this client is ready to train")
-        if not 0 <= request.frozen < request.network.layers:
-            raise MessageError(f"cannot freeze {request.frozen} of {request.network.layers} layers")
+        if request.shape.parameters > MAX_PARAMETERS or request.training.epochs > MAX_EPOCHS:
+            raise MessageError("asks for more training than this client allows")
         fold = Fold(request.fold, request.folds)
-        train, validation = self._parts(request.recipe, request.seed, request.plan.validation_fraction, fold)
+        train, validation = self._parts(request.recipe, request.seed, request.validation_fraction, fold)
         if len(train) < self.min_count:
             raise MessageError(f"fewer than {self.min_count} windows to learn from")
-        if request.weights is None:
+        if request.start is None:
             bias = float(request.recipe.encode(train.labels).mean())
-            network = HealthNetwork.seeded(request.network, stream(request.seed, self.name, 0, "weights"), bias)
+            start = Network.seeded(request.shape, stream(request.seed, self.name, 0, "weights"), bias)
         else:
-            network = network_with(request.network, request.weights, "request")
+            start = request.start.check("request")
         result = fit(
-            network,
+            start,
             train,
             validation,
             request.recipe,
-            request.plan,
+            request.training,
             seed=stream(request.seed, self.name, request.round, request.phase),
+            device=self.device,
             frozen=request.frozen,
             proximal=request.proximal,
             on_epoch=on_epoch,
         )
-        learnt = learnt_tensors(request)
-        weights = {name: array for name, array in result.weights.items() if name in learnt}
+        weights = {name: array for name, array in result.network.weights.items() if name in request.learnt}
         return FitReply(weights, result.windows, result.history, result.best_epoch, result.collapsed)
 
-    def _examine(self, request: ExamineRequest) -> ExamineReply:
-        network = network_with(request.network, request.weights, "request")
+    def _evaluate(self, request: EvaluateRequest) -> EvaluateReply:
+        network = request.network.check("request")
         fraction, fold = request.validation_fraction, Fold(request.fold, request.folds)
         sums = None
         if fraction > 0:
@@ -148,24 +154,24 @@ class Client:
                 absolute, squared = float(np.abs(error).sum()), float(np.square(error).sum())
                 sums = ErrorSums(len(held), float(error.sum()), absolute, squared)
         if not request.statistics:
-            return ExamineReply(sums)
+            return EvaluateReply(sums)
         # Units the layers below have learnt from cannot tell how strongly their head should be held back.
         train, held = self._head_parts(request.recipe, request.seed, fraction, fold)
-        return ExamineReply(
+        return EvaluateReply(
             sums,
             head_statistics(network, train, request.recipe),
             None if held is None else head_statistics(network, held, request.recipe),
         )
 
     def _personal(self, request: PersonalRequest) -> PersonalReply:
-        network = network_with(request.network, request.weights, "request")
+        network = request.network.check("request")
         train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction, Fold())
         own = personal_head(
             head_statistics(network, train, request.recipe),
             None if held is None else head_statistics(network, held, request.recipe),
-            head_of(request.weights),
+            network.head,
         )
-        self.site.save_head(digest(encode(request)), own)
+        self.folder.save_head(digest(encode(request)), own)
         return PersonalReply(len(train))
 
     def _residuals(self, request: ResidualRequest) -> ResidualReply:
@@ -181,14 +187,14 @@ class Client:
         counts = np.zeros((len(ranges) + 1, len(edges) + 1), dtype=np.int64)
         present: list[set[int]] = [set() for _ in counts]
         for fold, model in enumerate(request.models):
-            network = network_with(model.network, model.weights, "request")
+            network = model.check("request")
             unseen = Fold(fold, folds).members(windows, self._stream(request.seed, "folds"))
             found = residuals(network, windows.select(unseen), request.recipe)
             place = np.searchsorted(ranges, found.predictions, side="right")
             np.add.at(counts, (place, np.searchsorted(edges, found.scaled)), 1)
             for k, unit in zip(place.tolist(), found.unit.tolist(), strict=True):
                 present[k].add(unit)
-        return ResidualReply(*told_together(counts, present, self.min_count))
+        return ResidualReply(*merge_small_bins(counts, present, self.min_count))
 
     def _stream(self, seed: int, phase: str) -> int:
         return stream(seed, self.name, 0, phase)
@@ -236,20 +242,8 @@ class Fold:
         return np.isin(windows.unit, order[self.fold :: self.folds])
 
 
-def learnt_tensors(request: FitRequest) -> set[str]:
-    """Names of the tensors a fit sends back: those of the layers that were not frozen."""
-    spec = request.network
-    anatomy = anatomy_of(spec.cell, len(spec.widths), spec.input_width is not None)
-    return {name for layer in anatomy.layers[request.frozen :] for name in layer.tensors}
-
-
 def failure(client: str, error: Exception) -> Failure:
     """What a peer may know of an error: its kind. The full text stays in the owner's log."""
     code = error.code if isinstance(error, FedprognosError) else "internal"
     text = error.what if isinstance(error, MessageError) else f"a {code} error; the log of '{client}' says which"
     return Failure(client, code, text)
-
-
-def digest(data: bytes) -> str:
-    """Short name of a message."""
-    return hashlib.sha256(data).hexdigest()[:32]

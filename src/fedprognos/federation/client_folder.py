@@ -18,7 +18,7 @@ from fedprognos.files import replacing
 LEDGER, LOG = "ledger.jsonl", "errors.jsonl"
 
 
-class Site:
+class ClientFolder:
     """What a client keeps on its own disk.
 
     Parameters

@@ -1,7 +1,7 @@
 """Messages as bytes: a checked JSON body and raw arrays (safetensors), never pickle.
 
 Decoding follows the field types of the message's dataclass, so whatever a peer sends is either a
-well-formed message or refused with the name of the field that is not.
+well-formed message or refused with the name of the field that is not. Fields at their default are not sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedprognos.federation.messages import LedgerLine
 from fedprognos.federation.options import Wire
 from fedprognos.federation.precision import narrowed, widened
 
-VERSION = 1
+VERSION = 2
 ENVELOPE = "fedprognos"
 DTYPES = ("float32", "float64", "int64")
 WIRES: tuple[Wire, ...] = typing.get_args(Wire)
@@ -52,9 +52,10 @@ def wire_of(data: bytes) -> Wire:
 
 def ledger_line(data: bytes) -> LedgerLine:
     """What an encoded message holds, for the client's ledger."""
+    kind = _envelope(data, "message").get("kind")
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    kind = json.loads(header.pop("__metadata__")[ENVELOPE])["kind"]
-    return LedgerLine(kind, len(data), {name: tuple(entry["shape"]) for name, entry in sorted(header.items())})
+    header.pop("__metadata__")
+    return LedgerLine(str(kind), len(data), {name: tuple(entry["shape"]) for name, entry in sorted(header.items())})
 
 
 def decode(data: bytes, kinds: tuple[type, ...], where: str = "message") -> Any:
@@ -99,14 +100,20 @@ def _pack(value: Any, path: str, tensors: dict[str, np.ndarray[Any, Any]]) -> An
         tensors[path] = np.ascontiguousarray(value)
         return None
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", exclude_defaults=True)
     if dataclasses.is_dataclass(value):
-        return {f.name: _pack(getattr(value, f.name), f"{path}/{f.name}", tensors) for f in dataclasses.fields(value)}
+        fields = [f for f in dataclasses.fields(value) if not _at_default(f, getattr(value, f.name))]
+        return {f.name: _pack(getattr(value, f.name), f"{path}/{f.name}", tensors) for f in fields}
     if isinstance(value, Mapping):
         return [[_key(k), _pack(v, f"{path}/{_label(k)}", tensors)] for k, v in sorted(value.items())]
     if isinstance(value, tuple | list):
         return [_pack(v, f"{path}/{i}", tensors) for i, v in enumerate(value)]
     return value
+
+
+def _at_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    plain = value is None or isinstance(value, str | int | float)
+    return field.default is not dataclasses.MISSING and plain and bool(value == field.default)
 
 
 def _key(key: Any) -> Any:
@@ -133,10 +140,8 @@ def _unpack(value: Any, kind: Any, path: str, tensors: Mapping[str, np.ndarray[A
         return kind.model_validate(value)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        names = [f.name for f in dataclasses.fields(kind)]
-        if not isinstance(value, dict) or set(value) != set(names):
-            raise ValueError(f"{path} must have {', '.join(names)}")
-        return kind(**{n: _unpack(value[n], hints[n], f"{path}/{n}", tensors) for n in names})  # type: ignore[operator]
+        _check_fields(value, dataclasses.fields(kind), path)
+        return kind(**{n: _unpack(v, hints[n], f"{path}/{n}", tensors) for n, v in value.items()})  # type: ignore[operator]
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         pairs = [(_unpack(k, arguments[0], path, tensors), v) for k, v in value]
         return {k: _unpack(v, arguments[1], f"{path}/{_label(k)}", tensors) for k, v in pairs}
@@ -145,6 +150,16 @@ def _unpack(value: Any, kind: Any, path: str, tensors: Mapping[str, np.ndarray[A
             raise ValueError(f"{path} must be a list")
         return tuple(_unpack(v, arguments[0], f"{path}/{i}", tensors) for i, v in enumerate(value))
     return _plain(value, kind, path)
+
+
+def _check_fields(value: Any, fields: tuple[dataclasses.Field[Any], ...], path: str) -> None:
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must be a table")
+    for name in value.keys() - {f.name for f in fields}:
+        raise ValueError(f"{path} has an unknown field '{str(name)[:40]}'")
+    for f in fields:
+        if f.name not in value and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{path} lacks the field '{f.name}'")
 
 
 def _plain(value: Any, kind: Any, path: str) -> Any:

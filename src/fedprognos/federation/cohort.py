@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
-from fedprognos.errors import BundleError, FederationError
-from fedprognos.federation.client import learnt_tensors
-from fedprognos.federation.messages import BringReply, Failure, FitReply, FitRequest, Reply, Request
+from fedprognos.errors import BundleError, FederationError, MessageError
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.messages import ANSWERS, Failure, FitReply, FitRequest, ImportReply, Reply, Request
 from fedprognos.federation.options import Wire
+from fedprognos.federation.reply_cache import Received, ReplyCache
 from fedprognos.networks import check_weights
 
 R = TypeVar("R", bound=Reply)
+
+
+class Transport(Protocol):
+    """Brings encoded requests to clients and their encoded replies back."""
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of those who are there now, sorted."""
+
+    def send(self, requests: Mapping[str, bytes]) -> Mapping[str, bytes | Failure]:
+        """Every client that was sent something is in the answer."""
 
 
 class Cohort(Protocol):
@@ -21,12 +35,78 @@ class Cohort(Protocol):
     def clients(self) -> tuple[str, ...]:
         """Names of those who are there now, sorted."""
 
-    @property
-    def wire(self) -> Wire:
-        """Precision of the weights in messages."""
-
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
         """Ask several clients at once; every one of them is in the answer."""
+
+
+@dataclass
+class Traffic:
+    """What went between the coordinator and the clients."""
+
+    messages: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.bytes_up + self.bytes_down
+
+
+class MessageCohort:
+    """Asks through a transport; every message is encoded once, checked once and counted.
+
+    Parameters
+    ----------
+    wire
+        Precision of the weights in messages.
+    cache
+        Replies that are remembered; their traffic counts all the same.
+    scope
+        What decides a reply besides the request and the client's name: the data behind it.
+    """
+
+    def __init__(
+        self, transport: Transport, *, wire: Wire = "float32", cache: ReplyCache | None = None, scope: str = ""
+    ) -> None:
+        self._transport, self.wire, self._cache, self._scope = transport, wire, cache, scope
+        self.traffic = Traffic()
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return self._transport.clients
+
+    def ask(self, requests: Mapping[str, Any], kinds: tuple[type, ...] = ANSWERS) -> dict[str, Any]:
+        encoded = {id(request): encode(request, self.wire) for request in requests.values()}
+        sent = {name: encoded[id(request)] for name, request in requests.items()}
+
+        def decoded(name: str, data: bytes) -> Received:
+            try:
+                return Received(decode(data, kinds, f"client {name}"), len(data))
+            except MessageError as error:
+                return Received(Failure(name, error.code, error.what), len(data))
+
+        def ask(names: list[str]) -> dict[str, tuple[bytes, Received]]:
+            found = self._transport.send({name: sent[name] for name in names})
+            return {
+                name: (b"", Received(reply, 0)) if isinstance(reply, Failure) else (reply, decoded(name, reply))
+                for name, reply in found.items()
+            }
+
+        if self._cache is None:
+            received = {name: one for name, (_, one) in ask(list(sent)).items()}
+        else:
+            keys = {name: digest(f"{self._scope}\x1f{name}\x1f".encode() + data) for name, data in sent.items()}
+            received = self._cache.through(keys, ask, decoded)
+        for name, data in sent.items():
+            self.traffic.messages += 1
+            self.traffic.bytes_down += len(data)
+            self.traffic.bytes_up += received[name].bytes
+        return {name: received[name].reply for name in requests}
+
+
+def digest(data: bytes) -> str:
+    """Short name of a message."""
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def gather(
@@ -36,7 +116,7 @@ def gather(
     min_clients: int | None,
     left_out: Callable[[Failure], None],
 ) -> dict[str, R]:
-    """Ask, check the answers, and go on with those who answered as they should.
+    """Ask, check the replies, and go on with the clients that sent good ones.
 
     Raises
     ------
@@ -49,11 +129,11 @@ def gather(
     for one in failures:
         left_out(one)
     if len(good) < (len(requests) if min_clients is None else min(min_clients, len(requests))):
-        first = next(iter(failures), None) or Failure(min(replies), "message", "answered something else")
+        first = next(iter(failures), None) or Failure(min(replies), "message", "sent another kind of message")
         raise FederationError(
             f"{len(good)} of {len(requests)} clients answered; {first.text}",
             where=f"client {first.client}",
-            hint="mend that client, or let the federation go on without it: federation.min_clients",
+            hint="Fix this client, or set federation.min_clients to continue without it.",
         )
     return good
 
@@ -62,12 +142,12 @@ def _checked(name: str, request: Request, reply: Reply | Failure) -> Reply | Fai
     """A reply whose weights do not fit what was asked becomes a failure."""
     try:
         if isinstance(reply, FitReply) and isinstance(request, FitRequest):
-            if set(reply.weights) != learnt_tensors(request) or reply.windows < 1:
+            if set(reply.weights) != request.learnt or reply.windows < 1:
                 return Failure(name, "message", "sent other tensors than asked for")
-            known = {} if request.weights is None else dict(request.weights)
-            check_weights(request.network, {**known, **reply.weights}, f"client {name}")
-        if isinstance(reply, BringReply):
-            check_weights(reply.network, reply.weights, f"client {name}")
+            known = {} if request.start is None else dict(request.start.weights)
+            check_weights(request.shape, {**known, **reply.weights}, f"client {name}")
+        if isinstance(reply, ImportReply):
+            reply.network.check(f"client {name}")
     except BundleError as error:
         return Failure(name, "message", error.what)
     return reply

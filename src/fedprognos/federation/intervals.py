@@ -14,18 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.heads import finish
-from fedprognos.federation.messages import Failure, FoldModel, ResidualReply, ResidualRequest
-from fedprognos.federation.strategies import Plan, strategy
+from fedprognos.federation.heads import with_heads
+from fedprognos.federation.messages import Failure, ResidualReply, ResidualRequest
+from fedprognos.federation.plan import Plan
+from fedprognos.federation.strategies import Strategy
+from fedprognos.networks import Network
 from fedprognos.networks.calibration import EDGES, Calibration, calibration_of, prediction_ranges
 
 FloatArray = NDArray[np.float64]
 MOST_RESIDUALS = 10**9
-"""No client can have told of more: beyond it the sum could overflow."""
+"""No client can have sent more: beyond it the sum could overflow."""
 
 
-def calibrate(cohort: Cohort, plan: Plan, method: str, head: str, rounds: int, folds: int) -> Calibration | None:
-    """Histograms of residuals over all folds; None where no client had enough units to tell theirs.
+def calibrate(cohort: Cohort, plan: Plan, strategy: Strategy, head: str, rounds: int, folds: int) -> Calibration | None:
+    """Histograms of residuals over all folds; None where no client had enough units to send theirs.
 
     Parameters
     ----------
@@ -35,7 +37,7 @@ def calibrate(cohort: Cohort, plan: Plan, method: str, head: str, rounds: int, f
     if rounds == 1:  # what training a head of its own would change is used from the second round on only
         plan = replace(plan, federation=plan.federation.model_copy(update={"heads": (head,)}))
     models = tuple(
-        _without(cohort, replace(plan, fold=fold, folds=folds), method, head, rounds) for fold in range(folds)
+        _without(cohort, replace(plan, fold=fold, folds=folds), strategy, head, rounds) for fold in range(folds)
     )
     ranges, edges = np.array(prediction_ranges(plan.recipe), dtype=np.float64), np.array(EDGES)
     request = ResidualRequest(plan.recipe, models, plan.seed, ranges, edges)
@@ -51,13 +53,13 @@ def calibrate(cohort: Cohort, plan: Plan, method: str, head: str, rounds: int, f
     return calibration_of(counts, units, plan.recipe) if counts.any() else None
 
 
-def _without(cohort: Cohort, plan: Plan, method: str, head: str, rounds: int) -> FoldModel:
-    """The method's model, trained without the units of the plan's fold."""
-    for round_ in strategy(method)(cohort, plan):
+def _without(cohort: Cohort, plan: Plan, strategy: Strategy, head: str, rounds: int) -> Network:
+    """The strategy's model, trained without the units of the plan's fold."""
+    for round_ in strategy.run(cohort, plan):
         if round_.number == rounds:
             break
-    finished = finish(cohort, plan, round_.models[0])[head]
-    return FoldModel(finished.model.network, finished.weights)
+    clients, network = next(iter(round_.models.items()))
+    return with_heads(cohort, plan, clients, network)[head].network
 
 
 def _checked(name: str, reply: object, shape: tuple[int, int]) -> ResidualReply | Failure:
@@ -65,7 +67,7 @@ def _checked(name: str, reply: object, shape: tuple[int, int]) -> ResidualReply 
     if isinstance(reply, Failure):
         return reply
     if not isinstance(reply, ResidualReply):
-        return Failure(name, "message", "answered something else than residuals")
+        return Failure(name, "message", "sent something else than residuals")
     counts, units = reply.counts, reply.units
     if (
         counts.shape != shape
@@ -76,7 +78,7 @@ def _checked(name: str, reply: object, shape: tuple[int, int]) -> ResidualReply 
         or counts.max() > MOST_RESIDUALS
         or (counts.sum(axis=1) < units).any()
     ):
-        return Failure(name, "message", "told residuals that cannot be")
+        return Failure(name, "message", "sent an invalid residual histogram")
     return reply
 
 

@@ -1,4 +1,7 @@
-"""All that a client can be asked and can answer. Sums, moments and weights; never a row, a unit's name or a time."""
+"""All that a client can be asked and can answer. Sums, moments and weights; never a row, a unit's name or a time.
+
+These are the wire's own types, pinned by recorded messages in the tests; an experiment's options never travel.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,18 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.errors import MessageError
 from fedprognos.evaluation import ScoreSums
-from fedprognos.features import Recipe, Survey
-from fedprognos.features.options import RecipeOptions
-from fedprognos.networks import Calibration, Epoch, HeadStatistics, NetworkSpec, Weights
-from fedprognos.networks.options import TrainOptions
+from fedprognos.features import Recipe, Survey, SurveyTerms
+from fedprognos.networks import Calibration, Epoch, HeadStatistics, Network, NetworkSpec, Weights
+from fedprognos.networks.options import Training
 
 
 @dataclass(frozen=True)
 class SurveyRequest:
-    """Tell the moments of your columns and labels."""
+    """Send the moments of your columns and labels."""
 
-    section: RecipeOptions
+    terms: SurveyTerms
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,30 +33,27 @@ class SurveyReply:
 
 
 @dataclass(frozen=True)
-class BringRequest:
+class ImportRequest:
     """Send the model you trained earlier."""
 
 
 @dataclass(frozen=True, eq=False)
-class BringReply:
+class ImportReply:
     """A model of the client's own and the number of windows behind it."""
 
     recipe: Recipe
-    network: NetworkSpec
-    weights: Weights
+    network: Network
     windows: int
 
 
 @dataclass(frozen=True, eq=False)
 class FitRequest:
-    """Train this network on your windows and send what was learnt.
+    """Train a network on your windows and send what was learnt: a new one of shape `spec`, or on from `start`.
 
     Parameters
     ----------
     seed, round, phase
         Decide the client's random streams, together with its name.
-    weights
-        Where to start from; None starts from weights of the client's own.
     frozen
         Layers from the first that stay as they are and are not sent back.
     proximal
@@ -63,16 +63,33 @@ class FitRequest:
     """
 
     recipe: Recipe
-    network: NetworkSpec
-    plan: TrainOptions
+    training: Training
+    validation_fraction: float
     seed: int
+    spec: NetworkSpec | None = None
+    start: Network | None = None
     round: int = 1
     phase: str = "local"
-    weights: Weights | None = None
     frozen: int = 0
     proximal: float = 0.0
     fold: int = 0
     folds: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.spec is None) == (self.start is None):
+            raise MessageError("a fit needs the shape of a new network or a network to start from, not both")
+        if not 0 <= self.frozen < self.shape.layers:
+            raise MessageError(f"cannot freeze {self.frozen} of {self.shape.layers} layers")
+
+    @property
+    def shape(self) -> NetworkSpec:
+        """The shape of the network to train."""
+        return self.start.spec if self.start is not None else self.spec  # type: ignore[return-value]
+
+    @property
+    def learnt(self) -> frozenset[str]:
+        """Names of the tensors that a fit sends back: those of the layers that were not frozen."""
+        return frozenset(name for layer in self.shape.anatomy.layers[self.frozen :] for name in layer.tensors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +104,8 @@ class FitReply:
 
 
 @dataclass(frozen=True, eq=False)
-class ExamineRequest:
-    """Tell how this model does on your validation part, and, if asked, the statistics of its head.
+class EvaluateRequest:
+    """Send this model's errors on your validation part, and, if asked, the statistics of its head.
 
     Parameters
     ----------
@@ -97,8 +114,7 @@ class ExamineRequest:
     """
 
     recipe: Recipe
-    network: NetworkSpec
-    weights: Weights
+    network: Network
     seed: int
     validation_fraction: float
     statistics: bool = False
@@ -108,7 +124,7 @@ class ExamineRequest:
 
 @dataclass(frozen=True)
 class ErrorSums:
-    """Sums over predictions, in the label's own unit, labels capped: what a pooled RMSE is made of."""
+    """Sums over predictions, in the label's own measure, labels capped: what a pooled RMSE is made of."""
 
     n: int
     error: float
@@ -132,7 +148,7 @@ class ErrorSums:
 
 
 @dataclass(frozen=True, eq=False)
-class ExamineReply:
+class EvaluateReply:
     """Validation sums (None where nothing, or too little, was kept out) and head statistics of both parts."""
 
     validation: ErrorSums | None
@@ -145,8 +161,7 @@ class PersonalRequest:
     """Make yourself a head of your own, near the one of this model, and keep it."""
 
     recipe: Recipe
-    network: NetworkSpec
-    weights: Weights
+    network: Network
     seed: int
     validation_fraction: float
 
@@ -159,19 +174,11 @@ class PersonalReply:
 
 
 @dataclass(frozen=True, eq=False)
-class FoldModel:
-    """A model that did not learn from the units of one fold."""
-
-    network: NetworkSpec
-    weights: Weights
-
-
-@dataclass(frozen=True, eq=False)
 class ResidualRequest:
-    """Tell how many residuals, scaled as for a calibration, fall between these edges, by range of the prediction.
+    """Send how many residuals, scaled as for a calibration, fall between these edges, by range of the prediction.
 
     Every model is asked about the units of the fold it did not learn from, at points spread evenly over their lives.
-    All folds are asked about at once, so that a client tells one sum over all its units.
+    All folds are asked about at once, so that a client sends one sum over all its units.
 
     Parameters
     ----------
@@ -182,7 +189,7 @@ class ResidualRequest:
     """
 
     recipe: Recipe
-    models: tuple[FoldModel, ...]
+    models: tuple[Network, ...]
     seed: int
     ranges: NDArray[np.float64]
     edges: NDArray[np.float64]
@@ -201,21 +208,20 @@ class ResidualReply:
 
 @dataclass(frozen=True, eq=False)
 class ScoreRequest:
-    """Tell sums of this model's errors on test units of your own, and on the part that training kept out.
+    """Send sums of this model's errors on test units of your own, and on the part that training kept out.
 
     Parameters
     ----------
     points
         Score each test unit at its last row or at all; auto = last where test units end before failure.
     head
-        Name of a personal head made earlier, to be examined on the test units instead of the model's own.
+        Name of a personal head made earlier, to be evaluated on the test units instead of the model's own.
     calibration, coverage
         Also count the labels inside these intervals.
     """
 
     recipe: Recipe
-    network: NetworkSpec
-    weights: Weights
+    network: Network
     seed: int
     validation_fraction: float
     points: Literal["auto", "last", "all"] = "auto"
@@ -226,7 +232,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True)
 class ScoreReply:
-    """Sums of both parts; None where there are none, or too few windows to tell anything of."""
+    """Sums of both parts; None where there are none, or too few windows to send anything of."""
 
     test: ScoreSums | None
     validation: ScoreSums | None
@@ -250,7 +256,9 @@ class LedgerLine:
     tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-Request = SurveyRequest | BringRequest | FitRequest | ExamineRequest | PersonalRequest | ResidualRequest | ScoreRequest
-Reply = SurveyReply | BringReply | FitReply | ExamineReply | PersonalReply | ResidualReply | ScoreReply
+Request = (
+    SurveyRequest | ImportRequest | FitRequest | EvaluateRequest | PersonalRequest | ResidualRequest | ScoreRequest
+)
+Reply = SurveyReply | ImportReply | FitReply | EvaluateReply | PersonalReply | ResidualReply | ScoreReply
 REQUESTS: tuple[type[Request], ...] = get_args(Request)
 ANSWERS: tuple[type[Reply | Failure], ...] = (*get_args(Reply), Failure)

@@ -1,4 +1,4 @@
-"""What a site tells of a model's errors on its own units: sums, none of too few windows."""
+"""A model's errors on a client's own units: sums, none of too few windows."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from fedprognos.errors import MessageError
 from fedprognos.evaluation import ScoreSums, score_sums
 from fedprognos.evaluation.score_at import scored_points
 from fedprognos.features import WindowSet, build_windows
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.messages import ScoreReply, ScoreRequest
 from fedprognos.fleet import Fleet
-from fedprognos.networks import network_with, predict
-from fedprognos.networks.head import with_head
+from fedprognos.networks import predict
 
 
 def score_reply(
-    request: ScoreRequest, site: Site, test: Fleet | None, held: WindowSet | None, min_count: int
+    request: ScoreRequest, folder: ClientFolder, test: Fleet | None, held: WindowSet | None, min_count: int
 ) -> ScoreReply:
     """Sums over the test units and over the part kept out of training."""
-    weights = request.weights
+    network = request.network.check("request")
     if request.head:
         if not re.fullmatch("[0-9a-f]{32}", request.head):
-            raise MessageError("that is no name of a head")
-        weights = with_head(weights, site.load_head(request.head))
+            raise MessageError("not the name of a personal head")
+        network = network.with_head(folder.load_head(request.head))
         held = None  # it helped to make this head
-    network = network_with(request.network, weights, "request")
 
     def sums(windows: WindowSet | None) -> ScoreSums | None:
         if windows is None or len(windows) < min_count:

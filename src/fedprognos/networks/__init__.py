@@ -1,25 +1,25 @@
-"""The health network, its training, and the bundle it travels in."""
+"""Networks as values, their training, heads and intervals, and the bundle they travel in."""
 
 from fedprognos.networks.bundle import Bundle
 from fedprognos.networks.calibration import Calibration
+from fedprognos.networks.cells import Cell, cells
 from fedprognos.networks.fit import Epoch, FitResult, fit, predict
 from fedprognos.networks.head import HeadStatistics
-from fedprognos.networks.network import HealthNetwork, NetworkSpec, parameters_of
-from fedprognos.networks.weights import Weights, check_weights, network_with, weights_of
+from fedprognos.networks.network import Network, Weights, check_weights
+from fedprognos.networks.spec import NetworkSpec
 
 __all__ = [
     "Bundle",
     "Calibration",
+    "Cell",
     "Epoch",
     "FitResult",
     "HeadStatistics",
-    "HealthNetwork",
+    "Network",
     "NetworkSpec",
     "Weights",
+    "cells",
     "check_weights",
     "fit",
-    "network_with",
-    "parameters_of",
     "predict",
-    "weights_of",
 ]

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.matching.signatures import RecurrentWeights, gates_of, linear_signature, recurrent_signature
+from fedprognos.matching import RecurrentWeights, linear_signature
+from fedprognos.networks.cells import INPUTS, cells
 
 Tensors: TypeAlias = Mapping[str, NDArray[Any]]
 
@@ -32,7 +33,7 @@ class Axis:
 class Layer:
     """A layer of the paper's Q: its tensors, and the group of neurons it puts out (none for the head).
 
-    ``cell`` is ``"linear"``, ``"lstm"`` or ``"gru"``.
+    ``cell`` is ``"linear"`` or the name of a cell (:data:`fedprognos.networks.cells.cells`).
     """
 
     name: str
@@ -50,18 +51,19 @@ class Layer:
         missing = [name for name in self.tensors if name not in tensors]
         if missing:
             raise DataError(f"tensor '{missing[0]}' of layer '{self.name}' is missing")
-        if self.cell == "linear":
-            weight, bias = (tensors[name] for name in self.tensors)
-            return linear_signature(weight, bias)
-        weights = self.recurrent(tensors)
-        return recurrent_signature(weights.weight_ih, weights.bias_ih, weights.bias_hh, self.cell)
+        own = [tensors[name] for name in self.tensors]
+        return linear_signature(*own) if self.cell == "linear" else cells[self.cell].signature(*own)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it has the tensors that :func:`fedprognos.matching.match_recurrent` compares."""
+        return self.cell != "linear" and cells[self.cell].recurrent
 
     def recurrent(self, tensors: Tensors) -> RecurrentWeights:
         """The layer's tensors as :func:`fedprognos.matching.match_recurrent` wants them."""
-        if self.cell == "linear":
-            raise ConfigError(f"layer '{self.name}' is not recurrent")
-        weight_ih, weight_hh, bias_ih, bias_hh = (tensors[name] for name in self.tensors)
-        return RecurrentWeights(weight_ih, weight_hh, bias_ih, bias_hh)
+        if not self.is_recurrent:
+            raise ConfigError(f"layer '{self.name}' has no recurrent weights to compare")
+        return RecurrentWeights(*(tensors[name] for name in self.tensors))
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,12 @@ class Anatomy:
 
 
 def anatomy_of(cell: str, layers: int, has_input_layer: bool) -> Anatomy:
-    """The anatomy of a ``HealthNetwork``: input layer if any, recurrent layers, head.
+    """The anatomy of a network: input layer if any, recurrent layers, head.
 
     Parameters
     ----------
     cell
-        ``"lstm"`` or ``"gru"``.
+        Name of a cell.
     layers
         Number of recurrent layers, at least one.
     has_input_layer
@@ -146,7 +148,7 @@ def anatomy_of(cell: str, layers: int, has_input_layer: bool) -> Anatomy:
     """
     if layers < 1:
         raise ConfigError(f"a network has at least one recurrent layer, not {layers}")
-    gates, axes, found = gates_of(cell), dict[str, tuple[Axis, ...]](), list[Layer]()
+    kind, axes, found = cells[cell], dict[str, tuple[Axis, ...]](), list[Layer]()
     below: str | None = None
     if has_input_layer:
         axes |= {"input.weight": (Axis("input"), Axis()), "input.bias": (Axis("input"),)}
@@ -154,12 +156,12 @@ def anatomy_of(cell: str, layers: int, has_input_layer: bool) -> Anatomy:
         below = "input"
     for k in range(layers):
         group = f"recurrent.{k}"
-        rows = Axis(group, gates)
-        own: dict[str, tuple[Axis, ...]] = {
-            f"{group}.weight_ih_l0": (rows, Axis(below)),
-            f"{group}.weight_hh_l0": (rows, Axis(group)),
-            f"{group}.bias_ih_l0": (rows,),
-            f"{group}.bias_hh_l0": (rows,),
+        own = {
+            f"{group}.{name}": (
+                Axis(group, kind.gates),
+                *(Axis(below) if what == INPUTS else Axis(group) for what in counted[1:]),
+            )
+            for name, counted in kind.tensors.items()
         }
         axes |= own
         found.append(Layer(group, cell, group, tuple(own)))

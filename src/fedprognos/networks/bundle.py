@@ -26,8 +26,8 @@ from fedprognos.files import replacing
 from fedprognos.fleet import Fleet
 from fedprognos.networks.calibration import Calibration
 from fedprognos.networks.fit import predict
-from fedprognos.networks.network import NetworkSpec
-from fedprognos.networks.weights import Weights, check_weights, network_with
+from fedprognos.networks.network import Network
+from fedprognos.networks.spec import NetworkSpec
 
 FORMAT = 1
 DOCUMENT, TENSORS = "bundle.json", "weights.safetensors"
@@ -49,8 +49,7 @@ class Bundle:
     """
 
     recipe: Recipe
-    network: NetworkSpec
-    weights: Weights
+    network: Network
     provenance: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration | None = None
@@ -58,11 +57,13 @@ class Bundle:
     def save(self, folder: str | Path) -> Path:
         """Write the bundle as a whole or not at all; an older one at the same place is replaced."""
         folder = Path(folder)
-        tensors = save_tensors({name: np.ascontiguousarray(array) for name, array in sorted(self.weights.items())})
+        tensors = save_tensors(
+            {name: np.ascontiguousarray(array) for name, array in sorted(self.network.weights.items())}
+        )
         document: dict[str, Any] = {
             "format": FORMAT,
             "recipe": json.loads(self.recipe.to_json()),
-            "network": self.network.model_dump(mode="json"),
+            "network": self.network.spec.model_dump(mode="json"),
             "provenance": dict(self.provenance),
             "metrics": dict(self.metrics),
             "calibration": None if self.calibration is None else self.calibration.model_dump(mode="json"),
@@ -87,14 +88,14 @@ class Bundle:
             raise BundleError("the weights were altered or cut short", where=str(folder), hint="get the bundle again")
         try:
             weights: dict[str, NDArray[np.float32]] = load_tensors(tensors)
-            network = NetworkSpec.model_validate(document["network"])
+            spec = NetworkSpec.model_validate(document["network"])
             calibration = document["calibration"]
             calibration = None if calibration is None else Calibration.model_validate(calibration)
         except (SafetensorError, ValidationError) as error:
             raise BundleError(f"cannot be read: {error}", where=str(folder)) from None
         recipe = Recipe.from_json(json.dumps(document["recipe"]))
-        check_weights(network, weights, str(folder))
-        return Bundle(recipe, network, weights, document["provenance"], document["metrics"], calibration)
+        network = Network(spec, weights).check(str(folder))
+        return Bundle(recipe, network, document["provenance"], document["metrics"], calibration)
 
     def windows(self, fleet: Fleet, **options: Any) -> WindowSet:
         """Windows of a fleet as this model sees them; units without a known health are kept."""
@@ -103,7 +104,7 @@ class Bundle:
     def predict(self, fleet: Fleet, *, last: bool = True) -> dict[str, NDArray[np.float64]]:
         """Health of each unit: at its last row or cycle, or at every point a full window reaches."""
         windows = self.windows(fleet, points="last" if last else "all", stride=1)
-        values = predict(network_with(self.network, self.weights), windows, self.recipe)
+        values = predict(self.network, windows, self.recipe)
         return {name: values[windows.unit == k] for k, name in enumerate(windows.unit_ids)}
 
 

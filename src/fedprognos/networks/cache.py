@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedprognos.features import WindowSet
-from fedprognos.networks.network import HealthNetwork
+from fedprognos.networks.module import HealthNetwork
 
 MEMORY_LIMIT_IN_BYTES = 1 << 30
 BATCH = 512

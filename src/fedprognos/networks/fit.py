@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from fedprognos.errors import ConfigError, TrainingError
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.cache import cached_inputs
-from fedprognos.networks.network import Dropout, HealthNetwork
-from fedprognos.networks.options import TrainOptions
-from fedprognos.networks.weights import weights_of
+from fedprognos.networks.module import Dropout, HealthNetwork
+from fedprognos.networks.network import Network
+from fedprognos.networks.options import Training
 
 COLLAPSE = 0.05
 """A model whose predictions vary less than this share of the labels has collapsed to the mean."""
@@ -39,9 +39,9 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """What training gave: the weights kept, how it went, and whether the model collapsed to the mean."""
+    """What training gave: the network kept, how it went, and whether the model collapsed to the mean."""
 
-    weights: dict[str, NDArray[np.float32]]
+    network: Network
     history: tuple[Epoch, ...]
     best_epoch: int
     collapsed: bool
@@ -62,18 +62,19 @@ def device_of(name: str) -> torch.device:
 
 
 def fit(
-    network: HealthNetwork,
+    start: Network,
     train: WindowSet,
     validation: WindowSet | None,
     recipe: Recipe,
-    plan: TrainOptions,
+    plan: Training,
     *,
     seed: int,
+    device: str = "auto",
     frozen: int = 0,
     proximal: float = 0.0,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> FitResult:
-    """Train a network in place and return the weights kept.
+    """Train a network from where it is and return the one kept.
 
     Parameters
     ----------
@@ -92,22 +93,22 @@ def fit(
     TrainingError
         When the loss is no longer a number.
     """
-    device = device_of(plan.device)
-    network.to(device).train()
+    where = device_of(device)
+    network = start.module().to(where).train()
     network.freeze(frozen)
     network.dropout = Dropout(plan.dropout, seed)
-    inputs = cached_inputs(network, train, frozen, device)
-    targets = torch.from_numpy(recipe.encode(train.labels).astype(np.float32)).to(device)
+    inputs = cached_inputs(network, train, frozen, where)
+    targets = torch.from_numpy(recipe.encode(train.labels).astype(np.float32)).to(where)
     held = None
     if validation is not None and len(validation):
-        held = (cached_inputs(network, validation, frozen, device), recipe.capped(validation.labels))
+        held = (cached_inputs(network, validation, frozen, where), recipe.capped(validation.labels))
     learning = [p for p in network.parameters() if p.requires_grad]
     anchors = [p.detach().clone() for p in learning] if proximal > 0 else []
     optimizer = OPTIMIZERS[plan.optimizer](learning, lr=plan.learning_rate, weight_decay=plan.weight_decay)
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_decay, plan))
     order = np.random.default_rng(seed)
     history: list[Epoch] = []
-    best, best_epoch, best_rmse = weights_of(network), 0, np.inf
+    best, best_epoch, best_rmse = Network.of(network), 0, np.inf
     for epoch in range(1, plan.epochs + 1):
         squared = 0.0
         for index in _batches(order.permutation(len(train)), plan.batch_size):
@@ -136,27 +137,24 @@ def fit(
         if validation_rmse is None:
             continue
         if epoch >= min(plan.warmup, plan.epochs) and validation_rmse < best_rmse:
-            best, best_epoch, best_rmse = weights_of(network), epoch, validation_rmse
+            best, best_epoch, best_rmse = Network.of(network), epoch, validation_rmse
         elif plan.patience is not None and epoch > plan.warmup and epoch - best_epoch >= plan.patience:
             break
     if held is None:
-        best, best_epoch = weights_of(network), len(history)
-    network.load_state_dict({name: torch.from_numpy(array) for name, array in best.items()})
-    collapsed = _collapsed(network, inputs, recipe.encode(train.labels), frozen)
-    network.freeze(0)
-    network.dropout = None
+        best, best_epoch = Network.of(network), len(history)
+    collapsed = _collapsed(best.module().to(where), inputs, recipe.encode(train.labels), frozen)
     return FitResult(best, tuple(history), best_epoch, collapsed, len(train))
 
 
-def predict(network: HealthNetwork, windows: WindowSet, recipe: Recipe) -> NDArray[np.float64]:
-    """Health of every window in its own unit, clipped to what is possible."""
-    device = next(network.parameters()).device
-    inputs = cached_inputs(network, windows, 0, device)
-    with network.in_blocks():
-        return recipe.decode(_outputs(network, inputs, len(windows), 0))
+def predict(network: Network, windows: WindowSet, recipe: Recipe) -> NDArray[np.float64]:
+    """Health of every window in the label's own measure, clipped to what is possible."""
+    module = network.module()
+    inputs = cached_inputs(module, windows, 0, torch.device("cpu"))
+    with module.in_blocks():
+        return recipe.decode(_outputs(module, inputs, len(windows), 0))
 
 
-def _decay(plan: TrainOptions, epoch: int) -> float:
+def _decay(plan: Training, epoch: int) -> float:
     """Share of the learning rate left after `epoch` epochs."""
     return 1.0 if plan.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * epoch / plan.epochs))
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from fedprognos.errors import TrainingError
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.cache import cached_inputs
-from fedprognos.networks.network import HealthNetwork
-from fedprognos.networks.weights import Weights
+from fedprognos.networks.network import Network
 
 FloatArray = NDArray[np.float64]
 RIDGES = tuple(10.0 ** (k / 2) for k in range(-18, 5))
@@ -56,16 +55,17 @@ class HeadStatistics:
         return HeadStatistics(self.n + other.n, self.yy + other.yy, self.hh + other.hh, self.hy + other.hy)
 
 
-def head_statistics(network: HealthNetwork, windows: WindowSet, recipe: Recipe) -> HeadStatistics:
+def head_statistics(network: Network, windows: WindowSet, recipe: Recipe) -> HeadStatistics:
     """Statistics of some windows under the layers below the head."""
     width = network.spec.widths[-1] + 1
     hh, hy = np.zeros((width, width)), np.zeros(width)
     targets = recipe.encode(windows.labels)
-    raw = cached_inputs(network, windows, 0, next(network.parameters()).device)
-    with torch.no_grad(), network.in_blocks():
+    module = network.module()
+    raw = cached_inputs(module, windows, 0, torch.device("cpu"))
+    with torch.no_grad(), module.in_blocks():
         for start in range(0, len(windows), BATCH):
             index = np.arange(start, min(start + BATCH, len(windows)))
-            hidden = network.run(raw(index), 0, network.spec.layers - 1).cpu().numpy().astype(np.float64)
+            hidden = module.run(raw(index), 0, network.spec.layers - 1).numpy().astype(np.float64)
             h = np.concatenate([hidden, np.ones((len(index), 1))], axis=1)
             hh += h.T @ h
             hy += h.T @ targets[index]
@@ -183,14 +183,3 @@ def within_head(fit: Sequence[HeadStatistics], held: Sequence[HeadStatistics | N
     best = int(np.argmin(errors))
     both = [f if h is None else f.add(h) for f, h in zip(fit, held, strict=True)]
     return ExactHead(solve_within(both, RIDGES[best]), RIDGES[best], errors[best])
-
-
-def head_of(weights: Weights) -> FloatArray:
-    """A network's head as one vector, bias last."""
-    return np.concatenate([weights["head.weight"][0], weights["head.bias"]]).astype(np.float64)
-
-
-def with_head(weights: Weights, head: FloatArray) -> dict[str, NDArray[np.float32]]:
-    """The same network with another head."""
-    changed = {"head.weight": head[None, :-1].astype(np.float32), "head.bias": head[-1:].astype(np.float32)}
-    return {**weights, **changed}

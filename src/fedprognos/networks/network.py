@@ -1,138 +1,152 @@
-"""The health network: optional input layer, recurrent layers, a linear regressor on the last hidden state.
+"""A network as a value: its shape and its weights, never changed, with everything that is done to neurons.
 
-Every recurrent layer is a single-layer module of its own, because layers may come to differ in
-width when federated layers grow. Tensor names and shapes are those of the paper's table of parameters
-(`recurrent.k.weight_ih_l0` is its lstm.weight.input-hidden of layer k).
+Strategies, heads, evaluation and bundles hold this one type. Training and predicting make a torch module of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
-from torch import Tensor, nn
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from fedprognos.networks.blocks import Blocks, blocks_of
+from fedprognos.errors import BundleError, ConfigError
+from fedprognos.networks.anatomy import Anatomy, Layer, Tensors
+from fedprognos.networks.placement import Places, move, move_inputs, slice_neurons
+from fedprognos.networks.spec import NetworkSpec
 
-CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+if TYPE_CHECKING:
+    from fedprognos.networks.module import HealthNetwork
 
-
-class NetworkSpec(BaseModel):
-    """Shape of a network."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    inputs: PositiveInt
-    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
-    cell: Literal["lstm", "gru"] = "lstm"
-    input_width: PositiveInt | None = None
-
-    @property
-    def layers(self) -> int:
-        """Q of the paper: all layers, the regressor included."""
-        return len(self.widths) + 1 + (self.input_width is not None)
+Weights: TypeAlias = Mapping[str, NDArray[np.float32]]
 
 
-class Dropout:
-    """Leaves out a share of a layer's outputs, from a random stream of its own."""
-
-    def __init__(self, share: float, seed: int) -> None:
-        self.share = share
-        self._stream = torch.Generator().manual_seed(seed % 2**63)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if self.share == 0:
-            return x
-        kept = torch.rand(x.shape, generator=self._stream).to(x.device) >= self.share
-        return x * kept / (1 - self.share)
-
-
-class HealthNetwork(nn.Module):
-    """Windows (B, T, inputs) to standardised health (B,).
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A network: `spec` says its shape, `weights` are its tensors by name, float32.
 
     Examples
     --------
-    >>> network = HealthNetwork(NetworkSpec(inputs=2, widths=(128,)))
-    >>> sum(p.numel() for p in network.parameters())  # the paper's battery model
-    67713
+    >>> network = Network.seeded(NetworkSpec(inputs=2, widths=(3,)), seed=1)
+    >>> both = Network.concat([network, network])
+    >>> both.spec.widths, both.slice({"recurrent.0": [0, 1, 2]}).spec == network.spec
+    ((6,), True)
     """
 
-    def __init__(self, spec: NetworkSpec) -> None:
-        super().__init__()
-        self.spec = spec
-        self.dropout: Dropout | None = None
-        self._blocks: dict[int, Blocks] = {}
-        width = spec.inputs
-        if spec.input_width is not None:
-            self.input = nn.Linear(width, spec.input_width)
-            width = spec.input_width
-        self.recurrent = nn.ModuleList()
-        for layer_width in spec.widths:
-            self.recurrent.append(CELLS[spec.cell](width, layer_width, batch_first=True))
-            width = layer_width
-        self.head = nn.Linear(width, 1)
+    spec: NetworkSpec
+    weights: Weights
 
     @staticmethod
-    def seeded(spec: NetworkSpec, seed: int, bias: float = 0.0) -> HealthNetwork:
+    def seeded(spec: NetworkSpec, seed: int, bias: float = 0.0) -> Network:
         """A network with initial weights from `seed` and the head's bias at `bias` (the mean label)."""
+        import torch
+
+        from fedprognos.networks.module import HealthNetwork
+
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = HealthNetwork(spec)
-        with torch.no_grad():
-            network.head.bias.fill_(bias)
-        return network
+            module = HealthNetwork(spec)
+        return Network.of(module).with_layer(spec.anatomy.layers[-1], {"head.bias": np.full(1, bias, np.float32)})
 
-    def stages(self) -> list[nn.Module]:
-        """Layers in the paper's order: input layer (if any), recurrent layers, regressor."""
-        first = [self.input] if self.spec.input_width is not None else []
-        return [*first, *self.recurrent, self.head]
+    @staticmethod
+    def of(module: HealthNetwork) -> Network:
+        """A copy of a torch module's weights."""
+        weights = {name: tensor.detach().cpu().numpy().copy() for name, tensor in module.state_dict().items()}
+        return Network(module.spec, weights)
 
-    def run(self, x: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
-        """Pass the outputs of layer `start - 1` through layers start:stop.
+    def module(self) -> HealthNetwork:
+        """A new torch module with a copy of these weights."""
+        import torch
 
-        What comes out is a sequence (B, T, L) when the next layer is recurrent, the last hidden
-        state (B, L) when it is the regressor, and (B,) after the regressor.
+        from fedprognos.networks.module import HealthNetwork
+
+        with torch.random.fork_rng(devices=[]):  # making a module draws weights that are then replaced
+            module = HealthNetwork(self.spec)
+        module.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in self.weights.items()})
+        return module
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Which axis of which tensor belongs to which group of neurons."""
+        return self.spec.anatomy
+
+    @property
+    def head(self) -> NDArray[np.float64]:
+        """The regressor as one vector, bias last."""
+        return np.concatenate([self.weights["head.weight"][0], self.weights["head.bias"]]).astype(np.float64)
+
+    def layer(self, layer: Layer) -> dict[str, NDArray[np.float32]]:
+        """The tensors of one layer."""
+        return {name: self.weights[name] for name in layer.tensors}
+
+    def with_layer(self, layer: Layer, tensors: Mapping[str, NDArray[Any]]) -> Network:
+        """The network with other tensors in one layer, whose number of neurons may change with them."""
+        changed = {name: np.asarray(array, dtype=np.float32) for name, array in tensors.items()}
+        rows = next((a.shape[0] for n, a in changed.items() if n in layer.tensors), 0)
+        if layer.group is None:
+            return Network(self.spec, {**self.weights, **changed})
+        width = rows // self.anatomy.axes_of(layer.tensors[0])[0].gates
+        return Network(self.spec.with_widths({layer.group: width}), {**self.weights, **changed})
+
+    def with_head(self, head: NDArray[np.float64]) -> Network:
+        """The network with another regressor, given as one vector, bias last."""
+        return self.with_layer(self.anatomy.layers[-1], {"head.weight": head[None, :-1], "head.bias": head[-1:]})
+
+    def permute_next(self, layer: Layer, places: ArrayLike, width: int, *, client: str = "") -> Network:
+        """Line 10 of Algorithm 1: the layer after `layer` reads its inputs from their places among `width` neurons.
+
+        The layer itself must follow with :meth:`with_layer`.
         """
-        stages = self.stages()
-        stop = len(stages) if stop is None else stop
-        for q in range(start, stop):
-            stage = stages[q]
-            if stage is self.head:
-                x = stage(x).squeeze(-1)
-            elif isinstance(stage, nn.Linear):
-                x = torch.relu(stage(x))
-            else:
-                x = self._blocks[q](x) if q in self._blocks else stage(x)[0]
-                if q + 1 == len(stages) - 1:
-                    x = x[:, -1]
-                if self.training and self.dropout is not None:
-                    x = self.dropout(x)
-        return x
+        moved = move_inputs(self.weights, self.anatomy, layer, places, width, client=client)
+        return Network(self.spec.with_widths({str(layer.group): width}), moved)
 
-    @contextmanager
-    def in_blocks(self) -> Iterator[None]:
-        """Run layers that fall apart into blocks as blocks, while the weights do not change."""
-        with torch.random.fork_rng(devices=[]):  # making a block draws weights that are then replaced
-            found = {q: blocks_of(s) for q, s in enumerate(self.stages()) if isinstance(s, nn.LSTM | nn.GRU)}
-        self._blocks = {q: blocks for q, blocks in found.items() if blocks is not None}
-        try:
-            yield
-        finally:
-            self._blocks = {}
+    def slice(self, places: Places) -> Network:
+        """Only the neurons at these places, in this order, for each group named."""
+        cut = slice_neurons(self.weights, self.anatomy, places)
+        return Network(self.spec.with_widths({group: len(np.asarray(p)) for group, p in places.items()}), cut)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.run(x)
+    @staticmethod
+    def concat(networks: Sequence[Network]) -> Network:
+        """Networks side by side, nothing merged: the output is the mean of their outputs."""
+        if not networks:
+            raise ConfigError("no networks to put side by side")
+        anatomy, total = networks[0].anatomy, dict[str, NDArray[np.float64]]()
+        own = [network.widths for network in networks]
+        widths = {group: sum(w[group] for w in own) for group in anatomy.groups}
+        head = anatomy.layers[-1].tensors
+        for k, network in enumerate(networks):
+            before = {group: sum(w[group] for w in own[:k]) for group in widths}
+            places = {group: before[group] + np.arange(own[k][group]) for group in widths}
+            for name, tensor in move(network.weights, anatomy, places, widths).items():
+                part = tensor.astype(np.float64)
+                total[name] = total[name] + part if name in total else part
+        weights = {n: (t / len(networks) if n in head else t).astype(np.float32) for n, t in total.items()}
+        return Network(networks[0].spec.with_widths(widths), weights)
 
-    def freeze(self, layers: int) -> None:
-        """Keep the first `layers` layers out of training."""
-        for q, stage in enumerate(self.stages()):
-            stage.requires_grad_(q >= layers)
+    @property
+    def widths(self) -> dict[str, int]:
+        """How many neurons each group has."""
+        return self.anatomy.widths(self.weights)
+
+    def check(self, where: str) -> Network:
+        """The network itself, or :class:`BundleError` naming the tensor that does not fit its shape."""
+        check_weights(self.spec, self.weights, where)
+        return self
 
 
-def parameters_of(spec: NetworkSpec) -> int:
-    """Number of weights and biases."""
-    with torch.device("meta"):
-        return sum(p.numel() for p in HealthNetwork(spec).parameters())
+def check_weights(spec: NetworkSpec, weights: Tensors, where: str) -> None:
+    """Refuse missing, extra, misshapen or non-finite tensors by name."""
+    expected = spec.shapes
+    for name in sorted(expected.keys() ^ weights.keys()):
+        kind = "is missing" if name in expected else "does not belong to this network"
+        raise BundleError(f"tensor '{name}' {kind}", where=where)
+    for name, shape in expected.items():
+        array = weights[name]
+        if array.dtype != np.float32:
+            raise BundleError(f"tensor '{name}' is {array.dtype}, expected float32", where=where)
+        if array.shape != shape:
+            raise BundleError(f"tensor '{name}' has shape {array.shape}, expected {shape}", where=where)
+        if not np.isfinite(array).all():
+            raise BundleError(f"tensor '{name}' holds NaN or infinity", where=where)

@@ -12,14 +12,15 @@ from fedprognos.options import Fraction, Options
 class ModelOptions(Options):
     """The network."""
 
-    cell: Literal["lstm", "gru"] = "lstm"
+    cell: str = "lstm"
+    """Name of a cell."""
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (64,)
     input_width: PositiveInt | None = None
     """Neurons of a fully connected layer before the recurrent ones; none by default."""
 
 
-class TrainOptions(Options):
-    """Local training."""
+class Training(Options):
+    """How a network is trained on a client's data; what a client is sent."""
 
     optimizer: Literal["adam", "rmsprop"] = "adam"
     learning_rate: PositiveFloat = 1e-3
@@ -27,8 +28,6 @@ class TrainOptions(Options):
     """Keep the learning rate, or let it fall to zero along a half cosine over the epochs."""
     epochs: PositiveInt = 30
     batch_size: PositiveInt = 128
-    validation_fraction: Fraction = 0.2
-    """Share of a client's units kept for early stopping (with one unit: of its last windows); 0 = none."""
     patience: PositiveInt | None = None
     """Stop after so many epochs without a better validation error; None = always all epochs."""
     warmup: Annotated[int, Field(ge=0)] = 5
@@ -39,10 +38,23 @@ class TrainOptions(Options):
     """Share of each recurrent layer's outputs left out at random while training."""
     clip: PositiveFloat | None = 1.0
     """Largest norm of a gradient step."""
+
+
+class TrainOptions(Training):
+    """Local training: what clients are sent, and what is kept out."""
+
+    validation_fraction: Fraction = 0.2
+    """Share of a client's units kept for early stopping (with one unit: of its last windows); 0 = none."""
     device: str = "auto"
+    """Where networks are trained in this process's own runs; a site chooses for itself."""
 
     @model_validator(mode="after")
     def _stopping_needs_validation(self) -> Self:
         if self.patience is not None and self.validation_fraction == 0:
             raise ValueError("patience needs a validation part: set validation_fraction above 0")
         return self
+
+    def training(self, epochs: int | None = None) -> Training:
+        """What a client is sent, with another number of epochs if one is given."""
+        shared = {name: getattr(self, name) for name in Training.model_fields}
+        return Training(**{**shared, **({} if epochs is None else {"epochs": epochs})})

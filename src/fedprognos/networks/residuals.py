@@ -1,4 +1,4 @@
-"""Residuals of a model on units it did not learn from, and what of them may be told."""
+"""Residuals of a model on units it did not learn from, and what of them may leave a client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedprognos.networks.calibration import (
     residual_unit,
 )
 from fedprognos.networks.fit import predict
-from fedprognos.networks.network import HealthNetwork
+from fedprognos.networks.network import Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Residuals:
     unit: IntArray
 
 
-def residuals(network: HealthNetwork, windows: WindowSet, recipe: Recipe) -> Residuals:
+def residuals(network: Network, windows: WindowSet, recipe: Recipe) -> Residuals:
     """Residuals at points spread evenly over each unit's life, as many of every unit."""
     chosen = [(mine := np.flatnonzero(windows.unit == k))[even_points(len(mine))] for k in np.unique(windows.unit)]
     points = windows.select(np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int64))
@@ -39,10 +39,10 @@ def residuals(network: HealthNetwork, windows: WindowSet, recipe: Recipe) -> Res
     return Residuals(predicted, (predicted - points.labels) / scale, points.unit)
 
 
-def told_together(counts: IntArray, present: Sequence[AbstractSet[int]], least: int) -> tuple[IntArray, IntArray]:
+def merge_small_bins(counts: IntArray, present: Sequence[AbstractSet[int]], least: int) -> tuple[IntArray, IntArray]:
     """Histograms and numbers of units, no histogram of fewer than `least` units among them.
 
-    Neighbouring ranges are put together until they have enough, and are told as the range most of their units were in.
+    Neighbouring ranges are put together until they have enough, and are sent as the range most of their units were in.
 
     Parameters
     ----------
@@ -54,8 +54,8 @@ def told_together(counts: IntArray, present: Sequence[AbstractSet[int]], least: 
     def together(group: Sequence[int]) -> AbstractSet[int]:
         return frozenset().union(*(present[k] for k in group))
 
-    told, units = np.zeros_like(counts), np.zeros(len(counts), dtype=np.int64)
+    sent, units = np.zeros_like(counts), np.zeros(len(counts), dtype=np.int64)
     for group in neighbours_joined(len(counts), lambda group: len(together(group)), least):
         k = max(group, key=lambda k: len(present[k]))
-        told[k], units[k] = counts[group].sum(axis=0), len(together(group))
-    return told, units
+        sent[k], units[k] = counts[group].sum(axis=0), len(together(group))
+    return sent, units

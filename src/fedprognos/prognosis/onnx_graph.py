@@ -142,7 +142,7 @@ def _condition(graph: _Graph, recipe: Recipe) -> str:
 
 def _network(graph: _Graph, bundle: Bundle) -> None:
     """The layers of :class:`fedprognos.networks.HealthNetwork`, time first as ONNX wants it."""
-    spec, weights = bundle.network, bundle.weights
+    spec, weights = bundle.network.spec, bundle.network.weights
     x = graph.add("Transpose", [SCALED], "by_time", perm=[1, 0, 2])
     if spec.input_width is not None:
         kernel = graph.constant("input.weight", weights["input.weight"].T)

@@ -19,8 +19,7 @@ from safetensors.numpy import load as load_tensors
 from fedprognos.errors import BundleError, RecipeError
 from fedprognos.features import ConditionWarning, Recipe, build_windows
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.networks import Bundle, Calibration, network_with
-from fedprognos.networks.head import with_head
+from fedprognos.networks import Bundle, Calibration
 from fedprognos.prognosis import drift
 from fedprognos.prognosis.health import PADDED, Health
 from fedprognos.prognosis.points import Point, window_points
@@ -82,14 +81,14 @@ class Predictor:
     def of(bundle: Bundle, head: FloatArray | None = None) -> Predictor:
         """A predictor of a bundle in memory."""
         if head is not None:
-            width = bundle.network.widths[-1] + 1
+            width = bundle.network.spec.widths[-1] + 1
             if head.shape != (width,):
                 raise BundleError(
                     f"the head has {head.size} numbers, this model needs {width}",
                     where="head",
                     hint="a personal head belongs to the shared model it was made with",
                 )
-            bundle = replace(bundle, weights=with_head(bundle.weights, head))
+            bundle = replace(bundle, network=bundle.network.with_head(head))
         return Predictor(bundle.recipe, _TorchForward(bundle), bundle.calibration, bundle)
 
     @property
@@ -204,7 +203,7 @@ class _TorchForward:
     """A bundle's network as a function of windows, on one thread."""
 
     def __init__(self, bundle: Bundle) -> None:
-        self._network = network_with(bundle.network, bundle.weights).eval()
+        self._network = bundle.network.module().eval()
         self._blocks = ExitStack()  # open as long as this object lives: its weights do not change
         self._blocks.enter_context(self._network.in_blocks())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +18,7 @@ from fedprognos.deployment.flower.pace import Pace
 from fedprognos.deployment.flower.parcels import LackingError, Sent
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import decode, encode, ledger_line
-from fedprognos.federation.messages import ANSWERS, Failure, LedgerLine, Reply, Request
-from fedprognos.federation.options import Wire
+from fedprognos.federation.messages import Failure, LedgerLine
 
 POLL_IN_S, LOOK_IN_S = 0.5, 3.0
 LONGEST_IN_S = 12 * 3600.0
@@ -81,7 +79,6 @@ class FlowerCohort:
         sent: Sent | None = None,
     ) -> None:
         self._grid, self._members = grid, tuple(sorted(members))
-        self.wire: Wire = "float32"
         self._names = {key: name for name, key in keys.items()}
         self._limit, self._timeout = limit_in_bytes, timeout_in_s or LONGEST_IN_S
         self._absent, self._all_needed = absent_in_s, all_needed
@@ -95,14 +92,8 @@ class FlowerCohort:
     def clients(self) -> tuple[str, ...]:
         return self._members
 
-    def in_precision(self, wire: Wire) -> FlowerCohort:
-        """The same sites, asked with weights in another precision; who is known to be gone is so for both."""
-        other = copy(self)
-        other.wire = wire
-        return other
-
-    def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
-        return self.converse(requests, ANSWERS)
+    def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
+        return self._exchange(requests, self._all_needed)
 
     def online(self) -> dict[str, tuple[int, str]]:
         """Node id and time of joining of every site that is there now."""
@@ -117,15 +108,24 @@ class FlowerCohort:
     ) -> dict[str, Any]:
         """Ask anything that can be encoded; every site asked is in the answer, in the order asked."""
         all_needed = self._all_needed if all_needed is None else all_needed
-        what = type(next(iter(requests.values()))).__name__ if requests else ""
+        encoded = {name: encode(request) for name, request in requests.items()}
+        replies: dict[str, Any] = {}
+        for name, reply in self._exchange(encoded, all_needed).items():
+            try:
+                replies[name] = reply if isinstance(reply, Failure) else decode(reply, kinds, f"client {name}")
+            except MessageError as error:
+                replies[name] = Failure(name, error.code, error.what)
+        return replies
+
+    def _exchange(self, requests: Mapping[str, bytes], all_needed: bool) -> dict[str, bytes | Failure]:
+        what = ledger_line(next(iter(requests.values()))).kind if requests else ""
         deadline = time.monotonic() + self._timeout
         begun = time.monotonic()
         asked = {
-            name: _Asked(encode(request, self.wire), begun - (self._absent if name in self._gone else 0.0))
-            for name, request in requests.items()
+            name: _Asked(data, begun - (self._absent if name in self._gone else 0.0)) for name, data in requests.items()
         }
         too_large = Failure("", "message", f"the request is larger than {self._limit} bytes")
-        replies: dict[str, Any] = {
+        replies: dict[str, bytes | Failure] = {
             name: replace(too_large, client=name) for name, one in asked.items() if len(one.data) > self._limit
         }
         looked, pace = -np.inf, Pace(POLL_IN_S)
@@ -138,7 +138,7 @@ class FlowerCohort:
                 self._push_to_those_here({name: asked[name] for name in pending})
                 looked = time.monotonic()
             for name in pending:
-                if (reply := self._pull(name, asked[name], kinds)) is not None:
+                if (reply := self._pull(name, asked[name])) is not None:
                     replies[name] = reply
                     pace.news()
                 elif not asked[name].message_id and time.monotonic() > asked[name].absent_since + self._absent:
@@ -163,7 +163,7 @@ class FlowerCohort:
                 [one.message_id] = self._grid.push_messages([message])
                 one.activated, one.again = here[name][1], one.again + 1
 
-    def _pull(self, name: str, one: _Asked, kinds: tuple[type, ...]) -> Any:
+    def _pull(self, name: str, one: _Asked) -> bytes | Failure | None:
         """An answer, a failure, or None while there is neither; whatever one site sends concerns that site only."""
         try:
             found: list[Message] = list(self._grid.pull_messages([one.message_id])) if one.message_id else []
@@ -175,22 +175,25 @@ class FlowerCohort:
             return None
         if found[0].has_error():
             if found[0].error.code == ErrorCode.NODE_UNAVAILABLE:  # it may only be starting anew
-                return self._ask_again(one)
+                self._ask_again(one)
+                return None
             return Failure(name, "unreachable", f"it broke down (code {found[0].error.code})")
         try:
             data = flower_wire.content(found[0], self._limit, f"client {name}")
-            reply = decode(data, kinds, f"client {name}")
+            line = ledger_line(data)
+            reply = decode(data, (Failure,), f"client {name}") if line.kind == Failure.__name__ else None
         except MessageError as error:
             return Failure(name, error.code, error.what)
-        self._received(name, ledger_line(data))
-        if isinstance(reply, Failure):
+        self._received(name, line)
+        if reply is not None:
             if reply.code == LackingError.code and not one.whole:
                 one.whole, one.activated = True, ""
                 self._sent.forget(name)
-                return self._ask_again(one)
+                self._ask_again(one)
+                return None
             return Failure(name, reply.code[:40], reply.text[:400])
         self._sent.answered(name, one.data, data)
-        return reply
+        return data
 
     def _ask_again(self, one: _Asked) -> None:
         """Let the question be pushed once more."""

@@ -33,7 +33,7 @@ from fedprognos.deployment.flower.tasks import Counter, acquire
 from fedprognos.errors import ConfigError, FederationError, FedprognosError, OutputError
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.run_folder import RunFolder, folder_name
-from fedprognos.federation.client_folder import Site
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.messages import LedgerLine
 from fedprognos.files import write_json
 
@@ -248,6 +248,6 @@ def _noting(place: Path) -> Received:
     """Note every message that came, as the site that sent it does in its own ledger."""
 
     def received(site: str, line: LedgerLine) -> None:
-        Site(place / folder_name(site)).record(line)
+        ClientFolder(place / folder_name(site)).record(line)
 
     return received

@@ -21,12 +21,12 @@ from fedprognos.experiment.assess import Predictor, assess, examination, network
 from fedprognos.experiment.run_folder import folder_name
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.features import WindowSet
-from fedprognos.federation.client import Client, digest
+from fedprognos.federation.client import Client
 from fedprognos.federation.codec import encode
+from fedprognos.federation.cohort import digest
 from fedprognos.federation.messages import PersonalRequest
 from fedprognos.files import write_json
-from fedprognos.networks import Bundle, parameters_of
-from fedprognos.networks.head import with_head
+from fedprognos.networks import Bundle, Network
 
 SETTING = "site"
 
@@ -36,22 +36,19 @@ def keep_delivery(folder: Path, client: Client, holdings: Holdings, request: Del
     place = folder / "results" / folder_name(request.experiment)
     bundle = Bundle(
         request.recipe,
-        request.network,
-        request.weights,
+        request.network.check("request"),
         json.loads(request.provenance),
         json.loads(request.metrics),
         request.calibration,
     )
     bundle.save(place / "bundle")
-    personal = PersonalRequest(
-        request.recipe, request.network, request.weights, request.seed, request.validation_fraction
-    )
+    personal = PersonalRequest(request.recipe, request.network, request.seed, request.validation_fraction)
     client.answer(personal)
-    own = with_head(request.weights, client.site.load_head(digest(encode(personal))))
+    own = request.network.with_head(client.folder.load_head(digest(encode(personal))))
     made = {**bundle.provenance, "head": "personal", "client": client.name}
-    replace(bundle, weights=own, provenance=made, metrics={}, calibration=None).save(place / "personal")
+    replace(bundle, network=own, provenance=made, metrics={}, calibration=None).save(place / "personal")
     if holdings.test is not None:
-        _examine(place, client.name, holdings, request, {"": request.weights, "+personal": own})
+        _examine(place, client.name, holdings, request, {"": request.network, "+personal": own})
     shutil.rmtree(folder / "answers", ignore_errors=True)
     return place
 
@@ -61,7 +58,7 @@ def _examine(
     name: str,
     holdings: Holdings,
     request: DeliverRequest,
-    models: Mapping[str, Mapping[str, NDArray[np.float32]]],
+    models: Mapping[str, Network],
 ) -> None:
     """Rows and predictions for the site's own report, in the form of any run's folder."""
     if holdings.test is None:
@@ -71,8 +68,8 @@ def _examine(
     exam = examination(scenario, request.recipe, section)
     provenance = json.loads(request.provenance)
     rows, predictions = [], []
-    for ending, weights in models.items():
-        plain: Predictor = network_predictor(request.network, weights, request.recipe)
+    for ending, network in models.items():
+        plain: Predictor = network_predictor(network, request.recipe)
 
         def predictor(windows: WindowSet, test: str, plain: Predictor = plain) -> NDArray[np.float64] | None:
             return plain(windows, test)
@@ -81,8 +78,8 @@ def _examine(
             "head": "personal" if ending else provenance.get("head"),
             "round": provenance.get("round"),
             "selected_on": "validation" if request.validation_fraction > 0 else "last",
-            "width": request.network.widths,
-            "parameters": parameters_of(request.network),
+            "width": network.spec.widths,
+            "parameters": network.spec.parameters,
         }
         more = assess(exam, f"{provenance.get('method')}{ending}", 0, (name,), predictor, facts)
         rows += more[0]

@@ -14,20 +14,21 @@ from fedprognos.deployment.flower.cohort import FlowerCohort
 from fedprognos.deployment.flower.doorstep import DOOR_ANSWERS, DeliverReply, DeliverRequest
 from fedprognos.deployment.flower.gathering import wait_for_sites, welcome
 from fedprognos.deployment.flower.site_scores import SiteScores
-from fedprognos.errors import FederationError
 from fedprognos.evaluation import HistoryRow, Results, Row
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import Event, JobKey, LayerMatched, LeftOut, RoundDone
-from fedprognos.experiment.job import JobResult, run_job
-from fedprognos.experiment.run import published_method
+from fedprognos.experiment.job import Job, JobResult
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import EVERYONE
-from fedprognos.features import Recipe, make_recipe
+from fedprognos.experiment.schedule import published_method
+from fedprognos.features import Recipe
 from fedprognos.federation.codec import encode
-from fedprognos.federation.cohort import gather
-from fedprognos.federation.memory import Memory, RememberingCohort
-from fedprognos.federation.messages import ANSWERS, BringReply, BringRequest, Failure, SurveyReply, SurveyRequest
+from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.messages import ANSWERS, Failure
+from fedprognos.federation.recipe_setup import common_recipe
+from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.seeds import stream
+from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 from fedprognos.networks import Bundle
 
@@ -64,14 +65,14 @@ class DeployedRun:
         members = welcome(everybody, here, self.name, self.experiment, self.path, self.say)
         self.say(f"sites: {', '.join(members)}")
         cohort = self.make_cohort(members)
-        memory = Memory(self.folder.memory)
+        cache = ReplyCache(self.folder.memory)
         (setting,) = self.experiment.partition
-        recipe = self._recipe(RememberingCohort(cohort, memory, setting))
+        recipe = self._recipe(MessageCohort(cohort, cache=cache, scope=setting))
         rows: list[Row] = []
         history: list[HistoryRow] = []
         for key in self._jobs(setting):
             self.say(f"{key}: begins")
-            result = self._job(key, recipe, cohort, memory)
+            result = self._job(key, recipe, cohort, cache)
             self._keep(key, result)
             rows += result.rows
             history += result.history
@@ -93,37 +94,26 @@ class DeployedRun:
         seeds = range(self.experiment.evaluation.seeds)
         return [JobKey(setting, method, seed) for method in self.experiment.federation.methods for seed in seeds]
 
-    def _job(self, key: JobKey, recipe: Recipe, cohort: FlowerCohort, memory: Memory) -> JobResult:
-        """The very job of a run in one process, but for who examines."""
-        narrow = cohort.in_precision(self.experiment.federation.wire)
-        trainers = RememberingCohort(narrow, memory, key.setting)
-        published = key.method == published_method(self.experiment)
+    def _job(self, key: JobKey, recipe: Recipe, cohort: FlowerCohort, cache: ReplyCache) -> JobResult:
+        """The very job of a run in one process, but for who evaluates."""
+        trainers = MessageCohort(cohort, wire=self.experiment.federation.wire, cache=cache, scope=key.setting)
 
         def left_out(failure: Failure) -> None:
             self._tell(LeftOut(key, failure.client, failure.code, failure.text))
 
-        examiner = SiteScores(RememberingCohort(cohort, memory, key.setting), recipe, self.experiment, left_out)
-        return run_job(
-            key, self.name, self.experiment, recipe, examiner, trainers, cohort, self._tell, published=published
-        )
+        sites = MessageCohort(cohort, cache=cache, scope=key.setting)
+        evaluator = SiteScores(sites, recipe, self.experiment, left_out)
+        published = key.method == published_method(self.experiment)
+        everyone = MessageCohort(cohort)
+        return Job(
+            key, self.name, self.experiment, recipe, evaluator, trainers, everyone, self._tell, published=published
+        ).run()
 
-    def _recipe(self, cohort: RememberingCohort) -> Recipe:
-        """Made from the sites' moments, or that of the models they bring."""
-        section = self.experiment.federation
-
+    def _recipe(self, cohort: MessageCohort) -> Recipe:
         def left_out(failure: Failure) -> None:
             self.say(f"left out {failure.client}: {failure.text}")
 
-        if section.start == "bundles":
-            asked = dict.fromkeys(cohort.clients, BringRequest())
-            brought = gather(cohort, asked, BringReply, section.min_clients, left_out)
-            recipe = brought[min(brought)].recipe
-            if any(reply.recipe != recipe for reply in brought.values()):
-                raise FederationError("the sites' models were made with different recipes")
-            return recipe
-        requests = dict.fromkeys(cohort.clients, SurveyRequest(self.experiment.recipe))
-        surveys = gather(cohort, requests, SurveyReply, section.min_clients, left_out)
-        return make_recipe(self.experiment.recipe, {name: reply.survey for name, reply in surveys.items()})
+        return common_recipe(cohort, self.experiment.recipe, self.experiment.federation, left_out)
 
     def _keep(self, key: JobKey, result: JobResult) -> None:
         for client, bundle in result.bundles.items():
@@ -136,7 +126,7 @@ class DeployedRun:
 
     def _best(self, setting: str, members: tuple[str, ...]) -> Path:
         method = published_method(self.experiment)
-        return self.folder.bundle(JobKey(setting, method, 0), min(members) if method == "local" else None)
+        return self.folder.bundle(JobKey(setting, method, 0), None if strategies[method].shared else min(members))
 
     def _deliver(self, cohort: FlowerCohort, bundle: Bundle) -> dict[str, bool]:
         """Hand the model to every site; one that cannot take it now is told about, not waited for."""
@@ -144,7 +134,6 @@ class DeployedRun:
             self.name,
             bundle.recipe,
             bundle.network,
-            bundle.weights,
             json.dumps(dict(bundle.provenance)),
             json.dumps(dict(bundle.metrics)),
             bundle.calibration,

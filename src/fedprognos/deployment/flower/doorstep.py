@@ -8,16 +8,16 @@ from fedprognos.features import Recipe
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.messages import ANSWERS, REQUESTS
 from fedprognos.fleet import Schema
-from fedprognos.networks import NetworkSpec, Weights
+from fedprognos.networks import Network
 from fedprognos.networks.calibration import Calibration
 
 PHASES = {
     "HelloRequest": "greeting",
     "RefusalRequest": "turned away",
     "SurveyRequest": "moments of the columns",
-    "BringRequest": "models trained earlier",
+    "ImportRequest": "models trained earlier",
     "FitRequest": "training",
-    "ExamineRequest": "examining a model",
+    "EvaluateRequest": "evaluating a model",
     "PersonalRequest": "making personal heads",
     "ResidualRequest": "residuals for intervals",
     "ScoreRequest": "scoring",
@@ -75,8 +75,7 @@ class DeliverRequest:
 
     experiment: str
     recipe: Recipe
-    network: NetworkSpec
-    weights: Weights
+    network: Network
     provenance: str
     metrics: str
     calibration: Calibration | None

@@ -13,6 +13,7 @@ from fedprognos.deployment.flower.doorstep import DOOR_ANSWERS, HelloReply, Hell
 from fedprognos.errors import ConfigError, FederationError
 from fedprognos.experiment.config import Experiment
 from fedprognos.federation.messages import ANSWERS, Failure
+from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 from fedprognos.fleet import Schema
 
@@ -103,7 +104,7 @@ def deployable(experiment: Experiment, say: Say) -> Experiment:
             where="partition",
             hint="sites hold the data they hold; deploy an experiment with one [partition]",
         )
-    methods = tuple(m for m in experiment.federation.methods if m != "central")
+    methods = tuple(m for m in experiment.federation.methods if not strategies[m].pooled)
     if not methods:
         raise ConfigError("central training needs all data in one place", hint="it cannot be deployed; choose a method")
     left_out = {

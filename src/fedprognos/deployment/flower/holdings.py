@@ -10,9 +10,10 @@ from pathlib import Path
 from fedprognos.errors import ConfigError, DataError, RecipeError, unknown_name
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.scenario import scenarios
-from fedprognos.features import survey
+from fedprognos.features import survey, survey_terms
 from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema
+from fedprognos.fleet.digest import fleet_digest
 from fedprognos.fleet.options import Partition, Table
 
 EVERYTHING = {"own": Partition(by="random", clients=1)}
@@ -29,10 +30,8 @@ class Holdings:
     def fingerprint(self, secret: bytes) -> str:
         """Changes with the data, and tells nothing without the secret."""
         seal = hmac.new(secret, digestmod=hashlib.sha256)
-        for unit in self.train:
-            seal.update(repr((unit.id, unit.failed, unit.rul_at_end)).encode())
-            for array in (unit.time, unit.sensors, unit.settings):
-                seal.update(array.tobytes())
+        for fleet in (self.train, self.test):
+            seal.update(b"none" if fleet is None else fleet_digest(fleet, secret).encode())
         return seal.hexdigest()[:32]
 
 
@@ -74,7 +73,7 @@ def read_holdings(
 
 def check_holdings(holdings: Holdings, section: RecipeOptions) -> Schema:
     """Refuse data that cannot be used with an experiment; the columns it will be used with."""
-    schema = survey(holdings.train, section).schema
+    schema = survey(holdings.train, survey_terms(section)).schema
     if schema.task == "rul" and section.window is not None and section.short == "exclude":
         longest = max(unit.rows for unit in holdings.train)
         if longest < section.window:

@@ -39,11 +39,12 @@ from fedprognos.deployment.flower.pace import RETRY, Pace
 from fedprognos.deployment.flower.parcels import Shelf
 from fedprognos.deployment.flower.tasks import Counter, acquire
 from fedprognos.errors import MessageError
-from fedprognos.federation.client import Client, digest, failure
-from fedprognos.federation.client_folder import Site
-from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
-from fedprognos.federation.memory import Memory
+from fedprognos.federation.client import Client, failure
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.codec import decode, encode, ledger_line
+from fedprognos.federation.cohort import digest
 from fedprognos.federation.messages import FitReply, FitRequest
+from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.files import write_json
 
 POLL_IN_S = 0.2
@@ -65,11 +66,11 @@ class Service:
 
     def __post_init__(self) -> None:
         bundle = self.settings.bundle
-        self.site = Site(self.folder, None if bundle is None else Path(bundle))
+        self.site = ClientFolder(self.folder, None if bundle is None else Path(bundle))
         self.client = Client(
             self.settings.name, self.holdings.train, self.site, self.settings.min_count, self.holdings.test
         )
-        self.memory = Memory(self.folder / "answers")
+        self.replies = ReplyCache(self.folder / "answers")
         self.limit = self.settings.max_message_in_mb << 20
         self.shelf = Shelf(self.folder / "shelf", self.limit)
 
@@ -101,14 +102,13 @@ class Service:
 
     def _trained(self, data: bytes, request: FitRequest) -> bytes:
         key = digest(f"{self.client.name}\x1f".encode() + data)
-        if (known := self.memory.recall(key)) is not None:
-            encoded = encode(known, wire_of(data))
-            self.site.record(ledger_line(encoded))
-            return encoded
-        self.tell(f"training: round {request.round}, {request.phase}, {request.plan.epochs} epochs")
+        if (known := self.replies.read(key)) is not None:
+            self.site.record(ledger_line(known))
+            return known
+        self.tell(f"training: round {request.round}, {request.phase}, {request.training.epochs} epochs")
         encoded = self.client.respond(data)
-        with contextlib.suppress(MessageError):  # a failure is worth another try
-            self.memory.keep(key, decode(encoded, (FitReply,), "own answer"))
+        if ledger_line(encoded).kind == FitReply.__name__:  # a failure is worth another try
+            self.replies.keep(key, encoded)
         return encoded
 
     def _at_the_door(

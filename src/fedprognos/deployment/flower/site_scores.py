@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from fedprognos.evaluation import Prediction, Row, ScoreSums
 from fedprognos.experiment.config import Experiment
-from fedprognos.experiment.evaluator import Errors, Subject
+from fedprognos.experiment.evaluator import Errors
 from fedprognos.experiment.events import JobKey
 from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.heads import Finished
 from fedprognos.federation.messages import Failure, ScoreReply, ScoreRequest
 from fedprognos.federation.seeds import stream
-from fedprognos.networks import Calibration
+from fedprognos.networks import Calibration, Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +48,7 @@ class SiteScores:
     def probe(self) -> NDArray[np.float32] | None:
         return None
 
-    def errors(self, owners: Sequence[str], finished: Finished) -> Errors:
+    def errors(self, owners: Sequence[str], network: Network) -> Errors:
         return {}
 
     def rows(
@@ -57,14 +56,15 @@ class SiteScores:
         key: JobKey,
         method: str,
         owners: tuple[str, ...],
-        subject: Subject,
+        networks: Sequence[Network],
         facts: Mapping[str, object],
+        own: Mapping[str, str] | None,
         calibration: Calibration | None,
     ) -> tuple[list[Row], list[Prediction]]:
         """Rows without predictions; none for the mean of several models, which no site is shown."""
-        if len(subject.members) > 1:
+        if len(networks) > 1:
             return [], []
-        scored_on, sums = self._sums(key, owners, subject, calibration)
+        scored_on, sums = self._sums(key, owners, networks[0], own, calibration)
         if len(sums) > 1:
             sums[EVERYONE] = reduce(add, sums.values())
         rows = [
@@ -87,16 +87,18 @@ class SiteScores:
         return rows, []
 
     def _sums(
-        self, key: JobKey, owners: tuple[str, ...], subject: Subject, calibration: Calibration | None
+        self,
+        key: JobKey,
+        owners: tuple[str, ...],
+        network: Network,
+        own: Mapping[str, str] | None,
+        calibration: Calibration | None,
     ) -> tuple[Literal["test", "validation"], dict[str, ScoreSums]]:
-        (finished,) = subject.members
-        own = subject.own
         evaluation = self.experiment.evaluation
         requests = {
             name: ScoreRequest(
                 self.recipe,
-                finished.model.network,
-                finished.weights,
+                network,
                 stream(key.seed, "", 0, "run"),
                 self.experiment.train.validation_fraction,
                 evaluation.points,

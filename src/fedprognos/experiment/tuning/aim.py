@@ -10,11 +10,11 @@ from typing import Any
 
 from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.experiment import config
-from fedprognos.experiment.footing import data_digest
+from fedprognos.experiment.run import data_digest
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.experiment.tuning.ground import judging_head
 from fedprognos.experiment.tuning.space import Space
-from fedprognos.federation.strategies import STRATEGIES
+from fedprognos.federation.strategies import strategies
 
 ALONE = ("local", "central", "single")
 """Methods that share no model: none of them is what a search is for unless it is named."""
@@ -46,8 +46,7 @@ class Aim:
         federated = [m for m in experiment.federation.methods if m not in ALONE]
         chosen = method or next(iter(federated), "central")
         where = setting or next(iter(experiment.partition))
-        if chosen not in STRATEGIES:
-            raise unknown_name("method", chosen, STRATEGIES)
+        strategies[chosen]
         if where not in experiment.partition:
             raise unknown_name("setting", where, experiment.partition)
         if experiment.federation.start == "bundles":

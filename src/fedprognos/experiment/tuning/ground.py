@@ -14,22 +14,23 @@ import numpy as np
 
 from fedprognos.errors import ConfigError, FederationError, TrainingError
 from fedprognos.experiment import config
-from fedprognos.experiment.footing import surveyed_recipe
-from fedprognos.experiment.in_process import InProcessCohort
+from fedprognos.experiment.in_process import InProcess
+from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.run_folder import folder_name
 from fedprognos.experiment.scenario import Scenario
+from fedprognos.experiment.schedule import POOLED, in_full
 from fedprognos.experiment.tuning.space import WINDOW, Space
 from fedprognos.experiment.workers import OnEpoch, Workers
-from fedprognos.federation.client_folder import Site
-from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.heads import finish
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.cohort import Cohort, MessageCohort
 from fedprognos.federation.messages import Failure
-from fedprognos.federation.seeds import stream
-from fedprognos.federation.strategies import Plan, strategy
+from fedprognos.federation.plan import Plan
+from fedprognos.federation.recipe_setup import recipe_from_survey
+from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.rounds import judged_rounds
+from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, Unit, pool
-from fedprognos.networks import NetworkSpec
 
-POOLED = "pooled"
 FRACTION = 0.2
 """Share kept out to judge by where the experiment keeps nothing out."""
 NEVER = 10_000
@@ -52,19 +53,19 @@ class Ground:
     """
 
     method: str
-    sites: Mapping[str, Site]
-    trainers: Mapping[str, Site]
+    sites: Mapping[str, ClientFolder]
+    trainers: Mapping[str, ClientFolder]
     lengths: tuple[int, ...]
     staff: Workers
 
     @classmethod
     def open(cls, method: str, scenario: Scenario, space: Space, folder: Path, workers: int) -> Ground:
         """Start the workers; nothing is trained yet."""
-        sites = {name: Site(folder / "sites" / folder_name(name)) for name in scenario.clients}
-        central = method == "central"
-        trainers = {POOLED: Site(folder / "sites" / "(pooled)")} if central else sites
+        sites = {name: ClientFolder(folder / "sites" / folder_name(name)) for name in scenario.clients}
+        central = strategies[method].pooled
+        trainers = {POOLED: ClientFolder(folder / "sites" / "(pooled)")} if central else sites
         lengths = [int(length) for length in space.get(WINDOW, ())]
-        fleets: dict[str, tuple[str, Fleet, Site]] = {}
+        fleets: dict[str, tuple[str, Fleet, ClientFolder]] = {}
         for length in lengths or [0]:
             missing = max(lengths, default=0) - length
             clients = {name: _later(fleet, missing) for name, fleet in scenario.clients.items()}
@@ -105,26 +106,19 @@ class Ground:
         seed: int,
         left_out: Callable[[Failure], None],
         on_epoch: OnEpoch | None = None,
+        *,
+        cache: ReplyCache | None = None,
+        scope: str = "",
     ) -> tuple[Cohort, Plan]:
         """Those who train, and how, with a recipe from everybody's moments."""
         length = experiment.recipe.window if self.lengths else 0
-        everyone = InProcessCohort(self.staff, {name: f"{length}/{name}" for name in self.sites})
-        recipe = surveyed_recipe(experiment.recipe, everyone, self.sites)
-        model = experiment.model
-        network = NetworkSpec(
-            inputs=recipe.channels, widths=model.widths, cell=model.cell, input_width=model.input_width
-        )
-        slash = "//" if self.method == "central" else "/"
+        everyone = MessageCohort(InProcess(self.staff, {name: f"{length}/{name}" for name in self.sites}))
+        recipe = recipe_from_survey(everyone, experiment.recipe, in_full(self.sites))
+        slash = "//" if strategies[self.method].pooled else "/"
         keys = {name: f"{length}{slash}{name}" for name in self.trainers}
-        cohort = InProcessCohort(self.staff, keys, on_epoch=on_epoch, timeout_in_s=experiment.federation.timeout_in_s)
-        return cohort, Plan(
-            recipe,
-            network,
-            experiment.train,
-            experiment.federation,
-            stream(seed, "", 0, "run"),
-            left_out=left_out,
-        )
+        trainers = InProcess(self.staff, keys, on_epoch, experiment.federation.timeout_in_s)
+        cohort = MessageCohort(trainers, cache=cache, scope=scope)
+        return cohort, replace(plan_of(experiment, recipe, seed), left_out=left_out)
 
 
 def judged(experiment: config.Experiment) -> config.Experiment:
@@ -147,23 +141,16 @@ def judging_head(experiment: config.Experiment) -> str:
 
 
 def _rounds(cohort: Cohort, plan: Plan, method: str) -> Iterator[float]:
-    head, patience = plan.federation.heads[0], plan.federation.patience
-    best, since = np.inf, 0
-    for round_ in strategy(method)(cohort, plan):
-        found = [finish(cohort, plan, model)[head].validation_rmse for model in round_.models]
-        told = [error for error in found if error is not None]
-        if len(told) < len(found):
+    for judged in judged_rounds(strategies[method], cohort, plan):
+        error = judged.validation_rmse
+        if error is None:
             raise ConfigError(
                 "too little is kept out of training to judge by: fewer than 20 windows",
                 hint="raise train.validation_fraction, or lower recipe.stride",
             )
-        error = float(np.mean(told))
         if not np.isfinite(error):
             raise TrainingError("the validation error is not a number", hint="lower train.learning_rate")
         yield error
-        best, since = (error, 0) if error < best else (best, since + 1)
-        if patience is not None and since >= patience:
-            return
 
 
 def _later(fleet: Fleet, rows: int) -> Fleet:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedprognos.experiment import config
-from fedprognos.experiment.events import Notice
-from fedprognos.experiment.footing import one_thread, warnings_as_notices
+from fedprognos.experiment.events import Notice, warnings_as_notices
 from fedprognos.experiment.scenario import training_scenario
 from fedprognos.experiment.tuning.aim import Aim
 from fedprognos.experiment.tuning.events import Event, Observer, SearchStarted, Trial
@@ -17,6 +16,7 @@ from fedprognos.experiment.tuning.loop import Loop
 from fedprognos.experiment.tuning.space import Space, own_values, space_of
 from fedprognos.experiment.tuning.study import need_extra, open_study
 from fedprognos.experiment.workers import cores
+from fedprognos.networks.threads import one_torch_thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def tune(
         for observer in observers:
             observer(event)
 
-    with one_thread(), warnings_as_notices(tell):
+    with one_torch_thread(), warnings_as_notices(tell):
         scenario = training_scenario(experiment, aim.setting, None if data_dir is None else Path(data_dir), base)
         schema = next(iter(scenario.clients.values())).schema
         choices = space_of(experiment, schema.task, aim.method, space)

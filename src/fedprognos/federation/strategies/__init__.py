@@ -1,36 +1,68 @@
-"""Ways of training: each is a plain loop over `cohort.ask` in a file of its own."""
+"""Ways of training: each is a plain loop over `cohort.ask` in a file of its own, which owns its name and options."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from fedprognos.errors import unknown_name
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.strategies.central import central
-from fedprognos.federation.strategies.concat import concat
-from fedprognos.federation.strategies.fedavg import fedavg
-from fedprognos.federation.strategies.fedma import fedma
-from fedprognos.federation.strategies.fedprox import fedprox
-from fedprognos.federation.strategies.local import local
-from fedprognos.federation.strategies.plan import Matched, Model, Plan, Round, summed
-from fedprognos.federation.strategies.single import single
-
-Strategy = Callable[[Cohort, Plan], Iterator[Round]]
-
-STRATEGIES: dict[str, Strategy] = {
-    "local": local,
-    "central": central,
-    "fedavg": fedavg,
-    "fedprox": fedprox,
-    "single": single,
-    "concat": concat,
-    "fedma": fedma,
-}
+from fedprognos.federation.plan import Plan, Round
+from fedprognos.options import Options
+from fedprognos.shelf import Shelf
 
 
-def strategy(name: str) -> Strategy:
-    """A strategy by name."""
-    if name not in STRATEGIES:
-        raise unknown_name("method", name, STRATEGIES)
-    return STRATEGIES[name]
+@dataclass(frozen=True)
+class Budget:
+    """What decides how many epochs a strategy takes: those of local training, the layers below the head, the heads."""
+
+    epochs: int
+    hidden_layers: int
+    heads: tuple[str, ...]
 
 
-__all__ = ["STRATEGIES", "Matched", "Model", "Plan", "Round", "Strategy", "strategy", "summed"]
+@dataclass(frozen=True)
+class Strategy:
+    """A way of training.
+
+    Parameters
+    ----------
+    name, label, order
+        Its name in files, its name for people, and its place in tables.
+    rounds
+        The algorithm: from the cohort, the plan and its own options to a model after every round.
+    options
+        Its keys in `[federation.NAME]`.
+    epochs
+        Epochs a client trains at most, for the progress bar.
+    shared
+        Whether it ends with one model for everybody; with False every client has its own.
+    pooled
+        Whether it needs all data in one place, so that it can be compared with but not deployed.
+    by_default
+        Whether experiments that name no methods run it.
+    """
+
+    name: str
+    label: str
+    order: int
+    rounds: Callable[[Cohort, Plan, Any], Iterator[Round]]
+    options: type[Options] = Options
+    epochs: Callable[[Any, Budget], int] = lambda options, budget: budget.epochs
+    shared: bool = True
+    pooled: bool = False
+    by_default: bool = False
+
+    @property
+    def federated(self) -> bool:
+        """Whether it makes one model of several clients' data without bringing the data together."""
+        return self.shared and not self.pooled
+
+    def run(self, cohort: Cohort, plan: Plan) -> Iterator[Round]:
+        """The rounds, with the options that the plan holds for it."""
+        return self.rounds(cohort, plan, plan.federation.of(self.name, self.options))
+
+
+strategies: Shelf[Strategy] = Shelf("method", __name__, "fedprognos.strategies")
+
+__all__ = ["Budget", "Strategy", "strategies"]

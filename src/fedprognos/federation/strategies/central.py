@@ -6,14 +6,19 @@ from collections.abc import Iterator
 
 from fedprognos.errors import ConfigError
 from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.plan import Plan, Round
+from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.federation.strategies.local import local
-from fedprognos.federation.strategies.plan import Plan, Round
+from fedprognos.options import Options
 
 
-def central(cohort: Cohort, plan: Plan) -> Iterator[Round]:
+def central(cohort: Cohort, plan: Plan, options: Options) -> Iterator[Round]:
     """Local training of the one client that holds all data."""
     if len(cohort.clients) != 1:
         raise ConfigError(
             "central training needs all data in one place", hint="it exists to compare with; it cannot be deployed"
         )
-    return local(cohort, plan)
+    return local(cohort, plan, options)
+
+
+strategies.add(Strategy("central", "Central", 90, central, pooled=True, by_default=True))

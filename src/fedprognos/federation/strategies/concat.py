@@ -8,24 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
+from pydantic import PositiveInt
 
-from fedprognos.federation.aggregate import average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.strategies.plan import Model, Plan, Round, as_float32, first_models, network_of
+from fedprognos.federation.plan import Plan, Round, first_models
+from fedprognos.federation.strategies import Budget, Strategy, strategies
+from fedprognos.networks import Network
+from fedprognos.options import Options
 
 
-def concat(cohort: Cohort, plan: Plan) -> Iterator[Round]:
-    """One round: train (or bring) models of any width, put their neurons one after another."""
-    epochs = plan.federation.concat.epochs
-    clients = first_models(cohort, plan, plan.participants(cohort, 1), epochs=epochs, common=False)
-    widths = dict.fromkeys(plan.anatomy.groups, 0)
-    places: dict[str, dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
-    for name, client in sorted(clients.items()):
-        own = plan.anatomy.widths(client.weights)
-        places[name] = {group: widths[group] + np.arange(own[group]) for group in widths}
-        widths = {group: widths[group] + own[group] for group in widths}
-    weights = as_float32(average({n: c.weights for n, c in clients.items()}, plan.anatomy, places, widths))
-    network = network_of(weights, plan.network, plan.anatomy)
-    history = {name: client.history for name, client in clients.items()}
-    yield Round(1, (Model(cohort.clients, network, weights, epochs or plan.train.epochs, history),))
+class ConcatOptions(Options):
+    """Every client's extractors side by side, nothing merged."""
+
+    epochs: PositiveInt | None = None
+    """Local epochs; train.epochs by default."""
+
+
+def concat(cohort: Cohort, plan: Plan, options: ConcatOptions) -> Iterator[Round]:
+    """One round: train (or import) models of any width, put their neurons one after another."""
+    clients = first_models(cohort, plan, plan.participants(cohort, 1), epochs=options.epochs)
+    network = Network.concat([clients.networks[name] for name in sorted(clients.networks)])
+    yield Round(1, {cohort.clients: network}, options.epochs or plan.train.epochs, clients.history)
+
+
+def _epochs(options: ConcatOptions, budget: Budget) -> int:
+    return options.epochs or budget.epochs
+
+
+strategies.add(Strategy("concat", "Concat", 50, concat, ConcatOptions, _epochs, by_default=True))

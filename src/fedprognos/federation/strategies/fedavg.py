@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedprognos.federation.aggregate import average
+from pydantic import PositiveInt
+
+from fedprognos.federation.average import average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.options import FedAvgOptions
-from fedprognos.federation.strategies.plan import Model, Plan, Round, as_float32, train
+from fedprognos.federation.plan import Plan, Round, train
+from fedprognos.federation.strategies import Budget, Strategy, strategies
+from fedprognos.networks import Network
+from fedprognos.options import Options
 
 
-def fedavg(cohort: Cohort, plan: Plan) -> Iterator[Round]:
+class FedAvgOptions(Options):
+    """Coordinate-wise averages weighted by data size (Eq. 2)."""
+
+    rounds: PositiveInt = 10
+    epochs: PositiveInt = 5
+    """Local epochs a round."""
+
+
+def fedavg(cohort: Cohort, plan: Plan, options: FedAvgOptions, mu: float = 0.0) -> Iterator[Round]:
     """E local epochs a round from the federated model, then W = sum_j p_j W_j."""
-    return averaging(cohort, plan, plan.federation.fedavg, mu=0.0)
+    network = plan.common_start()
+    for r in range(1, options.rounds + 1):
+        starts = dict.fromkeys(plan.participants(cohort, r), network)
+        clients = train(cohort, plan, starts, epochs=options.epochs, round_=r, proximal=mu)
+        tensors = {name: client.weights for name, client in clients.networks.items()}
+        network = Network(plan.spec, average(tensors, plan.spec.anatomy, how="weighted", sizes=clients.sizes))
+        yield Round(r, {cohort.clients: network}, r * options.epochs, clients.history)
 
 
-def averaging(cohort: Cohort, plan: Plan, section: FedAvgOptions, mu: float) -> Iterator[Round]:
-    """FedAvg's loop, its clients held near the federated model by mu."""
-    weights = plan.common_start()
-    for r in range(1, section.rounds + 1):
-        starts = dict.fromkeys(plan.participants(cohort, r), (plan.network, weights))
-        clients, _ = train(cohort, plan, starts, epochs=section.epochs, round_=r, proximal=mu)
-        sizes = {name: client.windows for name, client in clients.items()}
-        weights = as_float32(
-            average({n: c.weights for n, c in clients.items()}, plan.anatomy, how="weighted", sizes=sizes)
-        )
-        history = {name: client.history for name, client in clients.items()}
-        yield Round(r, (Model(cohort.clients, plan.network, weights, r * section.epochs, history),))
+def epochs(options: FedAvgOptions, _: Budget) -> int:
+    """Every round's epochs."""
+    return options.rounds * options.epochs
+
+
+strategies.add(Strategy("fedavg", "FedAvg", 20, fedavg, FedAvgOptions, epochs, by_default=True))

@@ -1,4 +1,4 @@
-"""FedMA, Algorithm 1 of the paper: match and average layer by layer, retraining what lies above.
+"""FedMA, the paper's method: rounds of local training, each followed by Algorithm 1.
 
 The lines of the algorithm are named in the code. One round of a Q-layer model asks each client Q times.
 """
@@ -6,131 +6,157 @@ The lines of the algorithm are named in the code. One round of a Q-layer model a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
-from fedprognos.federation.aggregate import average, move_inputs, slice_client
+from fedprognos.errors import ConfigError
+from fedprognos.federation.aggregation import aggregators
+from fedprognos.federation.average import average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.options import FedMAOptions
-from fedprognos.federation.strategies.plan import (
-    Matched,
-    Model,
-    Plan,
-    Round,
-    Trained,
-    as_float32,
-    first_models,
-    network_of,
-    sound,
-    train,
-)
+from fedprognos.federation.plan import ClientModels, MatchedLayer, Plan, Round, drop_collapsed, first_models, train
+from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.matching import Matching, match, match_recurrent
-from fedprognos.networks import NetworkSpec, Weights
+from fedprognos.networks import Network
 from fedprognos.networks.anatomy import Layer
+from fedprognos.options import Options
 
-Places = dict[str, dict[str, NDArray[np.intp]]]
+
+class FedMAOptions(Options):
+    """Matched averaging, layer by layer (Algorithm 1)."""
+
+    rounds: PositiveInt = 1
+    epochs: PositiveInt | None = None
+    """Local epochs a round; train.epochs by default."""
+    retrain_epochs: PositiveInt | None = None
+    """Epochs of the layers above a matched one; as `epochs` by default."""
+    start: Literal["independent", "common"] = "independent"
+    """Whether clients draw their first weights each for themselves or start from the same."""
+    cost: Literal["spahm", "pfnm"] = "spahm"
+    signature: Literal["ih", "ih+hh"] = "ih+hh"
+    average: str = "mean"
+    """Name of an aggregator."""
+    noise: PositiveFloat | None = None
+    """Variance of a client's neuron around its global one, as a share of the pooled variance; 0.5 by default."""
+    estimate: bool | None = None
+    """Re-estimate the variances from the partition; by default with cost = "spahm" only."""
+    gamma: PositiveFloat = 1.0
+    sweeps: Annotated[int, Field(ge=0)] = 10
+    solver: Literal["scipy", "lapx"] = "scipy"
+    """Who solves the assignment problems; lapx is faster for wide layers."""
+    width_limit: Annotated[float, Field(ge=1.0)] | None = None
+    """Most neurons of a federated layer, in multiples of the widest client's; 1 = fixed width, None = free growth."""
+    next_round: Literal["grown", "sliced"] = "grown"
+    """Whether clients go on with the grown model or with their own neurons of it."""
+
+    @field_validator("average")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            return aggregators[name].name
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
 
 
-def fedma(cohort: Cohort, plan: Plan) -> Iterator[Round]:
+def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions) -> Iterator[Round]:
     """Rounds of local training followed by matched averaging of every layer."""
-    section = plan.federation.fedma
-    spent = 0
-    federated: Weights | None = None
-    places: Places = {}
-    for r in range(1, section.rounds + 1):
+    epochs = options.epochs or plan.train.epochs
+    federated, matched, spent = plan.common_start(), dict[str, MatchedLayer](), 0
+    for r in range(1, options.rounds + 1):
         asked = plan.participants(cohort, r)
-        if federated is None:
-            common = section.start == "common"
-            clients = first_models(cohort, plan, asked, epochs=section.epochs, common=common)
+        if r == 1:
+            clients = first_models(cohort, plan, asked, epochs=epochs, common=options.start == "common")
         else:
-            starts = {name: _start(plan, federated, places.get(name)) for name in asked}
-            clients = sound(plan, *train(cohort, plan, starts, epochs=section.epochs, round_=r))
-        history = {name: client.history for name, client in clients.items()}
-        federated, places, matched, retrained = _matched_average(cohort, plan, clients, r)
-        spent += retrained + (section.epochs or plan.train.epochs)
-        network = network_of(federated, plan.network, plan.anatomy)
-        yield Round(r, (Model(cohort.clients, network, federated, spent, history),), matched)
+            starts = {name: _start(federated, matched, name, options) for name in asked}
+            clients = drop_collapsed(plan, train(cohort, plan, starts, epochs=epochs, round_=r))
+        federated, matched, retrained = algorithm_1(cohort, plan, options, clients, r)
+        spent += epochs + retrained
+        yield Round(r, {cohort.clients: federated}, spent, clients.history, tuple(matched.values()))
 
 
-def _matched_average(
-    cohort: Cohort, plan: Plan, clients: dict[str, Trained], r: int
-) -> tuple[Weights, Places, tuple[Matched, ...], int]:
-    """Algorithm 1: the federated weights, everybody's places in them, the matchings, and the epochs retrained."""
-    section, anatomy = plan.federation.fedma, plan.anatomy
-    federated: dict[str, NDArray[np.float32]] = {}
-    places: Places = {name: {} for name in clients}
-    matched: list[Matched] = []
-    spent = 0
-    for q, layer in enumerate(anatomy.layers[:-1], start=1):
-        matching = _bbp_map(layer, clients, section, plan.seed)  # line 3
-        matched.append(Matched(layer.name, matching, dict(clients)))
-        group = str(layer.group)
-        for name in clients:
-            places[name][group] = matching.assignments[name]
-        averaged = average(  # line 4
-            {name: {t: c.weights[t] for t in layer.tensors} for name, c in clients.items()},
-            anatomy,
-            {name: {group: matching.assignments[name]} for name in clients},
-            {group: matching.size},
-            how=section.average,
-            sizes={name: c.windows for name, c in clients.items()},
-            ratio=_ratio(matching),
-        )
-        federated |= as_float32(averaged)
-        for name, client in clients.items():  # lines 9 and 10
-            moved = move_inputs(client.weights, anatomy, layer, matching.assignments[name], matching.size, client=name)
-            weights = as_float32({**moved, **federated})
-            clients[name] = Trained(network_of(weights, plan.network, anatomy), weights, client.windows)
-        last = q == len(anatomy.layers) - 1
-        if last and "mean" not in plan.federation.heads:
-            break  # only the head is left above, and it will be solved exactly
-        epochs = section.retrain_epochs or section.epochs or plan.train.epochs
-        starts = {name: (client.network, client.weights) for name, client in clients.items()}
-        phase = f"retrain-{q}"
-        clients, _ = train(cohort, plan, starts, epochs=epochs, round_=r, phase=phase, frozen=q)  # line 11
-        spent += epochs
-    head = anatomy.layers[-1]
-    federated |= as_float32(  # line 6
-        average({name: {t: c.weights[t] for t in head.tensors} for name, c in clients.items()}, anatomy)
-    )
-    return federated, places, tuple(matched), spent
+def algorithm_1(
+    cohort: Cohort, plan: Plan, options: FedMAOptions, clients: ClientModels, r: int
+) -> tuple[Network, dict[str, MatchedLayer], int]:
+    """From the clients' networks W to the federated one, how each layer was matched, and the epochs retrained."""
+    W, sizes, matched, spent = dict(clients.networks), clients.sizes, dict[str, MatchedLayer](), 0
+    layers = plan.spec.anatomy.layers
+    for q, layer in enumerate(layers, start=1):  # line 1
+        if layer.group is not None:  # line 2
+            Pi = bbp_map(layer, W, sizes, options, plan.seed)  # line 3
+            matched[layer.group] = MatchedLayer(layer.name, Pi, dict(W))
+            W_q = matched_average(layer, W, sizes, Pi, options)  # line 4
+        else:
+            W_q = average({j: W_j.layer(layer) for j, W_j in W.items()}, plan.spec.anatomy)  # line 6
+        for j, W_j in W.items():  # line 8
+            W[j] = W_j.with_layer(layer, W_q)  # line 9
+            if layer.group is not None:
+                W[j] = W[j].permute_next(layer, Pi.assignments[j], Pi.size, client=j)  # line 10
+        # Departure: where only the head is left to retrain and it will be solved exactly, line 11 has nothing to do.
+        if q < len(layers) - 1 or (q < len(layers) and "mean" in plan.federation.heads):
+            epochs = options.retrain_epochs or options.epochs or plan.train.epochs
+            retrained = train(cohort, plan, W, epochs=epochs, round_=r, phase=f"retrain-{q}", frozen=q)  # line 11
+            W = dict(retrained.networks)
+            spent += epochs
+    return W[min(W)], matched, spent
 
 
-def _bbp_map(layer: Layer, clients: Mapping[str, Trained], section: FedMAOptions, seed: int) -> Matching:
-    """Match one layer's neurons by what they extract."""
-    signatures = {name: layer.signature(client.weights) for name, client in clients.items()}
+def bbp_map(
+    layer: Layer, networks: Mapping[str, Network], sizes: Mapping[str, int], options: FedMAOptions, seed: int
+) -> Matching:
+    """Match one layer's neurons by their weights.
+
+    Departures from the paper, each an option: the full marginal likelihood as cost, recurrent weights in the signature,
+    variances estimated from the partition.
+    """
+    signatures = {name: layer.signature(network.weights) for name, network in networks.items()}
+    pooled = np.concatenate(list(signatures.values())).astype(np.float64).var(axis=0).mean()
     widest = max(len(s) for s in signatures.values())
-    options = {
-        "cost": section.cost,
-        "gamma": section.gamma,
-        "estimate": section.estimate,
-        "sweeps": section.sweeps,
+    given = {
+        "cost": options.cost,
+        "sigma": None if options.noise is None else options.noise * float(pooled),
+        "gamma": options.gamma,
+        "estimate": options.cost == "spahm" if options.estimate is None else options.estimate,
+        "sweeps": options.sweeps,
         "seed": seed % 2**32,
-        "sizes": {name: client.windows for name, client in clients.items()},
-        "cap": None if section.width_limit is None else int(section.width_limit * widest),
+        "sizes": {name: sizes[name] for name in networks},
+        "cap": None if options.width_limit is None else int(options.width_limit * widest),
+        "solver": options.solver,
     }
-    noise = None if section.noise is None else section.noise * _pooled_variance(list(signatures.values()))
-    if layer.cell == "linear" or section.signature == "ih":
-        return match(signatures, sigma=noise, **options)  # type: ignore[arg-type]
-    recurrent = {name: layer.recurrent(client.weights) for name, client in clients.items()}
-    return match_recurrent(recurrent, cell=layer.cell, sigma=noise, **options)  # type: ignore[arg-type]
+    if options.signature == "ih" or not layer.is_recurrent:
+        return match(signatures, **given)  # type: ignore[arg-type]
+    recurrent = {name: layer.recurrent(network.weights) for name, network in networks.items()}
+    return match_recurrent(recurrent, cell=layer.cell, **given)  # type: ignore[arg-type]
 
 
-def _pooled_variance(signatures: list[NDArray[np.float64]]) -> float:
-    return float(np.concatenate(signatures).astype(np.float64).var(axis=0).mean())
+def matched_average(
+    layer: Layer, networks: Mapping[str, Network], sizes: Mapping[str, int], Pi: Matching, options: FedMAOptions
+) -> Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    """The mean of matched neurons, over those who hold them (the paper: over all, because all do)."""
+    ratio = float(np.mean(Pi.diagnostics.sigma) / np.mean(Pi.diagnostics.sigma0))
+    return average(
+        {name: network.layer(layer) for name, network in networks.items()},
+        next(iter(networks.values())).anatomy,
+        {name: {str(layer.group): Pi.assignments[name]} for name in networks},
+        {str(layer.group): Pi.size},
+        how=options.average,
+        sizes=sizes,
+        ratio=ratio,
+    )
 
 
-def _ratio(matching: Matching) -> float:
-    """Noise over prior variance: how far a MAP average is drawn towards zero."""
-    return float(np.mean(matching.diagnostics.sigma) / np.mean(matching.diagnostics.sigma0))
-
-
-def _start(
-    plan: Plan, federated: Weights, places: Mapping[str, NDArray[np.intp]] | None
-) -> tuple[NetworkSpec, Weights]:
+def _start(federated: Network, matched: Mapping[str, MatchedLayer], name: str, options: FedMAOptions) -> Network:
     """Where a client begins the next round: the grown model, or its own neurons of it."""
-    weights = federated
-    if plan.federation.fedma.next_round == "sliced" and places is not None:
-        weights = as_float32(slice_client(federated, plan.anatomy, places))
-    return network_of(weights, plan.network, plan.anatomy), weights
+    places = {group: m.matching.assignments.get(name) for group, m in matched.items()}
+    if options.next_round == "grown" or any(place is None for place in places.values()):
+        return federated
+    return federated.slice({group: place for group, place in places.items() if place is not None})
+
+
+def _epochs(options: FedMAOptions, budget: Budget) -> int:
+    epochs = options.epochs or budget.epochs
+    retrained = budget.hidden_layers if "mean" in budget.heads else budget.hidden_layers - 1
+    return options.rounds * (epochs + retrained * (options.retrain_epochs or epochs))
+
+
+strategies.add(Strategy("fedma", "FedMA", 60, fedma, FedMAOptions, _epochs, by_default=True))

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pydantic import PositiveFloat
+
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.strategies.fedavg import averaging
-from fedprognos.federation.strategies.plan import Plan, Round
+from fedprognos.federation.plan import Plan, Round
+from fedprognos.federation.strategies import Strategy, strategies
+from fedprognos.federation.strategies.fedavg import FedAvgOptions, epochs, fedavg
 
 
-def fedprox(cohort: Cohort, plan: Plan) -> Iterator[Round]:
+class FedProxOptions(FedAvgOptions):
+    """FedAvg whose clients are held near the federated model."""
+
+    mu: PositiveFloat = 0.01
+
+
+def fedprox(cohort: Cohort, plan: Plan, options: FedProxOptions) -> Iterator[Round]:
     """FedAvg whose clients add mu/2 |W - W_federated|^2 to their loss."""
-    return averaging(cohort, plan, plan.federation.fedprox, mu=plan.federation.fedprox.mu)
+    return fedavg(cohort, plan, options, mu=options.mu)
+
+
+strategies.add(Strategy("fedprox", "FedProx", 30, fedprox, FedProxOptions, epochs, by_default=True))

@@ -9,20 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.strategies.plan import Model, Plan, Round, Trained, first_models, summed
+from fedprognos.federation.plan import Plan, Round, first_models, summed
+from fedprognos.federation.strategies import Strategy, strategies
+from fedprognos.networks import Network
 from fedprognos.networks.head import exact_head, mean_squared_error
+from fedprognos.options import Options
 
 
-def single(cohort: Cohort, plan: Plan) -> Iterator[Round]:
-    """One round: every client trains (or brings) a model, all clients examine each, one is kept."""
-    bodies = first_models(cohort, plan, plan.participants(cohort, 1), epochs=None, common=False)
-    best = min(sorted(bodies), key=lambda name: _error(cohort, plan, bodies[name]))
-    body = bodies[best]
-    yield Round(1, (Model(cohort.clients, body.network, body.weights, len(body.history), {best: body.history}),))
+def single(cohort: Cohort, plan: Plan, _: Options) -> Iterator[Round]:
+    """One round: every client trains (or imports) a model, all clients evaluate each, one is kept."""
+    bodies = first_models(cohort, plan, plan.participants(cohort, 1), epochs=None)
+    best = min(sorted(bodies.networks), key=lambda name: _error(cohort, plan, bodies.networks[name]))
+    history = bodies.history[best]
+    yield Round(1, {cohort.clients: bodies.networks[best]}, len(history), {best: history})
 
 
-def _error(cohort: Cohort, plan: Plan, body: Trained) -> float:
+def _error(cohort: Cohort, plan: Plan, body: Network) -> float:
     """Mean squared error of the body's exact head, standardised."""
-    fit, held = summed(plan.examined(cohort, cohort.clients, body.network, body.weights, statistics=True))
+    fit, held = summed(plan.evaluate(cohort, cohort.clients, body, statistics=True))
     solved = exact_head(fit, held, plan.federation.ridge)
     return solved.validation_mse if solved.validation_mse is not None else mean_squared_error(fit, solved.head)
+
+
+strategies.add(Strategy("single", "Best single body", 40, single))

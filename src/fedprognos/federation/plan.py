@@ -1,0 +1,211 @@
+"""What a strategy is given and what it gives back, and the steps that several of them share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedprognos.errors import FederationError
+from fedprognos.features import Recipe
+from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.messages import (
+    EvaluateReply,
+    EvaluateRequest,
+    Failure,
+    FitReply,
+    FitRequest,
+    ImportReply,
+    ImportRequest,
+)
+from fedprognos.federation.options import FederationOptions
+from fedprognos.federation.seeds import stream
+from fedprognos.matching import Matching
+from fedprognos.networks import Epoch, Network, NetworkSpec
+from fedprognos.networks.head import HeadStatistics, add_all
+from fedprognos.networks.options import TrainOptions
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything the clients of one run agree on.
+
+    Parameters
+    ----------
+    spec
+        The shape of each client's network.
+    fold, folds
+        Units of one of so many folds are left out of this training; no folds by default.
+    left_out
+        Called with every client that a round goes on without.
+    """
+
+    recipe: Recipe
+    spec: NetworkSpec
+    train: TrainOptions
+    federation: FederationOptions
+    seed: int
+    fold: int = 0
+    folds: int = 0
+    left_out: Callable[[Failure], None] = field(default=lambda failure: None)
+
+    def common_start(self) -> Network:
+        """Initial weights that are the same for everybody; the head begins at the mean label (0 standardised)."""
+        return Network.seeded(self.spec, stream(self.seed, "", 0, "weights"))
+
+    def participants(self, cohort: Cohort, round_: int) -> tuple[str, ...]:
+        """Who takes part in a round: a seeded share of those who are there."""
+        there = cohort.clients
+        count = max(1, math.ceil(self.federation.participation * len(there)))
+        rng = np.random.default_rng(stream(self.seed, "", round_, "participants"))
+        return tuple(sorted(rng.permutation(np.array(there, dtype=object))[:count].tolist()))
+
+    def evaluate(
+        self, cohort: Cohort, clients: Iterable[str], network: Network, *, statistics: bool
+    ) -> dict[str, EvaluateReply]:
+        """Each client's errors on what training kept out, and the statistics of its head where asked for."""
+        fraction = self.train.validation_fraction
+        request = EvaluateRequest(self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds)
+        requests = dict.fromkeys(clients, request)
+        return gather(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientModels:
+    """What some clients trained: by name, each one's network, number of windows and training history."""
+
+    networks: Mapping[str, Network]
+    sizes: Mapping[str, int]
+    history: Mapping[str, tuple[Epoch, ...]]
+    collapsed: frozenset[str] = frozenset()
+
+    def only(self, names: Iterable[str]) -> ClientModels:
+        """Those of some clients."""
+        kept = set(names)
+        return ClientModels(
+            {n: v for n, v in self.networks.items() if n in kept},
+            {n: v for n, v in self.sizes.items() if n in kept},
+            {n: v for n, v in self.history.items() if n in kept},
+            self.collapsed & kept,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedLayer:
+    """How a layer's neurons were matched, and the clients' networks before that."""
+
+    layer: str
+    matching: Matching
+    before: Mapping[str, Network]
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a strategy has after a round.
+
+    Parameters
+    ----------
+    models
+        Networks by the clients they belong to: one for all of them, or one each.
+    epochs
+        Local epochs each client spent so far; None where `history` tells.
+    """
+
+    number: int
+    models: Mapping[tuple[str, ...], Network]
+    epochs: int | None
+    history: Mapping[str, tuple[Epoch, ...]] = field(default_factory=dict)
+    matched: tuple[MatchedLayer, ...] = ()
+    collapsed: frozenset[str] = frozenset()
+
+    def epochs_of(self, clients: tuple[str, ...]) -> int:
+        """Local epochs behind the model of these clients."""
+        return len(self.history[clients[0]]) if self.epochs is None else self.epochs
+
+
+def train(
+    cohort: Cohort,
+    plan: Plan,
+    starts: Mapping[str, Network | None],
+    *,
+    epochs: int | None,
+    round_: int,
+    phase: str = "local",
+    frozen: int = 0,
+    proximal: float = 0.0,
+) -> ClientModels:
+    """Clients train from the networks given, or from weights of their own where None is given."""
+    training = plan.train.training(epochs)
+
+    def request(start: Network | None) -> FitRequest:
+        return FitRequest(
+            plan.recipe,
+            training,
+            plan.train.validation_fraction,
+            plan.seed,
+            plan.spec if start is None else None,
+            start,
+            round_,
+            phase,
+            frozen,
+            proximal,
+            plan.fold,
+            plan.folds,
+        )
+
+    made = {id(start): request(start) for start in starts.values()}
+    requests = {name: made[id(start)] for name, start in starts.items()}
+    replies = gather(cohort, requests, FitReply, plan.federation.min_clients, plan.left_out)
+    networks = {}
+    for name, reply in replies.items():
+        start = starts[name]
+        known = {} if start is None else start.weights
+        networks[name] = Network(requests[name].shape, {**known, **reply.weights})
+    return ClientModels(
+        networks,
+        {name: reply.windows for name, reply in replies.items()},
+        {name: reply.history for name, reply in replies.items()},
+        frozenset(name for name, reply in replies.items() if reply.collapsed),
+    )
+
+
+def first_models(
+    cohort: Cohort, plan: Plan, clients: Iterable[str], *, epochs: int | None, common: bool = False
+) -> ClientModels:
+    """The models a matching begins with: trained now, or imported from the clients; collapsed ones are left out."""
+    if plan.federation.start == "bundles":
+        return import_models(cohort, plan, clients)
+    start = plan.common_start() if common else None
+    return drop_collapsed(plan, train(cohort, plan, dict.fromkeys(clients, start), epochs=epochs, round_=1))
+
+
+def import_models(cohort: Cohort, plan: Plan, clients: Iterable[str]) -> ClientModels:
+    """Models that the clients trained earlier; they must see the data alike and have the same layers."""
+    requests = dict.fromkeys(clients, ImportRequest())
+    replies = gather(cohort, requests, ImportReply, plan.federation.min_clients, plan.left_out)
+    for name, reply in replies.items():
+        if reply.recipe != plan.recipe:
+            raise FederationError("its model was made with another recipe", where=f"client {name}")
+        spec = reply.network.spec
+        if spec.cell != plan.spec.cell or spec.layers != plan.spec.layers:
+            raise FederationError("its model has another cell or other layers", where=f"client {name}")
+    networks = {name: reply.network for name, reply in replies.items()}
+    return ClientModels(networks, {name: reply.windows for name, reply in replies.items()}, dict.fromkeys(replies, ()))
+
+
+def drop_collapsed(plan: Plan, clients: ClientModels) -> ClientModels:
+    """Leave models that always predict the mean out of a matching; all of them are kept where there is no other."""
+    kept = [name for name in clients.networks if name not in clients.collapsed]
+    text = "its model collapsed to the mean" + (" and is left out of the matching" if kept else ", as all models did")
+    for name in sorted(clients.collapsed):
+        plan.left_out(Failure(name, "collapsed", text))
+    return clients.only(kept or clients.networks)
+
+
+def summed(replies: Mapping[str, EvaluateReply]) -> tuple[HeadStatistics, HeadStatistics | None]:
+    """Everybody's head statistics together: of what was trained on, and of what was kept out, where anything was."""
+    fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
+    held = [reply.held for reply in replies.values() if reply.held is not None]
+    return fit, add_all(held) if held else None

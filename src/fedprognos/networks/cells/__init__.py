@@ -1,0 +1,59 @@
+"""Recurrent cells, one file each: the torch module, what the axes of its tensors count, how neurons are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from fedprognos.shelf import Shelf
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NEURONS, INPUTS = "neurons", "inputs"
+"""What an axis of a cell's tensor counts: its own neurons, or those of the layer below."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A kind of recurrent layer.
+
+    Parameters
+    ----------
+    module
+        From the number of inputs and of neurons to a torch module: (B, T, inputs) to ((B, T, neurons), state). A second
+        argument of the module is the state to go on from.
+    gates
+        Blocks of neurons along the first axis of every tensor.
+    tensors
+        Names of the module's tensors, each with what its axes count: `NEURONS` or `INPUTS`. The first axis is always
+        the neurons.
+    signature
+        From the layer's tensors, in the order of `tensors`, to what matching compares: (neurons, D).
+    recurrent
+        Whether the tensors are those of :class:`fedprognos.matching.RecurrentWeights`, so that recurrent weights can be
+        compared as well (`signature = "ih+hh"`).
+    """
+
+    name: str
+    label: str
+    order: int
+    module: Callable[[int, int], nn.Module]
+    gates: int
+    tensors: Mapping[str, tuple[str, ...]]
+    signature: Callable[..., NDArray[Any]]
+    recurrent: bool = False
+
+
+cells: Shelf[Cell] = Shelf("cell", __name__, "fedprognos.cells")
+
+TORCH_TENSORS = {
+    "weight_ih_l0": (NEURONS, INPUTS),
+    "weight_hh_l0": (NEURONS, NEURONS),
+    "bias_ih_l0": (NEURONS,),
+    "bias_hh_l0": (NEURONS,),
+}
+"""Tensors of torch's own one-layer modules."""

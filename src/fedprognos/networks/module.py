@@ -1,0 +1,103 @@
+"""The network as a torch module: optional input layer, recurrent layers, a linear regressor on the last hidden state.
+
+Every recurrent layer is a single-layer module of its own, because layers may come to differ in
+width when federated layers grow. Tensor names and shapes are those of the paper's table of parameters
+(`recurrent.k.weight_ih_l0` is its lstm.weight.input-hidden of layer k).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fedprognos.networks.blocks import Blocks, blocks_of
+from fedprognos.networks.cells import cells
+from fedprognos.networks.spec import NetworkSpec
+
+
+class Dropout:
+    """Leaves out a share of a layer's outputs, from a random stream of its own."""
+
+    def __init__(self, share: float, seed: int) -> None:
+        self.share = share
+        self._stream = torch.Generator().manual_seed(seed % 2**63)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.share == 0:
+            return x
+        kept = torch.rand(x.shape, generator=self._stream).to(x.device) >= self.share
+        return x * kept / (1 - self.share)
+
+
+class HealthNetwork(nn.Module):
+    """Windows (B, T, inputs) to standardised health (B,).
+
+    Examples
+    --------
+    >>> HealthNetwork(NetworkSpec(inputs=2, widths=(128,)))(torch.zeros(5, 171, 2)).shape
+    torch.Size([5])
+    """
+
+    def __init__(self, spec: NetworkSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dropout: Dropout | None = None
+        self._blocks: dict[int, Blocks] = {}
+        width = spec.inputs
+        if spec.input_width is not None:
+            self.input = nn.Linear(width, spec.input_width)
+            width = spec.input_width
+        self.recurrent = nn.ModuleList()
+        for layer_width in spec.widths:
+            self.recurrent.append(cells[spec.cell].module(width, layer_width))
+            width = layer_width
+        self.head = nn.Linear(width, 1)
+
+    def stages(self) -> list[nn.Module]:
+        """Layers in the paper's order: input layer (if any), recurrent layers, regressor."""
+        first = [self.input] if self.spec.input_width is not None else []
+        return [*first, *self.recurrent, self.head]
+
+    def run(self, x: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
+        """Pass the outputs of layer `start - 1` through layers start:stop.
+
+        What comes out is a sequence (B, T, L) when the next layer is recurrent, the last hidden
+        state (B, L) when it is the regressor, and (B,) after the regressor.
+        """
+        stages = self.stages()
+        stop = len(stages) if stop is None else stop
+        for q in range(start, stop):
+            stage = stages[q]
+            if stage is self.head:
+                x = stage(x).squeeze(-1)
+            elif isinstance(stage, nn.Linear):
+                x = torch.relu(stage(x))
+            else:
+                x = self._blocks[q](x) if q in self._blocks else stage(x)[0]
+                if q + 1 == len(stages) - 1:
+                    x = x[:, -1]
+                if self.training and self.dropout is not None:
+                    x = self.dropout(x)
+        return x
+
+    @contextmanager
+    def in_blocks(self) -> Iterator[None]:
+        """Run layers that fall apart into blocks as blocks, while the weights do not change."""
+        with torch.random.fork_rng(devices=[]):  # making a block draws weights that are then replaced
+            found = {q: blocks_of(s) for q, s in enumerate(self.stages()) if isinstance(s, nn.LSTM | nn.GRU)}
+        self._blocks = {q: blocks for q, blocks in found.items() if blocks is not None}
+        try:
+            yield
+        finally:
+            self._blocks = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x)
+
+    def freeze(self, layers: int) -> None:
+        """Keep the first `layers` layers out of training."""
+        for q, stage in enumerate(self.stages()):
+            stage.requires_grad_(q >= layers)
