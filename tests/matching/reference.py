@@ -45,6 +45,8 @@ class Reference:
             name: np.asarray(clients[name], np.longdouble)
             for name in sorted(clients, key=lambda c: (-len(clients[c]), -sizes.get(c, 0), c))
         }
+        # PFNM keeps its variances, SPAHM estimates them.
+        estimate = cost == "spahm" if estimate is None else estimate
         self.cost, self.gamma, self.estimate = cost, gamma, estimate
         rows = np.vstack(list(self.clients.values()))
         self.D = rows.shape[1]
@@ -196,7 +198,7 @@ def reference_match(
     sigma=None,
     sigma0=None,
     gamma=1.0,
-    estimate=True,
+    estimate=None,
     sweeps=10,
     seed=0,
     sizes=None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from networks import SPECS, anatomy_for, federate, outputs, shuffled, trained_like
 from truth import known_clients, pair_f1
 
 from fedprognos.federation.aggregate import AVERAGES, average, move, slice_client
 from fedprognos.matching import match
 from fedprognos.networks.anatomy import anatomy_of
+from networks import SPECS, anatomy_for, federate, outputs, shuffled, trained_like
 
 every_network = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 

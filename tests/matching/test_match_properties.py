@@ -8,13 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from truth import known_clients, pair_f1, same_partition
 
-from fedprognos.matching import Anchor, match
-from fedprognos.matching.bbp_map import Growth, State, Terms, assign, initialise
-from fedprognos.matching.gains import Pricing, Sheet, costs
-from fedprognos.matching.hyperparameters import start
-from fedprognos.matching.neurons import GlobalNeurons
-from fedprognos.matching.problem import pose, sides
-from fedprognos.matching.solvers import solver_named
+from fedprognos.matching import Anchor, gain, match
+from fedprognos.matching.bbp_map import assign, empty_state, initialise, settle
+from fedprognos.matching.options import Growth, MatchOptions
+from fedprognos.matching.problem import ClientNeurons, canonical, make_problem
 
 COSTS = ["pfnm", "spahm"]
 seeds = st.integers(0, 2**32 - 1)
@@ -179,36 +176,35 @@ def test_no_neuron_is_lost_and_growth_is_limited(clients, cost, sigma, cap, quot
 @settings(max_examples=60, deadline=None)
 @given(mixtures(), st.sampled_from(COSTS), st.one_of(st.none(), st.integers(1, 20)), st.sampled_from([1e-3, 0.1, 1.0]))
 def test_a_new_solution_never_gains_less_than_the_previous_one(clients, cost, cap, sigma):
-    found = sides(clients, None)
-    problem = pose(found, found[0].vectors.shape[1], None, np.empty(0, np.intp))
-    everything = sum(side.width for side in found)
-    growth = Growth(everything if cap is None else max(cap, problem.widest), everything)
-    pricing = Pricing(cost, problem.population, 1.0)
-    terms = Terms(pricing, growth, solver_named("scipy"))
-    state = State(GlobalNeurons(problem), [], start(problem, sigma, 1.0, False))
-    initialise(problem, state, terms)
-    state.settle(problem, False)
-    for j, side in enumerate(problem.clients):
-        x = side.centred(problem.centre)
+    options = MatchOptions(cost, sigma, 1.0, 1.0, False, 0, 0, None, None, "scipy")
+    order = canonical([ClientNeurons(name, w) for name, w in clients.items()], None)
+    problem = make_problem(order, None, order[0].vectors.shape[1])
+    growth = Growth(problem.everything if cap is None else max(cap, problem.widest), problem.everything)
+    state = empty_state(problem, options, growth)
+    initialise(state)
+    settle(state)
+    neurons, s = state.neurons, 1 / sigma
+    for j, client in enumerate(problem.clients):
+        x = client.centred(problem.centre)
         before = state.assignments[j]
-        alone = state.neurons.take(side, before, x)
-        live = state.neurons.live()
-        prior = pricing.popularity(state.neurons.counts(live), int(alone.sum()))
-        table = costs(
+        alone = neurons.take(client, before, x)
+        live = neurons.live()
+        gains = gain(
             x,
-            state.neurons.seen(live),
-            state.neurons.sums(live),
-            prior,
-            hyper=state.hyper,
+            neurons.counts[live],
+            neurons.sums[live],
+            new=int(alone.sum()),
+            population=problem.population,
+            mu0=state.hyper.mu0,
+            sigma=sigma,
             cost=cost,
-            sheet=Sheet(),
         )
         columns = np.searchsorted(live, before)
         columns[alone] = len(live) + np.arange(alone.sum())
-        previous = -table[np.arange(side.width), columns].sum()
-        after, gain = assign(side, x, state, terms)
-        assert gain >= previous - 1e-9 * max(1.0, np.abs(table).max())
-        state.neurons.put(side, after, x)
+        previous = gains[np.arange(client.width), columns].sum() - s * np.square(x).sum()
+        after, found = assign(state, client, x)
+        assert found >= previous - 1e-9 * max(1.0, np.abs(gains).max(), s * np.square(x).sum())
+        neurons.put(client, after, x)
         state.assignments[j] = after
 
 
@@ -220,6 +216,15 @@ def test_absorbing_states_are_named():
     assert (kept.diagnostics.sigma, kept.diagnostics.sigma0) == (1e-6, 1.0)
     merged = match(clients, sigma=1e6, sigma0=1.0, estimate=False)
     assert (merged.size, merged.diagnostics.absorbing) == (10, "all merged")
+
+
+def test_pfnm_keeps_its_variances_unless_asked():
+    clients, _ = known_clients(2, shared=10, private=(4, 2, 5))
+    assert match(clients, cost="pfnm", sigma=0.3, sigma0=2.0).diagnostics.sigma == 0.3
+    assert match(clients, cost="pfnm", sigma=0.3, sigma0=2.0).diagnostics.sigma0 == 2.0
+    assert match(clients, cost="pfnm", sigma=0.3, estimate=True).diagnostics.sigma != 0.3
+    assert match(clients, cost="spahm", sigma=0.3).diagnostics.sigma != 0.3
+    assert match(clients, cost="spahm", sigma=0.3, estimate=False).diagnostics.sigma == 0.3
 
 
 def test_float32_gives_what_float64_gives():

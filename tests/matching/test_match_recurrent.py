@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedprognos.matching import RecurrentWeights, match, match_recurrent, recurrent_signature
-from fedprognos.matching.recurrent import RecurrentAnchor
+from fedprognos.matching import Gates, RecurrentWeights, match, match_recurrent, recurrent_signature
 
 GATES = {"lstm": 4, "gru": 3}
 
@@ -103,7 +102,7 @@ def test_a_previous_layer_is_the_anchor():
     layer = Layer.random(rng, "lstm", 30, 2)
     order = rng.permutation(30)[:18]
     found = match_recurrent(
-        {"a": layer.taking(order).shaken(rng, 0.3).weights}, anchor=RecurrentAnchor(layer.weights, np.full(30, 2))
+        {"a": layer.taking(order).shaken(rng, 0.3).weights}, anchor=layer.weights, anchor_counts=np.full(30, 2)
     )
     np.testing.assert_array_equal(found.assignments["a"], order)
     assert found.counts.tolist() == [3 if i in order else 2 for i in range(30)]
@@ -115,3 +114,16 @@ def test_the_order_of_arrival_and_of_neurons_changes_nothing():
     other = match_recurrent(dict(reversed(clients.items())))
     for name in clients:
         np.testing.assert_array_equal(one.assignments[name], other.assignments[name])
+
+
+def test_a_cell_of_another_make_is_matched_by_its_gates():
+    clients, orders = noisy_copies(5, "gru", width=20, inputs=3, noise=0.3)
+    by_name, by_gates = (match_recurrent(clients, cell=cell) for cell in ("gru", Gates(3, separate=(2,))))
+    assert recovered(by_gates, orders) == 1.0
+    assert by_name.gain == by_gates.gain
+    rng = np.random.default_rng(0)
+    one = [rng.normal(size=shape) for shape in [(2, 9, 2), (2, 9, 9), (2, 9), (2, 9)]]
+    found = match_recurrent(
+        {"a": Layer(*one).weights, "b": Layer(*one).taking(np.arange(9)[::-1]).weights}, cell=Gates(2)
+    )
+    assert found.assignments["b"].tolist() == list(range(9))[::-1]

@@ -11,12 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import reference_match
 
-from fedprognos.matching import bbp_map, match
+from fedprognos.matching import Anchor, bbp_map, match
 
 
 @st.composite
 def problems(draw):
-    """Clients with shared and private neurons, and terms to match them on."""
+    """Clients with shared and private neurons, and options to match them by."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     D = draw(st.integers(1, 6))
@@ -40,7 +40,7 @@ def problems(draw):
         "sigma": variance(),
         "sigma0": variance(),
         "gamma": draw(st.sampled_from([0.1, 1.0, 20.0])),
-        "estimate": draw(st.booleans()),
+        "estimate": draw(st.sampled_from([None, False, True])),
         "sweeps": draw(st.integers(0, 4)),
         "seed": draw(st.integers(0, 3)),
         "sizes": draw(st.sampled_from([None, {f"c{j}": 10.0 * (j % 2) for j in range(4)}])),
@@ -48,6 +48,11 @@ def problems(draw):
         "cap": draw(st.sampled_from([None, 1, 5, 8])),
         "quota": draw(st.sampled_from([None, 0, 1, 3])),
     }
+
+
+def for_match(options):
+    """The reference's options with the anchor as the matcher takes it."""
+    return {**options, "anchor": None if options["anchor"] is None else Anchor(*options["anchor"])}
 
 
 offers = st.sampled_from([1, 2, 8])
@@ -58,12 +63,12 @@ offers = st.sampled_from([1, 2, 8])
 @given(problems(), offers)
 @pytest.mark.filterwarnings("ignore:cap")
 def test_same_partition_counts_gains_and_means(problem, offer):
-    clients, terms = problem
-    expected = reference_match(clients, **terms)
+    clients, options = problem
+    expected = reference_match(clients, **options)
     # With next to no prior variance all global neurons are the same neuron, and any assignment is as good.
     assume(not expected.near_floor)
     with mock.patch.object(bbp_map, "FIRST_OFFER", offer):
-        found = match(clients, **terms)
+        found = match(clients, **for_match(options))
     assert {name: a.tolist() for name, a in found.assignments.items()} == expected.assignments()
     assert found.size == len(expected.neurons)
     assert sorted(found.counts) == sorted(n.count for n in expected.neurons)
@@ -88,9 +93,9 @@ def test_same_partition_counts_gains_and_means(problem, offer):
 @pytest.mark.filterwarnings("ignore:cap")
 def test_lapx_finds_the_same(problem):
     pytest.importorskip("lap")
-    clients, terms = problem
-    assume(not reference_match(clients, **terms).near_floor)
-    one, other = match(clients, **terms), match(clients, **terms, solver="lapx")
+    clients, options = problem
+    assume(not reference_match(clients, **options).near_floor)
+    one, other = match(clients, **for_match(options)), match(clients, **for_match(options), solver="lapx")
     np.testing.assert_allclose(one.gain, other.gain, rtol=1e-9, atol=1e-9)
     for name in clients:
         np.testing.assert_array_equal(one.assignments[name], other.assignments[name])

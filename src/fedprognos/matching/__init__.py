@@ -8,17 +8,20 @@ Implements Eq. 4 and 5 of the paper. Usable on its own; nothing here knows torch
 [3, 2, 1, 0]
 """
 
+from fedprognos.matching.gain import gain
 from fedprognos.matching.matcher import match
-from fedprognos.matching.recurrent import RecurrentAnchor, match_recurrent
+from fedprognos.matching.recurrent import match_recurrent
 from fedprognos.matching.result import Anchor, Diagnostics, Matching
-from fedprognos.matching.signatures import RecurrentWeights, linear_signature, recurrent_signature
+from fedprognos.matching.signatures import Gates, RecurrentWeights, gates_of, linear_signature, recurrent_signature
 
 __all__ = [
     "Anchor",
     "Diagnostics",
+    "Gates",
     "Matching",
-    "RecurrentAnchor",
     "RecurrentWeights",
+    "gain",
+    "gates_of",
     "linear_signature",
     "match",
     "match_recurrent",

@@ -1,4 +1,4 @@
-"""Variances and prior mean of the matching model: where they start, and SPAHM's estimates of them."""
+"""Variances and prior mean of the matching model: their starting values, and SPAHM's estimates of them."""
 
 from __future__ import annotations
 
@@ -41,27 +41,23 @@ def start(problem: Problem, sigma: ArrayLike | None, sigma0: ArrayLike | None, e
 
     The prior mean starts at the pooled mean when it is to be estimated and is zero otherwise, as in PFNM.
     """
-    given = [checked_variance(problem, name, value) for name, value in (("sigma", sigma), ("sigma0", sigma0))]
+    given = [checked_variance(n, v, problem.dimensions) for n, v in (("sigma", sigma), ("sigma0", sigma0))]
     isotropic = all(value is None or value.size == 1 for value in given)
     pooled = np.array([problem.scale]) if isotropic else problem.variance
-    noise, prior = (
-        value if value is not None else factor * pooled for value, factor in zip(given, (0.5, 1.0), strict=True)
-    )
+    noise, prior = (factor * pooled if v is None else v for v, factor in zip(given, (0.5, 1.0), strict=True))
     if not isotropic:
         noise, prior = (np.broadcast_to(value, problem.dimensions).copy() for value in (noise, prior))
     mu0 = np.zeros(problem.dimensions) if estimate else -problem.centre
     return Hyperparameters(mu0, noise, prior)
 
 
-def checked_variance(problem: Problem, name: str, value: ArrayLike | None) -> Floats | None:
+def checked_variance(name: str, value: ArrayLike | None, dimensions: int) -> Floats | None:
     """A positive variance of shape ``(1,)`` or ``(D,)``."""
     if value is None:
         return None
     variance = np.atleast_1d(np.asarray(value, np.float64))
-    if variance.shape not in {(1,), (problem.dimensions,)}:
-        raise ConfigError(
-            f"{name} has shape {variance.shape}", hint=f"pass one number, or one for each of {problem.dimensions}"
-        )
+    if variance.shape not in {(1,), (dimensions,)}:
+        raise ConfigError(f"{name} has shape {variance.shape}", hint=f"pass one number, or {dimensions} of them")
     if not (np.isfinite(variance) & (variance > 0)).all():
         raise ConfigError(f"{name} must be a positive variance, got {value!r}")
     return variance
@@ -70,8 +66,11 @@ def checked_variance(problem: Problem, name: str, value: ArrayLike | None) -> Fl
 def estimated(old: Hyperparameters, problem: Problem, seen: Floats, sums: Floats) -> Hyperparameters:
     """Moment estimates from the present partition; the old ones where no neuron is shared (N = L).
 
-    ``seen`` is ``(L', 1)`` or ``(L', D)``, the number of neurons assigned to each global neuron; ``sums`` is
-    ``(L', D)``, their sum.
+    With N client neurons, L global ones, n of them assigned to each with sum of squares Q and mean m:
+    mu0 = mean(m), sigma = sum(Q - n m^2) / (N - L), sigma0 = mean((m - mu0)^2) - sigma mean(1/n). Both variances are
+    at least 1e-12 of the pooled one.
+
+    ``seen`` is ``(L, 1)`` or ``(L, D)``, the numbers n; ``sums`` is ``(L, D)``, the sums n m.
     """
     held = np.broadcast_to(seen > 0, sums.shape)
     share = 1.0 / np.maximum(seen, 1)

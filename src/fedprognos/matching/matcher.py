@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import operator
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from fedprognos.errors import ConfigError
-from fedprognos.matching.arrays import Indices
-from fedprognos.matching.bbp_map import Growth, Terms, bbp_map
-from fedprognos.matching.gains import Pricing
-from fedprognos.matching.hyperparameters import start
-from fedprognos.matching.problem import Problem, Side, anchor_side, pose, sides
+from fedprognos.errors import DataError
+from fedprognos.matching.bbp_map import bbp_map
+from fedprognos.matching.options import MatchOptions, growth_limits
+from fedprognos.matching.problem import ClientNeurons, anchor_neurons, canonical, checked, make_problem
 from fedprognos.matching.result import Anchor, Matching
-from fedprognos.matching.solvers import solver_named
-
-
-@dataclass(frozen=True)
-class Options:
-    """What was asked of a matching; see :func:`match`."""
-
-    cost: str
-    sigma: ArrayLike | None
-    sigma0: ArrayLike | None
-    gamma: float
-    estimate: bool
-    sweeps: int
-    seed: int
-    cap: int | None
-    quota: int | None
-    solver: str
 
 
 def match(
@@ -42,11 +20,11 @@ def match(
     sigma: ArrayLike | None = None,
     sigma0: ArrayLike | None = None,
     gamma: float = 1.0,
-    estimate: bool = True,
+    estimate: bool | None = None,
     sweeps: int = 10,
     seed: int = 0,
     sizes: Mapping[str, float] | None = None,
-    anchor: Anchor | Matching | tuple[ArrayLike, ArrayLike] | ArrayLike | None = None,
+    anchor: Anchor | Matching | ArrayLike | None = None,
     cap: int | None = None,
     quota: int | None = None,
     solver: str = "scipy",
@@ -69,8 +47,8 @@ def match(
         Mass of the Indian buffet prior: how readily new global neurons are opened.
     estimate
         Estimate prior mean and variances from the partition after the initialisation and after every sweep. If
-        false the variances stay as given and the prior mean is zero. Estimates are for each dimension if ``sigma``
-        or ``sigma0`` was given so.
+        false, the variances stay as given and the prior mean is zero. By default true for ``"spahm"`` and false for
+        ``"pfnm"``, as in their papers. Estimates are for each dimension if ``sigma`` or ``sigma0`` was given so.
     sweeps
         How many times each client is solved again, at most; it ends when a whole sweep moved nothing.
     seed
@@ -78,8 +56,7 @@ def match(
     sizes
         Number of data each client trained on; decides between clients of equal width who comes first.
     anchor
-        A previous global model (see :class:`Anchor` for what its counts mean), a previous :class:`Matching`, a
-        pair ``(means, counts)``, or means alone.
+        A previous global model: an :class:`Anchor`, a previous :class:`Matching`, or means alone.
     cap
         Most global neurons allowed. Raised, with a warning, to the width of the widest client (or the anchor).
     quota
@@ -121,46 +98,17 @@ def match(
     >>> m.assignments["b"].tolist(), m.assignments["a"].tolist()
     ([0, 1, 2, 3], [1, 2, 0])
     """
-    found = sides(clients, sizes)
+    if not clients:
+        raise DataError("no clients to match", hint="pass a mapping from client id to neuron vectors (L_j, D)")
+    options = MatchOptions(cost, sigma, sigma0, gamma, estimate, sweeps, seed, cap, quota, solver)
+    found = canonical([ClientNeurons(name, checked(f"client '{name}'", w)) for name, w in clients.items()], sizes)
     dimensions = found[0].vectors.shape[1]
-    previous, counts = anchor_side(anchor, dimensions)
-    options = Options(cost, sigma, sigma0, gamma, estimate, sweeps, seed, cap, quota, solver)
-    return match_sides(found, dimensions, previous, counts, options)
+    return match_clients(found, anchor_neurons(anchor, dimensions), dimensions, options)
 
 
-def match_sides(
-    clients: Sequence[Side], dimensions: int, anchor: Side | None, anchor_counts: Indices, options: Options
+def match_clients(
+    clients: Sequence[ClientNeurons], anchor: ClientNeurons | None, dimensions: int, options: MatchOptions
 ) -> Matching:
     """Match clients that are checked and in canonical order, and may lack dimensions."""
-    problem = pose(clients, dimensions, anchor, anchor_counts)
-    growth = limits(problem, options.cap, options.quota)
-    terms = Terms(Pricing(options.cost, problem.population, options.gamma), growth, solver_named(options.solver))
-    hyper = start(problem, options.sigma, options.sigma0, options.estimate)
-    sweeps = whole("sweeps", options.sweeps, 0)
-    return bbp_map(problem, hyper, terms, estimate=options.estimate, sweeps=sweeps, seed=options.seed)
-
-
-def limits(problem: Problem, cap: int | None, quota: int | None) -> Growth:
-    """The limits on growth, with the cap no lower than the widest client and no higher than quotas can lead to."""
-    everything = problem.anchored + sum(side.width for side in problem.clients)
-    if cap is None:
-        cap = everything
-    elif whole("cap", cap, 1) < problem.widest:
-        warnings.warn(f"cap {cap} raised to {problem.widest}, the width of the widest client", stacklevel=4)
-        cap = problem.widest
-    if quota is None:
-        return Growth(cap, everything)
-    growing = len(problem.clients) - (0 if problem.anchored else 1)
-    # A client may leave a neuron it opened to others and open one more; without this the quota would leak.
-    return Growth(min(cap, problem.widest + growing * whole("quota", quota, 0)), quota)
-
-
-def whole(name: str, value: int, least: int) -> int:
-    """A whole number of at least ``least``."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return number
+    problem = make_problem(clients, anchor, dimensions)
+    return bbp_map(problem, options, growth_limits(problem, options.cap, options.quota))

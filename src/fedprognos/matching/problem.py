@@ -1,4 +1,4 @@
-"""The clients' neurons as the algorithm wants them: checked, in canonical order, turned to float64 when asked for."""
+"""The clients' neurons as the algorithm needs them: checked, in canonical order, converted to float64 on demand."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from fedprognos.matching.result import Anchor, Matching
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
-    """The neurons of one client, or of the anchor.
+class ClientNeurons:
+    """The neurons of one client: ``vectors`` is ``(L_j, len(dims))``.
 
-    ``vectors`` is ``(L_j, len(dims))``. ``dims`` says which of the D dimensions they have; ``None`` means all of
-    them.
+    ``dims`` says which of the D dimensions they have; ``None`` means all. The anchor is one more of these, with the
+    ``counts`` of client neurons that its rows stand for.
     """
 
     name: str
     vectors: AnyArray
     dims: Indices | None = None
+    counts: Indices | None = None
 
     @property
     def width(self) -> int:
@@ -33,6 +34,10 @@ class Side:
     def where(self) -> Indices | slice:
         """The dimensions as an index."""
         return slice(None) if self.dims is None else self.dims
+
+    def index(self, slots: Indices) -> tuple[Indices, ...]:
+        """These rows, in the dimensions the client has, as an index into ``(L, D)``."""
+        return (slots,) if self.dims is None else np.ix_(slots, self.dims)
 
     def centred(self, centre: Floats) -> Floats:
         """``(L_j, len(dims))`` in float64, made anew each time: J copies of the inputs are never held."""
@@ -47,7 +52,7 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Clients in canonical order, the anchor and its counts, and the moments of all neurons.
+    """Clients in canonical order, the anchor if there is one, and the moments of all neurons.
 
     ``centre``, ``variance`` and ``scale`` are the clients' pooled mean and variance, for each dimension and overall.
     ``squares`` and ``observed`` are ``(D,)``: the sum of squares about the centre and the number N of neurons, where
@@ -55,10 +60,8 @@ class Problem:
     ``raw_squares`` are the clients' alone, about zero.
     """
 
-    clients: tuple[Side, ...]
-    dimensions: int
-    anchor: Side | None
-    anchor_counts: Indices
+    clients: tuple[ClientNeurons, ...]
+    anchor: ClientNeurons | None
     centre: Floats
     variance: Floats
     scale: float
@@ -67,22 +70,32 @@ class Problem:
     raw_squares: Floats
 
     @property
+    def dimensions(self) -> int:
+        return len(self.centre)
+
+    @property
     def masked(self) -> bool:
-        return any(side.dims is not None for side in self.clients)
+        return any(client.dims is not None for client in self.clients)
 
     @property
     def anchored(self) -> int:
         """How many global neurons the anchor holds in place."""
-        return len(self.anchor_counts)
+        return 0 if self.anchor is None else self.anchor.width
 
     @property
     def population(self) -> int:
-        """J: the clients, and as many more as the anchor claims to stand for."""
-        return len(self.clients) + int(self.anchor_counts.max(initial=0))
+        """J: the clients, and as many more as the anchor stands for."""
+        held = None if self.anchor is None else self.anchor.counts
+        return len(self.clients) + (0 if held is None else int(held.max()))
 
     @property
     def widest(self) -> int:
-        return max(self.anchored, *(side.width for side in self.clients))
+        return max(self.anchored, *(client.width for client in self.clients))
+
+    @property
+    def everything(self) -> int:
+        """All neurons, of the clients and the anchor."""
+        return self.anchored + sum(client.width for client in self.clients)
 
 
 def checked(name: str, vectors: ArrayLike) -> AnyArray:
@@ -94,57 +107,46 @@ def checked(name: str, vectors: ArrayLike) -> AnyArray:
     if array.dtype.kind not in "fiu":
         raise DataError(f"neuron vectors have dtype {array.dtype}, not a real number type", where=name)
     if array.ndim != 2 or 0 in array.shape:
-        raise DataError(
-            f"neuron vectors have shape {array.shape}",
-            where=name,
-            hint="pass (neurons, dimensions), at least one of each",
-        )
+        hint = "pass (neurons, dimensions), at least one of each"
+        raise DataError(f"neuron vectors have shape {array.shape}", where=name, hint=hint)
     if not np.isfinite(array).all():
         row, column = np.argwhere(~np.isfinite(array))[0]
         raise DataError(f"neuron {row} has the value {array[row, column]} in dimension {column}", where=name)
     return array
 
 
-def sides(clients: Mapping[str, ArrayLike], sizes: Mapping[str, float] | None) -> tuple[Side, ...]:
-    """Check the clients and put them in canonical order: widest first, then most data, then by id."""
-    if not clients:
-        raise DataError("no clients to match", hint="pass a mapping from client id to neuron vectors (L_j, D)")
-    found = [Side(name, checked(f"client '{name}'", vectors)) for name, vectors in clients.items()]
-    found = canonical(found, sizes)
-    for side in found:
-        if side.vectors.shape[1] != found[0].vectors.shape[1]:
-            raise DataError(
-                f"neurons have {side.vectors.shape[1]} dimensions, those of '{found[0].name}' have "
-                f"{found[0].vectors.shape[1]}",
-                where=f"client '{side.name}'",
-            )
-    return tuple(found)
-
-
-def canonical(found: Iterable[Side], sizes: Mapping[str, float] | None) -> list[Side]:
-    """Sort by width, data size and id, so that the order of arrival changes nothing."""
+def canonical(found: Iterable[ClientNeurons], sizes: Mapping[str, float] | None) -> list[ClientNeurons]:
+    """Sort by width, data size and id, so that the order of arrival changes nothing; all need the same dimensions."""
     found = list(found)
-    missing = [side.name for side in found if sizes is not None and side.name not in sizes]
+    missing = [client.name for client in found if sizes is not None and client.name not in sizes]
     if missing:
         raise ConfigError(f"no data size for client '{missing[0]}'", hint="give sizes for every client, or none")
-    data = dict.fromkeys((side.name for side in found), 0.0) if sizes is None else sizes
-    return sorted(found, key=lambda side: (-side.width, -data[side.name], str(side.name)))
+    data = dict.fromkeys((client.name for client in found), 0.0) if sizes is None else sizes
+    found.sort(key=lambda client: (-client.width, -data[client.name], str(client.name)))
+    for client in found:
+        same_dimensions(client.vectors, found[0].vectors.shape[1], f"client '{client.name}'")
+    return found
 
 
-def anchor_side(
-    anchor: Anchor | Matching | tuple[ArrayLike, ArrayLike] | ArrayLike | None, dimensions: int
-) -> tuple[Side | None, Indices]:
+def same_dimensions(vectors: AnyArray, dimensions: int, where: str) -> None:
+    """Refuse vectors of another dimension than the first client's."""
+    if vectors.shape[1] != dimensions:
+        raise DataError(
+            f"neurons have {vectors.shape[1]} dimensions, the first client's {dimensions}",
+            where=where,
+            hint="every client needs the same number of inputs",
+        )
+
+
+def anchor_neurons(anchor: Anchor | Matching | ArrayLike | None, dimensions: int) -> ClientNeurons | None:
     """Check the anchor: means of the clients' dimension, whole counts of at least one."""
     if anchor is None:
-        return None, np.empty(0, np.intp)
-    if isinstance(anchor, tuple):
-        anchor = Anchor(*anchor)
+        return None
     if not isinstance(anchor, Anchor | Matching):
         anchor = Anchor(anchor)
     means = checked("anchor", anchor.means)
-    if means.shape[1] != dimensions:
-        raise DataError(f"neurons have {means.shape[1]} dimensions, the clients' have {dimensions}", where="anchor")
-    return Side("anchor", means), checked_counts(anchor.counts, len(means))
+    same_dimensions(means, dimensions, "anchor")
+    return ClientNeurons("anchor", means, counts=checked_counts(anchor.counts, len(means)))
 
 
 def checked_counts(counts: ArrayLike | None, width: int) -> Indices:
@@ -155,15 +157,15 @@ def checked_counts(counts: ArrayLike | None, width: int) -> Indices:
     return given.astype(np.intp)
 
 
-def pose(clients: Sequence[Side], dimensions: int, anchor: Side | None, anchor_counts: Indices) -> Problem:
+def make_problem(clients: Sequence[ClientNeurons], anchor: ClientNeurons | None, dimensions: int) -> Problem:
     """Add the moments."""
     total, observed, squares = np.zeros(dimensions), np.zeros(dimensions), np.zeros(dimensions)
-    for side in clients:
-        total[side.where] += side.vectors.sum(axis=0, dtype=np.float64)
-        observed[side.where] += side.width
+    for client in clients:
+        total[client.where] += client.vectors.sum(axis=0, dtype=np.float64)
+        observed[client.where] += client.width
     centre = total / np.maximum(observed, 1)
-    for side in clients:
-        squares[side.where] += np.square(side.centred(centre)).sum(axis=0)
+    for client in clients:
+        squares[client.where] += np.square(client.centred(centre)).sum(axis=0)
     scale, size = float(squares.sum() / observed.sum()), float(np.mean(np.square(centre)))
     if not np.isfinite(scale + size):
         raise DataError("the neuron vectors are too large to square in float64", hint="scale the weights down")
@@ -172,7 +174,7 @@ def pose(clients: Sequence[Side], dimensions: int, anchor: Side | None, anchor_c
         scale = size or 1.0
     variance = np.maximum(squares / np.maximum(observed, 1), 1e-12 * scale)
     raw = squares + observed * np.square(centre)
-    if anchor is not None:
-        squares[anchor.where] += (anchor_counts[:, None] * np.square(anchor.centred(centre))).sum(axis=0)
+    if anchor is not None and anchor.counts is not None:
+        squares[anchor.where] += (anchor.counts[:, None] * np.square(anchor.centred(centre))).sum(axis=0)
         observed[anchor.where] += anchor.width
-    return Problem(tuple(clients), dimensions, anchor, anchor_counts, centre, variance, scale, squares, observed, raw)
+    return Problem(tuple(clients), anchor, centre, variance, scale, squares, observed, raw)

@@ -1,21 +1,24 @@
-"""``match_recurrent``: matching the neurons of a LSTM or GRU layer by their input and recurrent weights."""
+"""``match_recurrent``: matching the neurons of an LSTM or GRU layer by their input and recurrent weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import DataError, unknown_name
 from fedprognos.matching.arrays import AnyArray, Indices
-from fedprognos.matching.matcher import Options, match_sides, whole
-from fedprognos.matching.problem import Side, canonical, checked_counts
+from fedprognos.matching.matcher import match_clients
+from fedprognos.matching.options import MatchOptions, check_whole
+from fedprognos.matching.problem import ClientNeurons, canonical, checked_counts, same_dimensions
 from fedprognos.matching.result import Matching
 from fedprognos.matching.signatures import (
+    Gates,
     RecurrentWeights,
     checked_weights,
+    gates_of,
     hidden_dimensions,
     hidden_signature,
     recurrent_signature,
@@ -24,29 +27,22 @@ from fedprognos.matching.signatures import (
 SIGNATURES = ("ih", "ih+hh")
 
 
-@dataclass(frozen=True, eq=False)
-class RecurrentAnchor:
-    """A previous global layer to match against; ``counts`` as for :class:`~fedprognos.matching.Anchor`."""
-
-    weights: RecurrentWeights
-    counts: ArrayLike | None = None
-
-
 def match_recurrent(
     clients: Mapping[str, RecurrentWeights],
     *,
-    cell: str = "lstm",
+    cell: str | Gates = "lstm",
     signature: str = "ih+hh",
     rounds: int = 5,
     cost: str = "spahm",
     sigma: float | None = None,
     sigma0: float | None = None,
     gamma: float = 1.0,
-    estimate: bool = True,
+    estimate: bool | None = None,
     sweeps: int = 10,
     seed: int = 0,
     sizes: Mapping[str, float] | None = None,
-    anchor: RecurrentAnchor | None = None,
+    anchor: RecurrentWeights | None = None,
+    anchor_counts: ArrayLike | None = None,
     cap: int | None = None,
     quota: int | None = None,
     solver: str = "scipy",
@@ -64,13 +60,14 @@ def match_recurrent(
     clients
         The layer's weights for each client. Widths may differ, the number of inputs may not.
     cell
-        ``"lstm"`` or ``"gru"``.
+        ``"lstm"`` or ``"gru"``, or the gates of another cell.
     signature
         ``"ih+hh"``, or ``"ih"`` for the first step alone.
     rounds
         Matchings on ``ih+hh``, at most.
-    anchor
-        A previous global layer.
+    anchor, anchor_counts
+        A previous global layer, and how many client neurons each of its neurons stands for (one by default; see
+        :class:`~fedprognos.matching.Anchor`).
     cost, sigma, sigma0, gamma, estimate, sweeps, seed, sizes, cap, quota, solver
         As in :func:`~fedprognos.matching.match`. Variances are single numbers here.
 
@@ -93,51 +90,46 @@ def match_recurrent(
     """
     if signature not in SIGNATURES:
         raise unknown_name("signature", signature, SIGNATURES)
-    whole("rounds", rounds, 1)
+    check_whole("rounds", rounds, 1)
     if not clients:
         raise DataError("no clients to match", hint="pass a mapping from client id to RecurrentWeights")
-    options = Options(cost, sigma, sigma0, gamma, estimate, sweeps, seed, cap, quota, solver)
-    layers = {name: _Layer.of(f"client '{name}'", weights, cell) for name, weights in clients.items()}
-    order = canonical([Side(name, layer.ih) for name, layer in layers.items()], sizes)
-    previous = None if anchor is None else _Layer.of("anchor", anchor.weights, cell)
-    counts = np.empty(0, np.intp)
-    if anchor is not None and previous is not None:
-        counts = checked_counts(anchor.counts, len(previous.ih))
+    options = MatchOptions(cost, sigma, sigma0, gamma, estimate, sweeps, seed, cap, quota, solver)
+    layers = {name: signatures(f"client '{name}'", weights, cell) for name, weights in clients.items()}
+    order = canonical([ClientNeurons(name, ih) for name, (ih, _) in layers.items()], sizes)
     inputs = order[0].vectors.shape[1]
-    for side in [*order, *([] if previous is None else [Side("anchor", previous.ih)])]:
-        if side.vectors.shape[1] != inputs:
-            raise DataError(f"has another number of inputs than '{order[0].name}'", where=f"{side.name}, weight_ih")
+    fixed, counts = None, None
+    if anchor is not None:
+        previous = signatures("anchor", anchor, cell)
+        same_dimensions(previous[0], inputs, "anchor, weight_ih")
+        counts = checked_counts(anchor_counts, len(previous[0]))
+        fixed = ClientNeurons("anchor", previous[0], counts=counts)
 
-    found = match_sides(order, inputs, None if previous is None else Side("anchor", previous.ih), counts, options)
+    found = match_clients(order, fixed, inputs, options)
     if signature == "ih":
         return found
     for made in range(2, rounds + 2):
-        before, dimensions = found.assignments, hidden_dimensions(np.arange(found.size), found.size, cell).size
-        sides = [layers[side.name].side(side.name, before[side.name], found.size) for side in order]
-        fixed = None if previous is None else previous.side("anchor", np.arange(len(counts)), found.size)
-        found = match_sides(sides, inputs + dimensions, fixed, counts, options)
+        before, size = found.assignments, found.size
+        placed = [in_order(client.name, layers[client.name], before[client.name], size, cell) for client in order]
+        if fixed is not None:
+            fixed = replace(in_order("anchor", previous, np.arange(fixed.width), size, cell), counts=counts)
+        found = match_clients(placed, fixed, inputs + 2 * gates_of(cell) * size, options)
         found = replace(found, diagnostics=replace(found.diagnostics, rounds=made))
-        if all(np.array_equal(before[side.name], found.assignments[side.name]) for side in order):
+        if all(np.array_equal(before[client.name], found.assignments[client.name]) for client in order):
             break
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Layer:
-    """The signatures of one client's layer, whose second half waits for a global order."""
+def signatures(where: str, weights: RecurrentWeights, cell: str | Gates) -> tuple[AnyArray, AnyArray]:
+    """``ih`` and ``hh`` of one layer that is checked first."""
+    given = checked_weights(where, weights, cell)
+    ih = recurrent_signature(given.weight_ih, given.bias_ih, given.bias_hh, cell)
+    return ih, hidden_signature(given.weight_hh, cell)
 
-    cell: str
-    ih: AnyArray
-    hh: AnyArray
 
-    @classmethod
-    def of(cls, name: str, weights: RecurrentWeights, cell: str) -> _Layer:
-        given = checked_weights(name, weights, cell)
-        ih = recurrent_signature(given.weight_ih, given.bias_ih, given.bias_hh, cell)
-        return cls(cell, ih, hidden_signature(given.weight_hh, cell))
-
-    def side(self, name: str, places: Indices, size: int) -> Side:
-        """``ih+hh`` in the present global order."""
-        inputs = self.ih.shape[1]
-        dims = np.concatenate([np.arange(inputs), inputs + hidden_dimensions(places, size, self.cell)])
-        return Side(name, np.concatenate([self.ih, self.hh], axis=1), dims)
+def in_order(
+    name: str, layer: tuple[AnyArray, AnyArray], places: Indices, size: int, cell: str | Gates
+) -> ClientNeurons:
+    """``ih+hh`` in the present global order."""
+    inputs = layer[0].shape[1]
+    dims = np.concatenate([np.arange(inputs), inputs + hidden_dimensions(places, size, cell)])
+    return ClientNeurons(name, np.concatenate(layer, axis=1), dims)
