@@ -33,7 +33,7 @@ class Buffer:
 
 def popularity(counts: Indices, new: int, *, population: int, gamma: float, cost: str) -> Floats:
     """``(L + new,)`` what the Indian buffet prior adds: log odds of existing neurons, then of the k-th new one."""
-    shared = np.clip(counts, 1, max(population - 1, 1))
+    shared = np.minimum(np.maximum(counts, 1), max(population - 1, 1))
     odds = np.log(shared / np.maximum(population - shared, 1))
     opening = 2 * np.log(gamma / (population * np.arange(1, new + 1)))
     return np.concatenate([odds if cost == "pfnm" else 2 * odds, opening])

@@ -72,9 +72,8 @@ def match(
     Notes
     -----
     Because the k-th new neuron of a client costs 2 log k more than the first, the same move is priced differently
-    from two sides and there is no joint objective that must rise: a new solution is at least as good as the client's
-    previous one in the same state, no more than that (and ``quota`` may forbid the previous one). The last sweep is
-    what is returned.
+    from two sides and no joint objective has to rise. A new solution is at least as good as the client's previous
+    one in the same state (unless ``quota`` forbids that one). The last sweep is returned.
 
     Everything is computed in float64. Time is linear in the number of clients; beyond inputs and result, memory is
     proportional to L' (D + L_j) for the widest client j.

@@ -30,20 +30,26 @@ class GlobalNeurons:
         self.seen = np.zeros((size, problem.dimensions if problem.masked else 1))
         if problem.anchor is not None and problem.anchor.counts is not None:
             counts = problem.anchor.counts
-            self.put(problem.anchor, np.arange(size)[: len(counts)], problem.anchor.centred(problem.centre), counts)
+            at = problem.anchor.index(np.arange(len(counts)))
+            self.counts[: len(counts)] = counts
+            self.sums[at] = counts[:, None] * problem.anchor.centred(problem.centre)
+            self.seen[at] = counts[:, None]
         for client, slots in zip(problem.clients, assignments, strict=False):
             self.put(client, slots, client.centred(problem.centre))
 
-    def put(self, client: ClientNeurons, slots: Indices, x: Floats, counts: Indices | int = 1) -> None:
-        """Assign a client's neurons ``x`` to slots, no two to the same, ``counts`` times each."""
-        at, weight = client.index(slots), np.reshape(counts, (-1, 1))
-        self.counts[slots] += counts
-        self.sums[at] += weight * x
-        self.seen[at] += weight
+    def put(self, client: ClientNeurons, slots: Indices, x: Floats) -> None:
+        """Assign a client's neurons ``x`` to slots, no two to the same."""
+        at = client.index(slots)
+        self.counts[slots] += 1
+        self.sums[at] += x
+        self.seen[at] += 1
 
     def take(self, client: ClientNeurons, slots: Indices, x: Floats) -> Booleans:
         """Undo :meth:`put`; returns ``(L_j,)`` which of the slots are free now."""
-        self.put(client, slots, x, -1)
+        at = client.index(slots)
+        self.counts[slots] -= 1
+        self.sums[at] -= x
+        self.seen[at] -= 1
         free: Booleans = self.counts[slots] == 0
         self.sums[slots[free]] = 0.0
         return free

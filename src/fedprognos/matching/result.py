@@ -24,10 +24,9 @@ class Anchor:
         not a client uses it.
     counts
         ``(A,)`` whole numbers >= 1: how many client neurons each row is the mean of. A count of ``c`` weighs as
-        much as ``c`` clients that were matched to this neuron earlier and never move again, and ``max(counts)``
-        is added to the number of clients J. ``None`` is a count of one each: the anchor weighs as one more client.
-        When the same clients come back round after round leave it ``None``; otherwise they would be counted
-        again in every round.
+        much as ``c`` clients that were matched to this neuron earlier and never move again; ``max(counts)`` is added
+        to the number of clients J. ``None`` counts one each. Leave it so when the same clients come back round after
+        round; otherwise they would be counted again in every round.
     """
 
     means: ArrayLike
