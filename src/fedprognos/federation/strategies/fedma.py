@@ -116,7 +116,7 @@ def bbp_map(
         "cost": options.cost,
         "sigma": None if options.noise is None else options.noise * float(pooled),
         "gamma": options.gamma,
-        "estimate": options.cost == "spahm" if options.estimate is None else options.estimate,
+        "estimate": options.estimate,
         "sweeps": options.sweeps,
         "seed": seed % 2**32,
         "sizes": {name: sizes[name] for name in networks},
