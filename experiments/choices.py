@@ -88,7 +88,7 @@ def write_choices(
     data = data_digest(scenario)
     head = {
         "preset": preset,
-        "setting": setting,
+        "scenario": setting,
         "data": data,
         "kept_out": FRACTION,
         "strengths": [f"{s:.2e}" for s in STRENGTHS],

@@ -81,7 +81,7 @@ def _models(run: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "preset": run.name,
-                "setting": setting,
+                "scenario": setting,
                 "method": method,
                 "network": network.model_dump(mode="json"),
                 "steps": steps,
@@ -123,7 +123,7 @@ def _matchings(run: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "preset": run.name,
-                "setting": setting,
+                "scenario": setting,
                 "layer": layer.name,
                 "clients": len(bundles),
                 "neurons": len(signature),

@@ -95,7 +95,7 @@ class Setting:
 
     def __init__(self, record: Record, name: str) -> None:
         self.record, self.name = record, name
-        self.rows = tuple(row for row in record.results.rows if row.setting == name)
+        self.rows = tuple(row for row in record.results.rows if row.scenario == name)
         self.clients = tuple(sorted({client for row in self.rows for client in row.train_clients}))
 
     @property
@@ -105,7 +105,7 @@ class Setting:
     @property
     def digits(self) -> int:
         """Decimals of an error: hundredths of cycles, tenths of mAh."""
-        return 4 if self.rows[0].unit == "Ah" else 2
+        return 4 if self.rows[0].measure == "Ah" else 2
 
     @property
     def columns(self) -> list[Column]:
@@ -144,7 +144,7 @@ class Setting:
         rounds = [
             h
             for h in self.record.results.history
-            if (h.setting, h.method, h.head, h.client) == (self.name, method, head, test) and h.rmse is not None
+            if (h.scenario, h.method, h.head, h.client) == (self.name, method, head, test) and h.rmse is not None
         ]
         values, chosen = {}, {}
         for seed in sorted({h.seed for h in rounds}):
@@ -157,8 +157,8 @@ class Setting:
 
 def settings(record: Record) -> list[Setting]:
     """All settings of a record, in the order of the experiment."""
-    named = dict.fromkeys([*record.results.config.get("partition", {}), *(r.setting for r in record.results.rows)])
-    there = {row.setting for row in record.results.rows}
+    named = dict.fromkeys([*record.results.config.get("partition", {}), *(r.scenario for r in record.results.rows)])
+    there = {row.scenario for row in record.results.rows}
     return [Setting(record, name) for name in named if name in there]
 
 

@@ -19,7 +19,7 @@ class PaperRow(_Part):
 
     train: tuple[str, ...]
     method: str
-    setting: str | None = None
+    scenario: str | None = None
     test: str = "all"
     name: str | None = None
     rmse: float | None = None
@@ -55,7 +55,7 @@ class ErrorBar(_Part):
 
     case: str
     preset: str
-    setting: str
+    scenario: str
     test: str
     field: Literal["rmse", "rmse_capped"]
     stretch: float

@@ -94,7 +94,7 @@ def _points(curves: Sequence[Mapping[str, Any]], lines: Lines) -> Iterator[dict[
         scope = scope_of(names[curve["train_clients"]], lines.clients)
         for point in zip(curve["position"], curve["truth"], curve["prediction"], strict=True):
             numbers = dict(zip(("position", "truth", "prediction"), point, strict=True))
-            yield {"setting": lines.name, **shared, "seed": 0, **numbers, "scored": True, "scope": scope}
+            yield {"scenario": lines.name, **shared, "seed": 0, **numbers, "scored": True, "scope": scope}
 
 
 def _fleet(kind: str, record: Record) -> Iterator[Picture]:
@@ -120,7 +120,7 @@ def _rounds(record: Record) -> Iterator[Picture]:
     panels: list[Panel] = []
     chips: dict[str, Chip] = {}
     for setting, lines in zip(material.settings, lines_of(record), strict=True):
-        if max((h.round for h in record.results.history if h.setting == setting.name), default=1) < 2:
+        if max((h.round for h in record.results.history if h.scenario == setting.name), default=1) < 2:
             continue
         head = next(h for h in [main_head(record, lines), *record.heads] if h != "personal")
         palette = Palette((row.method for row in setting.rows), head)
@@ -226,7 +226,7 @@ def _widths(kind: str, records: Sequence[Record]) -> Iterator[Picture]:
                 }
             )
         if traces:
-            shape = layout(axis("neurons of the recurrent layer"), axis(f"RMSE in {found[0].rows[0].unit}"))
+            shape = layout(axis("neurons of the recurrent layer"), axis(f"RMSE in {found[0].rows[0].measure}"))
             panels.append(Panel(f"{name}, {column.title}", traces, shape, 260))
     if "fedma" in drawn:
         chips = [Chip(m, NAMES[m], palette.colour_of(m), "solid") for m in WIDTHS if m in drawn]

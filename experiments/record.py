@@ -15,7 +15,7 @@ from fedprognos.files import write_text
 DIGITS = 7
 """Significant digits of numbers in rows."""
 HISTORY_DIGITS = 5
-SHARED = ("setting", "method", "head", "client", "seed")
+SHARED = ("scenario", "method", "head", "client", "seed")
 """Fields of history that rounds of one course have in common."""
 PER_ROUND = ("round", "rmse", "rmse_capped", "validation_rmse", "width", "bytes")
 

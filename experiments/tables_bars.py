@@ -49,7 +49,7 @@ def _error_rows(bar: ErrorBar, bars: Bars, records: Mapping[str, Record]) -> lis
     limits = [number(bar.paper, digits), number(bar.limit, digits), number(bar.stretch, digits)]
     rows = []
     for method in HELD:
-        head, found = _sample(records, bar.preset, bar.setting, method, bar.test, bar.field)
+        head, found = _sample(records, bar.preset, bar.scenario, method, bar.test, bar.field)
         if found is None:
             rows.append([bar.case, NAMES[method], NOTHING, *limits, NOTHING, NOTHING, NOTHING])
             continue
@@ -60,7 +60,7 @@ def _error_rows(bar: ErrorBar, bars: Bars, records: Mapping[str, Record]) -> lis
 
 def _printed_excess(printed: PaperTable) -> float:
     """How far the paper's FedMA lies above its central training, heterogeneous clients."""
-    errors = {row.method: row.rmse for row in printed.rows if row.setting == "heterogeneous" and row.rmse is not None}
+    errors = {row.method: row.rmse for row in printed.rows if row.scenario == "heterogeneous" and row.rmse is not None}
     return errors["fedma"] / errors["central"] - 1
 
 

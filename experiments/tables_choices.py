@@ -11,7 +11,7 @@ from experiments.lines import NAMES
 from experiments.markdown import BLANK, NOTHING, number, signed, table
 
 CHOSEN = """\
-`{preset}`, {setting}, exact head, judged on training engines: {share:.0%} of each client's are kept out of training,
+`{preset}`, {scenario}, exact head, judged on training engines: {share:.0%} of each client's are kept out of training,
 others for each seed ({seeds}). RMSE on them, labels capped, after the last epoch and round; in brackets how much a
 change adds to it, ± the standard deviation of that over seeds. One change at a time from the preset as it is. Central
 training keeps other engines out than the clients do, so its column compares with itself only. A dash: not measured, or
@@ -42,7 +42,7 @@ def choices_part(found: Mapping[str, Any]) -> list[str]:
         for k, strength in enumerate(found["strengths"])
     ]
     names = [NAMES[m] for m in methods]
-    said = CHOSEN.format(preset=found["preset"], setting=found["setting"], share=found["kept_out"], seeds=seeds)
+    said = CHOSEN.format(preset=found["preset"], scenario=found["scenario"], share=found["kept_out"], seeds=seeds)
     return [
         "### What the tuned experiment was chosen from",
         said,

@@ -37,16 +37,16 @@ def battery_table(printed: PaperTable, rerun: Record | None, tuned: Record | Non
 
 def turbofan_table(printed: PaperTable, rerun: Record | None, tuned: Record | None) -> str:
     """FD004 by setting, raw and capped; IMP is that of FedMA over the row's own model, as in the paper."""
-    federated = {row.setting: row for row in printed.rows if row.method == "fedma"}
+    federated = {row.scenario: row for row in printed.rows if row.method == "fedma"}
     lines = []
     for row in printed.rows:
         cells = []
         for record, choose in ((rerun, _best), (rerun, _chosen), (tuned, _chosen)):
             raw, capped = choose(record, row, "rmse"), choose(record, row, "rmse_capped")
-            imp = None if has_rounds(row) else _improvement(raw, choose(record, federated[row.setting], "rmse"))
+            imp = None if has_rounds(row) else _improvement(raw, choose(record, federated[row.scenario], "rmse"))
             both = [f"raw {sample(raw, 2)}", f"capped {sample(capped, 2)}"] if raw is not None else [NOTHING]
             cells.append(stacked(*both, _below(row, rounds(raw), imp)))
-        lines.append([str(row.setting), _trained_on(row), METHODS[row.method], _printed(row, 2), *cells])
+        lines.append([str(row.scenario), _trained_on(row), METHODS[row.method], _printed(row, 2), *cells])
     return table(["setting", "trained on", "method", *HEADER], lines, 3)
 
 
@@ -85,8 +85,8 @@ def main_head(record: Record, setting: Setting) -> str:
 def _find(record: Record, row: PaperRow) -> Setting | None:
     """The setting a row belongs to: the one it names, or the one whose clients trained it together."""
     every = settings(record)
-    if row.setting is not None:
-        return next((s for s in every if s.name == row.setting), None)
+    if row.scenario is not None:
+        return next((s for s in every if s.name == row.scenario), None)
     if row.method == "local":
         return max((s for s in every if row.train[0] in s.clients), key=lambda s: len(s.clients), default=None)
     return next((s for s in every if set(s.clients) == set(row.train)), None)

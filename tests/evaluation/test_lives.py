@@ -54,7 +54,7 @@ def test_a_file_that_is_not_lives_is_refused(change: str, tmp_path: Path) -> Non
         "test0/truth": np.array([2, 1, 5], np.float32),
         "model0": np.ones(3, np.float32),
     }
-    model = {"setting": "all", "method": "m", "head": "", "train_clients": "a", "test_client": "all", "seed": 0}
+    model = {"scenario": "all", "method": "m", "head": "", "train_clients": "a", "test_client": "all", "seed": 0}
     document = {"version": 1, "tests": [{"test_client": "all", "unit_ids": ["u", "v"]}], "models": [model]}
     path = tmp_path / "x.safetensors"
 

@@ -15,7 +15,7 @@ from small_fleets import recipe_of, series_fleet
 def row(seed: int, rmse: float, **more: object) -> Row:
     scores = score(np.array([0.0, 1.0]), np.array([0.5, 1.5]), np.arange(2), task="rul", cap=10.0).as_dict()
     facts = {
-        "setting": "all",
+        "scenario": "all",
         "method": "local",
         "head": "mean",
         "train_clients": ("a",),
@@ -23,7 +23,7 @@ def row(seed: int, rmse: float, **more: object) -> Row:
         "seed": seed,
         "round": None,
         "selected_on": "last",
-        "unit": "cycles",
+        "measure": "cycles",
         "width": (8,),
         "parameters": 10,
         "local_epochs": 3,

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fedprognos import Bundle
-from fedprognos.experiment import config
 from fedprognos.errors import ConfigError, DataError, FederationError, OutputError
 from fedprognos.evaluation import read_predictions, rmse
+from fedprognos.experiment import config
 from fedprognos.experiment.events import Event, JobDone, RunStarted
 from fedprognos.experiment.run import load_fleets, run
 from fedprognos.experiment.scenario import scenarios
@@ -58,7 +58,7 @@ def test_a_run_leaves_rows_for_every_method_client_and_seed(finished) -> None:  
     assert len({r.key for r in rows}) == len(rows)
     raw = json.loads((finished.folder / "results.json").read_text())
     assert list(raw) == ["experiment", "version", "config", "rows", "history"]
-    assert {"setting", "method", "head", "train_clients", "test_client", "seed", "round", "selected_on", "rmse",
+    assert {"scenario", "method", "head", "train_clients", "test_client", "seed", "round", "selected_on", "rmse",
             "rmse_capped", "mae", "r2", "bias", "nasa_score", "late_rate", "n_test", "unit", "width", "parameters",
             "local_epochs", "bytes"} <= set(raw["rows"][0])  # fmt: skip
     epochs = [h for h in raw["history"] if h["method"] == "local" and h["epoch"] is not None]

@@ -16,7 +16,7 @@ VERSIONS = {"python": "3.11.7", "fedprognos": "0.1.0", "torch": "2.13.0"}
 def row(method: str, errors: Sequence[float], test: str = "all", **more: Any) -> list[Row]:
     """One row a seed."""
     facts = {
-        "setting": "all",
+        "scenario": "all",
         "head": "mean",
         "train_clients": BATTERIES,
         "round": 1,
@@ -32,7 +32,7 @@ def row(method: str, errors: Sequence[float], test: str = "all", **more: Any) ->
         "n_units": 1,
         "rmse_low": None,
         "rmse_high": None,
-        "unit": "Ah",
+        "measure": "Ah",
         "width": (8,),
         "parameters": 100,
         "local_epochs": 5,
@@ -44,7 +44,7 @@ def row(method: str, errors: Sequence[float], test: str = "all", **more: Any) ->
 
 def course(method: str, errors: Sequence[Sequence[float]], test: str, **more: Any) -> list[HistoryRow]:
     """Rounds of every seed: `errors[seed][round - 1]`."""
-    shared = {"setting": "all", "head": "mean", "client": test, "width": (8,), "bytes": 1000, **more, "method": method}
+    shared = {"scenario": "all", "head": "mean", "client": test, "width": (8,), "bytes": 1000, **more, "method": method}
     return [
         HistoryRow.model_validate({**shared, "seed": seed, "round": number, "rmse": error, "validation_rmse": 1.0})
         for seed, rounds in enumerate(errors)
@@ -60,7 +60,7 @@ def record(
     config: dict[str, Any] = {
         "title": preset,
         "data": {"kind": "cmapss" if turbofan else "nasa-battery"},
-        "partition": {name: {"by": "unit"} for name in dict.fromkeys(r.setting for r in rows)},
+        "partition": {name: {"by": "unit"} for name in dict.fromkeys(r.scenario for r in rows)},
         "recipe": {
             **({"window": 50, "stride": 4, "conditions": {}, "cap": 130.0} if turbofan else {"cap": None}),
             **{"cycle": "grid", "grid_points": 171, "grid_end_in_s": 2394.0},
@@ -98,7 +98,7 @@ def battery_record(preset: str = "battery-paper") -> Record:
 
 def turbofan_record(preset: str = "turbofan-tuned", seeds: int = 5) -> Record:
     """Heterogeneous airlines with the exact head; FedMA lies 1 % above Central on raw labels, 1 % below capped."""
-    shared = {"setting": "heterogeneous", "head": "exact", "unit": "cycles"}
+    shared = {"scenario": "heterogeneous", "head": "exact", "measure": "cycles"}
     steps = [0.1 * k for k in range(seeds)]
     rows = [
         *row("local", [40 + s for s in steps], train_clients=("life-under-200",), rmse_capped=30.0, **shared),

@@ -17,7 +17,7 @@ from fedprognos.experiment import config
 
 FOUND = {
     "preset": "turbofan-tuned",
-    "setting": "heterogeneous",
+    "scenario": "heterogeneous",
     "kept_out": 0.2,
     "strengths": ["1.00e-03", "1.00e-02"],
     "config": {"federation": {"ridge": 0.01}},

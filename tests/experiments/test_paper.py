@@ -22,11 +22,11 @@ def test_battery_improvements_follow_from_the_errors() -> None:
 
 def test_turbofan_improvements_follow_from_the_errors() -> None:
     rows = paper().turbofan.rows
-    federated = {row.setting: row for row in rows if row.method == "fedma"}
+    federated = {row.scenario: row for row in rows if row.method == "fedma"}
     for row in rows:
         if row.imp is not None:
             assert row.rmse is not None
-            assert 100 * improvement(row.rmse, _error(federated[row.setting])) == pytest.approx(row.imp, abs=0.06), row
+            assert 100 * improvement(row.rmse, _error(federated[row.scenario])) == pytest.approx(row.imp, abs=0.06), row
 
 
 def test_only_federated_rows_have_a_best_round() -> None:

@@ -45,7 +45,7 @@ def test_a_changed_number_changes_one_line(tmp_path: Path) -> None:
 
 def test_epochs_are_left_out(tmp_path: Path) -> None:
     made = battery_record()
-    epoch = HistoryRow(setting="all", method="fedma", seed=0, client="B0006", round=1, epoch=3, train_rmse=0.1)
+    epoch = HistoryRow(scenario="all", method="fedma", seed=0, client="B0006", round=1, epoch=3, train_rmse=0.1)
     write_record(tmp_path / "a.json", replace(made, results=replace(made.results, history=(epoch,))))
     assert json.loads((tmp_path / "a.json").read_text("utf-8"))["history"] == []
 

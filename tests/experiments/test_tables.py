@@ -115,7 +115,7 @@ def test_a_battery_must_be_below_the_paper_and_below_local_ridge() -> None:
 
 
 def test_widths_are_in_order_whichever_preset_they_come_from() -> None:
-    shared = {"setting": "heterogeneous", "head": "exact", "unit": "cycles", "rmse_capped": 14.0}
+    shared = {"scenario": "heterogeneous", "head": "exact", "measure": "cycles", "rmse_capped": 14.0}
     wide = record("turbofan-width", row("fedma", [21.0, 22.0], width=(90,), **shared), heads=("exact",))
     places = [(r.preset, settings(r)[0]) for r in (turbofan_record(), wide)]
     table = width_table(places, "exact")

@@ -61,7 +61,7 @@ def write_federated_run(
 
 def _after_round(row: dict[str, Any], number: int) -> dict[str, Any]:
     """Errors halve until the second round, which the validation part likes best."""
-    same = {key: row[key] for key in ("setting", "method", "seed", "head", "width")}
+    same = {key: row[key] for key in ("scenario", "method", "seed", "head", "width")}
     worse = {1: 2.0, 2: 1.0, 3: 1.1}[number]
     return {
         **same,

@@ -15,7 +15,7 @@ import pandas as pd
 from fedprognos.evaluation import HistoryRow, Results, Row, score
 
 COLUMNS = (
-    *("setting", "method", "head", "train_clients", "test_client"),
+    *("scenario", "method", "head", "train_clients", "test_client"),
     *("seed", "unit", "position", "truth", "prediction", "scored"),
 )
 NOISE = {"constant": 30.0, "ridge": 14.0, "local": 9.0, "central": 5.0}
@@ -56,7 +56,7 @@ def write_run(
     }
     history = [
         HistoryRow(
-            setting=s,
+            scenario=s,
             method="central",
             seed=k,
             client="pooled",
@@ -152,13 +152,13 @@ class _Maker:
             {
                 **facts,
                 **scores.as_dict(),
-                "setting": setting,
+                "scenario": setting,
                 "method": method,
                 "train_clients": group,
                 "test_client": test,
                 "seed": seed,
                 "selected_on": "last",
-                "unit": "cycles" if self.task == "rul" else "Ah",
+                "measure": "cycles" if self.task == "rul" else "Ah",
             }
         )
 

@@ -27,7 +27,7 @@ def with_lives(folder: Path, spoilt: bool = False) -> None:
     for row in rows:
         if row["method"] in said and row["test_client"] == "all":
             tensors[f"model{len(models)}"] = said[row["method"]].astype(np.float32)
-            names = {k: row[k] for k in ("setting", "method", "seed")}
+            names = {k: row[k] for k in ("scenario", "method", "seed")}
             more = {"head": row["head"] or "", "train_clients": "+".join(row["train_clients"]), "test_client": "all"}
             models.append({**names, **more})
     document = {"version": 1, "tests": [{"test_client": "all", "unit_ids": [f"u{k}" for k in range(12)]}]}

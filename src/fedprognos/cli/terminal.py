@@ -89,8 +89,8 @@ class RunView:
         self._console.print(f"  [dim]{escape(text)}[/]", highlight=False)
 
     def _start(self, event: RunStarted) -> None:
-        for setting, clients in event.clients.items():
-            table = Table(title=escape(f"Clients ({setting})"), title_justify="left", box=None, padding=(0, 2))
+        for scenario, clients in event.clients.items():
+            table = Table(title=escape(f"Clients ({scenario})"), title_justify="left", box=None, padding=(0, 2))
             for column in ("client", "units", "rows", "lifespans"):
                 table.add_column(column, justify="left" if column == "client" else "right")
             for name, fleet in sorted(clients.items())[:SHOWN_CLIENTS]:
@@ -118,7 +118,7 @@ def _verdict(event: JobDone) -> str:
         return ""
     values = " / ".join(f"{row.rmse:.4g}" for row in rows[:6])
     collapsed = sum(row.collapsed for row in event.rows)
-    return f": RMSE {values} {rows[0].unit}" + (" [red](collapsed to the mean)[/]" if collapsed else "")
+    return f": RMSE {values} {rows[0].measure}" + (" [red](collapsed to the mean)[/]" if collapsed else "")
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ class _Line:
 
 
 def results_table(results: Results) -> list[Table]:
-    """Tables of methods, one a setting: mean and spread over seeds. The report has every client by itself."""
-    settings = dict.fromkeys(row.setting for row in results.rows)
-    return [_setting_table(setting, [r for r in results.rows if r.setting == setting]) for setting in settings]
+    """Tables of methods, one a scenario: mean and spread over seeds. The report has every client by itself."""
+    scenarios = dict.fromkeys(row.scenario for row in results.rows)
+    return [_scenario_table(scenario, [r for r in results.rows if r.scenario == scenario]) for scenario in scenarios]
 
 
 def _lines(rows: list[Row]) -> list[_Line]:
@@ -172,9 +172,11 @@ def _pooled(parts: list[tuple[int, float]]) -> float:
     return math.sqrt(sum(n * rmse**2 for n, rmse in parts) / sum(n for n, _ in parts))
 
 
-def _setting_table(setting: str, rows: list[Row]) -> Table:
+def _scenario_table(scenario: str, rows: list[Row]) -> Table:
     lines = _lines(rows)
-    table = Table(title=escape(f"{setting}: test RMSE in {rows[0].unit}"), title_justify="left", header_style="bold")
+    table = Table(
+        title=escape(f"{scenario}: test RMSE in {rows[0].measure}"), title_justify="left", header_style="bold"
+    )
     table.box, table.pad_edge, table.collapse_padding = box.SIMPLE_HEAD, False, True
     capped = any(line.capped for line in lines)
     for name in (*LEFT, "n", "RMSE", *(("capped",) if capped else ()), "width"):

@@ -30,8 +30,8 @@ def tune(
     method: Annotated[
         str | None, typer.Option("--method", show_default="first federated", help="Whose error is made small.")
     ] = None,
-    setting: Annotated[
-        str | None, typer.Option("--setting", show_default="first", help="One of several partitions.")
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", show_default="first", help="One of several partitions.")
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Trainings a trial; their mean counts.")] = 1,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Decides what is tried.")] = 0,
@@ -57,7 +57,7 @@ def tune(
                 source,
                 trials=trials,
                 method=method,
-                setting=setting,
+                scenario=scenario,
                 seeds=seeds,
                 seed=seed,
                 space=tuple(space or ()),

@@ -21,11 +21,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from fedprognos.arrays import BoolArray, FloatArray, IntArray
+
 ALPHA = 0.2
 """A prediction is accurate within this share of the true remaining life."""
 ENOUGH = 10

@@ -23,7 +23,7 @@ from fedprognos.files import replacing
 
 VERSION = 1
 ENVELOPE = "fedprognos"
-NAMES = ("setting", "method", "head", "train_clients", "test_client")
+NAMES = ("scenario", "method", "head", "train_clients", "test_client")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Lives:
         time.
     """
 
-    setting: str
+    scenario: str
     method: str
     head: str
     train_clients: str
@@ -66,7 +66,7 @@ def write_lives(path: Path, predictions: Sequence[Prediction]) -> None:
         "tests": [{"test_client": name, "unit_ids": list(w.unit_ids)} for name, w in tests.items()],
         "models": [
             {
-                "setting": p.setting,
+                "scenario": p.scenario,
                 "method": p.method,
                 "head": p.head or "",
                 "train_clients": "+".join(p.train_clients),
@@ -112,6 +112,8 @@ def _lives(
     tests: Mapping[str, tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.float64]]],
     values: NDArray[np.generic],
 ) -> Lives:
+    if "setting" in model:  # as version 0.1 wrote it
+        model = {**model, "scenario": model["setting"]}
     names = {name: str(model[name]) for name in NAMES}
     unit_ids, unit, truth = tests[names["test_client"]]
     prediction = values.astype(np.float64)

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.fleet import Task
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

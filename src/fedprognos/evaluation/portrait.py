@@ -22,7 +22,7 @@ POINTS = 300
 
 
 def portrait(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet], recipe: Recipe) -> dict[str, Any]:
-    """Plain values for fleet.json: one setting's clients, test fleets and sample units."""
+    """Plain values for fleet.json: one scenario's clients, test fleets and sample units."""
     schema = next(iter(clients.values())).schema
     drawn = [(name, unit) for name, fleet in sorted(clients.items()) for unit in _spread(fleet)]
     cyclic = schema.task == "soh"

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.features import WindowSet
 from fedprognos.files import replacing
 from fedprognos.fleet.exact_csv import read_exact_csv
 
-FloatArray = NDArray[np.float64]
 COLUMNS = (
-    "setting",
+    "scenario",
     "method",
     "head",
     "train_clients",
@@ -45,7 +44,7 @@ class Prediction:
         All test units along their whole lives, for decisions: kept apart from the points that are scored or drawn.
     """
 
-    setting: str
+    scenario: str
     method: str
     head: str | None
     train_clients: tuple[str, ...]
@@ -63,7 +62,7 @@ class Prediction:
         low, high = self.bounds or (np.nan, np.nan)
         return pd.DataFrame(
             {
-                "setting": self.setting,
+                "scenario": self.scenario,
                 "method": self.method,
                 "head": self.head or "",
                 "train_clients": "+".join(self.train_clients),
@@ -91,7 +90,16 @@ def write_predictions(path: Path, predictions: list[Prediction]) -> None:
 
 def read_predictions(paths: list[Path]) -> pd.DataFrame:
     """Read what :func:`write_predictions` wrote, several files into one table."""
-    text = {"head": str, "unit": str, "train_clients": str, "test_client": str, "setting": str, "method": str}
+    text = {
+        "head": str,
+        "unit": str,
+        "train_clients": str,
+        "test_client": str,
+        "scenario": str,
+        "setting": str,
+        "method": str,
+    }
     empty = {"low": [""], "high": [""]}
     frames = [read_exact_csv(p, dtype=text, keep_default_na=False, na_values=empty) for p in sorted(paths)]
+    frames = [frame.rename(columns={"setting": "scenario"}) for frame in frames]  # as version 0.1 wrote it
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))

@@ -1,4 +1,4 @@
-"""The results table: one row per setting, method, training clients, test client, seed and way of selecting."""
+"""The results table: one row per scenario, method, training clients, test client, seed and way of selecting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from fedprognos.errors import DataError
 
@@ -20,12 +20,20 @@ METHOD_ORDER = (
 )
 
 
+OLD_NAMES = {"setting": "scenario", "unit": "measure"}
+"""Fields of rows as version 0.1 wrote them."""
+
+
+def _with_new_names(raw: Any) -> Any:
+    return {OLD_NAMES.get(k, k): v for k, v in raw.items()} if isinstance(raw, dict) else raw
+
+
 class Row(BaseModel):
     """One final result. Rounds of a federation are history, not rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    setting: str
+    scenario: str
     method: str
     head: str | None
     train_clients: tuple[str, ...]
@@ -45,7 +53,7 @@ class Row(BaseModel):
     n_units: int
     rmse_low: float | None
     rmse_high: float | None
-    unit: str
+    measure: str
     width: tuple[int, ...] | None
     parameters: int | None
     local_epochs: int | None
@@ -56,13 +64,15 @@ class Row(BaseModel):
     scored_on: Literal["test", "validation"] = "test"
     """Validation parts where sites of a deployed federation have too few test units to tell anything of them."""
 
+    _renamed = model_validator(mode="before")(_with_new_names)
+
     @property
     def key(self) -> tuple[Any, ...]:
         """What makes the row unique, in the order of the table."""
         base = self.method.removesuffix("+personal")
         order = METHOD_ORDER.index(base) if base in METHOD_ORDER else len(METHOD_ORDER)
         return (
-            self.setting,
+            self.scenario,
             order,
             self.method,
             self.head or "",
@@ -83,7 +93,7 @@ class HistoryRow(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    setting: str
+    scenario: str
     method: str
     seed: int
     client: str
@@ -98,12 +108,14 @@ class HistoryRow(BaseModel):
     bytes: int | None = None
     messages: int | None = None
 
+    _renamed = model_validator(mode="before")(_with_new_names)
+
 
 @dataclass(frozen=True)
 class Summary:
     """Rows that differ in the seed only, with mean and spread."""
 
-    setting: str
+    scenario: str
     method: str
     head: str | None
     train_clients: tuple[str, ...]
@@ -120,7 +132,7 @@ class Summary:
     nasa_score_mean: float | None
     late_rate: float
     n_test: int
-    unit: str
+    measure: str
     parameters: int | None
     width: tuple[int, ...] | None
     bytes: int | None
@@ -176,7 +188,7 @@ def summarise(rows: Iterable[Row]) -> list[Summary]:
     """Group rows that differ in the seed only, in the table's order."""
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda r: r.key):
-        groups[(row.setting, row.method, row.head, row.train_clients, row.test_client, row.selected_on)].append(row)
+        groups[(row.scenario, row.method, row.head, row.train_clients, row.test_client, row.selected_on)].append(row)
     return [_summary(group) for group in groups.values()]
 
 
@@ -185,7 +197,7 @@ def _summary(rows: Sequence[Row]) -> Summary:
     errors = np.array([row.rmse for row in rows])
     capped = [row.rmse_capped for row in rows if row.rmse_capped is not None]
     return Summary(
-        setting=first.setting,
+        scenario=first.scenario,
         method=first.method,
         head=first.head,
         train_clients=first.train_clients,
@@ -202,7 +214,7 @@ def _summary(rows: Sequence[Row]) -> Summary:
         nasa_score_mean=_mean(row.nasa_score_mean for row in rows),
         late_rate=float(np.mean([row.late_rate for row in rows])),
         n_test=first.n_test,
-        unit=first.unit,
+        measure=first.measure,
         parameters=first.parameters,
         width=first.width,
         bytes=first.bytes,

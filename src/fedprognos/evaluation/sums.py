@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedprognos.evaluation.metrics import FloatArray, Scores, nasa_score
+from fedprognos.arrays import FloatArray
+from fedprognos.evaluation.metrics import Scores, nasa_score
 from fedprognos.fleet import Task
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import MissingExtraError
 from fedprognos.features import Recipe, WindowSet, hold_out
 
-FloatArray = NDArray[np.float64]
 RIDGES = tuple(10.0**k for k in range(-9, 4))
 """Ridge strengths tried, relative to the mean diagonal of X'X; chosen on the held-out part of the training data."""
 BATCH = 2048

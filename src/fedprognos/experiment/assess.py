@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import YARDSTICKS, Prediction, Row, score
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.evaluation.score_at import scored_points
@@ -17,7 +18,6 @@ from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.fleet import Fleet, pool
 from fedprognos.networks import Network, predict
 
-FloatArray = NDArray[np.float64]
 Predictor = Callable[[WindowSet, str], FloatArray | None]
 """From windows and the name of the test client to predictions."""
 DRAWN_UNITS = 9
@@ -26,9 +26,9 @@ DRAWN_UNITS = 9
 
 @dataclass(frozen=True, eq=False)
 class Examination:
-    """Test windows of one setting: those scored, whole lives of a few units to draw, and of all to judge decisions."""
+    """Test windows of one scenario: those scored, whole lives of a few units to draw, and of all to judge decisions."""
 
-    setting: str
+    scenario: str
     recipe: Recipe
     scored: Mapping[str, WindowSet]
     drawn: Mapping[str, WindowSet]
@@ -43,7 +43,7 @@ class Examination:
 
 
 def examination(scenario: Scenario, recipe: Recipe, section: EvaluationOptions) -> Examination:
-    """Prepare the test windows of a setting."""
+    """Prepare the test windows of a scenario."""
     points = scored_points(scenario.tests.values(), section.points)
     scored = {name: build_windows(recipe, fleet, points=points) for name, fleet in scenario.tests.items()}
     drawn = {}
@@ -55,7 +55,7 @@ def examination(scenario: Scenario, recipe: Recipe, section: EvaluationOptions) 
         again = points == "last"
         lives = {name: build_windows(recipe, f) if again else scored[name] for name, f in scenario.tests.items()}
     clients = tuple(sorted(scenario.clients))
-    return Examination(scenario.setting, recipe, scored, drawn, lives, clients, scenario.shared_test, section.bootstrap)
+    return Examination(scenario.name, recipe, scored, drawn, lives, clients, scenario.shared_test, section.bootstrap)
 
 
 def _sample(fleet: Fleet, windows: WindowSet) -> Fleet:
@@ -105,15 +105,15 @@ def assess(
         predicted = predictor(windows, name)
         if predicted is None:
             return [], []
-        predictions.append(Prediction(exam.setting, method, head, clients, name, seed, windows, predicted))
+        predictions.append(Prediction(exam.scenario, method, head, clients, name, seed, windows, predicted))
         if draw and seed == 0 and name in exam.drawn and (life := predictor(exam.drawn[name], name)) is not None:
             predictions.append(
-                Prediction(exam.setting, method, head, clients, name, seed, exam.drawn[name], life, scored=False)
+                Prediction(exam.scenario, method, head, clients, name, seed, exam.drawn[name], life, scored=False)
             )
         if draw and name in exam.lives:
             way = exam.lives[name]
             if (life := predicted if way is windows else predictor(way, name)) is not None:
-                one = Prediction(exam.setting, method, head, clients, name, seed, way, life, scored=False, life=True)
+                one = Prediction(exam.scenario, method, head, clients, name, seed, way, life, scored=False, life=True)
                 predictions.append(one)
         parts.append((name, windows.labels, predicted, windows.unit))
     if len(tests) > 1:
@@ -122,9 +122,15 @@ def assess(
     rows = []
     for name, truth, value, unit in parts:
         scores = score(truth, value, unit, task=exam.recipe.task, cap=exam.recipe.cap, bootstrap=samples)
-        keys = {"setting": exam.setting, "method": method, "train_clients": clients, "test_client": name, "seed": seed}
+        keys = {
+            "scenario": exam.scenario,
+            "method": method,
+            "train_clients": clients,
+            "test_client": name,
+            "seed": seed,
+        }
         rows.append(
-            Row.model_validate({**NO_NETWORK, **facts, **scores.as_dict(), **keys, "unit": exam.recipe.target_unit})
+            Row.model_validate({**NO_NETWORK, **facts, **scores.as_dict(), **keys, "measure": exam.recipe.target_unit})
         )
     return rows, predictions
 

@@ -66,7 +66,7 @@ class Experiment(Options):
 def parse(raw: Mapping[str, Any], where: str) -> Experiment:
     """Validate a parsed TOML document.
 
-    `[partition]` may hold one setting directly (then called "all") or several as `[partition.NAME]`.
+    `[partition]` may hold one scenario directly (then called "all") or several as `[partition.NAME]`.
     """
     document = dict(raw)
     partition = document.get("partition")

@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import Prediction, Row
-from fedprognos.experiment.assess import Examination, FloatArray, Predictor, assess, errors, network_predictor
+from fedprognos.experiment.assess import Examination, Predictor, assess, errors, network_predictor
 from fedprognos.experiment.events import JobKey
 from fedprognos.features import WindowSet
 from fedprognos.federation.client_folder import ClientFolder
@@ -22,7 +23,7 @@ Errors = Mapping[str, tuple[float, float | None]]
 
 
 class Evaluator(Protocol):
-    """Scores the networks of one setting."""
+    """Scores the networks of one scenario."""
 
     @property
     def clients(self) -> tuple[str, ...]:

@@ -13,14 +13,14 @@ from fedprognos.fleet import Fleet
 
 @dataclass(frozen=True)
 class JobKey:
-    """One piece of a run: a method in a setting with a seed."""
+    """One piece of a run: a method in a scenario with a seed."""
 
-    setting: str
+    scenario: str
     method: str
     seed: int
 
     def __str__(self) -> str:
-        return f"{self.setting} {self.method} seed {self.seed}"
+        return f"{self.scenario} {self.method} seed {self.seed}"
 
 
 @dataclass(frozen=True, eq=False)

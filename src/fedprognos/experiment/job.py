@@ -1,4 +1,4 @@
-"""One job of a run: a method in a setting with a seed, from its first question to its rows.
+"""One job of a run: a method in a scenario with a seed, from its first question to its rows.
 
 Of a method's rounds the one with the lowest validation error is kept, the last where training kept nothing out.
 """
@@ -154,7 +154,7 @@ class Job:
         return _Candidate(round_.number, head, judged, epochs, collapsed, traffic.bytes, traffic.messages, errors)
 
     def _note(self, **fields: object) -> None:
-        keys = {"setting": self.key.setting, "method": self.key.method, "seed": self.key.seed}
+        keys = {"scenario": self.key.scenario, "method": self.key.method, "seed": self.key.seed}
         self.result.history.append(HistoryRow.model_validate({**keys, **fields}))
 
     def _conclude(self, owners: tuple[str, ...], head: str, rounds: Sequence[_Candidate]) -> None:
@@ -228,7 +228,7 @@ class Job:
         provenance = {
             "experiment": self.name,
             "fedprognos": __version__,
-            "setting": self.key.setting,
+            "scenario": self.key.scenario,
             "method": self.key.method,
             "head": chosen.head,
             "seed": self.key.seed,

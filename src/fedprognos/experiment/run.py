@@ -145,14 +145,14 @@ def load_fleets(
 def data_digest(scenario: Scenario) -> str:
     """A digest of all data of a scenario: results of other data must not be taken for these."""
     fleets = (*sorted(scenario.clients.items()), *sorted(scenario.tests.items()))
-    return " ".join([scenario.setting, *(f"{name}={fleet_digest(fleet)}" for name, fleet in fleets)])
+    return " ".join([scenario.name, *(f"{name}={fleet_digest(fleet)}" for name, fleet in fleets)])
 
 
 def _best_bundle(experiment: config.Experiment, dealt: Mapping[str, Scenario], folder: RunFolder) -> Path:
     """The model for everybody; the first client's own where nothing is shared."""
-    setting, method = next(iter(dealt)), published_method(experiment)
-    client = None if strategies[method].shared else min(dealt[setting].clients)
-    return folder.bundle(JobKey(setting, method, 0), client)
+    scenario, method = next(iter(dealt)), published_method(experiment)
+    client = None if strategies[method].shared else min(dealt[scenario].clients)
+    return folder.bundle(JobKey(scenario, method, 0), client)
 
 
 def _provenance(started: float, records: Mapping[JobKey, JobRecord]) -> dict[str, object]:

@@ -31,7 +31,7 @@ class JobRecord:
 
 
 def folder_name(name: str) -> str:
-    """A client's or setting's name as part of a path.
+    """A client's or scenario's name as part of a path.
 
     >>> folder_name("plant a/hall 1")
     'plant a%2Fhall 1'
@@ -70,7 +70,7 @@ class RunFolder:
         write_json(identity, self._identity)
 
     def _job(self, key: JobKey) -> Path:
-        return self.path / "jobs" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.json"
+        return self.path / "jobs" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.json"
 
     def load_job(self, key: JobKey) -> JobRecord | None:
         """A finished job, or None."""
@@ -92,24 +92,24 @@ class RunFolder:
 
     def predictions(self, key: JobKey) -> Path:
         """Where a job's predictions go."""
-        return self.path / "predictions" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.csv"
+        return self.path / "predictions" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.csv"
 
     def lives(self, key: JobKey) -> Path:
         """Where predictions along whole lives go."""
-        return self.path / "lives" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.safetensors"
+        return self.path / "lives" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.safetensors"
 
-    def save_portrait(self, setting: str, portrait: dict[str, Any]) -> None:
-        """Keep what the report shows of a setting's fleet."""
-        write_json(self.path / "fleets" / f"{folder_name(setting)}.json", portrait)
+    def save_portrait(self, scenario: str, portrait: dict[str, Any]) -> None:
+        """Keep what the report shows of a scenario's fleet."""
+        write_json(self.path / "fleets" / f"{folder_name(scenario)}.json", portrait)
 
     def save_details(self, key: JobKey, details: list[dict[str, object]]) -> None:
         """Keep what the report shows of a job's matchings."""
-        write_json(self.path / "details" / f"{folder_name(key.setting)}~{key.method}~seed{key.seed}.json", details)
+        write_json(self.path / "details" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.json", details)
 
-    def client(self, setting: str, client: str, options: FederationOptions) -> ClientFolder:
+    def client(self, scenario: str, client: str, options: FederationOptions) -> ClientFolder:
         """A client's own folder, and the model it trained earlier."""
         bundle = None if options.bundles is None else Path(options.bundles) / folder_name(client)
-        return ClientFolder(self.path / "sites" / folder_name(setting) / folder_name(client), bundle)
+        return ClientFolder(self.path / "sites" / folder_name(scenario) / folder_name(client), bundle)
 
     @property
     def memory(self) -> Path:
@@ -128,7 +128,7 @@ class RunFolder:
 
     def bundle(self, key: JobKey, client: str | None) -> Path:
         """Where a job's bundle goes; local models have one a client."""
-        base = self.path / "bundles" / folder_name(key.setting) / key.method / f"seed{key.seed}"
+        base = self.path / "bundles" / folder_name(key.scenario) / key.method / f"seed{key.seed}"
         return base if client is None else base / folder_name(client)
 
     def publish(self, bundle: Path) -> Path:

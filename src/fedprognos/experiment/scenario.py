@@ -17,7 +17,7 @@ EVERYONE = "all"
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """One setting of an experiment.
+    """One scenario of an experiment: units dealt out to clients, and their tests.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Scenario:
         Test fleets: one a client where the test units are theirs, else a common one named "all".
     """
 
-    setting: str
+    name: str
     clients: Mapping[str, Fleet]
     tests: Mapping[str, Fleet]
 
@@ -47,7 +47,7 @@ class _Source:
 
 
 def scenarios(experiment: config.Experiment, data_dir: Path | None, folder: Path) -> dict[str, Scenario]:
-    """Read the data once and deal it out for every setting.
+    """Read the data once and deal it out for every scenario.
 
     Parameters
     ----------
@@ -60,10 +60,10 @@ def scenarios(experiment: config.Experiment, data_dir: Path | None, folder: Path
     return {name: _deal(name, source, rule) for name, rule in experiment.partition.items()}
 
 
-def training_scenario(experiment: config.Experiment, setting: str, data_dir: Path | None, folder: Path) -> Scenario:
-    """One setting without its tests: test files are not opened, what would be held out for the test is dropped."""
-    dealt = _deal(setting, _read(experiment.data, data_dir, folder, tested=False), experiment.partition[setting])
-    return Scenario(setting, dealt.clients, {})
+def training_scenario(experiment: config.Experiment, name: str, data_dir: Path | None, folder: Path) -> Scenario:
+    """One scenario without its tests: test files are not opened, what would be held out for the test is dropped."""
+    dealt = _deal(name, _read(experiment.data, data_dir, folder, tested=False), experiment.partition[name])
+    return Scenario(name, dealt.clients, {})
 
 
 def _read(data: options.DataOptions, data_dir: Path | None, folder: Path, *, tested: bool = True) -> _Source:
@@ -118,31 +118,31 @@ def _rated(fleet: Fleet, capacity_in_Ah: float | None) -> Fleet:
     return fleet.select([replace(u, attributes={**u.attributes, RATED: capacity_in_Ah}) for u in fleet])
 
 
-def _deal(setting: str, source: _Source, rule: options.Partition) -> Scenario:
+def _deal(name: str, source: _Source, rule: options.Partition) -> Scenario:
     clients = partition(_chosen(source.fleet, rule.units), by=rule.by, **rule.options())
     if source.test is not None:
-        return Scenario(setting, clients, _own_tests(source.test, rule, clients))
+        return Scenario(name, clients, _own_tests(source.test, rule, clients))
     if source.test_fraction is None:
-        return Scenario(setting, clients, {})
+        return Scenario(name, clients, {})
     trains, tests = {}, {}
-    for name, fleet in clients.items():
+    for client, fleet in clients.items():
         if source.fleet.schema.task == "soh":
-            trains[name], tests[name] = split.split_cycles(fleet, 1 - source.test_fraction)
+            trains[client], tests[client] = split.split_cycles(fleet, 1 - source.test_fraction)
         elif len(fleet) > 1:
-            trains[name], tests[name] = split.split_units(fleet, source.test_fraction, by_site=False)
+            trains[client], tests[client] = split.split_units(fleet, source.test_fraction, by_site=False)
         else:  # a client's only unit trains: a model needs an end of life to learn from
-            trains[name] = fleet
+            trains[client] = fleet
     if not tests:
         raise DataError(
             "every client has a single unit, so none is left for the test",
             where=source.fleet.source or source.fleet.name,
             hint="give test units in a file of their own (data.test_path), or fewer clients",
         )
-    return Scenario(setting, trains, tests)
+    return Scenario(name, trains, tests)
 
 
 def _chosen(fleet: Fleet, units: tuple[str, ...] | None) -> Fleet:
-    """Only the units a setting names."""
+    """Only the units a scenario names."""
     if units is None:
         return fleet
     for unit in units:

@@ -57,17 +57,17 @@ class Schedule:
         keys = self._jobs()
         records = {key: record for key in keys if (record := self.folder.load_job(key)) is not None}
         todo = [key for key in keys if key not in records]
-        fleets = {s.setting: dict(s.clients) for s in self.scenarios.values()}
+        fleets = {s.name: dict(s.clients) for s in self.scenarios.values()}
         budget = sum(self._epochs(key) for key in todo)
         self.notify(RunStarted(str(self.folder.path), fleets, tuple(keys), tuple(records), budget))
         if not todo:
             return records
         with Workers(self._clients(), self.workers, self.experiment.train.device) as staff:
-            stages = {s.setting: self._stage(s, staff) for s in self.scenarios.values()}
+            stages = {s.name: self._stage(s, staff) for s in self.scenarios.values()}
             cache = ReplyCache(self.folder.memory)
             with ThreadPoolExecutor(max_workers=self.workers) as threads:
                 futures = {
-                    threads.submit(self._job, key, stages[key.setting], staff, cache): key
+                    threads.submit(self._job, key, stages[key.scenario], staff, cache): key
                     for key in sorted(todo, key=_in_good_order)
                 }
                 try:
@@ -85,10 +85,10 @@ class Schedule:
         evaluation, methods = self.experiment.evaluation, self.experiment.federation.methods
         return [
             key
-            for setting in self.scenarios
+            for scenario in self.scenarios
             for key in (
-                *([JobKey(setting, YARDSTICKS, 0)] if evaluation.yardsticks else []),
-                *(JobKey(setting, method, seed) for method in methods for seed in range(evaluation.seeds)),
+                *([JobKey(scenario, YARDSTICKS, 0)] if evaluation.yardsticks else []),
+                *(JobKey(scenario, method, seed) for method in methods for seed in range(evaluation.seeds)),
             )
         ]
 
@@ -101,7 +101,7 @@ class Schedule:
         budget = Budget(
             self.experiment.train.epochs, len(model.widths) + (model.input_width is not None), federation.heads
         )
-        clients = 1 if strategy.pooled else len(self.scenarios[key.setting].clients)
+        clients = 1 if strategy.pooled else len(self.scenarios[key.scenario].clients)
         folds = self.experiment.evaluation.folds if key.method == published_method(self.experiment) else 0
         return strategy.epochs(federation.of(strategy.name, strategy.options), budget) * clients * (1 + folds)
 
@@ -109,24 +109,24 @@ class Schedule:
         """Everyone the workers answer for; central training is a client that holds the pooled fleet."""
         clients = {}
         federation = self.experiment.federation
-        for setting, scenario in self.scenarios.items():
+        for name, scenario in self.scenarios.items():
             for client, fleet in scenario.clients.items():
-                clients[f"{setting}/{client}"] = (client, fleet, self.folder.client(setting, client, federation))
+                clients[f"{name}/{client}"] = (client, fleet, self.folder.client(name, client, federation))
             if any(strategies[method].pooled for method in federation.methods):
                 pooled = pool([scenario.clients[c] for c in sorted(scenario.clients)])
-                place = ClientFolder(self.folder.path / "sites" / folder_name(setting) / "(pooled)")
-                clients[f"{setting}//{POOLED}"] = (POOLED, pooled, place)
+                place = ClientFolder(self.folder.path / "sites" / folder_name(name) / "(pooled)")
+                clients[f"{name}//{POOLED}"] = (POOLED, pooled, place)
         return clients
 
     def _stage(self, scenario: Scenario, staff: Workers) -> Stage:
         """Let the clients agree on a recipe and prepare the tests."""
-        cohort = MessageCohort(InProcess(staff, {c: f"{scenario.setting}/{c}" for c in scenario.clients}))
+        cohort = MessageCohort(InProcess(staff, {c: f"{scenario.name}/{c}" for c in scenario.clients}))
         federation = self.experiment.federation
-        folders = {c: self.folder.client(scenario.setting, c, federation) for c in scenario.clients}
+        folders = {c: self.folder.client(scenario.name, c, federation) for c in scenario.clients}
         recipe = common_recipe(cohort, self.experiment.recipe, federation, in_full(folders))
         for name, fleet in sorted(scenario.clients.items()):
             check_usable(recipe, fleet, f"client {name}")
-        self.folder.save_portrait(scenario.setting, portrait(scenario.clients, scenario.tests, recipe))
+        self.folder.save_portrait(scenario.name, portrait(scenario.clients, scenario.tests, recipe))
         raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in scenario.clients.values() for u in f)
         exam = examination(scenario, recipe, self.experiment.evaluation)
         return Stage(recipe, HeldTests(exam, folders, self.experiment.evaluation.coverage), raw)
@@ -136,7 +136,7 @@ class Schedule:
         spent = 0
         if key.method == YARDSTICKS:
             names = self.experiment.evaluation.yardsticks
-            rows, predictions = assess_yardsticks(stage.evaluator.exam, self.scenarios[key.setting], names)
+            rows, predictions = assess_yardsticks(stage.evaluator.exam, self.scenarios[key.scenario], names)
             result = JobResult(rows, predictions)
         else:
 
@@ -146,11 +146,11 @@ class Schedule:
                 self.notify(EpochDone(key, client.rpartition("/")[2], epoch.epoch, epoch.validation_rmse))
 
             federation = self.experiment.federation
-            everyone = {c: f"{key.setting}/{c}" for c in self.scenarios[key.setting].clients}
+            everyone = {c: f"{key.scenario}/{c}" for c in self.scenarios[key.scenario].clients}
             pooled = strategies[key.method].pooled
-            keys = {POOLED: f"{key.setting}//{POOLED}"} if pooled else everyone
+            keys = {POOLED: f"{key.scenario}//{POOLED}"} if pooled else everyone
             trainers = InProcess(staff, keys, on_epoch, federation.timeout_in_s)
-            scope = f"{key.setting} pooled" if pooled else key.setting
+            scope = f"{key.scenario} pooled" if pooled else key.scenario
             result = Job(
                 key,
                 self.name,
@@ -193,7 +193,7 @@ def _in_good_order(key: JobKey) -> tuple[int, bool, int, str]:
     """What trains on its own first: others begin with what local training finds, and central training takes longest."""
     strategy = None if key.method == YARDSTICKS else strategies[key.method]
     alone = strategy is not None and not strategy.federated
-    return (key.seed, not alone, -1 if strategy is None else strategy.order, key.setting)
+    return (key.seed, not alone, -1 if strategy is None else strategy.order, key.scenario)
 
 
 def published_method(experiment: config.Experiment) -> str:

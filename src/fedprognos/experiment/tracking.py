@@ -41,7 +41,7 @@ def mlflow(uri: str, experiment: str) -> Observer:
             return
         job = str(event.job)
         if job not in runs:
-            tags = {"setting": event.job.setting, "method": event.job.method, "seed": str(event.job.seed)}
+            tags = {"scenario": event.job.scenario, "method": event.job.method, "seed": str(event.job.seed)}
             runs[job] = client.create_run(home, run_name=job, tags=tags).info.run_id
         if isinstance(event, RoundDone):
             for tag, value in _round_values(event).items():

@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import RecipeError
 from fedprognos.features.labels import health_labels
 from fedprognos.features.recipe import Recipe
-from fedprognos.features.windows import FloatArray, IntArray, WindowSet
+from fedprognos.features.windows import WindowSet
 from fedprognos.fleet import Fleet, Unit
 
 Points = Literal["all", "last"]

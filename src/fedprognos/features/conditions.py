@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError
 
-FloatArray = NDArray[np.float64]
 Key = tuple[float, ...]
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.fleet import Unit
 
 RATED = "rated_capacity_in_Ah"
-FloatArray = NDArray[np.float64]
 
 
 def health_labels(unit: Unit, relative: bool) -> FloatArray | None:

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import RecipeError
 from fedprognos.features import conditions
 from fedprognos.fleet import Fleet, Schema, Task, Unit
-
-FloatArray = NDArray[np.float64]
 
 
 class ConditionWarning(UserWarning):

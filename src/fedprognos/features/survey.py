@@ -13,10 +13,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
 from fedprognos.features.labels import health_labels
-from fedprognos.features.moments import FloatArray, Moments, merge_all
+from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.options import RecipeOptions
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Fleet, Schema

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from fedprognos.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

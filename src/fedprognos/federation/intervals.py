@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.messages import Failure, ResidualReply, ResidualRequest
@@ -21,7 +21,6 @@ from fedprognos.federation.strategies import Strategy
 from fedprognos.networks import Network
 from fedprognos.networks.calibration import EDGES, Calibration, calibration_of, prediction_ranges
 
-FloatArray = NDArray[np.float64]
 MOST_RESIDUALS = 10**9
 """No client can have sent more: beyond it the sum could overflow."""
 

@@ -10,7 +10,8 @@ import numpy as np
 from fedprognos.errors import DataError
 
 if TYPE_CHECKING:
-    from fedprognos.fleet.unit import Fleet, FloatArray, Schema, Unit
+    from fedprognos.arrays import FloatArray
+    from fedprognos.fleet.unit import Fleet, Schema, Unit
 
 MIN_ROWS = 2
 

@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError, DataNotFoundError, unknown_name
 from fedprognos.fleet.exact_csv import read_exact_csv
-from fedprognos.fleet.unit import Fleet, FloatArray, Schema, Unit
+from fedprognos.fleet.unit import Fleet, Schema, Unit
 
 SUBSETS = ("FD001", "FD002", "FD003", "FD004")
 SETTINGS = ("setting_1", "setting_2", "setting_3")

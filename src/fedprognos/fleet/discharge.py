@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
-from fedprognos.fleet.unit import Fleet, FloatArray, Unit
+from fedprognos.fleet.unit import Fleet, Unit
 
 VOLTAGE = "voltage_in_V"
 END_OF_LIFE_SHARE = 0.7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedprognos.fleet.unit import FloatArray
+from fedprognos.arrays import FloatArray
 
 _MAX_DECIMALS = 3
 _CLEAR = 0.3  # of a rounding step: values that come nearer to its edge (0.5) do not keep to levels

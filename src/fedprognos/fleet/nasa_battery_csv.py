@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.fleet.exact_csv import read_exact_csv
 from fedprognos.fleet.nasa_battery_cycles import Discharge, Inventory
-from fedprognos.fleet.unit import FloatArray
 
 METADATA = "metadata.csv"
 _LISTED = ("type", "ambient_temperature", "battery_id", "filename", "Capacity")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedprognos.fleet.unit import FloatArray
+from fedprognos.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.io
 from scipy.io.matlab import MatReadError
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.fleet.nasa_battery_cycles import Discharge, Inventory
-from fedprognos.fleet.unit import FloatArray
 
 _NAME = re.compile(r"^(B\d{4})\.mat$")
 _SAMPLES = ("Time", "Voltage_measured", "Temperature_measured", "Current_measured")

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError, DataNotFoundError, MissingExtraError
 from fedprognos.fleet.exact_csv import read_exact_csv
-from fedprognos.fleet.unit import FloatArray
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _DELIMITERS = ",;\t"

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.table_files import Table
-from fedprognos.fleet.unit import FloatArray, Unit
+from fedprognos.fleet.unit import Unit
 
 if TYPE_CHECKING:
     from fedprognos.fleet.table import TableColumns

@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 
 Task = Literal["rul", "soh"]
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

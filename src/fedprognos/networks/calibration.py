@@ -14,14 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 FLOOR = 0.1
 """RUL residuals are measured in units of the prediction plus this share of the largest label learnt."""
 EDGES = tuple(np.round(np.linspace(-3.0, 3.0, 301), 4).tolist())

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 import torch
-from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import TrainingError
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.cache import cached_inputs
 from fedprognos.networks.network import Network
 
-FloatArray = NDArray[np.float64]
 RIDGES = tuple(10.0 ** (k / 2) for k in range(-18, 5))
 """Ridge strengths tried, relative to the mean diagonal of H'H."""
 BATCH = 1024

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.calibration import (
-    FloatArray,
-    IntArray,
     even_points,
     neighbours_joined,
     residual_scale,

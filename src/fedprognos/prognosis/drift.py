@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from fedprognos.arrays import BoolArray
 from fedprognos.features import Recipe
 from fedprognos.prognosis.health import DRIFT, OUT_OF_RANGE
 
 RANGE = 10.0
 DISTANCE = 0.99
 LEAST_ROWS = 10
-BoolArray = NDArray[np.bool_]
 Windows = NDArray[np.float32]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError, DataError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.fleet.exact_csv import read_exact_csv
@@ -29,7 +29,6 @@ WORDS = {
     "time": ("time", "second", "seconds", "sec", "hour", "hours", "day", "days", "step", "t", "timestamp", "age"),
     "cycle": ("cycle", "cycles", "discharge", "flight"),
 }
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

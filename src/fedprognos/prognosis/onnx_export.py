@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 from fedprognos.files import replacing
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-5
 """Largest difference from torch that is let pass, relative to the spread of the labels."""
 CHECKED = 256
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

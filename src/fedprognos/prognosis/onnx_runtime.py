@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.networks import Bundle, Calibration
@@ -18,8 +19,6 @@ from fedprognos.prognosis.predictor import Predictor, Windows
 
 if TYPE_CHECKING:
     import onnx
-
-FloatArray = NDArray[np.float64]
 
 
 class OnnxPredictor(Predictor):

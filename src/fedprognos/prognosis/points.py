@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import BoolArray
 from fedprognos.features import Recipe, WindowSet, conditions
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis.health import GAP, PADDED, STRETCHED, UNSEEN
 
-BoolArray = NDArray[np.bool_]
 GAP_SHARE = 0.1
 """A cycle with no sample for longer than this share of its time grid has a gap."""
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, RecipeError
 from fedprognos.features import ConditionWarning, Recipe, build_windows
 from fedprognos.fleet import Fleet, Unit
@@ -29,7 +30,6 @@ BATCH = 1024
 PASS = 256
 """Windows the network is given at a time: more would no longer fit into the processor's cache."""
 Windows = NDArray[np.float32]
-FloatArray = NDArray[np.float64]
 Forward = Callable[[Windows], NDArray[np.floating]]
 
 

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.prognosis import snapshot, unit_rows
 from fedprognos.prognosis.health import Health, Row, Update
 from fedprognos.prognosis.points import Point, known_conditions
 from fedprognos.prognosis.predictor import BATCH, Predictor
 from fedprognos.prognosis.row_checks import numbers_of
 from fedprognos.prognosis.unit_state import Taken, UnitState, Windows
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import YARDSTICKS, Row, score
 from fedprognos.report.material import EVERYONE, OWN, PERSONAL, SHARED, Material, Setting
 
-FloatArray = NDArray[np.float64]
 NOT_FEDERATED = (*YARDSTICKS, "local", "mean-of-locals", "central")
 
 

@@ -95,7 +95,7 @@ def _short(label: str, most: int = 34) -> str:
 
 def history_figure(material: Material, setting: Setting, palette: Palette, number: int) -> Figure | None:
     """Error over the epochs, a thin line a client and seed and their median."""
-    rows = [r for r in material.results.history if r.setting == setting.name and r.epoch is not None]
+    rows = [r for r in material.results.history if r.scenario == setting.name and r.epoch is not None]
     if not rows:
         return None
     held = any(row.validation_rmse is not None for row in rows)

@@ -25,7 +25,7 @@ def rounds_of(material: Material, setting: Setting, head: str, view: str) -> dic
     rows = [
         r
         for r in material.results.history
-        if r.setting == setting.name and r.epoch is None and r.head == head and r.method not in NOT_FEDERATED
+        if r.scenario == setting.name and r.epoch is None and r.head == head and r.method not in NOT_FEDERATED
     ]
     tested = {r.client for r in rows}
     wanted = view if view in tested else EVERYONE if EVERYONE in tested else next(iter(sorted(tested)), "")

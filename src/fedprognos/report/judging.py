@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import Lives
 from fedprognos.evaluation.decisions import (
     accurate,
@@ -23,7 +24,6 @@ from fedprognos.report.choosing import drawn, of_head
 from fedprognos.report.entries import Entry
 from fedprognos.report.material import Material, Setting
 
-FloatArray = NDArray[np.float64]
 THRESHOLDS = 33
 BEARABLE = 0.05
 """Share of unexpected breaks that the table asks thresholds for."""

@@ -109,7 +109,7 @@ class Material:
     @property
     def unit(self) -> str:
         """What errors are measured in."""
-        return self.results.rows[0].unit if self.results.rows else ""
+        return self.results.rows[0].measure if self.results.rows else ""
 
     @property
     def measured(self) -> str:
@@ -159,13 +159,13 @@ def read_material(folder: Path) -> Material:
     """
     results = Results.load(folder / "results.json")
     predictions, why = _predictions(folder / "predictions")
-    named = dict.fromkeys([*results.config.get("partition", {}), *(row.setting for row in results.rows)])
+    named = dict.fromkeys([*results.config.get("partition", {}), *(row.scenario for row in results.rows)])
     settings = []
     for name in named:
-        rows = tuple(row for row in results.rows if row.setting == name)
+        rows = tuple(row for row in results.rows if row.scenario == name)
         if not rows:
             continue
-        settings.append(_setting(folder, name, rows, predictions[predictions["setting"] == name], why))
+        settings.append(_setting(folder, name, rows, predictions[predictions["scenario"] == name], why))
     return Material(results, tuple(settings), _json(folder / "provenance.json") or {})
 
 
@@ -197,7 +197,7 @@ def _lives(folder: Path, setting: str) -> tuple[list[Lives], str]:
     try:
         for path in sorted(folder.glob("*.safetensors")):
             if unquote(path.name.partition("~")[0]) == setting:
-                found += [one for one in read_lives(path) if one.setting == setting]
+                found += [one for one in read_lives(path) if one.scenario == setting]
     except DataError as error:
         return [], f"lives/{path.name} {error.what}."
     return found, "" if found else "The run's folder has no predictions along whole lives in lives/."

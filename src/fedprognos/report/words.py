@@ -79,7 +79,7 @@ def who(entry: Entry) -> str:
 def errors(entry: Entry) -> str:
     """The error with its unit, raw and capped."""
     capped = entry.mean("rmse_capped")
-    text = f"RMSE {number(entry.mean('rmse'))} {entry.rows[0].unit}"
+    text = f"RMSE {number(entry.mean('rmse'))} {entry.rows[0].measure}"
     return text if capped is None else f"{text} against raw and {number(capped)} against capped labels"
 
 

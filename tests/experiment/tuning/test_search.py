@@ -252,8 +252,8 @@ def test_bad_trials_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_is_missing_or_unknown_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="unknown method"):
         small(tmp_path / "x", 1, method="fedmagic")
-    with pytest.raises(ConfigError, match="unknown setting"):
-        small(tmp_path / "x", 1, setting="nowhere")
+    with pytest.raises(ConfigError, match="unknown scenario"):
+        small(tmp_path / "x", 1, scenario="nowhere")
     with pytest.raises(FederationError, match="too little|windows"):
         small(tmp_path / "y", 3, overrides=(*SMALL, "recipe.stride=200"))
     monkeypatch.setattr(study, "find_spec", lambda name: None)

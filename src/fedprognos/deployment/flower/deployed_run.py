@@ -66,17 +66,17 @@ class DeployedRun:
         self.say(f"sites: {', '.join(members)}")
         cohort = self.make_cohort(members)
         cache = ReplyCache(self.folder.memory)
-        (setting,) = self.experiment.partition
-        recipe = self._recipe(MessageCohort(cohort, cache=cache, scope=setting))
+        (scenario,) = self.experiment.partition
+        recipe = self._recipe(MessageCohort(cohort, cache=cache, scope=scenario))
         rows: list[Row] = []
         history: list[HistoryRow] = []
-        for key in self._jobs(setting):
+        for key in self._jobs(scenario):
             self.say(f"{key}: begins")
             result = self._job(key, recipe, cohort, cache)
             self._keep(key, result)
             rows += result.rows
             history += result.history
-        bundle = Bundle.load(self.folder.publish(self._best(setting, members)))
+        bundle = Bundle.load(self.folder.publish(self._best(scenario, members)))
         delivered = self._deliver(cohort, bundle)
         results = Results(self.name, __version__, self.experiment.dump(), tuple(rows), tuple(history))
         write_json(self.path / "results.json", results.as_dict())
@@ -90,18 +90,18 @@ class DeployedRun:
         known = self.path / "sites.json"
         return tuple(sorted(json.loads(known.read_text("utf-8")))) if known.is_file() else self.sites
 
-    def _jobs(self, setting: str) -> list[JobKey]:
+    def _jobs(self, scenario: str) -> list[JobKey]:
         seeds = range(self.experiment.evaluation.seeds)
-        return [JobKey(setting, method, seed) for method in self.experiment.federation.methods for seed in seeds]
+        return [JobKey(scenario, method, seed) for method in self.experiment.federation.methods for seed in seeds]
 
     def _job(self, key: JobKey, recipe: Recipe, cohort: FlowerCohort, cache: ReplyCache) -> JobResult:
         """The very job of a run in one process, but for who evaluates."""
-        trainers = MessageCohort(cohort, wire=self.experiment.federation.wire, cache=cache, scope=key.setting)
+        trainers = MessageCohort(cohort, wire=self.experiment.federation.wire, cache=cache, scope=key.scenario)
 
         def left_out(failure: Failure) -> None:
             self._tell(LeftOut(key, failure.client, failure.code, failure.text))
 
-        sites = MessageCohort(cohort, cache=cache, scope=key.setting)
+        sites = MessageCohort(cohort, cache=cache, scope=key.scenario)
         evaluator = SiteScores(sites, recipe, self.experiment, left_out)
         published = key.method == published_method(self.experiment)
         everyone = MessageCohort(cohort)
@@ -122,11 +122,13 @@ class DeployedRun:
             self.folder.save_details(key, result.details)
         for row in result.rows:
             whose = "all sites" if row.test_client == EVERYONE else row.test_client
-            self.say(f"{key}: {row.method}, {row.head} head, {whose}: {row.scored_on} RMSE {row.rmse:.4g} {row.unit}")
+            self.say(
+                f"{key}: {row.method}, {row.head} head, {whose}: {row.scored_on} RMSE {row.rmse:.4g} {row.measure}"
+            )
 
-    def _best(self, setting: str, members: tuple[str, ...]) -> Path:
+    def _best(self, scenario: str, members: tuple[str, ...]) -> Path:
         method = published_method(self.experiment)
-        return self.folder.bundle(JobKey(setting, method, 0), None if strategies[method].shared else min(members))
+        return self.folder.bundle(JobKey(scenario, method, 0), None if strategies[method].shared else min(members))
 
     def _deliver(self, cohort: FlowerCohort, bundle: Bundle) -> dict[str, bool]:
         """Hand the model to every site; one that cannot take it now is told about, not waited for."""

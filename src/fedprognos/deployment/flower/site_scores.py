@@ -73,12 +73,12 @@ class SiteScores:
                     **facts,
                     **found.scores().as_dict(),
                     **found.coverage(),
-                    "setting": key.setting,
+                    "scenario": key.scenario,
                     "method": method,
                     "train_clients": owners,
                     "test_client": test,
                     "seed": key.seed,
-                    "unit": self.recipe.target_unit,
+                    "measure": self.recipe.target_unit,
                     "scored_on": scored_on,
                 }
             )

@@ -22,13 +22,13 @@ ALONE = ("local", "central", "single")
 
 @dataclass(frozen=True)
 class Aim:
-    """A method in a setting of an experiment, judged over some seeds."""
+    """A method in a scenario of an experiment, judged over some seeds."""
 
     name: str
     experiment: config.Experiment
     base: Path
     method: str
-    setting: str
+    scenario: str
     seeds: int
     seed: int
 
@@ -39,16 +39,16 @@ class Aim:
         experiment: config.Experiment,
         base: Path,
         method: str | None,
-        setting: str | None,
+        scenario: str | None,
         seeds: int,
         seed: int,
     ) -> Aim:
         federated = [m for m in experiment.federation.methods if m not in ALONE]
         chosen = method or next(iter(federated), "central")
-        where = setting or next(iter(experiment.partition))
+        where = scenario or next(iter(experiment.partition))
         strategies[chosen]
         if where not in experiment.partition:
-            raise unknown_name("setting", where, experiment.partition)
+            raise unknown_name("scenario", where, experiment.partition)
         if experiment.federation.start == "bundles":
             raise ConfigError(
                 "federation.start = 'bundles': the models are there already, nothing is left to search",
@@ -64,7 +64,7 @@ class Aim:
             "experiment": digest,
             "data": data_digest(scenario),
             "method": self.method,
-            "setting": self.setting,
+            "scenario": self.scenario,
             "number of seeds": self.seeds,
             "seed": self.seed,
             "space": space,
@@ -73,4 +73,4 @@ class Aim:
     def told(self, unit: str) -> str:
         """In words, what is made small."""
         head = judging_head(self.experiment)
-        return f"validation RMSE in {unit} of {self.method} with the {head} head, setting {self.setting}"
+        return f"validation RMSE in {unit} of {self.method} with the {head} head, scenario {self.scenario}"

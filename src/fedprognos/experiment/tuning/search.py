@@ -36,7 +36,7 @@ def tune(
     *,
     trials: int,
     method: str | None = None,
-    setting: str | None = None,
+    scenario: str | None = None,
     seeds: int = 1,
     seed: int = 0,
     space: Sequence[str] = (),
@@ -56,7 +56,7 @@ def tune(
         Finished trials in all, those of earlier calls included.
     method
         Whose error is to become small; the experiment's first federated method by default, else `central`.
-    setting
+    scenario
         One of the experiment's partitions; the first by default.
     seeds
         Trainings a trial, their mean error counts.
@@ -69,26 +69,26 @@ def tune(
     """
     need_extra()
     name, experiment, base = config.load(source, overrides)
-    aim = Aim.of(name, experiment, base, method, setting, seeds, seed)
+    aim = Aim.of(name, experiment, base, method, scenario, seeds, seed)
 
     def tell(event: Event) -> None:
         for observer in observers:
             observer(event)
 
     with one_torch_thread(), warnings_as_notices(tell):
-        scenario = training_scenario(experiment, aim.setting, None if data_dir is None else Path(data_dir), base)
-        schema = next(iter(scenario.clients.values())).schema
+        dealt = training_scenario(experiment, aim.scenario, None if data_dir is None else Path(data_dir), base)
+        schema = next(iter(dealt.clients.values())).schema
         choices = space_of(experiment, schema.task, aim.method, space)
         folder = Path(out) if out is not None else Path("runs") / f"{name}-tune"
         own = own_values(experiment, choices)
         unit = "of rated" if schema.task == "soh" and experiment.recipe.label == "relative" else schema.target_unit
-        with open_study(folder, aim.identity(scenario, choices), choices, own, seed) as study:
+        with open_study(folder, aim.identity(dealt, choices), choices, own, seed) as study:
             loop = Loop(aim, study, folder, choices, unit, tell)
             tell(SearchStarted(str(folder), aim.told(unit), choices, trials, len(study.trials)))
             if aim.experiment.train.validation_fraction == 0:
                 tell(Notice(f"the experiment keeps nothing out of training: trials keep out {FRACTION:g} to judge by"))
             loop.write()
             if len(study.trials) < trials:
-                with Ground.open(aim.method, scenario, choices, folder, workers or cores()) as ground:
+                with Ground.open(aim.method, dealt, choices, folder, workers or cores()) as ground:
                     loop.run(ground, trials)
             return Search(folder, choices, unit, tuple(study.trials), study.best, study.importances())

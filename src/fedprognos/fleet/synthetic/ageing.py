@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.fleet.unit import FloatArray
+from fedprognos.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

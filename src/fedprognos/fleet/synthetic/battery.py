@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.fleet.discharge import END_OF_LIFE_SHARE, VOLTAGE
 from fedprognos.fleet.synthetic.ageing import Ageing, age
 from fedprognos.fleet.synthetic.cell import CHEMISTRIES, Discharges, discharge
 from fedprognos.fleet.synthetic.sites import parse_unit_id, per_site, site_name, stream, unit_id, whole
-from fedprognos.fleet.unit import Fleet, FloatArray, Schema, Unit
+from fedprognos.fleet.unit import Fleet, Schema, Unit
 
 BATTERY_SCHEMA = Schema(
     task="soh",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.fleet.unit import FloatArray
+from fedprognos.arrays import FloatArray
 
 GRID = 512
 """Points per full discharge; the steep end between two of them is below 0.1 V."""

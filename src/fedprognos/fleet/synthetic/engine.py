@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.fleet.synthetic.gas_path import CONDITIONS, FAULT_MODES, SENSORS, SETTINGS, readings
 from fedprognos.fleet.synthetic.sites import parse_unit_id, per_site, site_name, stream, unit_id, whole
-from fedprognos.fleet.unit import Fleet, FloatArray, Schema, Unit
+from fedprognos.fleet.unit import Fleet, Schema, Unit
 
 ENGINE_SCHEMA = Schema(task="rul", sensors=tuple(s.name for s in SENSORS), settings=SETTINGS)
 MIN_TEST_ROWS = 40

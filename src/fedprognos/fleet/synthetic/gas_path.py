@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.fleet.unit import FloatArray
+from fedprognos.arrays import FloatArray
 
 SETTINGS = ("altitude_in_kft", "mach", "throttle_in_percent")
 CONDITIONS: FloatArray = np.array(
