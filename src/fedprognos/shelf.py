@@ -41,14 +41,14 @@ class Shelf(Mapping[str, T]):
     kind
         What the things are, for error messages.
     package
-        The package whose modules are the built-in things, one file each.
+        The package whose modules are the built-in things, one file each; a module may hold several small ones.
     group
         Entry points of this group name things of other packages.
 
     Examples
     --------
-    >>> from fedprognos.evaluation.baselines import baselines
-    >>> "ridge" in baselines
+    >>> from fedprognos.fleet.readers import readers
+    >>> "table" in readers
     True
     """
 
@@ -89,7 +89,7 @@ class Shelf(Mapping[str, T]):
                 return
             self._loaded = True  # a module that is being imported may look at its own shelf
             package = importlib.import_module(self._package)
-            for module in pkgutil.iter_modules(package.__path__):
+            for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
                 if not module.name.startswith("_"):
                     importlib.import_module(f"{self._package}.{module.name}")
             for point in entry_points(group=self._group) if self._group else ():

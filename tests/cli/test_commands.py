@@ -139,8 +139,8 @@ UNITS = CMAPSS + "[partition]\nby = 'unit'\n"
     [
         ("[data]\nkind = 'boat'\n[partition]\nby = 'unit'", "data"),
         (CMAPSS, "partition is missing"),
-        (CMAPSS + "[partition]\nby = 'lifespan'", "needs edges"),
-        (UNITS + "clients = 3", "clients means nothing"),
+        (CMAPSS + "[partition]\nby = 'lifespan'", "partition.edges is missing"),
+        (UNITS + "clients = 3", "unknown key partition.clients"),
         (UNITS + "[trian]\nepochs = 3", "did you mean 'train'"),
         (UNITS + "[model]\nwidths = []", "model.widths"),
         (UNITS + "[train]\nvalidation_fraction = 0\npatience = 3", "patience"),

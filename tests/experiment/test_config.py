@@ -46,7 +46,10 @@ def test_a_file_may_build_on_a_preset(tmp_path: Path) -> None:
 def test_partitions_are_taken_as_a_whole(tmp_path: Path) -> None:
     _, mine, _ = config.load(written(tmp_path, 'base = "demo"\n[partition]\nby = "random"\nclients = 2\n'))
     assert list(mine.partition) == ["all"]
-    assert mine.partition["all"].column is None
+    assert mine.dump()["partition"]["all"] == {
+        **dict.fromkeys(["edges", "column", "alpha", "decimals", "units"]),
+        **{"by": "random", "clients": 2, "seed": 0},
+    }
 
 
 def test_an_experiment_has_sizes(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def cohort_of(
     folder: Path, names: str = "abc", change: Change | None = None, bundles: Mapping[str, Path] | None = None
 ) -> HereCohort:
     clients = {
-        n: Client(n, fleet, ClientFolder(folder / n, (bundles or {}).get(n))) for n, fleet in small_fleets(names).items()
+        n: Client(n, fleet, ClientFolder(folder / n, (bundles or {}).get(n)))
+        for n, fleet in small_fleets(names).items()
     }
     return HereCohort(clients, change)
 

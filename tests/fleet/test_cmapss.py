@@ -9,7 +9,7 @@ import pytest
 from engines import cmapss_lines, write_cmapss
 
 from fedprognos.errors import ConfigError, DataError, DataNotFoundError
-from fedprognos.fleet.cmapss import (
+from fedprognos.fleet.readers.cmapss import (
     ALL_SENSORS,
     DEFAULT_SENSORS,
     read_cmapss,

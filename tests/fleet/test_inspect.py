@@ -11,7 +11,7 @@ from fedprognos.errors import DataError, OutputError
 from fedprognos.experiment import config
 from fedprognos.fleet.experiment_file import default_path, experiment_toml, write_experiment
 from fedprognos.fleet.inspect import inspect_table
-from fedprognos.fleet.table import read_table
+from fedprognos.fleet.readers.table import read_table
 
 
 def engine_table(named: bool = True) -> pd.DataFrame:

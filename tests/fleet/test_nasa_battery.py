@@ -12,15 +12,8 @@ import pytest
 import scipy.io
 
 from fedprognos.errors import DataError, DataNotFoundError
-from fedprognos.fleet.discharge import cutoff_from_data
-from fedprognos.fleet.nasa_battery import (
-    CUTOFF_IN_V,
-    end_of_life,
-    inventory,
-    read_nasa_batteries,
-    samples_before_cutoff,
-    usable_length,
-)
+from fedprognos.fleet.discharge import cutoff_from_data, end_of_life, samples_before_cutoff
+from fedprognos.fleet.readers.nasa_battery import CUTOFF_IN_V, inventory, read_nasa_batteries
 
 SAMPLES = 12
 
@@ -81,7 +74,7 @@ def test_published_facts_of_the_trio_come_out(battery_folder: Path) -> None:
     lives = [end_of_life(u) for u in fleet]
     assert [(u.lifespan, u.failed) for u in lives] == [(121, True), (168, False), (122, True)]
     assert [u.attributes["cutoff_in_V"] for u in fleet] == [2.5, 2.2, 2.5]
-    assert usable_length(fleet) == 171
+    assert min(int(samples_before_cutoff(u).min()) for u in fleet) == 171
     assert int(np.argmin(samples_before_cutoff(fleet["B0006"]))) + 1 == 43
     guessed = [cutoff_from_data(u.sensors[:, 0], u.cycles) for u in fleet]
     assert guessed == [2.5, 2.2, 2.5]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.fleet.cmapss import read_cmapss
-from fedprognos.fleet.partition import PARTITIONS, partition
+from fedprognos.fleet.partition import partition, partitions
+from fedprognos.fleet.readers.cmapss import read_cmapss
 from fedprognos.fleet.unit import Fleet, Schema
 
 LIVES = st.lists(st.integers(2, 40), min_size=3, max_size=30)
@@ -30,7 +30,7 @@ def test_published_clients_of_fd004_come_out(cmapss_folder: Path) -> None:
 
 
 @settings(deadline=None)
-@given(lives=LIVES, by=st.sampled_from(sorted(PARTITIONS)), clients=st.integers(1, 3), seed=st.integers(0, 2**32))
+@given(lives=LIVES, by=st.sampled_from(sorted(partitions)), clients=st.integers(1, 3), seed=st.integers(0, 2**32))
 def test_every_unit_has_exactly_one_client_and_none_is_empty(
     lives: list[int], by: str, clients: int, seed: int
 ) -> None:
@@ -39,6 +39,7 @@ def test_every_unit_has_exactly_one_client_and_none_is_empty(
         "lifespan": {"edges": [sorted(lives)[len(lives) // 2]]},
         "random": {"clients": clients},
         "column": {"column": "site"},
+        "condition": {"decimals": {"load": 0}},
         "dirichlet": {"clients": clients, "alpha": 0.1},
     }.get(by, {})  # type: ignore[assignment]
     if by == "lifespan" and min(lives) == sorted(lives)[len(lives) // 2]:
@@ -94,9 +95,8 @@ def test_units_belong_to_the_condition_they_run_in_most() -> None:
         replace(engine("c", 3), settings=np.concatenate([low * [-1, 1], low, high])),
     )
     fleet = Fleet("plant", schema, units)
-    for decimals in ([0, 2], {"altitude": 0, "speed": 2}):
-        parts = partition(fleet, "condition", decimals=decimals)
-        assert {n: p.ids for n, p in parts.items()} == {"condition-0_0.25": ("a", "c"), "condition-42_0.84": ("b",)}
+    parts = partition(fleet, "condition", decimals={"altitude": 0, "speed": 2})
+    assert {n: p.ids for n, p in parts.items()} == {"condition-0_0.25": ("a", "c"), "condition-42_0.84": ("b",)}
     assert list(partition(fleet, "condition", decimals={"altitude": 0})) == ["condition-0", "condition-42"]
 
 
@@ -117,15 +117,20 @@ def test_dirichlet_skews_labels_or_sizes_and_less_so_with_a_large_alpha() -> Non
     ("by", "options", "complaint"),
     [
         ("lifespam", {}, "did you mean 'lifespan'"),
-        ("random", {"client": 3}, "no option 'client'"),
-        ("lifespan", {}, "needs the option 'edges'"),
+        ("random", {"client": 3}, r"partition by random: unknown key client \(did you mean 'clients'\?\)"),
+        ("lifespan", {}, "edges is missing"),
         ("lifespan", {"edges": [3, 2]}, "do not increase"),
         ("lifespan", {"edges": [1000]}, "lifespans range from 5 to 7"),
         ("random", {"clients": 4}, "4 clients for 3 units"),
-        ("random", {"clients": 0}, "0 clients for 3 units"),
-        ("dirichlet", {"alpha": 0}, "alpha is 0"),
-        ("dirichlet", {"skew": "lable"}, "did you mean 'label'"),
-        ("condition", {"decimals": [1, 2]}, "2 decimals for 1 settings"),
+        ("random", {"clients": 0}, "clients: Input should be greater than 0, not 0"),
+        ("dirichlet", {"clients": 2, "alpha": 0}, "alpha: Input should be greater than 0, not 0"),
+        (
+            "dirichlet",
+            {"clients": 2, "alpha": 1, "skew": "lable"},
+            "skew: Input should be 'label' or 'size', not 'lable'",
+        ),
+        ("condition", {}, "decimals is missing"),
+        ("unit", {"units": ["e0", "e9"]}, "unknown unit 'e9'"),
         ("condition", {"decimals": {"lod": 1}}, "did you mean 'load'"),
     ],
 )
@@ -140,4 +145,4 @@ def test_facts_that_the_fleet_lacks_are_named() -> None:
         partition(fleet, "column", column="plant")
     bare = Fleet("f", Schema("rul", ("t", "u")), tuple(replace(u, settings=np.empty((u.rows, 0))) for u in fleet))
     with pytest.raises(DataError, match="no operating conditions"):
-        partition(bare, "condition")
+        partition(bare, "condition", decimals={"load": 0})

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,11 @@ import pandas as pd
 import pytest
 
 from fedprognos.errors import ConfigError, DataError, DataNotFoundError, MissingExtraError
-from fedprognos.fleet.table import TableColumns, read_table
+from fedprognos.fleet import Fleet
+from fedprognos.fleet.columns import Columns
+from fedprognos.fleet.readers.table import read_table
 
-COLUMNS = TableColumns(unit="machine", time="cycle", sensors=["vibration", "heat"], settings=["load"], site="plant")
+COLUMNS = Columns(unit="machine", time="cycle", sensors=["vibration", "heat"], settings=["load"], site="plant")
 
 
 def rows(machine: str = "m1", plant: str = "A", n: int = 4) -> list[str]:
@@ -50,7 +51,7 @@ def test_floats_round_trip(tmp_path: Path) -> None:
     values = rng.normal(size=(500, 2)) * 10.0 ** rng.integers(-12, 12, size=(500, 1))
     frame = pd.DataFrame(values, columns=["vibration", "heat"]).assign(machine="m", cycle=np.arange(500))
     frame.to_csv(tmp_path / "fleet.csv", index=False)
-    fleet = read_table(tmp_path / "fleet.csv", TableColumns(unit="machine", time="cycle"))
+    fleet = read_table(tmp_path / "fleet.csv", Columns(unit="machine", time="cycle"))
     assert np.array_equal(fleet["m"].sensors, values)
 
 
@@ -63,11 +64,11 @@ def test_rows_of_units_may_be_mixed(tmp_path: Path) -> None:
 def test_unnamed_sensors_are_all_other_numbers(tmp_path: Path) -> None:
     lines = [f"{line},note" for line in rows()]
     path = write(tmp_path / "f.csv", csv(lines, "machine,cycle,vibration,heat,load,plant,remark"))
-    assert read_table(path, replace(COLUMNS, sensors=None)).schema.sensors == ("vibration", "heat")
+    assert read_table(path, COLUMNS.model_copy(update={"sensors": None})).schema.sensors == ("vibration", "heat")
     lines[2] = lines[2].replace("23", "hot")
     write(path, csv(lines, "machine,cycle,vibration,heat,load,plant,remark"))
     with pytest.raises(DataError, match=r"line 4, unit m1: 'hot' in column 'heat' is not a number"):
-        read_table(path, replace(COLUMNS, sensors=None))
+        read_table(path, COLUMNS.model_copy(update={"sensors": None}))
 
 
 @pytest.mark.parametrize("suffix", [".csv.gz", ".parquet", ";", "bom", "blank lines"])
@@ -103,13 +104,13 @@ def test_one_file_a_unit_or_a_site(tmp_path: Path) -> None:
     header = "cycle,vibration"
     for name in ("pump-1", "pump-2"):
         write(tmp_path / f"{name}.csv", csv(["1,0.5", "2,0.6"], header))
-    per_unit = read_table(tmp_path, TableColumns(time="cycle"))
+    per_unit = read_table(tmp_path, Columns(time="cycle"))
     assert per_unit.ids == ("pump-1", "pump-2")
     sites = tmp_path / "sites"
     sites.mkdir()
     write(sites / "north.csv", csv(rows("n1")))
     write(sites / "south.csv", csv(rows("s1")))
-    by_site = replace(COLUMNS, site=None)
+    by_site = COLUMNS.model_copy(update={"site": None})
     for source in (sites, str(sites / "*.csv"), [sites / "north.csv", sites / "south.csv"]):
         assert [u.attributes["site"] for u in read_table(source, by_site)] == ["north", "south"]
     write(sites / "west.csv", csv(rows("n1")))
@@ -120,7 +121,7 @@ def test_one_file_a_unit_or_a_site(tmp_path: Path) -> None:
 def test_failed_column_tells_censored_units(tmp_path: Path) -> None:
     header = "machine,cycle,heat,dead"
     lines = ["a,1,5,0", "a,2,5,1", "b,1,5,no", "b,2,6,no", "c,1,5,true", "c,2,5,true"]
-    columns = TableColumns(unit="machine", time="cycle", failed="dead", sensors=["heat"])
+    columns = Columns(unit="machine", time="cycle", failed="dead", sensors=["heat"])
     fleet = read_table(write(tmp_path / "f.csv", csv(lines, header)), columns)
     assert [(u.failed, u.rul_at_end) for u in fleet] == [(True, 0.0), (False, None), (True, 0.0)]
     with pytest.raises(DataError, match="no label to learn from: no unit failed"):
@@ -134,7 +135,7 @@ def test_failed_column_tells_censored_units(tmp_path: Path) -> None:
 
 
 def test_rul_column_is_the_label(tmp_path: Path) -> None:
-    columns = TableColumns(unit="machine", time="cycle", sensors=["heat"], target="rul")
+    columns = Columns(unit="machine", time="cycle", sensors=["heat"], target="rul")
     lines = ["a,1,5,9", "a,2,5,8", "b,1,5,1", "b,2,5,0"]
     fleet = read_table(write(tmp_path / "f.csv", csv(lines, "machine,cycle,heat,rul")), columns)
     assert fleet["a"].labels().tolist() == [9, 8]
@@ -143,7 +144,7 @@ def test_rul_column_is_the_label(tmp_path: Path) -> None:
         read_table(write(tmp_path / "f.csv", csv(["a,1,5,0", "a,2,5,-1"], "machine,cycle,heat,rul")), columns)
 
 
-SOH = TableColumns(unit="cell", time="t", cycle="no", sensors=["v"], target="capacity_in_Ah", task="soh")
+SOH = Columns(unit="cell", time="t", cycle="no", sensors=["v"], target="capacity_in_Ah", task="soh")
 SOH_HEADER = "cell,no,t,v,capacity_in_Ah"
 SOH_LINES = ["c,1,0,4,2.0", "c,1,5,3,2.0", "c,3,0,4,1.9", "c,3,5,3,1.9", "c,3,9,2,1.9"]
 
@@ -177,8 +178,8 @@ def test_bad_cycles_are_named(tmp_path: Path, line: int, text: str, complaint: s
 def test_health_needs_a_label_to_learn_from(tmp_path: Path) -> None:
     path = write(tmp_path / "f.csv", csv(SOH_LINES, SOH_HEADER))
     with pytest.raises(DataError, match="no label to learn from"):
-        read_table(path, replace(SOH, target=None))
-    assert read_table(path, replace(SOH, target=None), require_labels=False)["c"].labels() is None
+        read_table(path, SOH.model_copy(update={"target": None}))
+    assert read_table(path, SOH.model_copy(update={"target": None}), require_labels=False)["c"].labels() is None
 
 
 def changed(line: int, text: str) -> str:
@@ -241,7 +242,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"task": "rull"}, "unknown task 'rull'"),
+        ({"task": "rull"}, "task: Input should be 'rul' or 'soh', not 'rull'"),
         ({"task": "soh"}, "needs the column of the cycle number"),
         ({"cycle": "no"}, "takes no 'cycle' column"),
         ({"sensors": ["a", "t"]}, "column 't' is given two roles"),
@@ -249,4 +250,27 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 )
 def test_contradicting_roles_are_refused(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        TableColumns(**{"unit": "u", "time": "t", **options})  # type: ignore[arg-type]
+        Fleet.from_frame(pd.DataFrame({"u": [1], "t": [1]}), **{"unit": "u", "time": "t", **options})  # type: ignore
+
+
+def test_a_data_frame_gives_the_fleet_its_file_gives(file: Path) -> None:
+    frame = pd.read_csv(file, dtype={"machine": str}).set_index("cycle", drop=False)
+    roles = COLUMNS.model_dump()
+    one, two = read_table(file, COLUMNS), Fleet.from_frame(frame, **roles)
+    assert (one.ids, one.schema) == (two.ids, two.schema)
+    for unit in one:
+        assert np.array_equal(unit.sensors, two[unit.id].sensors)
+        assert np.array_equal(unit.settings, two[unit.id].settings)
+        assert unit.labels().tolist() == two[unit.id].labels().tolist()
+        assert unit.attributes == two[unit.id].attributes
+    whole = Fleet.from_frame(frame[frame["machine"] == "m2"], time="cycle", sensors=["heat"], name="pump")
+    assert (whole.ids, whole["pump"].sensors[:, 0].tolist()) == (("pump",), [21, 22, 23])
+
+
+def test_bad_rows_of_a_data_frame_are_named(file: Path) -> None:
+    frame = pd.read_csv(file, dtype={"machine": str})
+    frame.loc[5, "heat"] = np.nan
+    with pytest.raises(DataError, match=r"pumps, row 5, unit m2: missing value in column 'heat'"):
+        Fleet.from_frame(frame, **COLUMNS.model_dump(), name="pumps")
+    with pytest.raises(DataError, match=r"no column 'hour'\n.*Columns here: machine, cycle"):
+        Fleet.from_frame(frame, unit="machine", time="hour")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fedprognos.federation.aggregate import AVERAGES, average, move, slice_client
 from truth import known_clients, pair_f1
 
-from fedprognos.federation.aggregate import AVERAGES, average, move, slice_client
 from fedprognos.matching import match
 from fedprognos.networks.anatomy import anatomy_of
 from networks import SPECS, anatomy_for, federate, outputs, shuffled, trained_like

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fedprognos.networks.weights import weights_of
 
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.networks.anatomy import Axis, anatomy_of
 from fedprognos.networks.network import HealthNetwork, NetworkSpec
-from fedprognos.networks.weights import weights_of
 
 SPECS = [
     NetworkSpec(inputs=3, widths=(5,), cell=cell, input_width=width)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from fedprognos.federation.aggregate import average, slice_client
+
 from fedprognos.networks import HealthNetwork, NetworkSpec, network_with, weights_of
 from fedprognos.networks.anatomy import anatomy_of
 

@@ -6,31 +6,23 @@ Unknown keys are errors with the nearest valid name; every message names section
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, create_model, model_validator
 
 from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.options import FederationOptions, federation_options
-from fedprognos.fleet.options import (
-    Cmapss,
-    DataOptions,
-    NasaBatteries,
-    Partition,
-    SyntheticBatteries,
-    SyntheticEngines,
-    Table,
-)
+from fedprognos.fleet.partition import Partition
+from fedprognos.fleet.readers import ReaderOptions, readers
 from fedprognos.networks.options import ModelOptions, TrainOptions
-from fedprognos.options import Options
+from fedprognos.options import Options, chosen_options, validated
 
 
 def _federation() -> FederationOptions:
@@ -43,7 +35,7 @@ class Experiment(Options):
     title: str = ""
     scale: str = ""
     """Which of its sizes this is, where there are several."""
-    data: DataOptions
+    data: Annotated[SerializeAsAny[ReaderOptions], BeforeValidator(chosen_options(readers, "kind"))]
     partition: dict[str, Partition]
     recipe: RecipeOptions = RecipeOptions()
     model: ModelOptions = ModelOptions()
@@ -70,58 +62,22 @@ def parse(raw: Mapping[str, Any], where: str) -> Experiment:
     """
     document = dict(raw)
     partition = document.get("partition")
-    if isinstance(partition, Mapping) and not all(isinstance(v, Mapping) and "by" in v for v in partition.values()):
-        document["partition"] = {"all": dict(partition)}
+    unnamed = isinstance(partition, Mapping) and not all(
+        isinstance(v, Mapping) and "by" in v for v in partition.values()
+    )
+    if unnamed:
+        document["partition"] = {"all": partition}
     try:
-        return assembled().model_validate(document)
-    except ValidationError as error:
-        raise _explain(error, where) from None
-
-
-def _explain(error: ValidationError, where: str) -> ConfigError:
-    lines = []
-    hint = "see docs/experiments.md for every key"
-    for problem in error.errors():
-        path = [str(p) for p in problem["loc"] if str(p) not in _KINDS]
-        if path[:2] == ["partition", "all"]:
-            path.pop(1)
-        key = ".".join(path)
-        if problem["type"] == "extra_forbidden":
-            valid = _valid_keys(path[:-1])
-            close = difflib.get_close_matches(path[-1], valid, n=1, cutoff=0.5)
-            lines.append(f"unknown key {key}" + (f" (did you mean '{close[0]}'?)" if close else ""))
-            hint = f"valid here: {', '.join(valid)}"
-        elif problem["type"] == "missing":
-            lines.append(f"{key} is missing")
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            value = problem.get("input")
-            shown = f", not {value!r}" if isinstance(value, str | int | float) else ""
-            lines.append(f"{key}: {message}{shown}")
-    return ConfigError("; ".join(lines), where=where, hint=hint)
-
-
-_KINDS = ("synthetic-engines", "synthetic-batteries", "cmapss", "nasa-battery", "table")
+        return validated(assembled(), document, where, hint="see docs/experiments.md for every key")
+    except ConfigError as error:
+        what = error.what.replace("partition.all", "partition") if unnamed else error.what
+        raise ConfigError(what, where=error.where, hint=error.hint) from None
 
 
 def assembled() -> type[Experiment]:
     """The model of an experiment with the options of everything that is registered now."""
     federation = federation_options()
     return create_model("Experiment", __base__=Experiment, federation=(federation, Field(default_factory=federation)))
-
-
-def _valid_keys(path: Sequence[str]) -> list[str]:
-    """Keys that are valid in a section, found by walking the assembled model."""
-    models: list[type[BaseModel]] = [assembled()]
-    for key in path:
-        if key == "data":
-            models = [SyntheticEngines, SyntheticBatteries, Cmapss, NasaBatteries, Table]
-        elif key == "partition" or models == [Partition]:
-            models = [Partition]
-        else:
-            fields = [m.model_fields[key].annotation for m in models if key in m.model_fields]
-            models = [f for f in fields if isinstance(f, type) and issubclass(f, BaseModel)]
-    return sorted({name for model in models for name in model.model_fields})
 
 
 def presets() -> dict[str, str]:

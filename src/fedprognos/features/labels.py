@@ -5,8 +5,7 @@ from __future__ import annotations
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.fleet import Unit
-
-RATED = "rated_capacity_in_Ah"
+from fedprognos.fleet.discharge import RATED
 
 
 def health_labels(unit: Unit, relative: bool) -> FloatArray | None:

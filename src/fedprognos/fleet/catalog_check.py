@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from fedprognos.errors import DataError, FedprognosError
-from fedprognos.fleet import cmapss, nasa_battery
 from fedprognos.fleet.catalog import data_set, find
+from fedprognos.fleet.readers import cmapss, nasa_battery
 
 Status = Literal["ok", "partial", "missing", "altered", "wrong"]
 
@@ -81,12 +81,12 @@ _DISCHARGES = {"B0005": 168, "B0006": 168, "B0007": 168, "B0018": 132}
 
 
 def check(name: str, data_dir: str | Path | None = None) -> Check:
-    """Look at every file of a data set that is there."""
+    """Check every file of a data set that is there."""
     return check_folder(name, find(name, data_dir))
 
 
 def check_folder(name: str, folder: Path) -> Check:
-    """Look at a data set in a given folder."""
+    """Check a data set in a given folder."""
     parts = _check_cmapss(folder) if data_set(name).name == "cmapss" else _check_batteries(folder)
     return Check(name, folder, tuple(parts))
 

@@ -12,6 +12,7 @@ from fedprognos.errors import DataError
 from fedprognos.fleet.unit import Fleet, Unit
 
 VOLTAGE = "voltage_in_V"
+RATED = "rated_capacity_in_Ah"
 END_OF_LIFE_SHARE = 0.7
 """A battery is worn out below this share of its rated capacity."""
 
@@ -60,7 +61,7 @@ def end_of_life(unit: Unit, threshold: float | None = None) -> Unit:
 
 def default_threshold(unit: Unit) -> float:
     """70 % of the rated capacity."""
-    rated = unit.attributes.get("rated_capacity_in_Ah")
+    rated = unit.attributes.get(RATED)
     if rated is None:
         raise DataError(
             "rated capacity unknown", where=f"unit {unit.id}", hint="give the end-of-life threshold as a number"
@@ -101,14 +102,6 @@ def samples_before_cutoff(unit: Unit, voltage_column: int = 0) -> NDArray[np.int
     following = np.searchsorted(reached, unit.cycles[:-1])
     first = np.append(reached, unit.rows)[following]
     return np.minimum(first - unit.cycles[:-1], lengths)
-
-
-def usable_length(fleet: Fleet) -> int:
-    """Samples before the cut-off in the shortest cycle of the fleet."""
-    if VOLTAGE not in fleet.schema.sensors:
-        raise DataError(f"no sensor '{VOLTAGE}'", where=f"fleet {fleet.name}", hint="the cut-off is a voltage")
-    column = fleet.schema.sensors.index(VOLTAGE)
-    return min(int(samples_before_cutoff(unit, column).min()) for unit in fleet)
 
 
 def cutoff_from_data(voltage: FloatArray, cycles: NDArray[np.int64]) -> float:

@@ -25,7 +25,7 @@ _MAX_DEPTH = 3
 
 
 class ProgressBar(Protocol):
-    """What pooch tells about a download: the total (once known) and bytes as they come."""
+    """What pooch reports about a download: the total (once known) and bytes as they come."""
 
     total: int
 
@@ -53,7 +53,7 @@ def get(
     address
         Another address of the same zip archive (a mirror).
     progress
-        Is told how the download goes.
+        Gets the progress of the download.
     force
         Download even when it is there.
     """
@@ -64,9 +64,11 @@ def get(
         try:
             present = check(name, place)
         except DataNotFoundError:
-            raise DataError("there is something else", where=str(own), hint="give --force to replace it") from None
+            raise DataError(
+                "the folder holds something else", where=str(own), hint="use --force to replace it"
+            ) from None
         if not present.sound:
-            raise DataError("what is there is damaged", where=str(own), hint="give --force to replace it")
+            raise DataError("the files there are damaged", where=str(own), hint="use --force to replace them")
         return present
     with replacing(own) as unpacked:
         archive = unpacked.with_name("archive.zip")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import tomli_w
 
 from fedprognos.errors import OutputError
 from fedprognos.files import write_text
@@ -25,106 +26,98 @@ def default_path(table: Path) -> Path:
 
 
 def write_experiment(guess: Guess, path: Path, force: bool = False) -> Path:
-    """Write the commented TOML; refuses to replace a file unless told to."""
+    """Write the commented TOML; an existing file is replaced with `force` only."""
     if path.exists() and not force:
-        raise OutputError("file exists", where=str(path), hint="give --force to replace it, or another --out")
+        raise OutputError("file exists", where=str(path), hint="use --force to replace it, or another --out")
     write_text(path, experiment_toml(guess, path.parent))
     return path
 
 
 def experiment_toml(guess: Guess, folder: Path) -> str:
     """The experiment as TOML, its data path relative to `folder`."""
-    return "\n".join([*_data(guess, folder), *_partition(guess), *_recipe(guess), *_training()]) + "\n"
+    head = (
+        f"# {guess.units} units, {guess.rows} rows. Every line below is a guess: check it, then run the experiment.\n"
+    )
+    return "".join([head, *_data(guess, folder), *_partition(guess), *_recipe(guess), *_training()])
+
+
+def _key(name: str, value: Any, comment: str = "") -> str:
+    return tomli_w.dumps({name: value}).rstrip("\n") + (f"  {_comment(comment)}" if comment else "\n")
+
+
+def _comment(text: str) -> str:
+    """A comment of one line, whatever the names in it."""
+    return "# " + " ".join("".join(c if c.isprintable() else " " for c in text).split()) + "\n"
 
 
 def _data(guess: Guess, folder: Path) -> list[str]:
     columns = guess.columns
     relative = Path(os.path.relpath(guess.path.resolve(), folder.resolve())).as_posix()
+    meanings = {"rul": "remaining useful life", "soh": "the health of each cycle"}
+    other = "soh" if columns.task == "rul" else "rul"
     lines = [
-        f"# {guess.units} units, {guess.rows} rows. Every line below is a guess: check it, then run the experiment.",
-        "",
-        "[data]",
-        'kind = "table"',
-        f"path = {_text(relative)}  # relative to this file",
+        "\n[data]\n",
+        _key("kind", "table"),
+        _key("path", relative, "relative to this file"),
+        _key("task", columns.task, f'{meanings[columns.task]}; "{other}" is {meanings[other]}'),
     ]
-    if columns.task == "rul":
-        lines += ['task = "rul"  # remaining useful life; "soh" is the health of each cycle']
-    else:
-        lines += ['task = "soh"  # health of each cycle; "rul" is remaining useful life']
     if columns.unit is not None:
-        lines += [f"unit = {_text(columns.unit)}"]
-    lines += [f"time = {_text(columns.time)}" + ("  # within a cycle" if columns.cycle else "")]
+        lines += [_key("unit", columns.unit)]
+    lines += [_key("time", columns.time, "within a cycle" if columns.cycle else "")]
     if columns.cycle is not None:
-        lines += [f"cycle = {_text(columns.cycle)}"]
-    lines += [f"sensors = {_texts(columns.sensors or ())}"]
+        lines += [_key("cycle", columns.cycle)]
+    lines += [_key("sensors", columns.sensors)]
     if guess.constant:
         kind = "in all rows of an operating condition" if guess.conditions else "in every row"
-        lines += [_remark(f"left out, the same {kind}: {', '.join(guess.constant)}")]
+        lines += [_comment(f"left out, the same {kind}: {', '.join(guess.constant)}")]
     if guess.text:
-        lines += [_remark(f"left out, not numbers in every row: {', '.join(guess.text)}")]
+        lines += [_comment(f"left out, not numbers in every row: {', '.join(guess.text)}")]
     for column, gap in guess.gaps.items():
-        lines += [_remark(f"left out, fill it to use it: {column} ({gap})")]
+        lines += [_comment(f"left out, fill it to use it: {column} ({gap})")]
     if columns.settings:
-        lines += [f"settings = {_texts(columns.settings)}  # operating conditions"]
+        lines += [_key("settings", columns.settings, "operating settings")]
     if columns.site is not None:
-        lines += [f"site = {_text(columns.site)}"]
+        lines += [_key("site", columns.site, "who owns the unit")]
     if columns.target is not None:
-        lines += [f"target = {_text(columns.target)}"]
+        lines += [_key("target", columns.target)]
     elif columns.failed is None:
-        lines += ["# no target and no failed column: every unit is taken to fail after its last row"]
+        lines += [_comment("no target and no failed column: every unit is taken to fail after its last row")]
     if columns.failed is not None:
-        lines += [f"failed = {_text(columns.failed)}"]
+        lines += [_key("failed", columns.failed)]
     share = "units" if columns.task == "rul" else "each unit's cycles, the last ones,"
-    return [*lines, f"test_fraction = 0.25  # share of {share} held out for the test"]
-
-
-def _remark(text: str) -> str:
-    """A comment of one line, whatever the names in it."""
-    return "# " + " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return [*lines, _key("test_fraction", 0.25, f"share of {share} held out for the test")]
 
 
 def _partition(guess: Guess) -> list[str]:
-    lines = ["", "[partition]  # who owns which units"]
+    lines = ["\n[partition]  # who owns which units\n"]
     if len(guess.sites) > 1:
-        return [*lines, 'by = "column"', 'column = "site"']
+        return [*lines, _key("by", "column"), _key("column", "site")]
     if guess.columns.task == "soh":
-        return [*lines, 'by = "unit"  # every unit is a client']
-    return [*lines, 'by = "random"', f"clients = {max(1, min(3, guess.units // 2))}"]
+        return [*lines, _key("by", "unit", "every unit is a client")]
+    return [*lines, _key("by", "random"), _key("clients", max(1, min(3, guess.units // 2)))]
 
 
 def _recipe(guess: Guess) -> list[str]:
-    lines = ["", "[recipe]"]
+    lines = ["\n[recipe]\n"]
     if guess.shortest_cycle is None or guess.cycle_samples is None:
         window = min(50, max(2, round(0.15 * guess.median_rows)))
         cap = max(5, 5 * round(0.125 * guess.median_life))
         lines += [
-            f"window = {window}  # rows; the median unit has {guess.median_rows}",
-            f"cap = {cap}  # RUL above this counts as this; the median life is {guess.median_life:g}",
+            _key("window", window, f"rows; the median unit has {guess.median_rows}"),
+            _key("cap", cap, f"RUL above this counts as this; the median life is {guess.median_life:g}"),
         ]
     else:
         end = float(f"{_CYCLE_SHARE * guess.shortest_cycle:.3g}")
         lines += [
-            'cycle = "grid"  # every cycle resampled onto the same times',
-            f"grid_end_in_s = {end}  # the shortest cycle lasts {guess.shortest_cycle:g}; never feed its whole length",
-            f"grid_points = {min(171, max(2, guess.cycle_samples))}",
+            _key("cycle", "grid", "every cycle resampled onto the same times"),
+            _key("grid_end_in_s", end, f"must end before every cycle; the shortest lasts {guess.shortest_cycle:g}"),
+            _key("grid_points", min(171, max(2, guess.cycle_samples))),
         ]
     if guess.conditions:
-        places = ", ".join(f"{_key(c)} = {d}" for c, d in guess.conditions.items())
-        lines += [f"conditions = {{{places}}}  # decimals to which settings are rounded into operating conditions"]
+        lines += ["\n[recipe.conditions]  # decimals to which settings are rounded into operating conditions\n"]
+        lines += [_key(column, decimals) for column, decimals in guess.conditions.items()]
     return lines
 
 
 def _training() -> list[str]:
-    return ["", "[model]", "widths = [32]", "", "[train]", "epochs = 30"]
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _texts(values: Sequence[str]) -> str:
-    return "[" + ", ".join(_text(v) for v in values) + "]"
-
-
-def _key(name: str) -> str:
-    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _text(name)
+    return ["\n[model]\n", _key("widths", [32]), "\n[train]\n", _key("epochs", 30)]

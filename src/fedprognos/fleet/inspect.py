@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.errors import DataError
+from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.levels import decimals_of_levels
-from fedprognos.fleet.table import TableColumns
 from fedprognos.fleet.table_files import Table, read_file
 
 _NAMES = {
@@ -35,7 +35,7 @@ class Guess:
     Parameters
     ----------
     columns
-        Roles of the columns, ready for :func:`fedprognos.fleet.table.read_table`.
+        Roles of the columns, ready for :func:`fedprognos.fleet.readers.table.read_table`.
     conditions
         Decimals by which each setting is rounded into operating conditions.
     constant, text
@@ -51,7 +51,7 @@ class Guess:
     """
 
     path: Path
-    columns: TableColumns
+    columns: Columns
     conditions: dict[str, int]
     constant: tuple[str, ...]
     text: tuple[str, ...]
@@ -91,7 +91,7 @@ def inspect_table(path: str | Path) -> Guess:
         sensors = _without(numbers, *settings)
         constant += tuple(c for c in sensors if _constant_within(frame[c], *_conditions(frame, settings)))
         numbers = _without(numbers, *constant)
-    columns = TableColumns(
+    columns = Columns(
         unit=unit,
         time=time,
         cycle=cycle,

@@ -1,17 +1,65 @@
-"""Dealing the units of a fleet out to clients, by a fact about them or at random."""
+"""Dealing the units of a fleet out to clients, by a fact about them or at random.
+
+A rule owns its name, its options and its function; it is on the shelf `partitions`.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.fleet.unit import Fleet, Unit
+from fedprognos.options import Options, chosen_options, validated
+from fedprognos.shelf import Shelf
 
 Groups = dict[str, list[Unit]]
+_ALWAYS_WRITTEN = ("edges", "clients", "column", "alpha", "decimals")
+"""Keys in every record of a partition, null where a rule has no such option: run folders are known by their records."""
+
+
+class PartitionOptions(Options):
+    """How the training units are dealt out to clients; every rule adds its own keys and fixes `by` to its name."""
+
+    by: str
+    seed: int = 0
+    """Of rules that draw at random."""
+    units: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Only these units train; all by default."""
+
+    @model_serializer(mode="wrap")
+    def _record(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        record: dict[str, Any] = dict.fromkeys(_ALWAYS_WRITTEN) | plain(self)
+        return record
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to deal units out to clients; `deal` gets the fleet and an instance of `options`."""
+
+    name: str
+    label: str
+    options: type[PartitionOptions]
+    deal: Callable[[Fleet, Any], Groups]
+    order: int = 100
+
+
+partitions: Shelf[Rule] = Shelf("partition", __name__)
+Partition = Annotated[SerializeAsAny[PartitionOptions], BeforeValidator(chosen_options(partitions, "by"))]
+"""Options of whichever rule `by` names."""
 
 
 def partition(fleet: Fleet, by: str, **options: object) -> dict[str, Fleet]:
@@ -24,12 +72,12 @@ def partition(fleet: Fleet, by: str, **options: object) -> dict[str, Fleet]:
         - `random`: `clients`, `seed`; equal sizes (to one unit);
         - `column`: `column`, an attribute of the units such as `site`;
         - `unit`: one unit a client;
-        - `condition`: `decimals` by which the settings are rounded (a number, or one for each setting);
-          a unit belongs to the operating condition it spends most rows in;
+        - `condition`: `decimals` to which the operating settings are rounded; a unit belongs to the operating
+          condition it spends most rows in;
         - `dirichlet`: `clients`, `alpha`, `seed`, `skew` (`label`: clients differ in lifespans; `size`: in number
           of units). The smaller alpha, the more they differ.
     options
-        Of that way of dealing out.
+        Of that rule.
 
     Examples
     --------
@@ -39,27 +87,32 @@ def partition(fleet: Fleet, by: str, **options: object) -> dict[str, Fleet]:
     >>> {name: part.ids for name, part in partition(fleet, "lifespan", edges=[200, 350]).items()}
     {'life-under-200': ('a',), 'life-200-350': ('b',), 'life-over-350': ('c',)}
     """
-    if by not in PARTITIONS:
-        raise unknown_name("partition", by, PARTITIONS)
-    deal = PARTITIONS[by]
-    known = list(inspect.signature(deal).parameters.values())[1:]
-    if "seed" not in [p.name for p in known]:
-        options.pop("seed", None)  # nothing random here, so a seed changes nothing
-    for name in options:
-        if name not in [p.name for p in known]:
-            valid = ", ".join(p.name for p in known) or "none"
-            raise ConfigError(f"partition '{by}' has no option '{name}'", hint=f"options: {valid}")
-    missing = [p.name for p in known if p.default is p.empty and p.name not in options]
-    if missing:
-        raise ConfigError(f"partition '{by}' needs the option '{missing[0]}'")
-    return {name: fleet.select(units, name) for name, units in deal(fleet, **options).items()}
+    return deal(fleet, validated(partitions[by].options, options, f"partition by {by}"))
 
 
-def by_lifespan(fleet: Fleet, edges: Sequence[float]) -> Groups:
+def deal(fleet: Fleet, options: PartitionOptions) -> dict[str, Fleet]:
+    """Clients and their fleets, as options of a partition say."""
+    for unit in options.units or ():
+        if unit not in fleet.ids:
+            raise unknown_name("unit", unit, fleet.ids)
+    chosen = fleet if options.units is None else fleet.select([u for u in fleet if u.id in options.units])
+    groups = partitions[options.by].deal(chosen, options)
+    return {name: fleet.select(units, name) for name, units in groups.items()}
+
+
+class LifespanOptions(PartitionOptions):
+    """Clients whose units live about equally long."""
+
+    by: Literal["lifespan"] = "lifespan"
+    edges: tuple[PositiveFloat, ...]
+
+
+def _by_lifespan(fleet: Fleet, options: LifespanOptions) -> Groups:
     """Below the first edge, between edges (both outer edges included), above the last.
 
     The lifespan of a unit that was stopped early includes its known remaining life.
     """
+    edges = options.edges
     if not edges or any(b <= a for a, b in pairwise(edges)):
         raise ConfigError(f"lifespan edges {list(edges)} do not increase", hint="for example edges = [200, 350]")
     if len(edges) == 1:
@@ -74,25 +127,37 @@ def by_lifespan(fleet: Fleet, edges: Sequence[float]) -> Groups:
         groups[names[len(edges) - 1 if at_top else int(np.searchsorted(edges, life, side="right"))]].append(unit)
     for name, units in groups.items():
         if not units:
-            lives = [_lifespan(u) for u in fleet]
+            lifespans = [_lifespan(u) for u in fleet]
             raise ConfigError(
                 f"no unit for client '{name}'",
                 where=f"fleet {fleet.name}",
-                hint=f"lifespans range from {min(lives):g} to {max(lives):g}: choose other edges",
+                hint=f"lifespans range from {min(lifespans):g} to {max(lifespans):g}: choose other edges",
             )
     return groups
 
 
-def by_random(fleet: Fleet, clients: int = 3, seed: int = 0) -> Groups:
+class RandomOptions(PartitionOptions):
     """Equal shares at random."""
-    _check_clients(fleet, clients)
-    order = np.random.default_rng(seed).permutation(len(fleet))
-    return _named(fleet, [sorted(part.tolist()) for part in np.array_split(order, clients)])
+
+    by: Literal["random"] = "random"
+    clients: PositiveInt
 
 
-def by_column(fleet: Fleet, column: str = "site") -> Groups:
+def _by_random(fleet: Fleet, options: RandomOptions) -> Groups:
+    _check_clients(fleet, options.clients)
+    order = np.random.default_rng(options.seed).permutation(len(fleet))
+    return _named(fleet, [sorted(part.tolist()) for part in np.array_split(order, options.clients)])
+
+
+class ColumnOptions(PartitionOptions):
     """One client for each value of an attribute, in order of name."""
-    groups: Groups = {}
+
+    by: Literal["column"] = "column"
+    column: str
+
+
+def _by_column(fleet: Fleet, options: ColumnOptions) -> Groups:
+    column, groups = options.column, Groups()
     for unit in fleet:
         if column not in unit.attributes:
             known = ", ".join(sorted({k for u in fleet for k in u.attributes})) or "none"
@@ -102,41 +167,59 @@ def by_column(fleet: Fleet, column: str = "site") -> Groups:
     return dict(sorted(groups.items()))
 
 
-def by_unit(fleet: Fleet) -> Groups:
+class UnitOptions(PartitionOptions):
     """Every unit is a client of its own."""
+
+    by: Literal["unit"] = "unit"
+
+
+def _by_unit(fleet: Fleet, _: UnitOptions) -> Groups:
     return {unit.id: [unit] for unit in fleet}
 
 
-def by_condition(fleet: Fleet, decimals: int | Sequence[int] | Mapping[str, int] = 0) -> Groups:
-    """Units that spend most rows in the same operating condition (settings, rounded)."""
+class ConditionOptions(PartitionOptions):
+    """Units that spend most rows in the same operating condition; settings left out of `decimals` do not count."""
+
+    by: Literal["condition"] = "condition"
+    decimals: Annotated[Mapping[str, int], Field(min_length=1)]
+
+
+def _by_condition(fleet: Fleet, options: ConditionOptions) -> Groups:
     names = fleet.schema.settings
     if not names:
-        raise DataError(
-            "no settings, so no operating conditions", where=f"fleet {fleet.name}", hint="use by = 'column'"
-        )
-    places = _places(names, decimals)
-    used = [k for k, d in enumerate(places) if d is not None]
+        hint = "use by = 'column'"
+        raise DataError("no operating settings, so no operating conditions", where=f"fleet {fleet.name}", hint=hint)
+    for name in options.decimals:
+        if name not in names:
+            raise unknown_name("operating setting", name, names)
+    used = [(k, options.decimals[name]) for k, name in enumerate(names) if name in options.decimals]
     groups: dict[tuple[float, ...], list[Unit]] = {}
     for unit in fleet:
-        columns = [np.round(unit.settings[:, k], places[k] or 0) + 0.0 for k in used]  # + 0.0 turns -0 into 0
+        columns = [np.round(unit.settings[:, k], decimals) + 0.0 for k, decimals in used]  # + 0.0 turns -0 into 0
         rows, counts = np.unique(np.column_stack(columns), axis=0, return_counts=True)
         groups.setdefault(tuple(float(v) for v in rows[np.argmax(counts)]), []).append(unit)
     return {"condition-" + "_".join(f"{v:g}" for v in key): units for key, units in sorted(groups.items())}
 
 
-def by_dirichlet(fleet: Fleet, clients: int = 3, alpha: float = 0.5, seed: int = 0, skew: str = "label") -> Groups:
+class DirichletOptions(PartitionOptions):
     """Unequal shares drawn from a Dirichlet distribution, every client with at least one unit."""
+
+    by: Literal["dirichlet"] = "dirichlet"
+    clients: PositiveInt
+    alpha: PositiveFloat
+    skew: Literal["label", "size"] = "label"
+    """Clients differ in lifespans, or in number of units."""
+
+
+def _by_dirichlet(fleet: Fleet, options: DirichletOptions) -> Groups:
+    clients = options.clients
     _check_clients(fleet, clients)
-    if not alpha > 0:
-        raise ConfigError(f"alpha is {alpha}", hint="give a number above 0, such as 0.5")
-    if skew not in ("label", "size"):
-        raise unknown_name("skew", skew, ("label", "size"))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(options.seed)
     order = np.argsort([_lifespan(u) for u in fleet], kind="stable")
-    classes = np.array_split(order, clients) if skew == "label" else [order]
+    classes = np.array_split(order, clients) if options.skew == "label" else [order]
     parts: list[list[int]] = [[] for _ in range(clients)]
     for members in classes:
-        shares = rng.dirichlet(np.full(clients, alpha))
+        shares = rng.dirichlet(np.full(clients, options.alpha))
         stops = np.round(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
         for part, chosen in zip(parts, np.split(rng.permutation(members), stops), strict=True):
             part.extend(chosen.tolist())
@@ -146,14 +229,12 @@ def by_dirichlet(fleet: Fleet, clients: int = 3, alpha: float = 0.5, seed: int =
     return _named(fleet, [sorted(part) for part in parts])
 
 
-PARTITIONS: dict[str, Callable[..., Groups]] = {
-    "lifespan": by_lifespan,
-    "random": by_random,
-    "column": by_column,
-    "unit": by_unit,
-    "condition": by_condition,
-    "dirichlet": by_dirichlet,
-}
+partitions.add(Rule("lifespan", "units that live about equally long", LifespanOptions, _by_lifespan, 10))
+partitions.add(Rule("random", "equal shares at random", RandomOptions, _by_random, 20))
+partitions.add(Rule("column", "one client for each value of an attribute", ColumnOptions, _by_column, 30))
+partitions.add(Rule("unit", "every unit is a client", UnitOptions, _by_unit, 40))
+partitions.add(Rule("condition", "units mostly in the same operating condition", ConditionOptions, _by_condition, 50))
+partitions.add(Rule("dirichlet", "unequal shares at random", DirichletOptions, _by_dirichlet, 60))
 
 
 def _lifespan(unit: Unit) -> float:
@@ -164,22 +245,8 @@ def _named(fleet: Fleet, parts: Sequence[Sequence[int]]) -> Groups:
     return {f"client-{k}": [fleet.units[i] for i in part] for k, part in enumerate(parts, start=1)}
 
 
-def _places(names: Sequence[str], decimals: int | Sequence[int] | Mapping[str, int]) -> list[int | None]:
-    """Decimals of each setting; None for settings that a mapping leaves out."""
-    if isinstance(decimals, int):
-        return [decimals] * len(names)
-    if isinstance(decimals, Mapping):
-        for name in decimals:
-            if name not in names:
-                raise unknown_name("setting", name, names)
-        return [decimals.get(name) for name in names]
-    if len(decimals) != len(names):
-        raise ConfigError(f"{len(decimals)} decimals for {len(names)} settings", hint=f"settings: {', '.join(names)}")
-    return list(decimals)
-
-
 def _check_clients(fleet: Fleet, clients: int) -> None:
-    if not 1 <= clients <= len(fleet):
+    if clients > len(fleet):
         raise ConfigError(
             f"{clients} clients for {len(fleet)} units",
             where=f"fleet {fleet.name}",

@@ -1,4 +1,4 @@
-"""A fleet as one .npz file without pickle: how worker processes are handed their clients."""
+"""A fleet as one .npz file without pickle: how worker processes get their clients."""
 
 from __future__ import annotations
 

@@ -22,27 +22,39 @@ from fedprognos.errors import DataError, DataNotFoundError, MissingExtraError
 from fedprognos.fleet.exact_csv import read_exact_csv
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_SUFFIX = r"\.(csv\.gz|csv|parquet)$"
 _DELIMITERS = ",;\t"
 _YES, _NO = ("1", "1.0", "true", "yes", "y", "t"), ("0", "0.0", "false", "no", "n", "f")
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A file's rows and where each stands in it."""
+    """Rows and where each stands in its file; without a file, in a data frame."""
 
-    path: Path
+    path: Path | None
     frame: pd.DataFrame
+    name: str = "data frame"
+    """Where there is no file."""
+
+    @property
+    def where(self) -> str:
+        """The file, for error messages."""
+        return self.name if self.path is None else str(self.path)
 
     @property
     def stem(self) -> str:
         """File name without its suffixes."""
-        return re.sub(r"\.(csv\.gz|csv|parquet)$", "", self.path.name, flags=re.IGNORECASE)
+        return self.name if self.path is None else re.sub(_SUFFIX, "", self.path.name, flags=re.IGNORECASE)
 
     def at(self, row: int, unit: str | None = None) -> str:
         """File, line and unit of a row (counted from 0)."""
         index = int(self.frame.index[row])
-        place = f"row {index}" if self.path.suffix == ".parquet" else f"line {index + 2}"
-        return f"{self.path}, {place}" + (f", unit {unit}" if unit is not None else "")
+        lines = self.path is not None and self.path.suffix != ".parquet"
+        return (
+            f"{self.where}, "
+            + (f"line {index + 2}" if lines else f"row {index}")
+            + (f", unit {unit}" if unit is not None else "")
+        )
 
     def require(self, columns: Iterable[str]) -> None:
         """Refuse a table without one of these columns, with the nearest name that it has."""
@@ -53,7 +65,7 @@ class Table:
                 near = next((h for h in have if close and h.lower() == close[0]), None)
                 guess = f"did you mean '{near}'? " if near else ""
                 raise DataError(
-                    f"no column '{column}'", where=str(self.path), hint=f"{guess}Columns here: {', '.join(have)}"
+                    f"no column '{column}'", where=self.where, hint=f"{guess}Columns here: {', '.join(have)}"
                 )
 
     def numbers(self, column: str, units: Sequence[str] | None = None) -> FloatArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +11,9 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.fleet.checks import MIN_ROWS
+from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.table_files import Table
 from fedprognos.fleet.unit import Unit
-
-if TYPE_CHECKING:
-    from fedprognos.fleet.table import TableColumns
 
 Integers = NDArray[np.int64]
 
@@ -54,7 +51,7 @@ class UnitRows:
         return self.table.at(int(self.rows[k]), self.unit)
 
 
-def make_unit(own: UnitRows, values: Values, columns: TableColumns, sensors: Sequence[str]) -> Unit:
+def make_unit(own: UnitRows, values: Values, columns: Columns, sensors: Sequence[str]) -> Unit:
     """One unit from its rows."""
     if len(own.rows) < MIN_ROWS:
         raise DataError("the unit has one row only", where=own.at(0), hint="leave the unit out of the file")

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Task = Literal["rul", "soh"]
 
@@ -42,7 +45,9 @@ class Schema:
         names = [*self.sensors, *self.settings]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
-            raise DataError(f"column used twice: {', '.join(twice)}", hint="each column is a sensor or a setting")
+            raise DataError(
+                f"column used twice: {', '.join(twice)}", hint="each column is a sensor or an operating setting"
+            )
         if not self.sensors:
             raise DataError("no sensor columns", hint="name at least one sensor")
 
@@ -59,7 +64,7 @@ class Unit:
         Cycle number of each row (series) or seconds since the cycle began (cyclic).
     sensors : (T, C)
     settings : (T, S)
-        Operating conditions; S may be 0.
+        Operating settings; S may be 0.
     target
         Known health values: (T,) for a series unit with its own label column, (K,) one per cycle
         for a cyclic unit, None where RUL follows from the end of life.
@@ -182,6 +187,59 @@ class Fleet:
         from fedprognos.fleet.checks import check_fleet
 
         check_fleet(self)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        time: str,
+        unit: str | None = None,
+        task: Task = "rul",
+        cycle: str | None = None,
+        sensors: Sequence[str] | None = None,
+        settings: Sequence[str] = (),
+        site: str | None = None,
+        target: str | None = None,
+        failed: str | None = None,
+        name: str = "frame",
+        require_labels: bool = True,
+    ) -> Fleet:
+        """A fleet from the rows of a data frame, checked as files are.
+
+        Parameters
+        ----------
+        time, unit, task, cycle, sensors, settings, site, target, failed
+            Which column is what; see :class:`fedprognos.fleet.columns.Columns`. Without `unit` all rows are one
+            unit called `name`.
+        require_labels
+            Refuse data nothing can be learnt from; False reads a fleet to be predicted.
+
+        Raises
+        ------
+        DataError
+            For the first thing wrong with the rows, naming row (counted from 0), column and unit.
+        ConfigError
+            For columns that contradict each other.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"pump": ["a", "a", "b", "b"], "hour": [1, 2, 1, 2], "heat": [20.0, 25, 21, 26]})
+        >>> fleet = Fleet.from_frame(frame, unit="pump", time="hour")
+        >>> fleet.ids, fleet.schema.sensors, fleet["b"].labels()
+        (('a', 'b'), ('heat',), array([1., 0.]))
+        """
+        from fedprognos.fleet.columns import Columns
+        from fedprognos.fleet.frame import fleet_of_tables
+        from fedprognos.fleet.table_files import Table
+        from fedprognos.options import validated
+
+        roles = {"time": time, "unit": unit, "task": task, "cycle": cycle, "sensors": sensors, "settings": settings}
+        roles |= {"site": site, "target": target, "failed": failed}
+        columns = validated(Columns, roles, "Fleet.from_frame")
+        table = Table(None, frame.reset_index(drop=True), name)
+        return fleet_of_tables([table], columns, name=name, require_labels=require_labels)
 
     def __len__(self) -> int:
         return len(self.units)

@@ -22,7 +22,7 @@ from fedprognos.experiment.tuning.events import Event, TrialDone, TrialRound, Tr
 from fedprognos.experiment.tuning.written import write_best
 from fedprognos.features import build
 from fedprognos.fleet import Unit
-from fedprognos.fleet.cmapss import locate
+from fedprognos.fleet.readers.cmapss import locate
 from small_fleets import recipe_of, series_fleet
 
 

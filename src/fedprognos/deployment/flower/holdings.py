@@ -14,9 +14,10 @@ from fedprognos.features import survey, survey_terms
 from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema
 from fedprognos.fleet.digest import fleet_digest
-from fedprognos.fleet.options import Partition, Table
+from fedprognos.fleet.partition import PartitionOptions, RandomOptions
+from fedprognos.fleet.readers.table import TableOptions
 
-EVERYTHING = {"own": Partition(by="random", clients=1)}
+EVERYTHING: dict[str, PartitionOptions] = {"own": RandomOptions(clients=1)}
 """All units of the file belong to the site."""
 
 
@@ -54,7 +55,7 @@ def read_holdings(
             raise unknown_name("client of the experiment", name, setting.clients)
         return Holdings(setting.clients[name], setting.tests.get(name))
     section = experiment.data
-    if not isinstance(section, Table):
+    if not isinstance(section, TableOptions):
         raise ConfigError(
             f"the experiment's data is '{section.kind}', which names no columns",
             where=str(data),

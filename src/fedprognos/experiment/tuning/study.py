@@ -33,7 +33,7 @@ FEW = 8
 
 def need_extra() -> None:
     """Refuse to begin where what a search needs is not installed."""
-    for package in ("optuna", "sklearn", "tomli_w"):
+    for package in ("optuna", "sklearn"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "tune", "searching hyper-parameters")
 

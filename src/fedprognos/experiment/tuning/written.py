@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from fedprognos.experiment import config
 from fedprognos.experiment.tuning.events import Trial
 from fedprognos.experiment.tuning.space import Space
@@ -24,8 +26,6 @@ def write_best(path: Path, experiment: config.Experiment, remarks: list[str], ba
     base
         What relative paths in the experiment refer to.
     """
-    import tomli_w
-
     document = _without_none(experiment.dump())
     document.pop("scale", None)  # its size is in its values now
     for key in ("path", "test_path"):

@@ -106,7 +106,7 @@ def synthetic_batteries(
 
 
 def battery_truth(unit: str, cycles: int = 160, seed: int = 0) -> BatteryTruth:
-    """Tell the truth about one cell of the fleet made with these arguments.
+    """What the generator knows about one cell of the fleet made with these arguments.
 
     Examples
     --------

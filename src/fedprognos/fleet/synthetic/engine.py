@@ -120,7 +120,7 @@ def synthetic_engines(
 
 
 def engine_truth(unit: str, conditions: int = 6, seed: int = 0) -> EngineTruth:
-    """Tell the truth about one unit of the fleet made with these arguments.
+    """What the generator knows about one unit of the fleet made with these arguments.
 
     Examples
     --------

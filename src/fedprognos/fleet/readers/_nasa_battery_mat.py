@@ -13,7 +13,7 @@ from scipy.io.matlab import MatReadError
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
-from fedprognos.fleet.nasa_battery_cycles import Discharge, Inventory
+from fedprognos.fleet.readers._nasa_battery_cycles import Discharge, Inventory
 
 _NAME = re.compile(r"^(B\d{4})\.mat$")
 _SAMPLES = ("Time", "Voltage_measured", "Temperature_measured", "Current_measured")

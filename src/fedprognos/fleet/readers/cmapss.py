@@ -15,13 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError, DataNotFoundError, unknown_name
+from fedprognos.fleet import catalog
 from fedprognos.fleet.exact_csv import read_exact_csv
+from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, readers
 from fedprognos.fleet.unit import Fleet, Schema, Unit
 
 SUBSETS = ("FD001", "FD002", "FD003", "FD004")
@@ -31,6 +34,13 @@ CONSTANT_SENSORS = (1, 5, 6, 10, 16, 18, 19)
 """Numbers of the sensors that do not change with wear (constant within an operating condition)."""
 DEFAULT_SENSORS = tuple(f"sensor_{k}" for k in range(1, 22) if k not in CONSTANT_SENSORS)
 COLUMNS = ("unit", "cycle", *SETTINGS, *ALL_SENSORS)
+
+
+class CmapssOptions(ReaderOptions):
+    """C-MAPSS turbofan engines; the test fleet is NASA's own."""
+
+    kind: Literal["cmapss"] = "cmapss"
+    subset: Literal["FD001", "FD002", "FD003", "FD004"] = "FD004"
 
 
 def read_cmapss(
@@ -209,3 +219,13 @@ def _check_number(field: str, column: str, where: str) -> None:
         raise DataError(f"'{field}' in column {column} is not a number", where=where) from None
     if not finite:
         raise DataError(f"{field} in column {column}", where=where, hint="fill or remove missing values")
+
+
+def _read(options: CmapssOptions, context: ReadContext) -> Source:
+    folder = catalog.find("cmapss", context.data_dir)
+    if context.tested:
+        return Source(*read_cmapss(folder, options.subset, ALL_SENSORS))
+    return Source(read_cmapss_train(locate(folder, f"train_{options.subset}.txt"), options.subset, ALL_SENSORS))
+
+
+readers.add(Reader("cmapss", "NASA's turbofan engines with their own test files", CmapssOptions, _read, order=30))

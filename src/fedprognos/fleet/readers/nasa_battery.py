@@ -14,32 +14,26 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from pydantic import PositiveFloat
 
 from fedprognos.errors import DataError, DataNotFoundError
-from fedprognos.fleet import nasa_battery_csv, nasa_battery_mat
-from fedprognos.fleet.discharge import (
-    END_OF_LIFE_SHARE,
-    VOLTAGE,
-    cutoff_from_data,
-    end_of_life,
-    samples_before_cutoff,
-    usable_length,
+from fedprognos.fleet import catalog
+from fedprognos.fleet.discharge import END_OF_LIFE_SHARE, RATED, VOLTAGE, cut_at_cutoff, cutoff_from_data, end_of_life
+from fedprognos.fleet.readers import (
+    ReadContext,
+    Reader,
+    ReaderOptions,
+    Source,
+    _nasa_battery_csv,
+    _nasa_battery_mat,
+    readers,
 )
-from fedprognos.fleet.nasa_battery_cycles import Discharge, Inventory
+from fedprognos.fleet.readers._nasa_battery_cycles import Discharge, Inventory
 from fedprognos.fleet.unit import Fleet, Schema, Unit
-
-__all__ = [
-    "CUTOFF_IN_V",
-    "RATED_CAPACITY_IN_AH",
-    "SCHEMA",
-    "end_of_life",
-    "inventory",
-    "read_nasa_batteries",
-    "samples_before_cutoff",
-    "usable_length",
-]
+from fedprognos.options import Fraction
 
 RATED_CAPACITY_IN_AH = 2.0
 _FOURS = {first + k: v for first in (25, 29, 41, 45, 49, 53) for k, v in enumerate((2.0, 2.2, 2.5, 2.7))}
@@ -58,6 +52,16 @@ SCHEMA = Schema(
     target="capacity",
     target_unit="Ah",
 )
+
+
+class NasaBatteryOptions(ReaderOptions):
+    """NASA Ames batteries up to their end of life; the last `test_fraction` of the cycles is the test."""
+
+    kind: Literal["nasa-battery"] = "nasa-battery"
+    batteries: tuple[str, ...] = ("B0006", "B0007", "B0018")
+    end_of_life: PositiveFloat = END_OF_LIFE_SHARE
+    """Share of the rated capacity at which a battery's life ends."""
+    test_fraction: Fraction = 0.3
 
 
 def read_nasa_batteries(folder: str | Path, batteries: Iterable[str] | None = None) -> Fleet:
@@ -97,12 +101,12 @@ def inventory(folder: str | Path, batteries: Sequence[str] | None = None) -> tup
     folder = Path(folder)
     if not folder.is_dir():
         raise DataNotFoundError("no such folder", where=str(folder), hint="run: fedprognos data get nasa-battery")
-    if (folder / nasa_battery_csv.METADATA).is_file():
-        entries = nasa_battery_csv.inventory(folder)
+    if (folder / _nasa_battery_csv.METADATA).is_file():
+        entries = _nasa_battery_csv.inventory(folder)
         return tuple(e for e in entries if batteries is None or e.battery in batteries)
-    files = nasa_battery_mat.battery_files(folder)
+    files = _nasa_battery_mat.battery_files(folder)
     if files:
-        return nasa_battery_mat.inventory({b: p for b, p in files.items() if batteries is None or b in batteries})
+        return _nasa_battery_mat.inventory({b: p for b, p in files.items() if batteries is None or b in batteries})
     raise DataNotFoundError(
         "neither metadata.csv nor a B*.mat file",
         where=str(folder),
@@ -155,7 +159,16 @@ def _assemble(battery: str, cycles: Sequence[Discharge], skipped: int) -> Unit:
         attributes={
             "ambient_temperature_in_C": float(ambient[np.argmax(counts)]),
             "cutoff_in_V": cutoff_from_data(sensors[:, 0], offsets) if cutoff is None else cutoff,
-            "rated_capacity_in_Ah": RATED_CAPACITY_IN_AH,
+            RATED: RATED_CAPACITY_IN_AH,
             "cycles_skipped": float(skipped),
         },
     )
+
+
+def _read(options: NasaBatteryOptions, context: ReadContext) -> Source:
+    fleet = read_nasa_batteries(catalog.find("nasa-battery", context.data_dir), options.batteries)
+    ended = [end_of_life(u, options.end_of_life * float(u.attributes[RATED])) for u in fleet]
+    return Source(cut_at_cutoff(fleet.select(ended)), test_fraction=options.test_fraction)
+
+
+readers.add(Reader("nasa-battery", "NASA's battery cells up to their end of life", NasaBatteryOptions, _read, order=40))

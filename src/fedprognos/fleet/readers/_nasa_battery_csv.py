@@ -12,7 +12,7 @@ import pandas as pd
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.fleet.exact_csv import read_exact_csv
-from fedprognos.fleet.nasa_battery_cycles import Discharge, Inventory
+from fedprognos.fleet.readers._nasa_battery_cycles import Discharge, Inventory
 
 METADATA = "metadata.csv"
 _LISTED = ("type", "ambient_temperature", "battery_id", "filename", "Capacity")

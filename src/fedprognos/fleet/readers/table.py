@@ -1,0 +1,72 @@
+"""One's own fleet: CSV or Parquet files, and which column is what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat
+
+from fedprognos.fleet.columns import Columns
+from fedprognos.fleet.discharge import RATED
+from fedprognos.fleet.frame import fleet_of_tables
+from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, readers
+from fedprognos.fleet.table_files import read_file, table_paths
+from fedprognos.fleet.unit import Fleet
+
+
+class TableOptions(Columns, ReaderOptions):
+    """One's own CSV or Parquet files; see `fedprognos init`."""
+
+    kind: Literal["table"] = "table"
+    path: str
+    rated_capacity_in_Ah: PositiveFloat | None = None
+    """Rated capacity of every unit, for labels relative to it."""
+    test_path: str | None = None
+    """Units kept for the test in a file of their own, instead of `test_fraction`."""
+    test_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.25
+    """Share of the units (rul), or of each unit's last cycles (soh), held out for the test."""
+
+
+def read_table(
+    source: str | Path | Sequence[str | Path], columns: Columns, *, name: str = "table", require_labels: bool = True
+) -> Fleet:
+    """A fleet from CSV (also `.csv.gz`) or Parquet files.
+
+    Parameters
+    ----------
+    source
+        A file, several, a folder, or a pattern such as `plants/*.csv`.
+    require_labels
+        Refuse data nothing can be learnt from; False reads a fleet to be predicted.
+
+    Raises
+    ------
+    DataError
+        For the first thing wrong, naming file, line, column and unit.
+    """
+    text = [c for c in (columns.unit, columns.site) if c is not None]
+    tables = [read_file(path, text) for path in table_paths(source)]
+    return fleet_of_tables(tables, columns, name=name, require_labels=require_labels)
+
+
+def _read(options: TableOptions, context: ReadContext) -> Source:
+    fleet = _rated(read_table(context.folder / options.path, options), options.rated_capacity_in_Ah)
+    if options.test_path is None:
+        return Source(fleet, test_fraction=options.test_fraction)
+    if not context.tested:
+        return Source(fleet)
+    test = read_table(context.folder / options.test_path, options)
+    return Source(fleet, _rated(test, options.rated_capacity_in_Ah))
+
+
+def _rated(fleet: Fleet, capacity_in_Ah: float | None) -> Fleet:
+    """The fleet with the rated capacity noted on every unit, where one is given."""
+    if capacity_in_Ah is None:
+        return fleet
+    return fleet.select([replace(u, attributes={**u.attributes, RATED: capacity_in_Ah}) for u in fleet])
+
+
+readers.add(Reader("table", "your own CSV or Parquet files", TableOptions, _read, order=50))

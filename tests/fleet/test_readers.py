@@ -1,0 +1,125 @@
+"""What every reader promises, and that one from outside the package is used like the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from fedprognos.errors import ConfigError
+from fedprognos.experiment import config
+from fedprognos.experiment.scenario import scenarios, training_scenario
+from fedprognos.fleet import Fleet, Schema, Unit
+from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, read, readers
+
+SMALL: dict[str, dict[str, Any]] = {
+    "synthetic-engines": {"units_per_site": 1, "test_units_per_site": 1},
+    "synthetic-batteries": {"units_per_site": 1},
+    "cmapss": {"subset": "FD001"},
+    "nasa-battery": {"batteries": ["B0018"]},
+    "table": {"path": "fleet.csv", "unit": "pump", "time": "hour"},
+}
+
+
+class PumpOptions(ReaderOptions):
+    """Pumps that get louder until they fail."""
+
+    kind: Literal["pumps"] = "pumps"
+    pumps: int = 4
+    hours: int = 30
+
+
+def read_pumps(options: PumpOptions, context: ReadContext) -> Source:
+    time = np.arange(1.0, options.hours + 1)
+    units = [Unit(f"p{k}", time, time[:, None] + k, np.empty((len(time), 0)), rul_at_end=0.0) for k in range(9)]
+    fleet = Fleet("pumps", Schema("rul", ("noise",), time_unit="hours"), tuple(units[: options.pumps]))
+    return Source(fleet, fleet.select(["p0"], "test") if context.tested else None)
+
+
+PUMPS = Reader("pumps", "pumps that get louder", PumpOptions, read_pumps)
+
+
+@pytest.mark.needs_data
+@pytest.mark.parametrize("name", list(readers))
+def test_every_reader_reads_the_same_twice_and_leaves_test_files_alone(name: str, tmp_path: Path) -> None:
+    lines = [f"{pump},{hour},{hour / 2}" for pump in "abc" for hour in range(1, 5)]
+    (tmp_path / "fleet.csv").write_text("pump,hour,heat\n" + "\n".join(lines))
+    options = readers[name].options.model_validate(SMALL[name])
+    one, two = (read(options, ReadContext(folder=tmp_path)) for _ in range(2))
+    assert one.fleet.ids == two.fleet.ids
+    for unit in one.fleet:
+        assert np.array_equal(unit.sensors, two.fleet[unit.id].sensors)
+    assert (one.test is None) != (one.test_fraction is None)
+    assert one.test is None or not set(one.test.ids) & set(one.fleet.ids)
+    assert read(options, ReadContext(folder=tmp_path, tested=False)).test is None
+
+
+@pytest.mark.parametrize("name", list(readers))
+def test_every_reader_has_a_label_and_options_with_a_docstring(name: str) -> None:
+    assert readers[name].label
+    assert readers[name].options.__doc__
+    assert readers[name].options.model_validate(SMALL[name]).kind == name
+
+
+def test_a_reader_from_outside_is_used_like_the_others(tmp_path: Path) -> None:
+    document = {"data": {"kind": "pumps", "pumps": 3}, "partition": {"by": "unit"}}
+    with pytest.raises(ConfigError, match="unknown reader 'pumps'"):
+        config.parse(document, "pumps.toml")
+    with readers.including([PUMPS]):
+        experiment = config.parse(document, "pumps.toml")
+        assert experiment.data == PumpOptions(pumps=3)
+        assert experiment.dump()["data"] == {"kind": "pumps", "pumps": 3, "hours": 30}
+        found = scenarios(experiment, None, tmp_path)["all"]
+        assert list(found.clients) == ["p0", "p1", "p2"]
+        assert found.tests["all"].ids == ("p0",)
+        assert training_scenario(experiment, "all", None, tmp_path).tests == {}
+    assert "pumps" not in readers
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({"kind": "tabel"}, r"x\.toml: data\.kind: unknown reader 'tabel'\n  did you mean 'table'\?"),
+        ({"path": "fleet.csv"}, r"x\.toml: data\.kind is missing"),
+        ({"kind": "table", "path": "f.csv"}, r"x\.toml: data\.time is missing"),
+        ({"kind": "cmapss", "subst": "FD001"}, r"unknown key data\.subst \(did you mean 'subset'\?\)\n.*kind, subset"),
+        ({"kind": "cmapss", "subset": "FD009"}, r"data\.subset: Input should be 'FD001'.*, not 'FD009'"),
+        ({"kind": "table", "path": "f", "time": "t", "cycle": "c"}, "takes no 'cycle' column"),
+        ("demo", "data: "),
+    ],
+)
+def test_wrong_data_sections_are_explained(data: object, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        config.parse({"data": data, "partition": {"by": "unit"}}, "x.toml")
+
+
+@pytest.mark.parametrize(
+    ("partition", "complaint"),
+    [
+        ({"by": "lifespam"}, r"partition\.by: unknown partition 'lifespam'\n  did you mean 'lifespan'"),
+        ({"by": "unit", "clients": 3}, r"unknown key partition\.clients"),
+        ({"by": "random"}, r"partition\.clients is missing"),
+        ({"one": {"by": "unit"}, "two": {"by": "random", "cliets": 2}}, r"unknown key partition\.two\.cliets"),
+    ],
+)
+def test_wrong_partitions_are_explained(partition: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        config.parse({"data": {"kind": "cmapss"}, "partition": partition}, "x.toml")
+
+
+def test_the_reader_that_contributing_shows_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_things", dict(readers))
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+    code = text.split("## Add a reader")[1].split("```python\n")[1].split("```")[0]
+    shown: dict[str, Any] = {"__name__": "pump_log"}
+    exec(compile(code, "CONTRIBUTING.md", "exec", dont_inherit=True), shown)  # noqa: S102
+    (tmp_path / "log.csv").write_text("pump,hour,heat\na,1,20\na,2,30\n")
+    source = read(shown["PumpLogOptions"](path="log.csv"), ReadContext(folder=tmp_path))
+    assert source.fleet["a"].labels().tolist() == [1, 0]
+
+
+def test_options_of_a_reader_must_carry_its_name() -> None:
+    with pytest.raises(ConfigError, match="have another kind"):
+        Reader("mine", "not pumps", PumpOptions, read_pumps)
