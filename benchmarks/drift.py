@@ -20,7 +20,7 @@ import numpy as np
 
 from fedprognos.errors import DataNotFoundError
 from fedprognos.experiment import config, load_fleets
-from fedprognos.features import Recipe, build_windows, make_recipe, survey
+from fedprognos.features import Recipe, build_windows, recipe_for
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import drift
 
@@ -33,7 +33,7 @@ BROKEN = ("offset +5", "offset -5", "offset +3", "offset -3", "stuck", "swapped"
 
 def recipe_of(preset: str, fleet: Fleet) -> Recipe:
     section = config.load(preset)[1].recipe
-    return make_recipe(section, {"all": survey(fleet, section)})
+    return recipe_for(section, {"all": fleet})
 
 
 def halves(fleet: Fleet, seed: int) -> tuple[Fleet, Fleet]:

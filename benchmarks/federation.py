@@ -18,14 +18,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from fedprognos.federation.aggregate import average
 from rich.console import Console
 from rich.table import Table
 
 from fedprognos.experiment.in_process import InProcessCohort
 from fedprognos.experiment.workers import Workers
-from fedprognos.features import Recipe, build_windows, make_recipe, survey
+from fedprognos.features import Recipe, build_windows, recipe_for
 from fedprognos.features.options import RecipeOptions
-from fedprognos.federation.aggregate import average
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.heads import finish
 from fedprognos.federation.messages import FitRequest
@@ -47,7 +47,7 @@ def clients_of(sites: int, units: int) -> tuple[dict[str, Fleet], Recipe]:
         by_site.setdefault(str(unit.attributes["site"]), []).append(unit)
     fleets = {name: train.select(units, name) for name, units in by_site.items()}
     section = RecipeOptions(window=30, stride=2, cap=125, conditions=CONDITIONS, min_count=20)
-    return fleets, make_recipe(section, {n: survey(f, section) for n, f in fleets.items()})
+    return fleets, recipe_for(section, fleets)
 
 
 def plan_of(recipe: Recipe, epochs: int, width: int, heads: tuple[str, ...] = ("exact", "mean")) -> Plan:

@@ -38,8 +38,8 @@ from rich.table import Table
 from fedprognos.errors import DataNotFoundError
 from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
-from fedprognos.features import Recipe, build_windows, make_recipe, survey
-from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, network_with, weights_of
+from fedprognos.features import Recipe, build_windows, recipe_for
+from fedprognos.networks import Bundle, Network, NetworkSpec
 from fedprognos.prognosis import Predictor, Row, Stream
 from fedprognos.prognosis.onnx_export import example_rows, export_onnx
 from fedprognos.prognosis.onnx_runtime import OnnxPredictor
@@ -58,7 +58,7 @@ def material() -> tuple[str, Recipe, Windows]:
         name, preset = "made-up engines", "demo"
         train, test = load_fleets(preset)
     section = config.load(preset)[1].recipe
-    recipe = make_recipe(section, {"all": survey(train, section)})
+    recipe = recipe_for(section, {"all": train})
     windows = build_windows(recipe, test, stride=1, labelled=False)
     return name, recipe, windows.batch(slice(None))
 
@@ -88,7 +88,7 @@ def typical(works: dict[str, Callable[[], object]], times: int) -> dict[str, flo
 
 def latencies(bundle: Bundle, windows: Windows, times: int) -> dict[str, float]:
     """Median time of a single window in each engine, in microseconds."""
-    network = network_with(bundle.network, bundle.weights).eval()
+    network = bundle.network.module().eval()
     one = np.ascontiguousarray(windows[:1])
     tensor = torch.from_numpy(one)
     exact = OnnxPredictor.of(bundle)
@@ -112,7 +112,7 @@ def latencies(bundle: Bundle, windows: Windows, times: int) -> dict[str, float]:
 
 def batches(bundle: Bundle, windows: Windows, loop: int, times: int) -> dict[str, float]:
     """Windows a second: one by one in torch (over `loop` of them), all in batches in each engine."""
-    network = network_with(bundle.network, bundle.weights).eval()
+    network = bundle.network.module().eval()
 
     def one_by_one() -> None:
         with torch.inference_mode():
@@ -222,7 +222,7 @@ def main() -> None:
         return
     name, recipe, windows = material()
     spec = NetworkSpec(inputs=recipe.channels, widths=(64,))
-    bundle = Bundle(recipe, spec, weights_of(HealthNetwork.seeded(spec, 0)))
+    bundle = Bundle(recipe, Network.seeded(spec, 0))
     single = latencies(bundle, windows, 100 if quick else 500)
     many = batches(bundle, windows, 300 if quick else 3000, 2 if quick else 4)
     units = streaming(bundle, 1 if quick else 5)

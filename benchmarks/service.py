@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from fedprognos.features import make_recipe, survey
+from fedprognos.features import recipe_for
 from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.synthetic import synthetic_engines
-from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, weights_of
+from fedprognos.networks import Bundle, Network, NetworkSpec
 
 ECHO = """
 import sys
@@ -48,9 +48,9 @@ OUT = Path("build/benchmarks/service.json")
 
 def bundle_of(fleet: Fleet, neurons: int) -> Bundle:
     section = RecipeOptions.model_validate({"window": 30, "cap": 125, "short": "pad"})
-    recipe = make_recipe(section, {"only": survey(fleet, section)})
+    recipe = recipe_for(section, {"only": fleet})
     spec = NetworkSpec(inputs=recipe.channels, widths=(neurons,))
-    return Bundle(recipe, spec, weights_of(HealthNetwork.seeded(spec, 0, bias=0.5)))
+    return Bundle(recipe, Network.seeded(spec, 0, bias=0.5))
 
 
 def bodies_of(fleet: Fleet, recipe: Any, units: int, rows: int) -> list[list[bytes]]:

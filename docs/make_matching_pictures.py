@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-
 from fedprognos.federation.aggregate import average, move
+from fedprognos.networks.weights import network_with, weights_of
+
 from fedprognos.matching import RecurrentWeights, match, match_recurrent
 from fedprognos.networks.anatomy import anatomy_of
 from fedprognos.networks.network import HealthNetwork, NetworkSpec
-from fedprognos.networks.weights import network_with, weights_of
 
 FOLDER = Path(__file__).parent / "pictures"
 INK, QUIET, PALE, GRID = "#1f2933", "#66727f", "#b9c2cc", "#e4e8ec"

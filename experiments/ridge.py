@@ -16,7 +16,7 @@ import torch
 from experiments.places import RIDGE, Places
 from fedprognos.experiment import config
 from fedprognos.experiment.scenario import scenarios
-from fedprognos.features import Recipe, WindowSet, build_windows, make_recipe, survey, survey_terms
+from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet, split
 from fedprognos.networks import Network, NetworkSpec, fit
@@ -52,8 +52,7 @@ def _errors(
 ) -> dict[float, list[float]]:
     """RMSE of each battery's later training cycles, by strength, in Ah."""
     parts = {name: split.split_cycles(fleet, cut) for name, fleet in fleets.items()}
-    surveys = {name: survey(early, survey_terms(experiment.recipe)) for name, (early, _) in parts.items()}
-    recipe = make_recipe(experiment.recipe, surveys)
+    recipe = recipe_for(experiment.recipe, {name: early for name, (early, _) in parts.items()})
     early = [build_windows(recipe, parts[name][0]) for name in sorted(parts)]
     late = [build_windows(recipe, parts[name][1]) for name in sorted(parts)]
     bodies = [_body(experiment, recipe, windows, 1000 * seed + k) for k, windows in enumerate(early)]

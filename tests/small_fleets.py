@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedprognos.features import Recipe, make_recipe, survey
+from fedprognos.features import Recipe, recipe_for
 from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema, Unit
 
@@ -60,4 +60,4 @@ def cyclic_fleet(units: int = 2, cycles: int = 30, seed: int = 0) -> Fleet:
 def recipe_of(fleet: Fleet, **options: object) -> Recipe:
     defaults: dict[str, object] = {"window": 10} if fleet.schema.task == "rul" else {}
     section = RecipeOptions.model_validate({**defaults, **options})
-    return make_recipe(section, {"only": survey(fleet, section)})
+    return recipe_for(section, {"only": fleet})

@@ -18,7 +18,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.events import Event, JobDone, RunStarted
 from fedprognos.experiment.run import load_fleets, run
 from fedprognos.experiment.scenario import scenarios
-from fedprognos.features import make_recipe, survey
+from fedprognos.features import recipe_for
 from fedprognos.fleet import pool
 from fedprognos.networks.calibration import POINTS
 
@@ -281,11 +281,9 @@ def test_fd004_counts_come_out_exactly() -> None:
     sizes = sorted(len(f) for f in found["heterogeneous"].clients.values())
     assert sizes == [25, 82, 142]
     assert {len(f) for f in found["homogeneous"].clients.values()} == {83}
-    from fedprognos.features import build_windows
+    from fedprognos.features import build_windows, recipe_for
 
-    recipe = make_recipe(
-        experiment.recipe, {n: survey(f, experiment.recipe) for n, f in found["heterogeneous"].clients.items()}
-    )
+    recipe = recipe_for(experiment.recipe, found["heterogeneous"].clients)
     tested = build_windows(recipe, found["heterogeneous"].tests["all"], points="last")
     assert (len(tested), len(tested.excluded)) == (228, 20)
     assert len(recipe.condition_keys) == 6
@@ -298,7 +296,7 @@ def test_reading_fd004_and_its_recipe_is_quick() -> None:
     started = time.perf_counter()
     _, experiment, base = config.load("turbofan")
     clients = scenarios(experiment, None, base)["heterogeneous"].clients
-    make_recipe(experiment.recipe, {n: survey(f, experiment.recipe) for n, f in clients.items()})
+    recipe_for(experiment.recipe, clients)
     assert time.perf_counter() - started < 3.0
 
 
@@ -308,7 +306,7 @@ def test_battery_counts_come_out_exactly() -> None:
     found = scenarios(experiment, None, base)["all"]
     counts = {n: (len(f.units[0].positions), len(found.tests[n].units[0].positions)) for n, f in found.clients.items()}
     assert counts == {"B0006": (85, 36), "B0007": (118, 50), "B0018": (85, 37)}
-    recipe = make_recipe(experiment.recipe, {n: survey(f, experiment.recipe) for n, f in found.clients.items()})
+    recipe = recipe_for(experiment.recipe, found.clients)
     assert recipe.window == 171
     assert pool(found.clients.values()).rows > 0
 

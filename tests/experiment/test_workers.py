@@ -11,14 +11,15 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from fedprognos.experiment.in_process import InProcessCohort
+from fedprognos.experiment.in_process import InProcess
 from fedprognos.experiment.workers import Workers
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features import SurveyTerms
 from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Epoch, NetworkSpec
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks.options import Training
 from small_fleets import recipe_of, series_fleet
 
 FLEETS = {name: series_fleet([60, 50], seed=k, name=name) for k, name in enumerate(("a", "b", "c"))}
@@ -34,12 +35,12 @@ def fleets_of(names: tuple[str, ...] = ("a", "b", "c")) -> dict[str, tuple[str, 
     return {f"x/{name}": (name, FLEETS[name], ClientFolder(FOLDER / name)) for name in names}
 
 
-def cohort_of(workers: Workers, **options: object) -> InProcessCohort:
-    return InProcessCohort(workers, {name: f"x/{name}" for name in FLEETS}, **options)  # type: ignore[arg-type]
+def cohort_of(workers: Workers, **options: object) -> MessageCohort:
+    return MessageCohort(InProcess(workers, {name: f"x/{name}" for name in FLEETS}, **options))  # type: ignore[arg-type]
 
 
 def fit_request(epochs: int = 2) -> FitRequest:
-    return FitRequest(RECIPE, SPEC, TrainOptions(epochs=epochs, validation_fraction=0.3, learning_rate=0.01), seed=5)
+    return FitRequest(RECIPE, Training(epochs=epochs, learning_rate=0.01), 0.3, seed=5, spec=SPEC)
 
 
 def children() -> list[psutil.Process]:
@@ -104,7 +105,7 @@ def test_a_client_that_takes_too_long_is_left_out() -> None:
 
 
 def test_a_failing_client_answers_with_a_failure() -> None:
-    wrong = FitRequest(RECIPE.model_copy(update={"sensors": ("speed", "noise")}), SPEC, TrainOptions(epochs=1), 0)
+    wrong = FitRequest(RECIPE.model_copy(update={"sensors": ("speed", "noise")}), Training(epochs=1), 0.2, 0, spec=SPEC)
     with Workers(fleets_of(), 1) as workers:
         replies = cohort_of(workers).ask({"a": wrong, "b": fit_request()})
     assert isinstance(replies["a"], Failure)
@@ -115,7 +116,7 @@ def test_a_failing_client_answers_with_a_failure() -> None:
 def test_a_request_cannot_lower_the_owners_floor() -> None:
     tiny = series_fleet([12], conditions=1, name="tiny")
     with Workers({"x/tiny": ("tiny", tiny, ClientFolder(FOLDER / "tiny"))}, 1) as workers:
-        cohort = InProcessCohort(workers, {"tiny": "x/tiny"})
-        reply = cohort.ask({"tiny": SurveyRequest(RecipeOptions(window=5, min_count=1))})["tiny"]
+        cohort = MessageCohort(InProcess(workers, {"tiny": "x/tiny"}))
+        reply = cohort.ask({"tiny": SurveyRequest(SurveyTerms())})["tiny"]
     assert isinstance(reply, Failure)
     assert not isinstance(reply, SurveyReply)

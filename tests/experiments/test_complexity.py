@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from experiments.complexity import flops
 from experiments.paper import paper
 from experiments.tables_complexity import slip
-from fedprognos.networks import NetworkSpec, parameters_of
+from fedprognos.networks import NetworkSpec
 
 SPECS = [
     NetworkSpec(inputs=2, widths=(128,)),
@@ -21,7 +21,7 @@ SPECS = [
 def test_the_papers_network_by_hand() -> None:
     # A step: four gates of 128 neurons, each with 2 inputs and 128 recurrent ones; the head: 128 products at the end.
     assert flops(SPECS[0], 171) == 171 * 2 * (4 * 128 * 2 + 4 * 128 * 128) + 2 * 128
-    assert parameters_of(SPECS[0]) == paper().complexity.parameters
+    assert SPECS[0].parameters == paper().complexity.parameters
 
 
 @pytest.mark.long  # torch's counter takes its time to load

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedprognos.errors import ConfigError, DataError, RecipeError
-from fedprognos.features import ConditionWarning, Recipe, build_windows, make_recipe, survey
+from fedprognos.features import ConditionWarning, Recipe, SurveyTerms, build_windows, recipe_for, survey
 from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet, pool
 from small_fleets import CYCLIC, cyclic_fleet, recipe_of, series_fleet, series_unit
@@ -18,8 +18,8 @@ RULE = {"altitude": 0, "mach": 2}
 def test_federated_statistics_equal_pooled_ones() -> None:
     a, b = series_fleet([60, 80], seed=1, name="a"), series_fleet([50, 70, 90], seed=2, name="b")
     section = RecipeOptions(window=10, conditions=RULE, cap=50)
-    apart = make_recipe(section, {"a": survey(a, section), "b": survey(b, section)})
-    together = make_recipe(section, {"all": survey(pool([a, b]), section)})
+    apart = recipe_for(section, {"a": a, "b": b})
+    together = recipe_for(section, {"all": pool([a, b])})
     np.testing.assert_allclose(apart.mean, together.mean, rtol=1e-12)
     np.testing.assert_allclose(apart.std, together.std, rtol=1e-10)
     assert apart.label_mean == pytest.approx(together.label_mean, rel=1e-12)
@@ -40,19 +40,19 @@ def test_cells_of_few_rows_stay_at_home() -> None:
     settings = rare.settings.copy()
     settings[:5] = (42.0, 0.84)
     fleet = Fleet("f", series_fleet([30]).schema, (*common, replace(rare, settings=settings)))
-    told = survey(fleet, RecipeOptions(window=10, conditions=RULE))
+    told = survey(fleet, SurveyTerms(conditions=RULE))
     assert set(told.cells) == {(0.0, 0.0), (20.0, 0.7)}
     assert told.withheld == 1
 
 
 def test_a_client_with_too_few_labels_cannot_be_surveyed() -> None:
     with pytest.raises(DataError, match=r"only 12 labelled points.*\n.*recipe.min_count"):
-        survey(series_fleet([12], conditions=1), RecipeOptions(window=5))
+        survey(series_fleet([12], conditions=1), SurveyTerms())
 
 
 def test_conditions_too_fine_for_the_data_are_an_error_of_their_own() -> None:
     with pytest.raises(DataError, match=r"operating conditions, too few in each.*\n.*more coarsely"):
-        survey(series_fleet([60]), RecipeOptions(window=5, conditions={"altitude": 6}))
+        survey(series_fleet([60]), SurveyTerms(conditions={"altitude": 6}))
 
 
 def test_an_unseen_condition_is_scaled_as_the_nearest_with_a_warning() -> None:

@@ -10,8 +10,8 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
-from fedprognos.federation.options import FederationOptions
-from fedprognos.federation.strategies import Plan
+from fedprognos.federation.options import federation_options
+from fedprognos.federation.plan import Plan
 from fedprognos.fleet import Fleet
 from fedprognos.networks import NetworkSpec
 from fedprognos.networks.options import TrainOptions
@@ -80,11 +80,11 @@ def plan_of(
     quick = {"fedavg": {"rounds": 2, "epochs": 3}, "fedprox": {"rounds": 2, "epochs": 3}, "fedma": {"rounds": 2}}
     for name, options in quick.items():
         options.update(federation.pop(name, {}))  # type: ignore[call-overload]
-    section = FederationOptions.model_validate({**quick, **federation})
+    section = federation_options().model_validate({**quick, **federation})
     train = TrainOptions(
         epochs=epochs, batch_size=16, learning_rate=0.05, schedule="constant", validation_fraction=validation
     )
-    spec = NetworkSpec(inputs=recipe.channels, widths=widths, cell=cell, input_width=input_width)  # type: ignore[arg-type]
+    spec = NetworkSpec(inputs=recipe.channels, widths=widths, cell=cell, input_width=input_width)
     return Plan(recipe, spec, train, section, seed, left_out=left_out or (lambda failure: None))
 
 

@@ -10,29 +10,27 @@ import numpy as np
 import pytest
 from cohorts import cohort_of, common_recipe, plan_of, small_fleets
 
-from fedprognos.features import build_windows, hold_out
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features import SurveyTerms, build_windows, hold_out
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.heads import finish, personal_heads
+from fedprognos.federation.heads import personal_heads, with_heads
 from fedprognos.federation.messages import (
     ANSWERS,
-    BringRequest,
-    ExamineReply,
-    ExamineRequest,
+    EvaluateReply,
+    EvaluateRequest,
     Failure,
     FitRequest,
-    FoldModel,
+    ImportRequest,
     PersonalReply,
     ResidualReply,
     ResidualRequest,
     SurveyRequest,
 )
 from fedprognos.federation.seeds import stream
-from fedprognos.federation.strategies import STRATEGIES
+from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.networks import HealthNetwork, network_with, predict, weights_of
+from fedprognos.networks import Network, predict
 from fedprognos.networks.calibration import POINTS
 from fedprognos.networks.head import add_all, exact_head, head_statistics, solve_head
 from small_fleets import CYCLIC, SERIES, cyclic_unit, series_fleet
@@ -40,30 +38,32 @@ from small_fleets import CYCLIC, SERIES, cyclic_unit, series_fleet
 PLAN = plan_of(heads=["exact", "mean", "personal"])
 
 
-def residual_request(weights, folds=2, ranges=(10.0, 20.0), edges=(0.0,)):  # type: ignore[no-untyped-def]
-    models = (FoldModel(PLAN.network, weights),) * folds
+NETWORK = Network.seeded(PLAN.spec, 0)
+
+
+def residual_request(folds=2, ranges=(10.0, 20.0), edges=(0.0,)):  # type: ignore[no-untyped-def]
+    models = (NETWORK,) * folds
     return ResidualRequest(PLAN.recipe, models, 0, np.array(ranges), np.array(edges))
 
 
 def everything_sent(folder: Path) -> tuple[dict[str, Fleet], list[tuple[str, bytes]]]:
     """All messages of a whole federation: survey, every strategy, every head, residuals, failures."""
     cohort = cohort_of(folder)
-    cohort.ask(dict.fromkeys("abc", SurveyRequest(RecipeOptions(window=8, conditions={"altitude": 0}))))
+    cohort.ask(dict.fromkeys("abc", SurveyRequest(SurveyTerms(conditions={"altitude": 0}))))
     for name in ("local", "fedavg", "concat", "fedma"):
-        for round_ in STRATEGIES[name](cohort, PLAN):
-            for model in round_.models:
-                shared = finish(cohort, PLAN, model)["exact"]
-                personal_heads(cohort, PLAN, shared, cohort.clients)
-    weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
+        for round_ in strategies[name].run(cohort, PLAN):
+            for clients, network in round_.models.items():
+                shared = with_heads(cohort, PLAN, clients, network)["exact"]
+                personal_heads(cohort, PLAN, shared.network, cohort.clients)
     edges = np.linspace(-40, 40, 9)
-    cohort.ask(dict.fromkeys("abc", residual_request(weights, edges=edges)))
-    cohort.ask(dict.fromkeys("abc", BringRequest()))
+    cohort.ask(dict.fromkeys("abc", residual_request(edges=edges)))
+    cohort.ask(dict.fromkeys("abc", ImportRequest()))
     return small_fleets(), cohort.sent
 
 
 def test_no_row_no_unit_no_time_is_in_any_message(tmp_path: Path) -> None:
     fleets, sent = everything_sent(tmp_path)
-    assert {"SurveyReply", "FitReply", "ExamineReply", "PersonalReply", "Failure"} <= {
+    assert {"SurveyReply", "FitReply", "EvaluateReply", "PersonalReply", "Failure"} <= {
         json.loads(json.loads(d[8 : 8 + int.from_bytes(d[:8], "little")])["__metadata__"]["fedprognos"])["kind"]
         for _, d in sent
     }
@@ -81,7 +81,7 @@ def test_no_row_no_unit_no_time_is_in_any_message(tmp_path: Path) -> None:
 def test_no_duration_of_a_cycle_is_told_as_it_stands(tmp_path: Path) -> None:
     unit = cyclic_unit("secret", 30, 1)
     client = Client("a", Fleet("f", CYCLIC, (unit,)), ClientFolder(tmp_path))
-    data = client.respond(encode(SurveyRequest(RecipeOptions())))
+    data = client.respond(encode(SurveyRequest(SurveyTerms())))
     for time in unit.time:
         assert time == 0 or (np.float64(time).tobytes() not in data and repr(float(time)).encode() not in data)
 
@@ -109,24 +109,24 @@ def test_full_errors_stay_in_the_owners_log(tmp_path: Path) -> None:
 
 
 def fit_request() -> FitRequest:
-    return FitRequest(PLAN.recipe, PLAN.network, PLAN.train, 0)
+    return FitRequest(PLAN.recipe, PLAN.train.training(), 0.3, 0, spec=PLAN.spec)
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        replace(fit_request(), network=PLAN.network.model_copy(update={"widths": (5000,)})),
-        replace(fit_request(), plan=PLAN.train.model_copy(update={"epochs": 10**7})),
+        replace(fit_request(), spec=PLAN.spec.with_widths({"recurrent.0": 5000})),
+        replace(fit_request(), training=PLAN.train.training(10**7)),
         replace(fit_request(), frozen=2),
-        replace(fit_request(), weights={"head.bias": np.zeros(1, np.float32)}),
-        residual_request(weights_of(HealthNetwork(PLAN.network)), edges=np.arange(1e4)),
-        residual_request(weights_of(HealthNetwork(PLAN.network)), edges=[1.0, 1.0]),
-        residual_request(weights_of(HealthNetwork(PLAN.network)), ranges=np.arange(1e3)),
-        residual_request(weights_of(HealthNetwork(PLAN.network)), ranges=[[1.0, 2.0]]),
-        residual_request(weights_of(HealthNetwork(PLAN.network)), folds=0),
-        residual_request(weights_of(HealthNetwork(PLAN.network)), folds=1),
-        residual_request(weights_of(HealthNetwork(PLAN.network)), folds=21),
-        ExamineRequest(PLAN.recipe, PLAN.network, {}, 0, 0.3),
+        replace(fit_request(), spec=None, start=Network(PLAN.spec, {"head.bias": np.zeros(1, np.float32)})),
+        residual_request(edges=np.arange(1e4)),
+        residual_request(edges=[1.0, 1.0]),
+        residual_request(ranges=np.arange(1e3)),
+        residual_request(ranges=[[1.0, 2.0]]),
+        residual_request(folds=0),
+        residual_request(folds=1),
+        residual_request(folds=21),
+        EvaluateRequest(PLAN.recipe, Network(PLAN.spec, {}), 0, 0.3),
     ],
     ids=[
         *("huge network", "endless", "all frozen", "tensors missing", "fine edges", "flat edges", "many ranges"),
@@ -143,19 +143,17 @@ def test_statistics_of_few_are_not_told(tmp_path: Path) -> None:
     tiny = Client("t", series_fleet([26], conditions=1, name="t"), ClientFolder(tmp_path))
     recipe = common_recipe().model_copy(update={"stride": 2, "condition_keys": ((0.0,),), "mean": ((0.0, 0.0),),
                                                 "std": ((1.0, 1.0),)})  # fmt: skip
-    weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
-    asked = ExamineRequest(recipe, PLAN.network, weights, 0, 0.3, statistics=True)
+    asked = EvaluateRequest(recipe, NETWORK, 0, 0.3, statistics=True)
     reply = decode(tiny.respond(encode(asked)), ANSWERS)
     assert isinstance(reply, Failure)
     assert "fewer than 20 windows" in reply.text
-    few_units = residual_request(weights)
+    few_units = residual_request()
     assert "fewer than 20 units" in decode(cohort_of(tmp_path).members["a"].respond(encode(few_units)), ANSWERS).text
 
 
 def test_every_unit_tells_as_many_residuals_over_all_folds(tmp_path: Path) -> None:
     client = Client("m", series_fleet([40] * 30, seed=4, name="many"), ClientFolder(tmp_path))
-    weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
-    reply = client.answer(residual_request(weights, folds=4, ranges=(), edges=(-1.0, 0.0, 1.0)))
+    reply = client.answer(residual_request(folds=4, ranges=(), edges=(-1.0, 0.0, 1.0)))
     assert isinstance(reply, ResidualReply)
     assert reply.counts.shape == (1, 4)
     assert reply.counts.sum() == 30 * POINTS
@@ -165,8 +163,7 @@ def test_every_unit_tells_as_many_residuals_over_all_folds(tmp_path: Path) -> No
 @pytest.mark.parametrize("bounds", [(1e-6,), (20.0, 20.1, 20.2, 20.3), (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0)])
 def test_no_range_tells_of_fewer_units_than_the_floor(bounds: tuple[float, ...], tmp_path: Path) -> None:
     client = Client("m", series_fleet([30 + k for k in range(25)], seed=4, name="many"), ClientFolder(tmp_path))
-    weights = weights_of(HealthNetwork.seeded(PLAN.network, 0))
-    reply = client.answer(residual_request(weights, ranges=bounds))
+    reply = client.answer(residual_request(ranges=bounds))
     assert isinstance(reply, ResidualReply)
     assert reply.counts.sum() == 25 * POINTS
     told = reply.counts.sum(axis=1) > 0
@@ -187,9 +184,9 @@ def test_the_exact_head_is_the_head_of_the_pooled_features(tmp_path: Path) -> No
     """Predictions of the head solved from sums equal those of one solved on all rows at once."""
     plan = plan_of(heads=["exact"], widths=(6,))
     cohort = cohort_of(tmp_path)
-    model = next(iter(STRATEGIES["concat"](cohort, plan))).models[0]
-    federated = finish(cohort, plan, model)["exact"]
-    network = network_with(model.network, model.weights)
+    ((clients, network),) = next(iter(strategies["concat"].run(cohort, plan))).models.items()
+    federated = with_heads(cohort, plan, clients, network)["exact"].network
+    module = network.module()
     fits, helds, windows = [], [], []
     for name, fleet in small_fleets().items():
         own = build_windows(plan.recipe, fleet)
@@ -208,14 +205,14 @@ def test_the_exact_head_is_the_head_of_the_pooled_features(tmp_path: Path) -> No
     for own in windows:
         with torch.no_grad():
             x = torch.from_numpy(own.batch(np.arange(len(own))))
-            features.append(network.run(x, 0, network.spec.layers - 1).numpy().astype(np.float64))
+            features.append(module.run(x, 0, network.spec.layers - 1).numpy().astype(np.float64))
         targets.append(plan.recipe.encode(own.labels))
     h = np.concatenate(features)
     h = np.concatenate([h, np.ones((len(h), 1))], axis=1)
     y = np.concatenate(targets)
     penalty = np.sqrt(strength * np.square(h[:, :-1]).sum() / (h.shape[1] - 1)) * np.eye(h.shape[1])[:-1]
     plain = np.linalg.lstsq(np.concatenate([h, penalty]), np.concatenate([y, np.zeros(len(penalty))]), rcond=None)[0]
-    ours = np.concatenate([federated.weights["head.weight"][0], federated.weights["head.bias"]]).astype(float)
+    ours = federated.head
     solved = solve_head(add_all([*fits, *helds]), strength)
     assert np.abs(h @ solved - h @ plain).max() < 1e-6
     assert np.abs(h @ ours - h @ plain).max() < 1e-4  # the network's own weights are float32
@@ -223,23 +220,20 @@ def test_the_exact_head_is_the_head_of_the_pooled_features(tmp_path: Path) -> No
 
 def test_a_personal_head_is_at_its_owners_level_and_never_leaves(tmp_path: Path) -> None:
     cohort = cohort_of(tmp_path)
-    model = next(iter(STRATEGIES["fedavg"](cohort, PLAN))).models[0]
-    shared = finish(cohort, PLAN, model)["exact"]
+    ((clients, network),) = next(iter(strategies["fedavg"].run(cohort, PLAN))).models.items()
+    shared = with_heads(cohort, PLAN, clients, network)["exact"].network
     before = len(cohort.sent)
     keys = personal_heads(cohort, PLAN, shared, cohort.clients)
     replies = [decode(d, ANSWERS) for _, d in cohort.sent[before:]]
-    assert {type(r) for r in replies} == {ExamineReply, PersonalReply}
+    assert {type(r) for r in replies} == {EvaluateReply, PersonalReply}
     last = [d for (_, d), r in zip(cohort.sent[before:], replies, strict=True) if isinstance(r, PersonalReply)]
     assert all(len(d) < 400 for d in last)
-    from fedprognos.networks.head import with_head
-
     bias = []
     for name, fleet in small_fleets().items():
         windows = build_windows(PLAN.recipe, fleet)
-        own = with_head(shared.weights, ClientFolder(tmp_path / name).load_head(keys[name]))
+        own = shared.with_head(ClientFolder(tmp_path / name).load_head(keys[name]))
         truth = PLAN.recipe.capped(windows.labels)
-        heads = (shared.weights, own)
-        bias.append([(predict(network_with(model.network, w), windows, PLAN.recipe) - truth).mean() for w in heads])
+        bias.append([(predict(one, windows, PLAN.recipe) - truth).mean() for one in (shared, own)])
     before_, after = np.abs(bias).mean(axis=0)
     assert after < 0.5 * before_  # every client's own level
 
@@ -249,6 +243,6 @@ def test_a_client_with_no_usable_unit_fails_and_says_so(tmp_path: Path) -> None:
         "u", np.arange(1.0, 40), np.random.default_rng(0).normal(size=(39, 2)), np.zeros((39, 2)), failed=False
     )
     client = Client("z", Fleet("z", SERIES, (censored,)), ClientFolder(tmp_path))
-    reply = decode(client.respond(encode(SurveyRequest(RecipeOptions(window=5)))), ANSWERS)
+    reply = decode(client.respond(encode(SurveyRequest(SurveyTerms()))), ANSWERS)
     assert isinstance(reply, Failure)
-    assert "no unit has a known rul" in (client.site.last_error() or "")
+    assert "no unit has a known rul" in (client.folder.last_error() or "")

@@ -9,22 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.errors import MessageError
-from fedprognos.features import survey
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features import SurveyTerms, survey
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.messages import ANSWERS, REQUESTS, Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
-from fedprognos.networks import Epoch, HealthNetwork, NetworkSpec, weights_of
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks import Epoch, Network, NetworkSpec
+from fedprognos.networks.options import Training
 from small_fleets import recipe_of, series_fleet
 
 FLEET = series_fleet([150, 90])
 RULE = {"altitude": 0, "mach": 2}
 SPEC = NetworkSpec(inputs=2, widths=(4,))
-WEIGHTS = weights_of(HealthNetwork.seeded(SPEC, 0))
-SECTION = RecipeOptions(window=10, conditions=RULE)
-REQUEST = FitRequest(recipe_of(FLEET, conditions=RULE), SPEC, TrainOptions(epochs=3), seed=7, weights=WEIGHTS, frozen=1)
+NETWORK = Network.seeded(SPEC, 0)
+WEIGHTS = NETWORK.weights
+TERMS = SurveyTerms(conditions=RULE)
+REQUEST = FitRequest(recipe_of(FLEET, conditions=RULE), Training(epochs=3), 0.2, seed=7, start=NETWORK, frozen=1)
 REPLY = FitReply(WEIGHTS, 12, (Epoch(1, 2.0, None), Epoch(2, 1.0, 1.5)), 2, False)
-MESSAGES = [SurveyRequest(SECTION), REQUEST, SurveyReply(survey(FLEET, SECTION)), REPLY, Failure("a", "data", "no")]
+MESSAGES = [SurveyRequest(TERMS), REQUEST, SurveyReply(survey(FLEET, TERMS)), REPLY, Failure("a", "data", "no")]
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
@@ -80,8 +80,8 @@ def test_a_message_of_another_kind_or_version_is_refused() -> None:
         decode(encode(Surprise("a")), ANSWERS)
     with pytest.raises(MessageError, match="unexpected message 'FitRequest'"):
         decode(encode(REQUEST), ANSWERS)
-    newer = encode(Failure("a", "b", "c")).replace(rb"\"version\": 1", rb"\"version\": 2")
-    with pytest.raises(MessageError, match=r"version 2.*\n.*same version"):
+    newer = encode(Failure("a", "b", "c")).replace(rb"\"version\": 2", rb"\"version\": 3")
+    with pytest.raises(MessageError, match=r"version 3.*\n.*same version"):
         decode(newer, ANSWERS)
 
 
@@ -98,6 +98,6 @@ def test_a_message_of_another_kind_or_version_is_refused() -> None:
 def test_fields_of_the_wrong_type_are_refused(body: object) -> None:
     from safetensors.numpy import save
 
-    data = save({}, metadata={"fedprognos": json.dumps({"version": 1, "kind": "Failure", "body": body})})
+    data = save({}, metadata={"fedprognos": json.dumps({"version": 2, "kind": "Failure", "body": body})})
     with pytest.raises(MessageError, match="malformed Failure"):
         decode(data, ANSWERS)

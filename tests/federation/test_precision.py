@@ -14,11 +14,11 @@ from fedprognos.experiment.run import run
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
-from fedprognos.federation.messages import ANSWERS, ExamineReply, ExamineRequest, Failure, FitReply, FitRequest
+from fedprognos.federation.messages import ANSWERS, EvaluateReply, EvaluateRequest, Failure, FitReply, FitRequest
 from fedprognos.federation.options import Wire
 from fedprognos.federation.precision import as_travelled, narrowed, widened
-from fedprognos.networks import NetworkSpec
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks.options import Training
 from small_fleets import recipe_of, series_fleet
 
 NARROW: tuple[Wire, ...] = ("float16", "bfloat16")
@@ -65,7 +65,7 @@ def test_a_client_answers_in_the_precision_it_is_asked_in_and_never_rounds_stati
     client = Client("a", fleet, ClientFolder(tmp_path))
     recipe = recipe_of(fleet)
     spec = NetworkSpec(inputs=recipe.channels, widths=(16,))
-    fit = FitRequest(recipe, spec, TrainOptions(epochs=1), seed=1)
+    fit = FitRequest(recipe, Training(epochs=1), 0.2, seed=1, spec=spec)
     full, half = (client.respond(encode(fit, w)) for w in ("float32", wire))
     assert wire_of(half) == wire
     numbers = sum(int(np.prod(shape)) for shape in ledger_line(half).tensors.values())
@@ -73,11 +73,11 @@ def test_a_client_answers_in_the_precision_it_is_asked_in_and_never_rounds_stati
     trained, rounded = decode(full, ANSWERS), decode(half, ANSWERS)
     for name, array in as_travelled(trained.weights, wire).items():
         assert np.array_equal(rounded.weights[name], array)
-    examine = ExamineRequest(recipe, spec, rounded.weights, 1, 0.25, statistics=True)
-    told = [decode(client.respond(encode(examine, w)), (ExamineReply,)) for w in ("float32", wire)]
-    assert told[0].fit.hh.dtype == np.float64
-    assert np.array_equal(told[0].fit.hh, told[1].fit.hh)
-    assert told[0].validation == told[1].validation
+    asked = EvaluateRequest(recipe, Network(spec, rounded.weights), 1, 0.25, statistics=True)
+    sent = [decode(client.respond(encode(asked, w)), (EvaluateReply,)) for w in ("float32", wire)]
+    assert sent[0].fit.hh.dtype == np.float64
+    assert np.array_equal(sent[0].fit.hh, sent[1].fit.hh)
+    assert sent[0].validation == sent[1].validation
 
 
 def test_a_client_whose_weights_do_not_fit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_a_client_whose_weights_do_not_fit_says_so(tmp_path: Path, monkeypatch: 
     large = FitReply({"w": np.array([1e6], np.float32)}, 30, (), 1, False)
     monkeypatch.setattr(client, "answer", lambda request, on_epoch: large)
     recipe = recipe_of(client.fleet)
-    request = FitRequest(recipe, NetworkSpec(inputs=recipe.channels, widths=(2,)), TrainOptions(), seed=1)
+    request = FitRequest(recipe, Training(), 0.2, seed=1, spec=NetworkSpec(inputs=recipe.channels, widths=(2,)))
     reply = decode(client.respond(encode(request, "float16")), ANSWERS)
     assert isinstance(reply, Failure)
     assert "beyond float16" in reply.text
@@ -103,5 +103,5 @@ def test_a_run_in_half_precision_moves_about_half_the_bytes_and_publishes_what_w
         done = run("demo", out=tmp_path / wire, overrides=overrides, seeds=1, workers=1)
         moved[wire] = {row.method: row.bytes or 0 for row in done.results.rows}
     assert all(0.5 < moved["float16"][m] / moved["float32"][m] < 0.65 for m in ("fedavg", "fedma"))
-    weights = done.bundle.weights
+    weights = done.bundle.network.weights
     assert all(np.array_equal(array, as_travelled(weights, "float16")[name]) for name, array in weights.items())

@@ -11,15 +11,14 @@ import torch
 from cohorts import HereCohort, cohort_of, plan_of
 
 from fedprognos.errors import ConfigError, FederationError
-from fedprognos.federation.aggregate import slice_client
-from fedprognos.federation.heads import finish
+from fedprognos.federation.heads import with_heads
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, Reply, Request
-from fedprognos.federation.options import FederationOptions
-from fedprognos.federation.strategies import STRATEGIES, Model, Round, strategy
-from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, check_weights, network_with, weights_of
-from fedprognos.networks.anatomy import anatomy_of
+from fedprognos.federation.options import federation_options
+from fedprognos.federation.plan import Round
+from fedprognos.federation.strategies import strategies
+from fedprognos.networks import Bundle, Network
 
-SHARED = [name for name in STRATEGIES if name not in ("local", "central")]
+SHARED = [name for name, strategy in strategies.items() if strategy.federated]
 SHAPES = [((5,), "lstm", None), ((4, 3), "gru", None), ((4,), "lstm", 6)]
 
 
@@ -28,45 +27,51 @@ def clients_for(name: str) -> str:
 
 
 def run(name: str, cohort: HereCohort, plan=None) -> list[Round]:  # type: ignore[no-untyped-def]
-    return list(STRATEGIES[name](cohort, plan or plan_of()))
+    return list(strategies[name].run(cohort, plan or plan_of()))
 
 
-def same(a: Model, b: Model) -> bool:
-    return a.network == b.network and all(np.array_equal(a.weights[k], b.weights[k]) for k in a.weights)
+def only(round_: Round) -> Network:
+    (network,) = round_.models.values()
+    return network
+
+
+def same(a: Network, b: Network) -> bool:
+    return a.spec == b.spec and all(np.array_equal(a.weights[k], b.weights[k]) for k in a.weights)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", strategies)
 def test_every_round_gives_models_that_fit_their_network(name: str, shape, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     widths, cell, input_width = shape
     plan = plan_of(widths=widths, cell=cell, input_width=input_width)
     rounds = run(name, cohort_of(tmp_path, clients_for(name)), plan)
     assert [r.number for r in rounds] == list(range(1, len(rounds) + 1))
-    for model in (m for r in rounds for m in r.models):
-        check_weights(model.network, model.weights, name)
-        assert model.epochs > 0
-        assert model.network.cell == cell
-        finished = finish(cohort_of(tmp_path / "x", clients_for(name)), plan, model)
-        assert set(finished) == {"exact", "mean"}
-        assert all(f.validation_rmse is not None and np.isfinite(f.validation_rmse) for f in finished.values())
+    for round_, clients, network in ((r, *entry) for r in rounds for entry in r.models.items()):
+        network.check(name)
+        assert round_.epochs_of(clients) > 0
+        assert network.spec.cell == cell
+        judged = with_heads(cohort_of(tmp_path / "x", clients_for(name)), plan, clients, network)
+        assert set(judged) == {"exact", "mean"}
+        assert all(f.validation_rmse is not None and np.isfinite(f.validation_rmse) for f in judged.values())
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", strategies)
 def test_the_same_seed_gives_the_same_bytes_whatever_the_order_of_clients(name: str, tmp_path: Path) -> None:
     first = run(name, cohort_of(tmp_path / "1", clients_for(name)))
     turned = cohort_of(tmp_path / "2", clients_for(name))
     turned.members = dict(reversed(turned.members.items()))
     again = run(name, turned)
     for a, b in zip(first, again, strict=True):
-        assert all(same(x, y) for x, y in zip(a.models, b.models, strict=True))
+        assert list(a.models) == list(b.models)
+        assert all(same(a.models[clients], b.models[clients]) for clients in a.models)
     other = run(name, cohort_of(tmp_path / "3", clients_for(name)), plan_of(seed=4))
-    assert not same(first[-1].models[0], other[-1].models[0])
+    assert not same(next(iter(first[-1].models.values())), next(iter(other[-1].models.values())))
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_one_client_is_enough(name: str, tmp_path: Path) -> None:
     rounds = run(name, cohort_of(tmp_path, "a"))
-    assert rounds[-1].models[0].network.widths == (5,)
+    assert only(rounds[-1]).spec.widths == (5,)
 
 
 @pytest.mark.parametrize("kind", ["fails", "nan", "shape", "extra"])
@@ -90,8 +95,7 @@ def test_a_client_that_misbehaves_is_left_out_or_stops_the_run(name: str, kind: 
     rounds = run(name, cohort_of(tmp_path / "1", change=change), plan_of(left.append, min_clients=2))
     assert rounds
     assert {f.client for f in left} == {"b"}
-    for model in rounds[-1].models:
-        check_weights(model.network, model.weights, name)
+    only(rounds[-1]).check(name)
     with pytest.raises(FederationError, match=r"client b: 2 of 3 clients answered.*\n.*min_clients"):
         run(name, cohort_of(tmp_path / "2", change=change))
 
@@ -117,16 +121,16 @@ def test_clients_may_join_late_and_leave_early(name: str, next_round: str, tmp_p
     options = {"rounds": 3}
     plan = plan_of(fedavg=options, fedprox=options, fedma={**options, "next_round": next_round})
     seen = []
-    for round_ in STRATEGIES[name](cohort, plan):
+    for round_ in strategies[name].run(cohort, plan):
         seen.append(set(cohort.clients))
         cohort.absent = {"c"} if round_.number == 0 else set() if round_.number == 1 else {"a"}
-        check_weights(round_.models[0].network, round_.models[0].weights, name)
+        only(round_).check(name)
     assert seen == [{"a", "b"}, {"a", "b", "c"}, {"b", "c"}]
 
 
 def test_fedavg_is_the_mean_weighted_by_data(tmp_path: Path) -> None:
     cohort = cohort_of(tmp_path)
-    first = run("fedavg", cohort)[0].models[0]
+    first = only(run("fedavg", cohort)[0])
     fits = [(n, d) for n, d in cohort.sent if b"FitReply" in d][:3]
     from fedprognos.federation.codec import decode
     from fedprognos.federation.messages import ANSWERS
@@ -141,17 +145,17 @@ def test_fedavg_is_the_mean_weighted_by_data(tmp_path: Path) -> None:
 def test_fedprox_holds_clients_near_the_federated_model(tmp_path: Path) -> None:
     def moved(mu: float) -> float:
         plan = plan_of(fedprox={"rounds": 1, "epochs": 3, "mu": mu})
-        weights = run("fedprox", cohort_of(tmp_path / str(mu)), plan)[0].models[0].weights
-        start = plan.common_start()
+        weights = only(run("fedprox", cohort_of(tmp_path / str(mu)), plan)[0]).weights
+        start = plan.common_start().weights
         return float(sum(np.square(weights[k] - start[k]).sum() for k in weights))
 
     assert moved(100.0) < 0.2 * moved(1e-9)
 
 
-def outputs(network: NetworkSpec, weights, seed: int = 0) -> np.ndarray:  # type: ignore[no-untyped-def]
-    x = torch.from_numpy(np.random.default_rng(seed).normal(size=(16, 8, network.inputs)).astype(np.float32))
+def outputs(network: Network, seed: int = 0) -> np.ndarray:
+    x = torch.from_numpy(np.random.default_rng(seed).normal(size=(16, 8, network.spec.inputs)).astype(np.float32))
     with torch.no_grad():
-        return network_with(network, weights)(x).numpy()
+        return network.module()(x).numpy()
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -159,20 +163,20 @@ def test_concat_puts_out_the_mean_of_the_clients_outputs(shape, tmp_path: Path) 
     widths, cell, input_width = shape
     plan = plan_of(widths=widths, cell=cell, input_width=input_width)
     local = run("local", cohort_of(tmp_path / "1"), plan)[0].models
-    joint = run("concat", cohort_of(tmp_path / "2"), plan)[0].models[0]
-    assert joint.network.widths == tuple(3 * w for w in widths)
-    mean = np.mean([outputs(m.network, m.weights) for m in local], axis=0)
-    np.testing.assert_allclose(outputs(joint.network, joint.weights), mean, atol=1e-5)
+    joint = only(run("concat", cohort_of(tmp_path / "2"), plan)[0])
+    assert joint.spec.widths == tuple(3 * w for w in widths)
+    mean = np.mean([outputs(network) for network in local.values()], axis=0)
+    np.testing.assert_allclose(outputs(joint), mean, atol=1e-5)
 
 
 def test_single_keeps_the_body_whose_exact_head_does_best(tmp_path: Path) -> None:
     plan = plan_of()
-    (model,) = run("single", cohort_of(tmp_path / "1"), plan)[-1].models
-    bodies = run("local", cohort_of(tmp_path / "2"), plan)[-1].models
+    ((clients, network),) = run("single", cohort_of(tmp_path / "1"), plan)[-1].models.items()
+    bodies = list(run("local", cohort_of(tmp_path / "2"), plan)[-1].models.values())
     everyone = cohort_of(tmp_path / "3")
-    errors = [finish(everyone, plan, replace(b, clients=model.clients))["exact"].validation_rmse for b in bodies]
-    assert same(model, bodies[int(np.argmin(np.array(errors, dtype=float)))])
-    assert model.clients == ("a", "b", "c")
+    errors = [with_heads(everyone, plan, clients, body)["exact"].validation_rmse for body in bodies]
+    assert same(network, bodies[int(np.argmin(np.array(errors, dtype=float)))])
+    assert clients == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -180,56 +184,53 @@ def test_single_keeps_the_body_whose_exact_head_does_best(tmp_path: Path) -> Non
 def test_three_permuted_copies_of_a_model_federate_into_that_model(shape, signature: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     widths, cell, input_width = shape
     plan = plan_of(widths=widths, cell=cell, input_width=input_width)
-    weights = weights_of(HealthNetwork.seeded(plan.network, 5))
-    anatomy = anatomy_of(cell, len(widths), input_width is not None)
+    network = Network.seeded(plan.spec, 5)
     bundles = {}
     for k, name in enumerate("abc"):
         rng = np.random.default_rng(k)
-        turned = {group: rng.permutation(n) for group, n in anatomy.widths(weights).items()}
-        permuted = {n: np.asarray(a, np.float32) for n, a in slice_client(weights, anatomy, turned).items()}
-        bundles[name] = Bundle(plan.recipe, plan.network, permuted).save(tmp_path / "bundles" / name)
-    section = FederationOptions.model_validate(
+        permuted = network.slice({group: rng.permutation(n) for group, n in network.widths.items()})
+        bundles[name] = Bundle(plan.recipe, permuted).save(tmp_path / "bundles" / name)
+    section = federation_options().model_validate(
         {"start": "bundles", "bundles": str(tmp_path), "heads": ["exact"], "fedma": {"signature": signature}}
     )
     cohort = cohort_of(tmp_path, bundles=bundles)
-    federated = run("fedma", cohort, replace(plan, federation=section))[0].models[0]
-    assert federated.network == plan.network
+    federated = only(run("fedma", cohort, replace(plan, federation=section))[0])
+    assert federated.spec == plan.spec
     if len(widths) == 1 and input_width is None:  # nothing was retrained in between
-        np.testing.assert_allclose(outputs(plan.network, federated.weights), outputs(plan.network, weights), atol=1e-5)
+        np.testing.assert_allclose(outputs(federated), outputs(network), atol=1e-5)
 
 
 def test_models_of_different_widths_federate_in_one_exchange(tmp_path: Path) -> None:
     plan = plan_of()
     bundles = {}
     for k, name in enumerate("abc"):
-        spec = plan.network.model_copy(update={"widths": (4 + k,)})
-        weights = weights_of(HealthNetwork.seeded(spec, k))
-        bundles[name] = Bundle(plan.recipe, spec, weights).save(tmp_path / "bundles" / name)
-    section = FederationOptions.model_validate({"start": "bundles", "bundles": str(tmp_path), "heads": ["exact"]})
+        network = Network.seeded(plan.spec.with_widths({"recurrent.0": 4 + k}), k)
+        bundles[name] = Bundle(plan.recipe, network).save(tmp_path / "bundles" / name)
+    section = federation_options().model_validate({"start": "bundles", "bundles": str(tmp_path), "heads": ["exact"]})
     for name in ("concat", "fedma"):
         cohort = cohort_of(tmp_path / name, bundles=bundles)
-        model = run(name, cohort, replace(plan, federation=section))[0].models[0]
-        finished = finish(cohort, replace(plan, federation=section), model)["exact"]
-        assert 6 <= model.network.widths[0] <= 15
+        ((clients, network),) = run(name, cohort, replace(plan, federation=section))[0].models.items()
+        judged = with_heads(cohort, replace(plan, federation=section), clients, network)["exact"]
+        assert 6 <= network.spec.widths[0] <= 15
         assert not any(isinstance(r, FitRequest) for _, r in cohort.asked)
-        assert np.isfinite(finished.validation_rmse or np.nan)
+        assert np.isfinite(judged.validation_rmse or np.nan)
 
 
 def test_models_of_another_recipe_are_refused(tmp_path: Path) -> None:
     plan = plan_of()
     other = plan.recipe.model_copy(update={"label_mean": 1.0})
-    weights = weights_of(HealthNetwork.seeded(plan.network, 0))
-    bundles = {n: Bundle(other, plan.network, weights).save(tmp_path / "bundles" / n) for n in "abc"}
-    section = FederationOptions.model_validate({"start": "bundles", "bundles": str(tmp_path)})
+    network = Network.seeded(plan.spec, 0)
+    bundles = {n: Bundle(other, network).save(tmp_path / "bundles" / n) for n in "abc"}
+    section = federation_options().model_validate({"start": "bundles", "bundles": str(tmp_path)})
     with pytest.raises(FederationError, match="another recipe"):
         run("concat", cohort_of(tmp_path, bundles=bundles), replace(plan, federation=section))
 
 
 def test_growth_is_limited_and_sliced_back(tmp_path: Path) -> None:
     fixed = run("fedma", cohort_of(tmp_path / "1"), plan_of(fedma={"width_limit": 1.0}))
-    assert [r.models[0].network.widths for r in fixed] == [(5,), (5,)]
+    assert [only(r).spec.widths for r in fixed] == [(5,), (5,)]
     limited = run("fedma", cohort_of(tmp_path / "2"), plan_of(fedma={"width_limit": 1.5, "next_round": "sliced"}))
-    assert all(5 <= r.models[0].network.widths[0] <= 7 for r in limited)
+    assert all(5 <= only(r).spec.widths[0] <= 7 for r in limited)
 
 
 def test_a_fedma_round_of_q_layers_asks_each_client_q_times(tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_a_fedma_round_of_q_layers_asks_each_client_q_times(tmp_path: Path) -> N
         plan = plan_of(widths=widths, input_width=input_width, fedma={"rounds": 1})
         run("fedma", cohort, plan)
         asked = [r for n, r in cohort.asked if n == "a"]
-        assert len(asked) == plan.network.layers
+        assert len(asked) == plan.spec.layers
         # Frozen layers are not sent back: the last phase returns the head alone.
         last = [d for n, d in cohort.sent if n == "a"][-1]
         assert len(last) < 1500
@@ -250,7 +251,7 @@ def test_collapsed_clients_are_kept_out_and_reported(tmp_path: Path) -> None:
 
     left: list[Failure] = []
     rounds = run("concat", cohort_of(tmp_path, change=change), plan_of(left.append))
-    assert rounds[0].models[0].network.widths == (10,)
+    assert only(rounds[0]).spec.widths == (10,)
     assert [(f.client, f.code) for f in left] == [("c", "collapsed")]
 
     def all_collapsed(client: str, request: Request, reply: Reply) -> Reply | Failure:
@@ -258,7 +259,7 @@ def test_collapsed_clients_are_kept_out_and_reported(tmp_path: Path) -> None:
 
     left.clear()
     rounds = run("concat", cohort_of(tmp_path / "2", change=all_collapsed), plan_of(left.append))
-    assert rounds[0].models[0].network.widths == (15,)
+    assert only(rounds[0]).spec.widths == (15,)
     assert {f.client for f in left} == {"a", "b", "c"}
 
 
@@ -266,4 +267,4 @@ def test_central_refuses_several_clients_and_names_are_checked(tmp_path: Path) -
     with pytest.raises(ConfigError, match="all data in one place"):
         run("central", cohort_of(tmp_path))
     with pytest.raises(ConfigError, match="did you mean 'fedma'"):
-        strategy("fedm")
+        strategies["fedm"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedprognos.federation.aggregate import average, move, move_inputs
+from fedprognos.federation.average import average
 from fedprognos.matching import match, match_recurrent
-from fedprognos.networks.anatomy import anatomy_of
-from fedprognos.networks.network import HealthNetwork, NetworkSpec
-from fedprognos.networks.weights import network_with, weights_of
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks.placement import move, move_inputs
 
 SPECS = {
     "lstm": NetworkSpec(inputs=14, widths=(12,)),
@@ -21,12 +20,12 @@ SPECS = {
 
 
 def anatomy_for(spec):
-    return anatomy_of(spec.cell, len(spec.widths), spec.input_width is not None)
+    return spec.anatomy
 
 
 def trained_like(spec, seed, gain=3.0):
     """Weights whose output depends on the input as clearly as a trained network's does."""
-    return {name: gain * array for name, array in weights_of(HealthNetwork.seeded(spec, seed)).items()}
+    return {name: gain * array for name, array in Network.seeded(spec, seed).weights.items()}
 
 
 def shuffled(weights, anatomy, seed):
@@ -39,16 +38,10 @@ def shuffled(weights, anatomy, seed):
 
 def outputs(spec, anatomy, weights, seed=0):
     """What a network of these weights puts out for some windows."""
-    widths = anatomy.widths(weights)
-    shape = spec.model_copy(
-        update={
-            "widths": tuple(widths[f"recurrent.{k}"] for k in range(len(spec.widths))),
-            "input_width": widths.get("input"),
-        }
-    )
+    network = Network(spec.with_widths(anatomy.widths(weights)), weights).check("test")
     x = torch.from_numpy(np.random.default_rng(seed).normal(size=(16, 20, spec.inputs)).astype("f4"))
     with torch.no_grad():
-        return network_with(shape, weights)(x).numpy()
+        return network.module()(x).numpy()
 
 
 def federate(clients, anatomy, *, by_all=False, how="mean", sizes=None, **options):

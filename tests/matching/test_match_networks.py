@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedprognos.federation.aggregate import AVERAGES, average, move, slice_client
 from truth import known_clients, pair_f1
 
+from fedprognos.federation.aggregation import aggregators
+from fedprognos.federation.average import average
 from fedprognos.matching import match
 from fedprognos.networks.anatomy import anatomy_of
+from fedprognos.networks.placement import move, slice_neurons
 from networks import SPECS, anatomy_for, federate, outputs, shuffled, trained_like
 
 every_network = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
@@ -33,7 +35,7 @@ def test_permuted_copies_give_the_function_back_where_fedavg_fails(spec, by_all)
 
 
 @every_network
-@pytest.mark.parametrize("how", AVERAGES)
+@pytest.mark.parametrize("how", aggregators)
 def test_every_average_of_permuted_copies_is_the_network(spec, how):
     anatomy = anatomy_for(spec)
     weights = trained_like(spec, seed=1)
@@ -69,7 +71,7 @@ def test_zero_padding_leaves_the_output_unchanged(spec):
     padded = move(weights, anatomy, places, widths)
     assert anatomy.widths(padded) == widths
     np.testing.assert_allclose(outputs(spec, anatomy, padded), outputs(spec, anatomy, weights), atol=1e-5)
-    for name, tensor in slice_client(padded, anatomy, places).items():
+    for name, tensor in slice_neurons(padded, anatomy, places).items():
         np.testing.assert_array_equal(tensor, weights[name])
 
 

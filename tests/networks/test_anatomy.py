@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedprognos.networks.weights import weights_of
 
 from fedprognos.errors import ConfigError, DataError
+from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.anatomy import Axis, anatomy_of
-from fedprognos.networks.network import HealthNetwork, NetworkSpec
 
 SPECS = [
     NetworkSpec(inputs=3, widths=(5,), cell=cell, input_width=width)
@@ -21,7 +20,7 @@ SPECS = [
 
 
 def weights_and_anatomy(spec):
-    return weights_of(HealthNetwork(spec)), anatomy_of(spec.cell, len(spec.widths), spec.input_width is not None)
+    return Network.seeded(spec, 0).weights, spec.anatomy
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
@@ -96,5 +95,5 @@ def test_what_does_not_fit_is_refused():
         anatomy_of("lstm", 0, False)
     with pytest.raises(ConfigError, match="no layer 'recurrent.9'"):
         anatomy.layer("recurrent.9")
-    with pytest.raises(ConfigError, match="not recurrent"):
+    with pytest.raises(ConfigError, match="no recurrent weights"):
         anatomy.layers[-1].recurrent(weights)

@@ -10,7 +10,7 @@ import pytest
 
 from fedprognos.errors import BundleError, OutputError
 from fedprognos.features import build_windows
-from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, network_with, predict, weights_of
+from fedprognos.networks import Bundle, Network, NetworkSpec, predict
 from small_fleets import recipe_of, series_fleet
 
 FLEET = series_fleet([60, 50])
@@ -19,19 +19,17 @@ SPEC = NetworkSpec(inputs=2, widths=(5,))
 
 
 def bundle() -> Bundle:
-    return Bundle(
-        RECIPE, SPEC, weights_of(HealthNetwork.seeded(SPEC, 3)), {"method": "central"}, {"all": {"rmse": 1.5}}
-    )
+    return Bundle(RECIPE, Network.seeded(SPEC, 3), {"method": "central"}, {"all": {"rmse": 1.5}})
 
 
 def test_a_bundle_comes_back_whole_and_predicts_the_same(tmp_path: Path) -> None:
     original = bundle()
     loaded = Bundle.load(original.save(tmp_path / "b"))
     assert loaded.recipe == original.recipe
-    assert loaded.network == SPEC
+    assert loaded.network.spec == SPEC
     assert loaded.provenance == {"method": "central"}
     windows = build_windows(RECIPE, FLEET)
-    expected = predict(network_with(SPEC, original.weights), windows, RECIPE)
+    expected = predict(original.network, windows, RECIPE)
     got = loaded.predict(FLEET, last=False)
     np.testing.assert_array_equal(np.concatenate([got[name] for name in FLEET.ids]), expected)
     assert set(loaded.predict(FLEET)) == set(FLEET.ids)
@@ -95,6 +93,6 @@ def test_a_failed_save_leaves_the_old_bundle_and_nothing_else(tmp_path: Path, mo
 
 def test_loading_needs_no_pickle_and_no_training_data(tmp_path: Path) -> None:
     folder = bundle().save(tmp_path / "b")
-    code = "import sys; from fedprognos import Bundle; b = Bundle.load(sys.argv[1]); print(b.network.widths)"
+    code = "import sys; from fedprognos import Bundle; b = Bundle.load(sys.argv[1]); print(b.network.spec.widths)"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "(5,)"

@@ -8,10 +8,10 @@ import torch
 
 from fedprognos.errors import ConfigError, TrainingError
 from fedprognos.features import WindowSet, build_windows, hold_out
-from fedprognos.networks import FitResult, HealthNetwork, NetworkSpec, fit, predict, weights_of
+from fedprognos.networks import FitResult, Network, NetworkSpec, fit, predict
 from fedprognos.networks import cache as cache_module
 from fedprognos.networks.cache import cached_inputs
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks.options import Training
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
 FLEET = series_fleet([80, 70, 90, 60])
@@ -19,31 +19,32 @@ RECIPE = recipe_of(FLEET, window=15, cap=40, conditions={"altitude": 0})
 WINDOWS = build_windows(RECIPE, FLEET)
 
 
-def network(widths: tuple[int, ...] = (8,), seed: int = 0) -> HealthNetwork:
-    return HealthNetwork.seeded(NetworkSpec(inputs=RECIPE.channels, widths=widths), seed)
+def network(widths: tuple[int, ...] = (8,), seed: int = 0) -> Network:
+    return Network.seeded(NetworkSpec(inputs=RECIPE.channels, widths=widths), seed)
 
 
-def train(net: HealthNetwork, seed: int = 0, validation: float = 0.0, frozen: int = 0, **plan: object) -> FitResult:
-    options = {"epochs": 4, "batch_size": 32, "learning_rate": 0.01, "validation_fraction": validation, **plan}
+def train(
+    net: Network, seed: int = 0, validation: float = 0.0, frozen: int = 0, device: str = "cpu", **plan: object
+) -> FitResult:
+    training = Training.model_validate({"epochs": 4, "batch_size": 32, "learning_rate": 0.01, **plan})
     part, held = hold_out(WINDOWS, validation, 0)
-    return fit(net, part, held, RECIPE, TrainOptions.model_validate(options), seed=seed, frozen=frozen)
+    return fit(net, part, held, RECIPE, training, seed=seed, frozen=frozen, device=device)
 
 
 def test_training_learns_and_is_the_same_for_the_same_seed() -> None:
     first, again, other = train(network()), train(network()), train(network(), seed=1)
     assert first.history[-1].train_rmse < 0.7 * first.history[0].train_rmse
-    assert all(np.array_equal(first.weights[k], again.weights[k]) for k in first.weights)
-    assert not np.array_equal(first.weights["head.weight"], other.weights["head.weight"])
+    assert all(np.array_equal(first.network.weights[k], again.network.weights[k]) for k in first.network.weights)
+    assert not np.array_equal(first.network.weights["head.weight"], other.network.weights["head.weight"])
     assert not first.collapsed
 
 
 def test_reported_errors_are_pooled_over_all_windows() -> None:
-    net = network()
-    result = train(net, validation=0.25)
+    result = train(network(), validation=0.25)
     _, held = hold_out(WINDOWS, 0.25, 0)
     assert held is not None
     best = result.history[result.best_epoch - 1]
-    expected = np.sqrt(np.mean(np.square(predict(net, held, RECIPE) - RECIPE.capped(held.labels))))
+    expected = np.sqrt(np.mean(np.square(predict(result.network, held, RECIPE) - RECIPE.capped(held.labels))))
     assert best.validation_rmse == pytest.approx(expected, rel=1e-9)
 
 
@@ -62,7 +63,7 @@ def test_patience_stops_early_but_not_during_the_warm_up() -> None:
 @pytest.mark.parametrize("frozen", [1, 2])
 def test_frozen_layers_stay_and_their_cache_changes_nothing(frozen: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cached, plain = network((6, 5)), network((6, 5))
-    before = weights_of(cached)
+    before = cached.weights
     result = train(cached, frozen=frozen)
 
     # The naive way: the frozen layers run again for every batch of every epoch.
@@ -77,15 +78,15 @@ def test_frozen_layers_stay_and_their_cache_changes_nothing(frozen: int, monkeyp
 
     monkeypatch.setattr(importlib.import_module("fedprognos.networks.fit"), "cached_inputs", naive)
     slow = train(plain, frozen=frozen)
-    for name, array in result.weights.items():
+    for name, array in result.network.weights.items():
         layer = 0 if name.startswith("recurrent.0") else 1 if name.startswith("recurrent.1") else 2
         assert np.array_equal(array, before[name]) == (layer < frozen), name
-        np.testing.assert_allclose(array, slow.weights[name], atol=1e-5)
+        np.testing.assert_allclose(array, slow.network.weights[name], atol=1e-5)
 
 
 def test_a_cache_that_does_not_fit_goes_to_disk_and_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(cache_module.tempfile, "tempdir", str(tmp_path))
-    net, cpu, index = network((6, 5)), torch.device("cpu"), np.array([0, 5, 3])
+    net, cpu, index = network((6, 5)).module(), torch.device("cpu"), np.array([0, 5, 3])
     in_memory = cached_inputs(net, WINDOWS, 1, cpu)(index)
     on_disk = cached_inputs(net, WINDOWS, 1, cpu, limit_in_bytes=10)(index)
     assert torch.equal(in_memory, on_disk)
@@ -93,9 +94,8 @@ def test_a_cache_that_does_not_fit_goes_to_disk_and_leaves_no_file(monkeypatch: 
 
 
 def test_a_model_that_always_says_the_mean_is_called_collapsed() -> None:
-    net = network()
-    with torch.no_grad():
-        net.head.weight.zero_()
+    start = network()
+    net = start.with_head(0 * start.head)
     assert train(net, epochs=1, learning_rate=1e-9).collapsed
 
 
@@ -103,19 +103,19 @@ def test_a_loss_that_is_no_number_stops_with_advice() -> None:
     broken = WINDOWS.features.copy()
     broken[::7] = np.float32(3e38)
     windows = WindowSet(**{**WINDOWS.__dict__, "features": broken})
-    net = network()
-    with torch.no_grad():
-        net.recurrent[0].weight_ih_l0.fill_(torch.inf)
+    start = network()
+    infinite = np.full_like(start.weights["recurrent.0.weight_ih_l0"], np.inf)
+    net = Network(start.spec, {**start.weights, "recurrent.0.weight_ih_l0": infinite})
     with pytest.raises(TrainingError, match=r"no longer a number in epoch 1\n.*learning_rate"):
-        fit(net, windows, None, RECIPE, TrainOptions(epochs=2, validation_fraction=0), seed=0)
+        fit(net, windows, None, RECIPE, Training(epochs=2), seed=0)
 
 
 def test_rmsprop_and_gru_and_cycles_train_too() -> None:
     fleet = cyclic_fleet(units=1, cycles=25)
     recipe = recipe_of(fleet, grid_points=12)
     windows = build_windows(recipe, fleet)
-    net = HealthNetwork.seeded(NetworkSpec(inputs=2, widths=(6,), cell="gru", input_width=4), 0)
-    plan = TrainOptions(epochs=40, batch_size=8, optimizer="rmsprop", learning_rate=0.01, validation_fraction=0)
+    net = Network.seeded(NetworkSpec(inputs=2, widths=(6,), cell="gru", input_width=4), 0)
+    plan = Training(epochs=40, batch_size=8, optimizer="rmsprop", learning_rate=0.01)
     result = fit(net, windows, None, recipe, plan, seed=0)
     assert result.history[-1].train_rmse < 0.3 * np.std(windows.labels)
 

@@ -10,7 +10,7 @@ from small_models import bundle_of
 
 from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
-from fedprognos.features import Recipe, build_windows, make_recipe, survey
+from fedprognos.features import Recipe, build_windows, recipe_for
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import Health, Predictor, drift
 
@@ -22,7 +22,7 @@ def preset(name: str) -> tuple[Recipe, Fleet, Fleet]:
     if name not in FLEETS:
         train, test = load_fleets(name)
         section = config.load(name)[1].recipe
-        FLEETS[name] = make_recipe(section, {"all": survey(train, section)}), train, test
+        FLEETS[name] = recipe_for(section, {"all": train}), train, test
     return FLEETS[name]
 
 

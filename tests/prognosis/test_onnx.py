@@ -17,7 +17,7 @@ from small_models import RULE, bundle_of
 from fedprognos.errors import BundleError, DataNotFoundError
 from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
-from fedprognos.features import Recipe, make_recipe, survey
+from fedprognos.features import Recipe, recipe_for
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle
 from fedprognos.networks.head import head_of
@@ -71,7 +71,7 @@ def test_the_graph_gives_torchs_numbers(name: str, shape: dict[str, object], see
 def test_the_graph_gives_torchs_numbers_on_real_windows(tmp_path: Path) -> None:
     train, test = load_fleets("turbofan")
     section = config.load("turbofan")[1].recipe
-    recipe = make_recipe(section, {"all": survey(train, section)})
+    recipe = recipe_for(section, {"all": train})
     bundle = bundle_of(recipe, (16,))
     columns = recipe.check(test.schema, "test")
     long = [u for u in test if u.rows >= recipe.window][:60]

@@ -13,7 +13,7 @@ from small_models import RULE, bundle_of, rows_of
 from fedprognos.errors import BundleError, RecipeError
 from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
-from fedprognos.features import make_recipe, survey
+from fedprognos.features import recipe_for
 from fedprognos.fleet import Fleet
 from fedprognos.networks.head import head_of, with_head
 from fedprognos.prognosis import Predictor, Stream
@@ -127,7 +127,7 @@ def test_inputs_beyond_all_measure_get_no_number() -> None:
 def test_real_engines_fed_row_by_row_give_the_offline_numbers(preset: str) -> None:
     train, test = load_fleets(preset)
     section = config.load(preset)[1].recipe
-    recipe = make_recipe(section, {"all": survey(train, section)})
+    recipe = recipe_for(section, {"all": train})
     bundle = bundle_of(recipe, (16,))
     few = test.select(sorted(test.units, key=lambda u: u.rows)[60:66])
     stream = Stream(Predictor.of(bundle), strict=False)
@@ -143,7 +143,7 @@ def test_real_engines_fed_row_by_row_give_the_offline_numbers(preset: str) -> No
 def test_real_battery_cycles_fed_row_by_row_give_the_offline_numbers() -> None:
     train, test = load_fleets("battery")
     section = config.load("battery")[1].recipe
-    recipe = make_recipe(section, {"all": survey(train, section)})
+    recipe = recipe_for(section, {"all": train})
     bundle = bundle_of(recipe, (16,))
     stream = Stream(Predictor.of(bundle), strict=False)
     for unit in test:

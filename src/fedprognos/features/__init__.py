@@ -4,7 +4,7 @@ from fedprognos.features.build import build_windows, check_usable
 from fedprognos.features.labels import health_labels
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.recipe import ConditionWarning, Recipe
-from fedprognos.features.survey import Survey, SurveyTerms, make_recipe, survey, survey_terms
+from fedprognos.features.survey import Survey, SurveyTerms, make_recipe, recipe_for, survey, survey_terms
 from fedprognos.features.windows import WindowSet, hold_out
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "hold_out",
     "make_recipe",
     "merge_all",
+    "recipe_for",
     "survey",
     "survey_terms",
 ]

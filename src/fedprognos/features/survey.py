@@ -224,6 +224,12 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
     )
 
 
+def recipe_for(options: RecipeOptions, fleets: Mapping[str, Fleet]) -> Recipe:
+    """The recipe of fleets that are all in one place: each surveyed, the surveys merged."""
+    terms = survey_terms(options)
+    return make_recipe(options, {name: survey(fleet, terms) for name, fleet in fleets.items()})
+
+
 def _scaling(
     keys: list[conditions.Key], cells: Mapping[conditions.Key, Moments], width: int, schema: Schema
 ) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]:

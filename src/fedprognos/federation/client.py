@@ -119,6 +119,8 @@ class Client:
     def _fit(self, request: FitRequest, on_epoch: OnEpoch | None) -> FitReply:
         if request.shape.parameters > MAX_PARAMETERS or request.training.epochs > MAX_EPOCHS:
             raise MessageError("asks for more training than this client allows")
+        if not 0 <= request.frozen < request.shape.layers:
+            raise MessageError(f"cannot freeze {request.frozen} of {request.shape.layers} layers")
         fold = Fold(request.fold, request.folds)
         train, validation = self._parts(request.recipe, request.seed, request.validation_fraction, fold)
         if len(train) < self.min_count:

@@ -78,8 +78,6 @@ class FitRequest:
     def __post_init__(self) -> None:
         if (self.spec is None) == (self.start is None):
             raise MessageError("a fit needs the shape of a new network or a network to start from, not both")
-        if not 0 <= self.frozen < self.shape.layers:
-            raise MessageError(f"cannot freeze {self.frozen} of {self.shape.layers} layers")
 
     @property
     def shape(self) -> NetworkSpec:
