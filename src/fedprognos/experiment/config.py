@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -76,7 +77,11 @@ def parse(raw: Mapping[str, Any], where: str) -> Experiment:
 
 def assembled() -> type[Experiment]:
     """The model of an experiment with the options of everything that is registered now."""
-    federation = federation_options()
+    return _assembled(federation_options())
+
+
+@lru_cache
+def _assembled(federation: type[FederationOptions]) -> type[Experiment]:
     return create_model("Experiment", __base__=Experiment, federation=(federation, Field(default_factory=federation)))
 
 

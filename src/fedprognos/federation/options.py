@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, PositiveFloat, PositiveInt, create_model, field_validator, model_validator
@@ -71,5 +72,10 @@ def federation_options() -> type[FederationOptions]:
     """The section with a sub-section for every strategy that is registered now."""
     from fedprognos.federation.strategies import strategies
 
-    sections: dict[str, Any] = {name: (s.options, s.options()) for name, s in strategies.items()}
-    return create_model("FederationOptions", __base__=FederationOptions, **sections)
+    return _assembled(tuple((name, s.options) for name, s in strategies.items() if s.options is not Options))
+
+
+@lru_cache
+def _assembled(sections: tuple[tuple[str, type[Options]], ...]) -> type[FederationOptions]:
+    fields: dict[str, Any] = {name: (kind, kind()) for name, kind in sections}
+    return create_model("FederationOptions", __base__=FederationOptions, **fields)
