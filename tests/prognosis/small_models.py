@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.networks import Bundle, Calibration, HealthNetwork, NetworkSpec, weights_of
+from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec
 from fedprognos.prognosis import Row
 
 RULE = {"altitude": 0, "mach": 2}
@@ -22,9 +22,8 @@ CALIBRATION = Calibration(
 
 def bundle_of(recipe: Recipe, widths: tuple[int, ...] = (6,), seed: int = 3, **options: object) -> Bundle:
     spec = NetworkSpec(inputs=recipe.channels, widths=widths, **options)  # type: ignore[arg-type]
-    weights = weights_of(HealthNetwork.seeded(spec, seed))
-    weights["head.weight"] *= 5  # so that health moves over a good part of its range
-    return Bundle(recipe, spec, weights, calibration=CALIBRATION)
+    network = Network.seeded(spec, seed)  # its bias is 0: five times the head moves health over a good part of its range
+    return Bundle(recipe, network.with_head(5 * network.head), calibration=CALIBRATION)
 
 
 def rows_of(unit: Unit, fleet: Fleet, recipe: Recipe) -> list[Row]:

@@ -19,7 +19,7 @@ import numpy as np
 from fastapi.testclient import TestClient
 
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.networks import Bundle, HealthNetwork, NetworkSpec, weights_of
+from fedprognos.networks import Bundle, Network, NetworkSpec
 from fedprognos.prognosis import Predictor
 from fedprognos.service import ServiceSettings
 from fedprognos.service.app import create_app
@@ -34,9 +34,8 @@ def small_bundle(fleet: Fleet, seed: int = 3, **options: object) -> Bundle:
         options = {"conditions": {"altitude": 0, "mach": 2}, **options}
     recipe = recipe_of(fleet, **{"min_count": 2, **options})
     spec = NetworkSpec(inputs=recipe.channels, widths=(6,))
-    weights = weights_of(HealthNetwork.seeded(spec, seed))
-    weights["head.weight"] *= 5  # so that health moves
-    return Bundle(recipe, spec, weights)
+    network = Network.seeded(spec, seed)
+    return Bundle(recipe, network.with_head(5 * network.head))  # so that health moves
 
 
 def rows_of(unit: Unit, fleet: Fleet) -> list[Json]:

@@ -47,10 +47,10 @@ class Predictor:
 
     Examples
     --------
-    >>> from fedprognos.networks import HealthNetwork, NetworkSpec, weights_of
+    >>> from fedprognos.networks import Network, NetworkSpec
     >>> recipe = Recipe(task="rul", sensors=("vibration",), window=2, mean=((0.0,),), std=((1.0,),), cap=100.0)
     >>> spec = NetworkSpec(inputs=1, widths=(4,))
-    >>> predictor = Predictor.of(Bundle(recipe, spec, weights_of(HealthNetwork.seeded(spec, 0, bias=30.0))))
+    >>> predictor = Predictor.of(Bundle(recipe, Network.seeded(spec, 0, bias=30.0)))
     >>> predictor.windows(np.zeros((1, 2, 1), dtype=np.float32)).round().tolist()
     [30.0]
     """
