@@ -9,6 +9,7 @@ import pytest
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import ConditionWarning, Recipe, SurveyTerms, build_windows, recipe_for, survey
 from fedprognos.features.options import RecipeOptions
+from fedprognos.features.history import UNSEEN
 from fedprognos.fleet import Fleet, pool
 from small_fleets import CYCLIC, cyclic_fleet, recipe_of, series_fleet, series_unit
 
@@ -60,9 +61,11 @@ def test_an_unseen_condition_is_scaled_as_the_nearest_with_a_warning() -> None:
     recipe = recipe_of(seen, conditions=RULE)
     with pytest.warns(ConditionWarning, match="nearest known one"):
         windows = build_windows(recipe, unseen)
-    assert windows.unseen_rows["engines-0"] > 0
     third = unseen.units[0].settings[:, 0] > 30
-    scaled, _ = recipe.scale(unseen.units[0].sensors, unseen.units[0].settings)
+    in_window = [third[last - 9 : last + 1].any() for last in range(9, 40)]
+    assert ((windows.odd & UNSEEN) > 0).tolist() == in_window
+    scaled, met = recipe.scale(unseen.units[0].sensors, unseen.units[0].settings)
+    assert met.tolist() == third.tolist()
     nearest = recipe.condition_keys.index((20.0, 0.7))
     expected = (unseen.units[0].sensors[third] - np.array(recipe.mean[nearest])) / np.array(recipe.std[nearest])
     np.testing.assert_allclose(scaled[third], expected, rtol=1e-5)

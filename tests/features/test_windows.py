@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError, RecipeError
 from fedprognos.features import build_windows, hold_out
+from fedprognos.features.history import PADDED, STRETCHED
 from fedprognos.fleet import Fleet
 from small_fleets import SERIES, cyclic_fleet, recipe_of, series_fleet, series_unit
 
@@ -50,7 +51,7 @@ def test_short_units_are_excluded_or_padded_and_counted() -> None:
     assert excluded.excluded == ("engines-1",)
     assert set(excluded.unit_ids) == {"engines-0", "engines-2"}
     padded = build_windows(recipe_of(fleet, window=15, short="pad"), fleet)
-    assert padded.padded == ("engines-1",)
+    assert ((padded.odd & PADDED) > 0).tolist() == (padded.unit == 1).tolist()
     window = padded.batch(np.flatnonzero(padded.unit == 1))
     assert window.shape == (1, 15, 2)
     np.testing.assert_array_equal(window[0, :7], np.repeat(window[0, 7:8], 7, axis=0))
@@ -101,7 +102,7 @@ def test_cycles_on_a_time_grid_are_interpolated_in_time() -> None:
     voltage = np.interp(np.arange(9) * 50.0, unit.time[rows], unit.sensors[rows, 0])
     got = windows.batch(np.array([5]))[0, :, 0] * recipe.std[0][0] + recipe.mean[0][0]
     np.testing.assert_allclose(got, voltage, rtol=1e-5)
-    assert windows.stretched == 0
+    assert not (windows.odd & STRETCHED).any()
 
 
 def test_a_grid_must_end_before_every_training_cycle_but_bears_shorter_ones_later() -> None:
@@ -111,7 +112,7 @@ def test_a_grid_must_end_before_every_training_cycle_but_bears_shorter_ones_late
     recipe = recipe_of(fleet, grid_end_in_s=400.0)
     unit = fleet.units[0]
     half = replace(unit, time=unit.time * 0.4)
-    assert build_windows(recipe, fleet.select([half])).stretched > 0
+    assert (build_windows(recipe, fleet.select([half])).odd & STRETCHED).any()
 
 
 def test_short_cycles_are_counted() -> None:

@@ -1,34 +1,21 @@
-"""From a fleet and a recipe to windows: sliding over series, one sequence a cycle over cyclic units."""
+"""From a fleet and a recipe to windows of all units."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray, IntArray
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import RecipeError
+from fedprognos.features.history import UnitCuts, rule_of
 from fedprognos.features.labels import health_labels
 from fedprognos.features.recipe import Recipe
 from fedprognos.features.windows import WindowSet
 from fedprognos.fleet import Fleet, Unit
 
 Points = Literal["all", "last"]
-
-
-@dataclass(frozen=True, eq=False)
-class _UnitWindows:
-    """One unit's rows and windows, before the units are put together."""
-
-    rows: NDArray[np.float32]
-    starts: IntArray
-    labels: FloatArray
-    position: FloatArray
-    padded: bool = False
-    stretched: int = 0
-    short_cycles: int = 0
 
 
 def build_windows(
@@ -51,58 +38,47 @@ def build_windows(
     RecipeError
         Where the columns do not fit, or no window is left.
     """
-    where = recipe.describe(fleet)
+    where, rule = recipe.describe(fleet), rule_of(recipe)
     columns = recipe.check(fleet.schema, where)
-    made: list[_UnitWindows] = []
-    ids: list[str] = []
+    used: list[tuple[Unit, UnitCuts]] = []
+    labels: list[FloatArray] = []
     excluded: list[str] = []
     unlabelled: list[str] = []
-    unseen_rows: dict[str, int] = {}
     for unit in fleet:
-        labels = health_labels(unit, recipe.relative)
-        if labels is None and labelled:
+        known = health_labels(unit, recipe.relative)
+        if known is None and labelled:
             unlabelled.append(unit.id)
             continue
-        if labels is None:
-            labels = np.full(len(unit.positions), np.nan)
-        scaled, unseen = recipe.scale_unit(unit, columns, where)
-        if unseen:
-            unseen_rows[unit.id] = unseen
-        if recipe.cycle:
-            one = _cycles(recipe, unit, scaled, labels)
-        else:
-            one = _sliding(recipe, unit, scaled, labels, stride or recipe.stride)
-        if one is None:
+        cuts = rule.cut(recipe, unit, *recipe.scale_unit(unit, columns, where), stride or recipe.stride)
+        if cuts is None:
             excluded.append(unit.id)
             continue
         if points == "last":
-            one = replace(one, starts=one.starts[-1:], labels=one.labels[-1:], position=one.position[-1:])
-        made.append(one)
-        ids.append(unit.id)
-    if not made:
+            cuts = replace(cuts, starts=cuts.starts[-1:], points=cuts.points[-1:], odd=cuts.odd[-1:])
+        used.append((unit, cuts))
+        labels.append(np.full(len(cuts.points), np.nan) if known is None else known[cuts.points])
+    if not used:
         raise _nothing_left(recipe, fleet, where, excluded)
-    offsets = np.cumsum([0, *(len(one.rows) for one in made)])
+    offsets = np.cumsum([0, *(len(cuts.rows) for _, cuts in used)])
     return WindowSet(
-        features=np.concatenate([one.rows for one in made]),
-        starts=np.concatenate([one.starts + offset for one, offset in zip(made, offsets, strict=False)]),
+        features=np.concatenate([cuts.rows for _, cuts in used]),
+        starts=np.concatenate([cuts.starts + offset for (_, cuts), offset in zip(used, offsets, strict=False)]),
         length=recipe.window,
-        labels=np.concatenate([one.labels for one in made]),
-        unit=np.repeat(np.arange(len(made)), [len(one.starts) for one in made]),
-        position=np.concatenate([one.position for one in made]),
-        unit_ids=tuple(ids),
+        labels=np.concatenate(labels),
+        unit=np.repeat(np.arange(len(used)), [len(cuts.starts) for _, cuts in used]),
+        position=np.concatenate([unit.positions[cuts.points] for unit, cuts in used]),
+        odd=np.concatenate([cuts.odd for _, cuts in used]),
+        unit_ids=tuple(unit.id for unit, _ in used),
         excluded=tuple(excluded),
-        padded=tuple(i for i, one in zip(ids, made, strict=True) if one.padded),
         unlabelled=tuple(unlabelled),
-        stretched=sum(one.stretched for one in made),
-        short_cycles=sum(one.short_cycles for one in made),
-        unseen_rows=unseen_rows,
+        short_cycles=sum(cuts.short_cycles for _, cuts in used),
     )
 
 
 def check_usable(recipe: Recipe, fleet: Fleet, where: str) -> None:
     """Refuse a fleet that no window could be cut from, without cutting any."""
     labelled = [unit for unit in fleet if health_labels(unit, recipe.relative) is not None]
-    if not any(recipe.short == "pad" or recipe.cycle == "grid" or _longest(unit) >= recipe.window for unit in labelled):
+    if not any(rule_of(recipe).fits(recipe, unit) for unit in labelled):
         raise _nothing_left(recipe, fleet, where, [unit.id for unit in labelled])
 
 
@@ -124,64 +100,3 @@ def _nothing_left(recipe: Recipe, fleet: Fleet, where: str, excluded: list[str])
         where=where,
         hint=f"set recipe.window to at most {longest}, or recipe.short = 'pad'",
     )
-
-
-def _sliding(
-    recipe: Recipe, unit: Unit, scaled: NDArray[np.float32], labels: FloatArray, stride: int
-) -> _UnitWindows | None:
-    missing = recipe.window - len(scaled)
-    if missing > 0 and recipe.short == "exclude":
-        return None
-    if missing > 0:
-        scaled = np.concatenate([np.repeat(scaled[:1], missing, axis=0), scaled])
-        last = np.array([unit.rows - 1])
-    else:
-        # Counted back from the last row, so that the end of life is always among the windows.
-        last = np.arange(unit.rows - 1, recipe.window - 2, -stride)[::-1]
-    return _UnitWindows(
-        rows=scaled,
-        starts=(last + max(missing, 0) - recipe.window + 1).astype(np.int64),
-        labels=labels[last],
-        position=unit.positions[last],
-        padded=missing > 0,
-    )
-
-
-def _cycles(recipe: Recipe, unit: Unit, scaled: NDArray[np.float32], labels: FloatArray) -> _UnitWindows | None:
-    if unit.cycles is None or unit.cycle_numbers is None:
-        raise RecipeError("the unit has no cycles", where=f"unit {unit.id}", hint="the recipe is for cyclic data")
-    lengths = np.diff(unit.cycles)
-    position = unit.positions
-    if recipe.cycle == "grid":
-        grid = np.linspace(0.0, float(recipe.grid_end_in_s or 0.0), recipe.window)
-        rows = np.empty((len(lengths), recipe.window, scaled.shape[1]), dtype=np.float32)
-        stretched = 0
-        for k in range(len(lengths)):
-            rows_of_cycle = unit.cycle(k)
-            time = unit.time[rows_of_cycle]
-            stretched += int(time[-1] < grid[-1])
-            for c in range(scaled.shape[1]):
-                rows[k, :, c] = np.interp(grid, time, scaled[rows_of_cycle, c])
-        starts = np.arange(len(lengths)) * recipe.window
-        return _UnitWindows(rows.reshape(-1, scaled.shape[1]), starts, labels, position, stretched=stretched)
-    long_enough = lengths >= recipe.window
-    if not long_enough.all():
-        if recipe.short == "exclude" and not long_enough.any():
-            return None
-        if recipe.short == "pad":
-            return _padded_cycles(recipe, unit, scaled, labels, position)
-    starts = unit.cycles[:-1][long_enough]
-    short = int(np.count_nonzero(~long_enough))
-    return _UnitWindows(scaled, starts.astype(np.int64), labels[long_enough], position[long_enough], short_cycles=short)
-
-
-def _padded_cycles(
-    recipe: Recipe, unit: Unit, scaled: NDArray[np.float32], labels: FloatArray, position: FloatArray
-) -> _UnitWindows:
-    rows = np.empty((len(labels), recipe.window, scaled.shape[1]), dtype=np.float32)
-    for k in range(len(labels)):
-        cycle = scaled[unit.cycle(k)][: recipe.window]
-        missing = recipe.window - len(cycle)
-        rows[k, :missing], rows[k, missing:] = cycle[0], cycle
-    starts = np.arange(len(labels)) * recipe.window
-    return _UnitWindows(rows.reshape(-1, scaled.shape[1]), starts, labels, position, padded=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import RecipeError
 from fedprognos.features import conditions
 from fedprognos.fleet import Fleet, Schema, Task, Unit
@@ -136,8 +136,8 @@ class Recipe(BaseModel):
                 )
         return [schema.sensors.index(s) for s in self.sensors], [schema.settings.index(s) for s in self.settings]
 
-    def scale(self, sensors: FloatArray, settings: FloatArray) -> tuple[NDArray[np.float32], int]:
-        """Network inputs (T, channels) of rows in the recipe's column order, and how many met an unseen condition."""
+    def scale(self, sensors: FloatArray, settings: FloatArray) -> tuple[NDArray[np.float32], BoolArray]:
+        """Network inputs (T, channels) of rows in the recipe's column order, and which met an unseen condition (T,)."""
         known, mean, std = self._tables
         ids, seen = conditions.match(conditions.keys(settings, self.conditions, self.settings), known)
         scaled = np.empty((len(sensors), self.channels), dtype=np.float32)
@@ -152,16 +152,16 @@ class Recipe(BaseModel):
             width = end
         if self.condition_inputs:
             scaled[:, width:] = np.eye(len(known), dtype=np.float32)[ids]
-        return scaled, int(np.count_nonzero(~seen))
+        return scaled, ~seen
 
     def scale_unit(
         self, unit: Unit, columns: tuple[list[int], list[int]], where: str
-    ) -> tuple[NDArray[np.float32], int]:
+    ) -> tuple[NDArray[np.float32], BoolArray]:
         """:meth:`scale` for a whole unit, with a warning where it met unseen conditions."""
         scaled, unseen = self.scale(unit.sensors[:, columns[0]], unit.settings[:, columns[1]])
-        if unseen:
+        if unseen.any():
             warnings.warn(
-                f"{where}, unit {unit.id}: {unseen} of {unit.rows} rows are in an operating condition that the "
+                f"{where}, unit {unit.id}: {np.count_nonzero(unseen)} of {unit.rows} rows are in an operating condition that the "
                 "training data did not have; scaled as the nearest known one",
                 ConditionWarning,
                 stacklevel=3,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,12 @@ class WindowSet:
         Scaled rows of all units, one after another.
     starts, labels, unit, position : (N,)
         First row, uncapped label (NaN where unknown), index into `unit_ids` and cycle number of each window.
-    excluded, padded, unlabelled
-        Ids of units left out because they are shorter than a window, padded on the left because of it, or
-        left out because they have no label.
-    stretched
-        Number of cycles that ended before the time grid did and were held at their last value.
+    odd : (N,)
+        What is odd about each window, as the bits of :mod:`fedprognos.features.history`.
+    excluded, unlabelled
+        Ids of units left out because they are shorter than a window, or because they have no label.
     short_cycles
         Number of cycles left out because they have fewer samples than a sequence.
-    unseen_rows
-        Rows of each unit in an operating condition that the recipe does not know.
     """
 
     features: NDArray[np.float32]
@@ -38,13 +35,11 @@ class WindowSet:
     labels: FloatArray
     unit: IntArray
     position: FloatArray
+    odd: NDArray[np.uint8]
     unit_ids: tuple[str, ...]
     excluded: tuple[str, ...] = ()
-    padded: tuple[str, ...] = ()
     unlabelled: tuple[str, ...] = ()
-    stretched: int = 0
     short_cycles: int = 0
-    unseen_rows: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -72,6 +67,7 @@ class WindowSet:
             labels=self.labels[index],
             unit=self.unit[index],
             position=self.position[index],
+            odd=self.odd[index],
         )
 
 

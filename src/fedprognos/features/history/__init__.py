@@ -1,0 +1,142 @@
+"""What the network sees of a unit's history, one file a rule.
+
+Each rule has two ways to the same numbers: `cut` takes a whole unit, `start` begins a :class:`History` that is fed row
+by row. Tests hold them to be equal to the last bit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprognos.arrays import BoolArray, IntArray
+from fedprognos.features.memory import Memory
+from fedprognos.features.recipe import Recipe
+from fedprognos.fleet import Unit
+from fedprognos.shelf import Shelf
+
+Rows = NDArray[np.float32]
+PADDED, STRETCHED, GAP, UNSEEN = 1, 2, 4, 8
+"""What can be odd about a window, as bits: it repeats its first row for want of rows; its cycle ended before the part
+that is looked at did and is held at its last value; rows are missing in it; a row of it is in an operating condition
+that the training data did not have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """One window.
+
+    Parameters
+    ----------
+    position
+        Cycle number of its last row, or of its cycle.
+    odd
+        Bits of what is odd about it.
+    window : (length, channels)
+        Scaled rows; None for a cycle too short to be looked at.
+    """
+
+    position: float
+    odd: int
+    window: Rows | None
+
+
+@dataclass(frozen=True, eq=False)
+class UnitCuts:
+    """All windows of one unit: `rows[starts[k] : starts[k] + recipe.window]` is window k.
+
+    Parameters
+    ----------
+    points : (N,)
+        Which of the unit's labelled points each window is of.
+    odd : (N,)
+        Bits of what is odd about each.
+    short_cycles
+        Cycles left out because they have fewer samples than a sequence.
+    """
+
+    rows: Rows
+    starts: IntArray
+    points: IntArray
+    odd: NDArray[np.uint8]
+    short_cycles: int = 0
+
+
+class History(Memory, ABC):
+    """One unit's history as the network sees it, row by row; it remembers no more than it needs for the next window."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def push(
+        self, row: Rows, position: float, *, cycle: int = 0, end: bool = False, unseen: bool = False, gap: bool = False
+    ) -> tuple[Cut, ...]:
+        """Add a row, later than all before it; the windows it completes.
+
+        Parameters
+        ----------
+        row : (channels,)
+            Scaled.
+        position
+            Cycle number (series), or seconds since the cycle began (cyclic).
+        cycle, end
+            Number of its cycle, and whether it is known to be the last sample of it (cyclic).
+        unseen
+            It is in an operating condition that the training data did not have.
+        gap
+            Rows are known to be missing before it.
+        """
+
+    def close(self) -> tuple[Cut, ...]:
+        """End a running cycle, as at the end of a file; the window that this completes."""
+        return ()
+
+    @property
+    @abstractmethod
+    def progress(self) -> tuple[float, float]:
+        """How much of the next window is there, and how much it takes: in rows or, on a time grid, seconds."""
+
+
+@dataclass(frozen=True)
+class HistoryRule:
+    """A way to show a unit's history to the network.
+
+    Parameters
+    ----------
+    cut
+        From recipe, unit, scaled rows (T, channels), which of them met an unseen condition (T,), and stride to all
+        windows; None where the unit is too short for any.
+    start
+        From a recipe to the empty history of a unit.
+    fits
+        Whether any window can be cut from a unit.
+    """
+
+    name: str
+    label: str
+    order: int
+    cut: Callable[[Recipe, Unit, Rows, BoolArray, int], UnitCuts | None]
+    start: Callable[[Recipe], History]
+    fits: Callable[[Recipe, Unit], bool]
+
+
+histories: Shelf[HistoryRule] = Shelf("history rule", __name__)
+
+
+def rule_of(recipe: Recipe) -> HistoryRule:
+    """The rule that a recipe follows."""
+    return histories[recipe.cycle or "window"]
+
+
+def padded(rows: Rows, length: int) -> Rows:
+    """Rows (T, C) with the first one repeated on the left until there are `length`; more are left as they are.
+
+    >>> padded(np.array([[1.0], [2.0]], dtype=np.float32), 4).ravel().tolist()
+    [1.0, 1.0, 1.0, 2.0]
+    """
+    missing = max(length - len(rows), 0)
+    return np.concatenate([np.repeat(rows[:1], missing, axis=0), rows]) if missing else rows

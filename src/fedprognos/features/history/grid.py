@@ -1,0 +1,102 @@
+"""Cyclic units: every cycle on the same grid in time, interpolated, and held at its last value where it ends early."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from fedprognos.arrays import BoolArray, FloatArray
+from fedprognos.features.history import GAP, STRETCHED, UNSEEN, Cut, HistoryRule, Rows, UnitCuts, histories
+from fedprognos.features.history._cycle import CycleHistory, cycle_bounds
+from fedprognos.features.recipe import Recipe
+from fedprognos.fleet import Unit
+
+GAP_SHARE = 0.1
+"""A cycle with no sample for longer than this share of its grid has a gap."""
+
+
+@lru_cache(maxsize=8)
+def _grid(end_in_s: float, points: int) -> FloatArray:
+    return np.linspace(0.0, end_in_s, points)
+
+
+def grid_of(recipe: Recipe) -> FloatArray:
+    """The grid in seconds (window,)."""
+    return _grid(float(recipe.grid_end_in_s or 0.0), recipe.window)
+
+
+def on_grid(grid: FloatArray, time: FloatArray, rows: Rows) -> Rows:
+    """Samples (T, C) at increasing times (T,), interpolated at the points of a grid (G,) and held beyond both ends.
+
+    >>> on_grid(np.array([0.0, 1.0, 2.5, 9.0]), np.array([1.0, 3.0]), np.array([[10.0], [20.0]])).ravel().tolist()
+    [10.0, 10.0, 17.5, 20.0]
+    """
+    known = np.searchsorted(time, grid, side="right")
+    left, right = np.maximum(known - 1, 0), np.minimum(known, len(time) - 1)
+    old, new = rows[left].astype(np.float64), rows[right].astype(np.float64)
+    between = (grid > time[left]) & (right > left)
+    step = np.where(between, time[right] - time[left], 1.0)
+    at = ((new - old) / step[:, None]) * (grid - time[left])[:, None] + old
+    return np.where(between[:, None], at, old).astype(np.float32)
+
+
+def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int) -> UnitCuts:
+    """One window for every cycle."""
+    grid, bounds = grid_of(recipe), cycle_bounds(unit)
+    count = len(bounds) - 1
+    rows = np.empty((count, recipe.window, scaled.shape[1]), dtype=np.float32)
+    odd = np.zeros(count, dtype=np.uint8)
+    for k in range(count):
+        own = unit.cycle(k)
+        time = unit.time[own]
+        rows[k] = on_grid(grid, time, scaled[own])
+        needed = int(np.searchsorted(time, grid[-1])) + 1
+        steps = np.diff(time[:needed], prepend=min(0.0, time[0]))
+        odd[k] = (
+            (STRETCHED if needed > len(time) else 0)
+            | (GAP if steps.max() > GAP_SHARE * grid[-1] else 0)
+            | (UNSEEN if unseen[own][:needed].any() else 0)
+        )
+    return UnitCuts(rows.reshape(-1, scaled.shape[1]), np.arange(count) * recipe.window, np.arange(count), odd)
+
+
+class GridHistory(CycleHistory):
+    """The grid as far as the samples reach, and the last sample, to interpolate from."""
+
+    __slots__ = ("grid", "last_row", "last_time")
+    scalars = (*CycleHistory.scalars, "last_time")
+    arrays = (*CycleHistory.arrays, "last_row")
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        self.grid = grid_of(recipe)
+        self.last_time = 0.0
+        self.last_row = np.zeros(recipe.channels, dtype=np.float32)
+
+    def _add(self, row: Rows, position: float) -> None:
+        before = self.last_time if self.count else min(0.0, position)
+        if position - before > GAP_SHARE * self.grid[-1]:
+            self.odd |= GAP
+        reached = int(np.searchsorted(self.grid, position, side="right"))
+        if reached > self.filled:
+            time, rows = (position,), (row,)
+            if self.count:
+                time, rows = (before, position), (self.last_row, row)  # type: ignore[assignment]
+            self._fill(reached, np.array(time), np.stack(rows))
+        self.last_time, self.last_row = position, row.copy()
+
+    def _fill(self, reached: int, time: FloatArray, rows: Rows) -> None:
+        self.rows[self.filled : reached] = on_grid(self.grid[self.filled : reached], time, rows)
+        self.filled = reached
+
+    def _cut_short(self) -> Cut:
+        self._fill(self.length, np.array([self.last_time]), self.last_row[None])
+        return self._cut(self.rows.copy(), STRETCHED)
+
+    @property
+    def progress(self) -> tuple[float, float]:
+        return self.last_time if self.count else 0.0, float(self.grid[-1])
+
+
+histories.add(HistoryRule("grid", "every cycle on a grid in time", 20, cut, GridHistory, lambda recipe, unit: True))
