@@ -27,7 +27,7 @@ def recipe_of(draw: st.DrawFn, schema: Schema, **parts: object) -> Recipe:
     """A recipe as no survey would make it: any scaling, one condition or several, everything told or not."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     many, told = draw(st.booleans()), draw(st.booleans())
-    rule = {name: 1 for name in schema.settings} if many else {}
+    rule = dict.fromkeys(schema.settings, 1) if many else {}
     keys = tuple(level[: len(rule)] for level in LEVELS) if many else ((),)
     shape = (len(keys), len(schema.sensors))
     feed = draw(st.booleans())

@@ -22,7 +22,9 @@ CALIBRATION = Calibration(
 
 def bundle_of(recipe: Recipe, widths: tuple[int, ...] = (6,), seed: int = 3, **options: object) -> Bundle:
     spec = NetworkSpec(inputs=recipe.channels, widths=widths, **options)  # type: ignore[arg-type]
-    network = Network.seeded(spec, seed)  # its bias is 0: five times the head moves health over a good part of its range
+    network = Network.seeded(
+        spec, seed
+    )  # its bias is 0: five times the head moves health over a good part of its range
     return Bundle(recipe, network.with_head(5 * network.head), calibration=CALIBRATION)
 
 

@@ -20,7 +20,6 @@ from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle
-from fedprognos.networks.head import head_of
 from fedprognos.prognosis import Predictor
 from fedprognos.prognosis.onnx_export import TOLERANCE, example_rows, export_onnx
 from fedprognos.prognosis.onnx_graph import build_graph
@@ -137,8 +136,8 @@ def test_a_graph_that_differs_from_torch_is_not_written(tmp_path: Path, monkeypa
     bundle = bundle_of(RECIPES["conditions"])
 
     def wrong(bundle: Bundle) -> onnx.ModelProto:
-        head = {**bundle.weights, "head.bias": bundle.weights["head.bias"] + np.float32(1e-3)}
-        return build_graph(replace(bundle, weights=head))
+        shift = np.append(np.zeros(len(bundle.network.head) - 1), 1e-3)
+        return build_graph(replace(bundle, network=bundle.network.with_head(bundle.network.head + shift)))
 
     monkeypatch.setattr("fedprognos.prognosis.onnx_export.build_graph", wrong)
     (tmp_path / "m.onnx").write_bytes(b"what was there")
@@ -168,7 +167,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
 
 def test_a_personal_head_can_be_built_in(tmp_path: Path) -> None:
     bundle = bundle_of(RECIPES["conditions"])
-    personal = Predictor.of(bundle, head_of(bundle.weights) * 1.1)
+    personal = Predictor.of(bundle, bundle.network.head * 1.1)
     export_onnx(personal.bundle, tmp_path / "m.onnx")
     found = OnnxPredictor.load(tmp_path / "m.onnx").predict(ENGINES)[0].value
     assert found == pytest.approx(personal.predict(ENGINES)[0].value, abs=1e-5 * bundle.recipe.label_std)

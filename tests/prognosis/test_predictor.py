@@ -15,7 +15,6 @@ from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
 from fedprognos.features import recipe_for
 from fedprognos.fleet import Fleet
-from fedprognos.networks.head import head_of, with_head
 from fedprognos.prognosis import Predictor, Stream
 from small_fleets import SERIES, cyclic_fleet, recipe_of, series_fleet, series_unit
 
@@ -56,10 +55,10 @@ def test_without_a_calibration_there_is_no_interval() -> None:
 
 def test_a_personal_head_replaces_the_shared_one(tmp_path: Path) -> None:
     folder = BUNDLE.save(tmp_path / "b")
-    head = head_of(BUNDLE.weights) + 0.1
+    head = BUNDLE.network.head + 0.1
     save_file({"head": head}, tmp_path / "head.safetensors")
     personal = Predictor.load(folder, tmp_path / "head.safetensors").predict(ENGINES)
-    expected = Predictor.of(replace(BUNDLE, weights=with_head(BUNDLE.weights, head))).predict(ENGINES)
+    expected = Predictor.of(replace(BUNDLE, network=BUNDLE.network.with_head(head))).predict(ENGINES)
     assert personal == expected != Predictor.load(folder).predict(ENGINES)
 
 

@@ -20,7 +20,9 @@ def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int
     met = np.concatenate([[0], np.cumsum(unseen)])
     odd = np.where(met[np.minimum(bounds[:-1] + recipe.window, bounds[1:])] > met[bounds[:-1]], UNSEEN, 0)
     if short.any() and recipe.short == "pad":
-        rows = np.concatenate([padded(scaled[unit.cycle(k)][: recipe.window], recipe.window) for k in range(len(short))])
+        rows = np.concatenate(
+            [padded(scaled[unit.cycle(k)][: recipe.window], recipe.window) for k in range(len(short))]
+        )
         every = np.arange(len(short))
         return UnitCuts(rows, every * recipe.window, every, np.where(short, odd | PADDED, odd).astype(np.uint8))
     kept = np.flatnonzero(~short)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from fedprognos.arrays import BoolArray
-from fedprognos.features.history import GAP, PADDED, UNSEEN, Cut, History, HistoryRule, Rows, UnitCuts, histories, padded
+from fedprognos.features.history import (
+    GAP,
+    PADDED,
+    UNSEEN,
+    Cut,
+    History,
+    HistoryRule,
+    Rows,
+    UnitCuts,
+    histories,
+    padded,
+)
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 
