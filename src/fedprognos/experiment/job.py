@@ -72,7 +72,14 @@ Candidates = dict[tuple[tuple[str, ...], str], list[_Candidate]]
 def plan_of(experiment: config.Experiment, recipe: Recipe, seed: int) -> Plan:
     """What the clients agree on for one seed of an experiment."""
     model = experiment.model
-    spec = NetworkSpec(inputs=recipe.channels, widths=model.widths, cell=model.cell, input_width=model.input_width)
+    spec = NetworkSpec(
+        inputs=recipe.channels,
+        widths=model.widths,
+        cell=model.cell,
+        input_width=model.input_width,
+        reservoir=model.reservoir,
+        direct=model.direct,
+    )
     return Plan(recipe, spec, experiment.train, experiment.federation, stream(seed, "", 0, "run"))
 
 

@@ -69,6 +69,7 @@ def build_windows(
         position=np.concatenate([unit.positions[cuts.points] for unit, cuts in used]),
         odd=np.concatenate([cuts.odd for _, cuts in used]),
         unit_ids=tuple(unit.id for unit, _ in used),
+        lives=offsets if recipe.life else None,
         excluded=tuple(excluded),
         unlabelled=tuple(unlabelled),
         short_cycles=sum(cuts.short_cycles for _, cuts in used),

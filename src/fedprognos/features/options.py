@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from fedprognos.options import Options
 
@@ -15,8 +15,10 @@ class RecipeOptions(Options):
 
     sensors: tuple[str, ...] | None = None
     drop: tuple[str, ...] = ()
+    history: PositiveInt | Literal["life"] | None = None
+    """What the network sees at a moment of a unit's life: so many rows up to it, or "life": all since the first."""
     window: PositiveInt | None = None
-    """Rows in a window; for cycles by sample index the default is the shortest cycle of all."""
+    """The same as a number for `history`; for cycles by sample index the default is the shortest cycle of all."""
     stride: PositiveInt = 1
     short: Literal["exclude", "pad"] = "exclude"
     """Units shorter than the window are left out (and counted), or padded on the left."""
@@ -36,3 +38,14 @@ class RecipeOptions(Options):
     grid_points: Annotated[int, Field(ge=2)] = 171
     min_count: PositiveInt = 20
     """Moments of fewer rows than this never leave a client."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.history is not None and self.window is not None:
+            raise ValueError("history and window say the same; give one of them")
+        return self
+
+    @property
+    def length(self) -> int | None:
+        """Rows in a window; one where whole lives are read row by row; None where nothing is said."""
+        return 1 if self.history == "life" else self.history or self.window

@@ -35,6 +35,8 @@ class Recipe(BaseModel):
         Conditions of the training data.
     mean, std : (K, sensors)
         Scaling of each sensor in each condition.
+    window, life
+        Rows in a window; or the whole life of a unit, read row by row (then the window is one row).
     setting_mean, setting_std : (settings,)
         Scaling of the settings where `setting_inputs` feeds them to the network; empty otherwise.
     """
@@ -49,6 +51,7 @@ class Recipe(BaseModel):
     target: str = "rul"
     target_unit: str = "cycles"
     window: int
+    life: bool = False
     stride: int = 1
     short: Literal["exclude", "pad"] = "exclude"
     cycle: Literal["index", "grid"] | None = None
@@ -79,6 +82,8 @@ class Recipe(BaseModel):
             raise ValueError("label scaling must be finite and positive")
         if self.window < 1 or self.stride < 1 or (self.cap is not None and not self.cap > 0):
             raise ValueError("window and stride must be at least 1 and the cap positive")
+        if self.life and (self.window != 1 or self.cycle is not None or self.task != "rul"):
+            raise ValueError("whole lives are read row by row, and only of series")
         if self.cycle == "grid" and not (self.grid_end_in_s and self.grid_end_in_s > 0):
             raise ValueError("a time grid needs a positive end")
         return self

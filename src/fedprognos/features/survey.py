@@ -206,6 +206,7 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         target="soh" if relative else schema.target,
         target_unit="of rated" if relative else schema.target_unit,
         window=window,
+        life=section.history == "life" and schema.task == "rul",
         stride=section.stride if schema.task == "rul" else 1,
         short=section.short,
         cycle=section.cycle if schema.task == "soh" else None,
@@ -252,11 +253,14 @@ def _scaling(
 
 def _lengths(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> tuple[int, float | None]:
     if schema.task == "rul":
-        if section.window is None:
-            raise ConfigError("recipe.window is missing", hint="give the number of rows the network looks back on")
-        return section.window, None
+        if section.length is None:
+            hint = 'set recipe.history = "life", or to the number of rows that the network looks back on'
+            raise ConfigError("recipe.history is missing", hint=hint)
+        return section.length, None
+    if section.history == "life":
+        raise ConfigError('recipe.history = "life" is for series; a cycle is read as a whole', hint="leave it out")
     if section.cycle == "index":
-        return section.window or min(s.shortest for s in surveys), None
+        return section.length or min(s.shortest for s in surveys), None
     shortest = min(s.shortest_in_s for s in surveys)
     end = section.grid_end_in_s or round(GRID_SHARE * shortest, 1)
     if end > shortest * 1.1:  # told to two digits: up to a tenth too short

@@ -19,6 +19,8 @@ class WindowSet:
     ----------
     features : (R, C) float32
         Scaled rows of all units, one after another.
+    lives : (units + 1,)
+        Where the rows of each unit begin, when a point's history is all rows of its unit up to it; None for windows.
     starts, labels, unit, position : (N,)
         First row, uncapped label (NaN where unknown), index into `unit_ids` and cycle number of each window.
     odd : (N,)
@@ -37,6 +39,7 @@ class WindowSet:
     position: FloatArray
     odd: NDArray[np.uint8]
     unit_ids: tuple[str, ...]
+    lives: IntArray | None = None
     excluded: tuple[str, ...] = ()
     unlabelled: tuple[str, ...] = ()
     short_cycles: int = 0

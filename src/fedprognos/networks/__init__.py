@@ -3,9 +3,10 @@
 from fedprognos.networks.bundle import Bundle
 from fedprognos.networks.calibration import Calibration
 from fedprognos.networks.cells import Cell, cells
-from fedprognos.networks.fit import Epoch, FitResult, fit, predict
+from fedprognos.networks.fit import Epoch, FitResult, fit
 from fedprognos.networks.head import HeadStatistics
 from fedprognos.networks.network import Network, Weights, check_weights
+from fedprognos.networks.running import predict
 from fedprognos.networks.spec import NetworkSpec
 
 __all__ = [

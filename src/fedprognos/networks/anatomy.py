@@ -134,7 +134,7 @@ class Anatomy:
         return self.axes[name]
 
 
-def anatomy_of(cell: str, layers: int, has_input_layer: bool) -> Anatomy:
+def anatomy_of(cell: str, layers: int, has_input_layer: bool, beside: tuple[str, ...] = ()) -> Anatomy:
     """The anatomy of a network: input layer if any, recurrent layers, head.
 
     Parameters
@@ -142,11 +142,13 @@ def anatomy_of(cell: str, layers: int, has_input_layer: bool) -> Anatomy:
     cell
         Name of a cell.
     layers
-        Number of recurrent layers, at least one.
+        Number of recurrent layers; at least one, or something beside them.
     has_input_layer
         Whether a linear layer comes before them.
+    beside
+        What the head sees beside the last layer: a slope for each unit of it, in a tensor of its own.
     """
-    if layers < 1:
+    if layers < 1 and not beside:
         raise ConfigError(f"a network has at least one recurrent layer, not {layers}")
     kind, axes, found = cells[cell], dict[str, tuple[Axis, ...]](), list[Layer]()
     below: str | None = None
@@ -166,6 +168,8 @@ def anatomy_of(cell: str, layers: int, has_input_layer: bool) -> Anatomy:
         axes |= own
         found.append(Layer(group, cell, group, tuple(own)))
         below = group
-    axes |= {"head.weight": (Axis(), Axis(below)), "head.bias": (Axis(),)}
-    found.append(Layer("head", "linear", None, ("head.weight", "head.bias")))
+    head: dict[str, tuple[Axis, ...]] = {"head.weight": (Axis(), Axis(below)), "head.bias": (Axis(),)}
+    head |= {f"head.{name}": (Axis(), Axis()) for name in beside}
+    axes |= head
+    found.append(Layer("head", "linear", None, tuple(head)))
     return Anatomy(axes, tuple(found))

@@ -7,6 +7,7 @@ be with zeros. The blocks are found from the weights, so the output is the same 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +31,9 @@ class Blocks:
     parts: tuple[nn.Module, ...]
     order: Tensor
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.cat([part(x)[0] for part in self.parts], dim=-1)[..., self.order]
+    def __call__(self, x: Tensor, states: list[Any] | None = None) -> tuple[Tensor, list[Any]]:
+        each = [part(x) if states is None else part(x, states[k]) for k, part in enumerate(self.parts)]
+        return torch.cat([h for h, _ in each], dim=-1)[..., self.order], [state for _, state in each]
 
 
 def blocks_of(layer: nn.LSTM | nn.GRU) -> Blocks | None:

@@ -25,8 +25,8 @@ from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.files import replacing
 from fedprognos.fleet import Fleet
 from fedprognos.networks.calibration import Calibration
-from fedprognos.networks.fit import predict
 from fedprognos.networks.network import Network
+from fedprognos.networks.running import predict
 from fedprognos.networks.spec import NetworkSpec
 
 FORMAT = 1

@@ -31,7 +31,7 @@ def cached_inputs(
     With nothing frozen that is the raw window, gathered batch by batch from the shared rows; otherwise
     the frozen layers' output, taken from a cache.
     """
-    raw = _raw_inputs(windows, device)
+    raw = raw_inputs(windows, device)
     if frozen == 0:
         return raw
     with torch.no_grad():
@@ -47,7 +47,8 @@ def cached_inputs(
     return from_cache
 
 
-def _raw_inputs(windows: WindowSet, device: torch.device) -> Inputs:
+def raw_inputs(windows: WindowSet, device: torch.device) -> Inputs:
+    """A function from window numbers to windows, gathered from the shared rows."""
     features = torch.from_numpy(windows.features).to(device)
     starts = torch.from_numpy(windows.starts)
     steps = torch.arange(windows.length)

@@ -1,23 +1,23 @@
-"""The one training loop: mini-batches, early stopping, frozen layers trained past on cached features."""
+"""The one training loop: gradient steps on batches of windows or of whole lives, early stopping, frozen layers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from fedprognos.errors import ConfigError, TrainingError
 from fedprognos.features import Recipe, WindowSet
-from fedprognos.networks.cache import cached_inputs
+from fedprognos.networks.batches import lessons
 from fedprognos.networks.module import Dropout, HealthNetwork
 from fedprognos.networks.network import Network
 from fedprognos.networks.options import Training
+from fedprognos.networks.running import outputs
 
 COLLAPSE = 0.05
 """A model whose predictions vary less than this share of the labels has collapsed to the mean."""
@@ -25,7 +25,6 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": partial(torch.optim.AdamW, fused=True),  # one kernel for all tensors; AdamW without decay is Adam
     "rmsprop": torch.optim.RMSprop,
 }
-PREDICT_BATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -97,96 +96,80 @@ def fit(
     network = start.module().to(where).train()
     network.freeze(frozen)
     network.dropout = Dropout(plan.dropout, seed)
-    inputs = cached_inputs(network, train, frozen, where)
-    targets = torch.from_numpy(recipe.encode(train.labels).astype(np.float32)).to(where)
-    held = None
-    if validation is not None and len(validation):
-        held = (cached_inputs(network, validation, frozen, where), recipe.capped(validation.labels))
+    data = lessons(network, train, recipe, plan, frozen)
+    epochs = plan.epochs if plan.steps is None else max(round(plan.steps / data.per_epoch), 1)
     learning = [p for p in network.parameters() if p.requires_grad]
     anchors = [p.detach().clone() for p in learning] if proximal > 0 else []
     optimizer = OPTIMIZERS[plan.optimizer](learning, lr=plan.learning_rate, weight_decay=plan.weight_decay)
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_decay, plan))
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_decay, plan.schedule, epochs))
     order = np.random.default_rng(seed)
-    history: list[Epoch] = []
-    best, best_epoch, best_rmse = Network.of(network), 0, np.inf
-    for epoch in range(1, plan.epochs + 1):
-        squared = 0.0
-        for index in _batches(order.permutation(len(train)), plan.batch_size):
+    keeper = _Keeper(plan, epochs, Network.of(network))
+    for epoch in range(1, epochs + 1):
+        squared, seen = 0.0, 0
+        for loss, count in data.losses(network, order):
             optimizer.zero_grad(set_to_none=True)
-            loss = nn.functional.mse_loss(network.run(inputs(index), frozen), targets[torch.from_numpy(index)])
             pull = sum((p - a).square().sum() for p, a in zip(learning, anchors, strict=True)) if anchors else 0.0
             (loss + 0.5 * proximal * pull).backward()  # type: ignore[no-untyped-call]
             if plan.clip is not None:
                 nn.utils.clip_grad_norm_(learning, plan.clip)
             optimizer.step()
-            squared += loss.item() * len(index)
+            squared, seen = squared + loss.item() * count, seen + count
         decay.step()
-        train_rmse = float(np.sqrt(squared / len(train))) * recipe.label_std
+        train_rmse = float(np.sqrt(squared / seen)) * recipe.label_std
         if not np.isfinite(train_rmse):
             raise TrainingError(
                 f"the loss is no longer a number in epoch {epoch}",
                 hint=f"lower train.learning_rate (now {plan.learning_rate:g}) or set train.clip",
             )
-        validation_rmse = None
-        if held is not None:
-            outputs = _outputs(network, held[0], len(held[1]), frozen)
-            validation_rmse = float(np.sqrt(np.mean(np.square(recipe.decode(outputs) - held[1]))))
-        history.append(Epoch(epoch, train_rmse, validation_rmse))
+        error = None if validation is None or not len(validation) else _rmse(network, validation, recipe)
+        stop = keeper.keep(Epoch(epoch, train_rmse, error), network)
         if on_epoch is not None:
-            on_epoch(history[-1])
-        if validation_rmse is None:
-            continue
-        if epoch >= min(plan.warmup, plan.epochs) and validation_rmse < best_rmse:
-            best, best_epoch, best_rmse = Network.of(network), epoch, validation_rmse
-        elif plan.patience is not None and epoch > plan.warmup and epoch - best_epoch >= plan.patience:
+            on_epoch(keeper.history[-1])
+        if stop:
             break
-    if held is None:
-        best, best_epoch = Network.of(network), len(history)
-    collapsed = _collapsed(best.module().to(where), inputs, recipe.encode(train.labels), frozen)
-    return FitResult(best, tuple(history), best_epoch, collapsed, len(train))
+    collapsed = _collapsed(keeper.best.module().to(where), train, recipe)
+    return FitResult(keeper.best, tuple(keeper.history), keeper.best_epoch, collapsed, len(train))
 
 
-def predict(network: Network, windows: WindowSet, recipe: Recipe) -> NDArray[np.float64]:
-    """Health of every window in the label's own measure, clipped to what is possible."""
-    module = network.module()
-    inputs = cached_inputs(module, windows, 0, torch.device("cpu"))
-    with module.in_blocks():
-        return recipe.decode(_outputs(module, inputs, len(windows), 0))
+@dataclass(eq=False)
+class _Keeper:
+    """The network of the best epoch on the validation part after the warm-up; of the last where there is none."""
+
+    plan: Training
+    epochs: int
+    best: Network
+    best_epoch: int = 0
+    best_rmse: float = np.inf
+    history: list[Epoch] = field(default_factory=list)
+
+    def keep(self, epoch: Epoch, network: HealthNetwork) -> bool:
+        """Take note of an epoch; whether training should stop."""
+        self.history.append(epoch)
+        error, number = epoch.validation_rmse, epoch.epoch
+        if error is None:
+            if number == self.epochs:
+                self.best, self.best_epoch = Network.of(network), number
+            return False
+        if number >= min(self.plan.warmup, self.epochs) and error < self.best_rmse:
+            self.best, self.best_epoch, self.best_rmse = Network.of(network), number, error
+            return False
+        patience = self.plan.patience
+        return patience is not None and number > self.plan.warmup and number - self.best_epoch >= patience
 
 
-def _decay(plan: Training, epoch: int) -> float:
-    """Share of the learning rate left after `epoch` epochs."""
-    return 1.0 if plan.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * epoch / plan.epochs))
-
-
-def _batches(order: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Cut a permutation into batches; a last batch of one joins the one before it."""
-    starts = list(range(0, len(order), size))
-    if len(starts) > 1 and len(order) - starts[-1] == 1:
-        starts.pop()
-    return [order[a:b] for a, b in zip(starts, [*starts[1:], len(order)], strict=True)]
-
-
-@torch.no_grad()
-def _outputs(
-    network: HealthNetwork, inputs: Callable[[NDArray[np.int64]], Tensor], count: int, frozen: int
-) -> NDArray[np.float64]:
+def _rmse(network: HealthNetwork, validation: WindowSet, recipe: Recipe) -> float:
     network.eval()
-    parts = [
-        network.run(inputs(np.arange(a, min(a + PREDICT_BATCH, count))), frozen).cpu().numpy()
-        for a in range(0, count, PREDICT_BATCH)
-    ]
+    said = recipe.decode(outputs(network, validation))
     network.train()
-    return np.concatenate(parts).astype(np.float64)
+    return float(np.sqrt(np.mean(np.square(said - recipe.capped(validation.labels)))))
 
 
-def _collapsed(
-    network: HealthNetwork,
-    inputs: Callable[[NDArray[np.int64]], Tensor],
-    targets: NDArray[np.float64],
-    frozen: int,
-    sample: int = 4096,
-) -> bool:
-    index = np.linspace(0, len(targets) - 1, min(len(targets), sample)).astype(np.int64)
-    outputs = _outputs(network, lambda i: inputs(index[i]), len(index), frozen)
-    return bool(outputs.std() < COLLAPSE * targets[index].std())
+def _collapsed(network: HealthNetwork, train: WindowSet, recipe: Recipe, sample: int = 4096) -> bool:
+    """Whether predictions hardly vary."""
+    chosen = train.select(np.linspace(0, len(train) - 1, min(len(train), sample)).astype(np.int64))
+    return bool(outputs(network.eval(), chosen).std() < COLLAPSE * recipe.encode(chosen.labels).std())
+
+
+def _decay(schedule: str, epochs: int, epoch: int) -> float:
+    """Share of the learning rate left after `epoch` epochs."""
+    return 1.0 if schedule == "constant" else 0.5 * (1 + math.cos(math.pi * epoch / epochs))

@@ -13,17 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-import torch
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import TrainingError
 from fedprognos.features import Recipe, WindowSet
-from fedprognos.networks.cache import cached_inputs
 from fedprognos.networks.network import Network
+from fedprognos.networks.running import pieces
 
 RIDGES = tuple(10.0 ** (k / 2) for k in range(-18, 5))
 """Ridge strengths tried, relative to the mean diagonal of H'H."""
-BATCH = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +53,16 @@ class HeadStatistics:
 
 
 def head_statistics(network: Network, windows: WindowSet, recipe: Recipe) -> HeadStatistics:
-    """Statistics of some windows under the layers below the head."""
-    width = network.spec.widths[-1] + 1
+    """Statistics of some points under all that the head sees."""
+    width = network.spec.features + 1
     hh, hy = np.zeros((width, width)), np.zeros(width)
     targets = recipe.encode(windows.labels)
-    module = network.module()
-    raw = cached_inputs(module, windows, 0, torch.device("cpu"))
-    with torch.no_grad(), module.in_blocks():
-        for start in range(0, len(windows), BATCH):
-            index = np.arange(start, min(start + BATCH, len(windows)))
-            hidden = module.run(raw(index), 0, network.spec.layers - 1).numpy().astype(np.float64)
-            h = np.concatenate([hidden, np.ones((len(index), 1))], axis=1)
+    module = network.module().eval()
+    with module.in_blocks():
+        for piece in pieces(module, windows):
+            h = np.concatenate([piece.features(), np.ones((len(piece.index), 1))], axis=1)
             hh += h.T @ h
-            hy += h.T @ targets[index]
+            hy += h.T @ targets[piece.index]
     return HeadStatistics(len(windows), float(targets @ targets), hh, hy)
 
 
@@ -83,9 +78,11 @@ def add_all(statistics: Iterable[HeadStatistics]) -> HeadStatistics:
 
 
 def solve_head(statistics: HeadStatistics, strength: float, towards: FloatArray | None = None) -> FloatArray:
-    """Ridge regression: the head (L + 1,), bias last, its slopes shrunk towards those of `towards` (or zero)."""
-    penalty = np.full(len(statistics.hy), _penalty(statistics, strength))
-    penalty[-1] = 0.0
+    """Ridge regression: the head (L + 1,), bias last, its slopes shrunk towards those of `towards` (or zero).
+
+    Every column counts in units of its own deviation, as if it had been standardised.
+    """
+    penalty = np.append(_penalty(statistics, strength), 0.0)
     right = statistics.hy + (0.0 if towards is None else penalty * towards)
     try:
         head = scipy.linalg.solve(statistics.hh + np.diag(penalty), right, assume_a="pos")
@@ -94,8 +91,12 @@ def solve_head(statistics: HeadStatistics, strength: float, towards: FloatArray 
     return np.asarray(head, dtype=np.float64)
 
 
-def _penalty(statistics: HeadStatistics, strength: float) -> float:
-    return strength * float(np.trace(statistics.hh[:-1, :-1])) / max(len(statistics.hy) - 1, 1)
+def _penalty(statistics: HeadStatistics, strength: float) -> FloatArray:
+    """Strength times the sum of squares of each column around its mean; a constant column counts as a little."""
+    means = statistics.hh[-1, :-1] / statistics.n
+    spread = np.maximum(np.diag(statistics.hh)[:-1] - statistics.n * np.square(means), 0.0)
+    floor = 1e-9 * max(float(spread.mean()), 1e-12) if len(spread) else 0.0
+    return np.asarray(strength * np.maximum(spread, floor))
 
 
 def own_level(statistics: HeadStatistics, head: FloatArray) -> FloatArray:

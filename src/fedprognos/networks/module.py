@@ -7,8 +7,10 @@ width when federated layers grow. Tensor names and shapes are those of the paper
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,9 @@ from torch import Tensor, nn
 from fedprognos.networks.blocks import Blocks, blocks_of
 from fedprognos.networks.cells import cells
 from fedprognos.networks.spec import NetworkSpec
+
+States: TypeAlias = list[Any]
+"""The state of each recurrent layer."""
 
 
 class Dropout:
@@ -30,6 +35,18 @@ class Dropout:
             return x
         kept = torch.rand(x.shape, generator=self._stream).to(x.device) >= self.share
         return x * kept / (1 - self.share)
+
+
+class Head(nn.Linear):
+    """A linear regressor on the last layer; what it sees beside that has slopes here, solved for but not trained."""
+
+    def __init__(self, spec: NetworkSpec) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a head that sees a reservoir alone has no weights to draw
+            super().__init__(spec.hidden, 1)
+        for name, size in (("reservoir", spec.reservoir), ("direct", spec.direct * spec.inputs)):
+            if size:
+                self.register_parameter(name, nn.Parameter(torch.zeros(1, size), requires_grad=False))
 
 
 class HealthNetwork(nn.Module):
@@ -54,7 +71,7 @@ class HealthNetwork(nn.Module):
         for layer_width in spec.widths:
             self.recurrent.append(cells[spec.cell].module(width, layer_width))
             width = layer_width
-        self.head = nn.Linear(width, 1)
+        self.head = Head(spec)
 
     def stages(self) -> list[nn.Module]:
         """Layers in the paper's order: input layer (if any), recurrent layers, regressor."""
@@ -76,12 +93,32 @@ class HealthNetwork(nn.Module):
             elif isinstance(stage, nn.Linear):
                 x = torch.relu(stage(x))
             else:
-                x = self._blocks[q](x) if q in self._blocks else stage(x)[0]
+                x = self._blocks.get(q, stage)(x)[0]
                 if q + 1 == len(stages) - 1:
                     x = x[:, -1]
                 if self.training and self.dropout is not None:
                     x = self.dropout(x)
         return x
+
+    def body(self, x: Tensor, states: States | None = None) -> tuple[Tensor, States]:
+        """Outputs of the last layer below the head at every step (B, T, L), and the states after the last step.
+
+        Parameters
+        ----------
+        states
+            Those after the step before the first; at rest by default.
+        """
+        after: States = []
+        for q, stage in enumerate(self.stages()[:-1]):
+            if isinstance(stage, nn.Linear):
+                x = torch.relu(stage(x))
+                continue
+            layer = self._blocks.get(q, stage)
+            x, state = layer(x) if states is None else layer(x, states[len(after)])
+            after.append(state)
+            if self.training and self.dropout is not None:
+                x = self.dropout(x)
+        return x if after else x[..., :0], after
 
     @contextmanager
     def in_blocks(self) -> Iterator[None]:
@@ -100,4 +137,5 @@ class HealthNetwork(nn.Module):
     def freeze(self, layers: int) -> None:
         """Keep the first `layers` layers out of training."""
         for q, stage in enumerate(self.stages()):
-            stage.requires_grad_(q >= layers)
+            for name, parameter in stage.named_parameters():
+                parameter.requires_grad_(q >= layers and name not in ("reservoir", "direct"))

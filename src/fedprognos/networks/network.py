@@ -74,8 +74,13 @@ class Network:
 
     @property
     def head(self) -> NDArray[np.float64]:
-        """The regressor as one vector, bias last."""
-        return np.concatenate([self.weights["head.weight"][0], self.weights["head.bias"]]).astype(np.float64)
+        """The regressor as one vector: slopes of the last layer, the reservoir and the history itself, bias last."""
+        *slopes, bias = self._head_tensors()
+        return np.concatenate([*(self.weights[name][0] for name in slopes), self.weights[bias]]).astype(np.float64)
+
+    def _head_tensors(self) -> list[str]:
+        own = self.anatomy.layers[-1].tensors
+        return [name for name in ("head.weight", "head.reservoir", "head.direct", "head.bias") if name in own]
 
     def layer(self, layer: Layer) -> dict[str, NDArray[np.float32]]:
         """The tensors of one layer."""
@@ -92,7 +97,10 @@ class Network:
 
     def with_head(self, head: NDArray[np.float64]) -> Network:
         """The network with another regressor, given as one vector, bias last."""
-        return self.with_layer(self.anatomy.layers[-1], {"head.weight": head[None, :-1], "head.bias": head[-1:]})
+        *slopes, bias = self._head_tensors()
+        ends = np.cumsum([self.spec.shapes[name][1] for name in slopes])
+        parts = dict(zip(slopes, np.split(head[None, :-1], ends[:-1], axis=1), strict=True))
+        return self.with_layer(self.anatomy.layers[-1], {**parts, bias: head[-1:]})
 
     def permute_next(self, layer: Layer, places: ArrayLike, width: int, *, client: str = "") -> Network:
         """Line 10 of Algorithm 1: the layer after `layer` reads its inputs from their places among `width` neurons.

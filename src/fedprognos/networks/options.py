@@ -17,6 +17,10 @@ class ModelOptions(Options):
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (64,)
     input_width: PositiveInt | None = None
     """Neurons of a fully connected layer before the recurrent ones; none by default."""
+    reservoir: Annotated[int, Field(ge=0, le=20_000)] = 0
+    """Units of a fixed random recurrent body, the same on every client, that exact heads see beside the network."""
+    direct: Annotated[int, Field(ge=0, le=2_000)] = 0
+    """Steps of the history itself that exact heads see, spread evenly over it; 1 is the latest row."""
 
 
 class Training(Options):
@@ -27,7 +31,12 @@ class Training(Options):
     schedule: Literal["constant", "cosine"] = "cosine"
     """Keep the learning rate, or let it fall to zero along a half cosine over the epochs."""
     epochs: PositiveInt = 30
-    batch_size: PositiveInt = 128
+    steps: PositiveInt | None = None
+    """Train for so many gradient steps, in whole epochs, instead of `epochs`: small clients then take as many as large
+    ones."""
+    batch_size: PositiveInt | None = None
+    """Windows in a batch, 128 by default; with whole lives, units in a batch: 4, 8 or 16 by default, by how many there
+    are."""
     patience: PositiveInt | None = None
     """Stop after so many epochs without a better validation error; None = always all epochs."""
     warmup: Annotated[int, Field(ge=0)] = 5
@@ -38,6 +47,16 @@ class Training(Options):
     """Share of each recurrent layer's outputs left out at random while training."""
     clip: PositiveFloat | None = 1.0
     """Largest norm of a gradient step."""
+    noise: Annotated[float, Field(ge=0.0)] = 0.0
+    """Whole lives: deviation of the noise added to the scaled inputs while training."""
+    warp: Annotated[float, Field(ge=0.0, lt=2.0)] = 0.0
+    """Whole lives: each epoch shows a unit as if it had worn up to exp(warp) times faster or slower."""
+    random_start: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Whole lives: share of the units that an epoch shows from a random row on, for records that begin in mid-life."""
+    alike: bool = False
+    """Whole lives: let every unit count alike, however many rows it has."""
+    truncate: PositiveInt = 1000
+    """Whole lives: rows over which gradients go back; the state goes on."""
 
 
 class TrainOptions(Training):

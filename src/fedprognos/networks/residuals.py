@@ -16,8 +16,8 @@ from fedprognos.networks.calibration import (
     residual_scale,
     residual_unit,
 )
-from fedprognos.networks.fit import predict
 from fedprognos.networks.network import Network
+from fedprognos.networks.running import predict
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 from fedprognos.errors import ConfigError
 from fedprognos.networks.anatomy import Anatomy, anatomy_of
@@ -13,7 +13,14 @@ from fedprognos.networks.cells import cells
 
 
 class NetworkSpec(BaseModel):
-    """Inputs, recurrent layers and their cell, and the linear layer before them if there is one.
+    """Inputs, recurrent layers and their cell, the linear layer before them, and what else the head sees.
+
+    Parameters
+    ----------
+    reservoir
+        Units of the fixed random body whose states the head sees beside the last layer's.
+    direct
+        Steps of the history itself that the head sees, spread evenly over it; 1 is the latest row.
 
     Examples
     --------
@@ -27,9 +34,11 @@ class NetworkSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     inputs: PositiveInt
-    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    widths: tuple[PositiveInt, ...]
     cell: str = "lstm"
     input_width: PositiveInt | None = None
+    reservoir: Annotated[int, Field(ge=0, le=20_000)] = 0
+    direct: Annotated[int, Field(ge=0, le=2_000)] = 0
 
     @field_validator("cell")
     @classmethod
@@ -39,6 +48,22 @@ class NetworkSpec(BaseModel):
         except ConfigError as error:
             raise ValueError(str(error)) from None
 
+    @model_validator(mode="after")
+    def _something_to_see(self) -> Self:
+        if not self.widths and (self.input_width is not None or not (self.reservoir or self.direct)):
+            raise ValueError("a network needs a recurrent layer, or a reservoir without one")
+        return self
+
+    @property
+    def hidden(self) -> int:
+        """Neurons of the last recurrent layer."""
+        return self.widths[-1] if self.widths else 0
+
+    @property
+    def features(self) -> int:
+        """Numbers the head sees: of the last layer, of the reservoir and of the history itself."""
+        return self.hidden + self.reservoir + self.direct * self.inputs
+
     @property
     def layers(self) -> int:
         """Q of the paper: all layers, the regressor included."""
@@ -47,7 +72,8 @@ class NetworkSpec(BaseModel):
     @cached_property
     def anatomy(self) -> Anatomy:
         """Which axis of which tensor belongs to which group of neurons."""
-        return anatomy_of(self.cell, len(self.widths), self.input_width is not None)
+        beside = (["reservoir"] if self.reservoir else []) + (["direct"] if self.direct else [])
+        return anatomy_of(self.cell, len(self.widths), self.input_width is not None, tuple(beside))
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -55,10 +81,11 @@ class NetworkSpec(BaseModel):
         widths = {f"recurrent.{k}": width for k, width in enumerate(self.widths)}
         if self.input_width is not None:
             widths["input"] = self.input_width
-        first = self.anatomy.layers[0].tensors
+        free = dict.fromkeys(self.anatomy.layers[0].tensors, self.inputs) if self.widths else {"head.weight": 0}
+        free |= {"head.reservoir": self.reservoir, "head.direct": self.direct * self.inputs}
         return {
             name: tuple(
-                axis.gates * widths[axis.group] if axis.group is not None else self.inputs if k and name in first else 1
+                axis.gates * widths[axis.group] if axis.group is not None else free[name] if k else 1
                 for k, axis in enumerate(axes)
             )
             for name, axes in self.anatomy.axes.items()
@@ -79,4 +106,5 @@ class NetworkSpec(BaseModel):
         """The same network with other numbers of neurons, given by group; groups not named keep theirs."""
         recurrent = tuple(widths.get(f"recurrent.{k}", width) for k, width in enumerate(self.widths))
         before = widths.get("input", self.input_width)  # not model_copy, which would copy the cached shapes
-        return NetworkSpec(inputs=self.inputs, widths=recurrent, cell=self.cell, input_width=before)
+        same = {"inputs": self.inputs, "cell": self.cell, "reservoir": self.reservoir, "direct": self.direct}
+        return NetworkSpec(widths=recurrent, input_width=before, **same)

@@ -129,7 +129,7 @@ histories: Shelf[HistoryRule] = Shelf("history rule", __name__)
 
 def rule_of(recipe: Recipe) -> HistoryRule:
     """The rule that a recipe follows."""
-    return histories[recipe.cycle or "window"]
+    return histories[recipe.cycle or ("life" if recipe.life else "window")]
 
 
 def padded(rows: Rows, length: int) -> Rows:

@@ -1,0 +1,150 @@
+"""What a network learns from, step by step: batches of windows, or whole lives of similar length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedprognos.arrays import IntArray
+from fedprognos.features import Recipe, WindowSet
+from fedprognos.networks.cache import cached_inputs
+from fedprognos.networks.module import HealthNetwork
+from fedprognos.networks.options import Training
+
+
+class Lessons(Protocol):
+    """The training data of one fit."""
+
+    @property
+    def per_epoch(self) -> int:
+        """Gradient steps of an epoch, about."""
+
+    def losses(self, network: HealthNetwork, order: Generator) -> Iterator[tuple[Tensor, int]]:
+        """One epoch: the mean squared error of every batch and how many points it is of, to be stepped on at once."""
+
+
+def lessons(network: HealthNetwork, train: WindowSet, recipe: Recipe, plan: Training, frozen: int) -> Lessons:
+    """Windows in random order, or whole lives, as the recipe has them."""
+    kind = WindowLessons if train.lives is None else LifeLessons
+    return kind(network, train, recipe, plan, frozen)
+
+
+class WindowLessons:
+    """Windows in random order; frozen layers are run once, not every epoch."""
+
+    def __init__(self, network: HealthNetwork, train: WindowSet, recipe: Recipe, plan: Training, frozen: int) -> None:
+        device = next(network.parameters()).device
+        self._inputs = cached_inputs(network, train, frozen, device)
+        self._targets = torch.from_numpy(recipe.encode(train.labels).astype(np.float32)).to(device)
+        self._size, self._frozen = plan.batch_size or 128, frozen
+
+    @property
+    def per_epoch(self) -> int:
+        return math.ceil(len(self._targets) / self._size)
+
+    def losses(self, network: HealthNetwork, order: Generator) -> Iterator[tuple[Tensor, int]]:
+        for index in cut(order.permutation(len(self._targets)), self._size):
+            said = network.run(self._inputs(index), self._frozen)
+            yield nn.functional.mse_loss(said, self._targets[torch.from_numpy(index)]), len(index)
+
+
+def cut(order: IntArray, size: int) -> list[IntArray]:
+    """Cut a permutation into batches; a last batch of one joins the one before it."""
+    starts = list(range(0, len(order), size))
+    if len(starts) > 1 and len(order) - starts[-1] == 1:
+        starts.pop()
+    return [order[a:b] for a, b in zip(starts, [*starts[1:], len(order)], strict=True)]
+
+
+class LifeLessons:
+    """Whole lives: the error at every row counts, units of similar length are run together.
+
+    Lives longer than `train.truncate` rows are learnt in pieces: the state is carried from one to the next, the
+    gradient is not. Each epoch may show a life with noise on its inputs, at another pace, or from a random row on.
+    """
+
+    def __init__(self, network: HealthNetwork, train: WindowSet, recipe: Recipe, plan: Training, frozen: int) -> None:
+        self._recipe, self._plan, self._set = recipe, plan, train
+        self._device = next(network.parameters()).device
+        self._points = [np.flatnonzero(train.unit == u) for u in np.unique(train.unit)]
+        self._lengths = np.array([self._rows(points)[1] for points in self._points])
+        self._size = plan.batch_size or automatic_batch(len(self._points))
+        self._noise = torch.Generator().manual_seed(0)
+
+    def _rows(self, points: IntArray) -> tuple[int, int]:
+        """First row of a unit and how many rows of it there are up to its last point."""
+        lives = self._set.lives if self._set.lives is not None else np.zeros(1, dtype=np.int64)
+        first = int(lives[self._set.unit[points[0]]])
+        return first, int(self._set.starts[points].max()) - first + 1
+
+    @property
+    def per_epoch(self) -> int:
+        return math.ceil(len(self._points) / self._size)
+
+    def losses(self, network: HealthNetwork, order: Generator) -> Iterator[tuple[Tensor, int]]:
+        self._noise.manual_seed(int(order.integers(2**62)))
+        by_length = np.argsort(self._lengths * order.uniform(0.9, 1.1, len(self._lengths)), kind="stable")
+        batches = np.array_split(by_length, self.per_epoch)
+        for k in order.permutation(len(batches)):
+            x, y, weights = self._padded([self._shown(int(u), order) for u in batches[k]])
+            if self._plan.noise:
+                x = x + self._plan.noise * torch.randn(x.shape, generator=self._noise)
+            states = None
+            for a in range(0, x.shape[1], self._plan.truncate):
+                part = slice(a, a + self._plan.truncate)
+                hidden, states = network.body(x[:, part].to(self._device), states)
+                states = [_detached(state) for state in states]
+                said = network.head(hidden).squeeze(-1)
+                count = weights[:, part].to(self._device)
+                squares = count * torch.square(said - y[:, part].to(self._device))
+                yield squares.sum() / count.sum(), int((weights[:, part] > 0).sum())
+
+    def _shown(self, unit: int, order: Generator) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+        """Rows, standardised targets and which rows have one, of a unit as this epoch shows it."""
+        plan, points = self._plan, self._points[unit]
+        first, length = self._rows(points)
+        labels = np.full(length, np.nan)
+        labels[self._set.starts[points] - first] = self._set.labels[points]
+        start = int(order.integers(max(length // 2, 1))) if order.random() < plan.random_start else 0
+        pace = math.exp(order.uniform(-plan.warp, plan.warp)) if plan.warp else 1.0
+        at = np.arange(start, length)
+        if pace != 1.0:  # as if it had worn so much faster: rows are skipped or repeated, and less life is left
+            at = np.floor(np.arange(start + order.random() * min(pace, 1.0), length, pace)).astype(np.int64)
+        known = np.isfinite(labels[at])
+        targets = self._recipe.encode(np.where(known, labels[at] / pace, 0.0)).astype(np.float32)
+        return self._set.features[first + at], targets, known
+
+    def _padded(
+        self, units: list[tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs (B, T, C), targets (B, T) and weights (B, T), zero where there is nothing."""
+        longest = max(len(rows) for rows, _, _ in units)
+        x = np.zeros((len(units), longest, self._set.channels), dtype=np.float32)
+        y, weights = np.zeros((2, len(units), longest), dtype=np.float32)
+        for k, (rows, targets, known) in enumerate(units):
+            x[k, : len(rows)], y[k, : len(rows)] = rows, targets
+            weights[k, : len(rows)] = known / (max(known.sum(), 1) if self._plan.alike else 1)
+        return torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(weights)
+
+
+def automatic_batch(units: int) -> int:
+    """Units in a batch where nothing is said: small fleets take small batches, so that they take enough steps.
+
+    >>> [automatic_batch(n) for n in (3, 18, 66, 115, 249)]
+    [4, 4, 8, 16, 16]
+    """
+    return int(2 ** np.clip(np.floor(np.log2(max(units / 5, 1))), 2, 4))
+
+
+def _detached(state: object) -> object:
+    """A state that carries values, not gradients."""
+    if isinstance(state, Tensor):
+        return state.detach()
+    return tuple(_detached(part) for part in state)  # type: ignore[attr-defined]

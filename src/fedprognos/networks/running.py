@@ -1,0 +1,175 @@
+"""Running a network over histories: what its head sees at each point, and what it says there.
+
+Windows are run one by one; whole lives once a unit, however many of its rows are points, in chunks with the state
+carried, so that memory is bounded whatever the length of a life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedprognos.arrays import FloatArray, IntArray
+from fedprognos.features import Recipe, WindowSet
+from fedprognos.networks.cache import raw_inputs
+from fedprognos.networks.module import HealthNetwork, States
+from fedprognos.networks.network import Network
+from fedprognos.networks.reservoir import reservoir_of
+
+BATCH = 1024
+"""Windows run at once."""
+STEPS = 65_536
+"""Rows run at once, all units of a batch together."""
+CHUNK = 2048
+"""Rows of a life between two looks at the state."""
+MOST_UNITS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some points and what was found for them.
+
+    Parameters
+    ----------
+    index : (n,)
+        Which points of the set.
+    hidden : (n, L)
+        Outputs of the last recurrent layer.
+    beside : (n, reservoir + direct x channels)
+        States of the reservoir and rows of the history.
+    """
+
+    index: IntArray
+    hidden: Tensor
+    beside: NDArray[np.float32]
+
+    def features(self) -> FloatArray:
+        """All that the head sees: (n, features)."""
+        return np.concatenate([self.hidden.cpu().numpy(), self.beside], axis=1).astype(np.float64)
+
+
+def predict(network: Network, points: WindowSet, recipe: Recipe) -> FloatArray:
+    """Health at every point in the label's own measure, clipped to what is possible."""
+    module = network.module().eval()
+    with module.in_blocks():
+        return recipe.decode(outputs(module, points))
+
+
+def outputs(module: HealthNetwork, points: WindowSet) -> FloatArray:
+    """Standardised health at every point: (N,)."""
+    said = np.empty(len(points))
+    head = module.head
+    slopes: list[Tensor] = [
+        head.get_parameter(n) for n in ("reservoir", "direct") if getattr(head, n, None) is not None
+    ]
+    with torch.no_grad():
+        aside = torch.cat(slopes, dim=1)[0].cpu().numpy() if slopes else None
+        for piece in pieces(module, points):
+            said[piece.index] = head(piece.hidden).squeeze(-1).cpu().numpy()
+            if aside is not None:
+                said[piece.index] += piece.beside @ aside
+    return said
+
+
+def pieces(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
+    """The points, some at a time, with what the head sees of each."""
+    with torch.no_grad():
+        yield from _windows(module, points) if points.lives is None else _lives(module, points)
+
+
+def _windows(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
+    spec = module.spec
+    raw = raw_inputs(points, next(module.parameters()).device)
+    for start in range(0, len(points), BATCH):
+        index = np.arange(start, min(start + BATCH, len(points)))
+        x = raw(index)
+        hidden = module.run(x, 0, spec.layers - 1) if spec.widths else x[:, -1, :0]
+        parts = [np.empty((len(index), 0), dtype=np.float32)]
+        if spec.reservoir or spec.direct:
+            rows = x.cpu().numpy()
+        if spec.reservoir:
+            body = reservoir_of(spec.reservoir, spec.inputs)
+            states = body.start(rows[:, 0])
+            for t in range(rows.shape[1]):
+                states = body.step(states, rows[:, t])
+            parts.append(states.T)
+        if spec.direct:
+            at = np.linspace(0, rows.shape[1] - 1, spec.direct).round().astype(int) if spec.direct > 1 else [-1]
+            parts.append(rows[:, at].reshape(len(index), -1))
+        yield Piece(index, hidden, np.concatenate(parts, axis=1))
+
+
+def _lives(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
+    lives = points.lives if points.lives is not None else np.zeros(1, dtype=np.int64)
+    order = np.argsort(points.starts, kind="stable")
+    rows_of = points.starts[order]
+    needed = np.zeros(len(lives) - 1, dtype=np.int64)  # rows of each unit up to its last point
+    np.maximum.at(needed, points.unit, points.starts - lives[points.unit] + 1)
+    units = np.flatnonzero(needed)
+    units = units[np.argsort(-needed[units], kind="stable")]
+    for batch in _batches(units, needed):
+        yield from _batch(module, points, lives[batch], needed[batch], order, rows_of)
+
+
+def _batches(units: IntArray, lengths: IntArray) -> Iterator[IntArray]:
+    """Units of similar length, longest first, no more than fit."""
+    start = 0
+    while start < len(units):
+        count = max(1, min(MOST_UNITS, STEPS // max(int(min(lengths[units[start]], CHUNK)), 1)))
+        yield units[start : start + count]
+        start += count
+
+
+def _batch(
+    module: HealthNetwork, points: WindowSet, first: IntArray, lengths: IntArray, order: IntArray, rows_of: IntArray
+) -> Iterator[Piece]:
+    """Run some units from their first rows on, chunk by chunk; lengths fall, so those that ended are the last ones."""
+    spec = module.spec
+    device = next(module.parameters()).device
+    body = reservoir_of(spec.reservoir, spec.inputs) if spec.reservoir else None
+    echo = None if body is None else body.start(points.features[first])
+    states: States | None = None
+    for begin in range(0, int(lengths[0]), CHUNK):
+        alive = int(np.count_nonzero(lengths > begin))
+        if states is not None:
+            states = [_first_units(state, alive) for state in states]
+        steps = np.minimum(lengths[:alive] - begin, CHUNK)
+        x = np.zeros((alive, int(steps[0]), spec.inputs), dtype=np.float32)
+        for k in range(alive):
+            at = first[k] + begin
+            x[k, : steps[k]] = points.features[at : at + steps[k]]
+        hidden, states = module.body(torch.from_numpy(x).to(device), states)
+        traces = None
+        if body is not None and echo is not None:
+            traces = np.empty((alive, x.shape[1], body.units), dtype=np.float32)
+            echo = echo[:, :alive]
+            for t in range(x.shape[1]):
+                going = int(np.count_nonzero(steps > t))
+                echo = np.ascontiguousarray(echo)
+                echo[:, :going] = body.step(echo[:, :going], x[:going, t])
+                traces[:going, t] = echo[:, :going].T
+        for k in range(alive):
+            low, high = np.searchsorted(rows_of, (first[k] + begin, first[k] + begin + steps[k]))
+            if low == high:
+                continue
+            local = rows_of[low:high] - first[k] - begin
+            parts = [np.empty((len(local), 0), dtype=np.float32)]
+            if traces is not None:
+                parts.append(traces[k, local])
+            if spec.direct:
+                parts.append(x[k, local])
+            yield Piece(order[low:high], hidden[k, torch.from_numpy(local)], np.concatenate(parts, axis=1))
+
+
+def _first_units(state: object, count: int) -> object:
+    """The states of the first units: (layers, B, L) tensors, pairs of them for an LSTM, lists for blocks."""
+    if isinstance(state, Tensor):
+        return state[:, :count].contiguous()
+    if isinstance(state, tuple):
+        return tuple(_first_units(part, count) for part in state)
+    return [_first_units(part, count) for part in state]  # type: ignore[attr-defined]
