@@ -9,8 +9,7 @@ from typing import Literal
 
 from experiments.record import Record
 from experiments.samples import Sample, pooled
-from fedprognos.evaluation import YARDSTICKS, Row
-from fedprognos.evaluation.results import METHOD_ORDER
+from fedprognos.evaluation import Row, baselines
 
 EVERYONE = "all"
 HEADS = ("mean", "exact", "personal")
@@ -85,7 +84,7 @@ class Line:
 
 def sample_of(rows: Sequence[Row], field: str) -> Sample | None:
     """One quantity over seeds; None where there is none."""
-    values = {row.seed: getattr(row, field) for row in rows}
+    values = {row.seed: getattr(row, field, None) for row in rows}
     known = {seed: float(v) for seed, v in sorted(values.items()) if v is not None}
     return Sample(known, {row.seed: row.round for row in rows if row.round is not None}) if known else None
 
@@ -111,23 +110,25 @@ class Setting:
     def columns(self) -> list[Column]:
         """All columns of errors that apply."""
         if self.shared_test:
-            capped = any(row.rmse_capped is not None for row in self.rows)
+            capped = any(row.scores.get("rmse_capped") is not None for row in self.rows)
             first = Column("raw", EVERYONE, "rmse")
             return [first, Column("capped", EVERYONE, "rmse_capped")] if capped else [first]
         return [*(Column(c, c, "rmse") for c in self.clients), Column("together", EVERYONE, "rmse")]
 
     @cached_property
     def lines(self) -> list[Line]:
-        """Lines that were chosen without the test, yardsticks first, then head by head."""
+        """Lines that were chosen without the test, baselines first, then head by head."""
         groups: dict[tuple[str, str | None, tuple[str, ...], bool], list[Row]] = {}
-        for row in sorted(self.rows, key=lambda r: r.key):
+        for row in self.rows:
             if row.selected_on == "test":
                 continue
             own = len(row.train_clients) == 1 < len(self.clients)
             train = row.train_clients if self.shared_test or not own else ()
             groups.setdefault((row.method, row.head, train, own), []).append(row)
         found = [Line(*key, tuple(rows)) for key, rows in groups.items()]
-        return sorted(found, key=lambda line: (_head(line.head), not line.own, _method(line.base)))
+        return sorted(
+            found, key=lambda line: (_head(line.head), not line.own, self.record.results.method(line.base).order)
+        )
 
     def line(self, method: str, head: str | None, train: Sequence[str] | None = None) -> Line | None:
         """The line of a method with a head; `train` tells clients that trained alone apart."""
@@ -162,13 +163,9 @@ def settings(record: Record) -> list[Setting]:
     return [Setting(record, name) for name in named if name in there]
 
 
-def is_yardstick(line: Line) -> bool:
-    return line.method in YARDSTICKS
+def is_baseline(line: Line) -> bool:
+    return line.method in baselines
 
 
 def _head(head: str | None) -> int:
     return -1 if head is None else HEADS.index(head)
-
-
-def _method(base: str) -> int:
-    return METHOD_ORDER.index(base) if base in METHOD_ORDER else len(METHOD_ORDER)

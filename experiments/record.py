@@ -10,6 +10,7 @@ from typing import Any
 
 from fedprognos.errors import DataError
 from fedprognos.evaluation import HistoryRow, Results, Row
+from fedprognos.experiment.methods import methods_of
 from fedprognos.files import write_text
 
 DIGITS = 7
@@ -49,15 +50,15 @@ class Record:
 def write_record(path: Path, record: Record) -> None:
     """Write the JSON; equal records give equal bytes."""
     results = record.results
-    rows = [row.model_dump(mode="json") for row in sorted(results.rows, key=lambda r: r.key)]
-    columns = [name for name in Row.model_fields if any(row[name] is not None for row in rows)]
+    rows = [row.model_dump(mode="json") for row in results.rows]
+    columns = [name for name in results.frame().columns if any(row.get(name) is not None for row in rows)]
     content = {
         "preset": record.preset,
         "seeds": results.config["evaluation"]["seeds"],
         "versions": dict(sorted(record.versions.items())),
         "config": results.config,
         "columns": columns,
-        "rows": [[_rounded(row[name], DIGITS) for name in columns] for row in rows],
+        "rows": [[_rounded(row.get(name), DIGITS) for name in columns] for row in rows],
         "history": _courses(results.history),
         "pictures": record.pictures,
     }
@@ -68,11 +69,10 @@ def read_record(path: Path) -> Record:
     """Read what :func:`write_record` wrote."""
     try:
         raw = json.loads(path.read_text("utf-8"))
-        unknown = {name: None for name, field in Row.model_fields.items() if field.is_required()}
-        rows = [Row.model_validate({**unknown, **dict(zip(raw["columns"], r, strict=True))}) for r in raw["rows"]]
+        rows = [Row.model_validate(dict(zip(raw["columns"], r, strict=True))) for r in raw["rows"]]
         history = [HistoryRow.model_validate(entry) for course in raw["history"] for entry in _rounds(course)]
         version = raw["versions"]["fedprognos"]
-        results = Results(raw["preset"], version, raw["config"], tuple(rows), tuple(history))
+        results = Results(raw["preset"], version, raw["config"], tuple(rows), tuple(history), methods_of(rows))
     except FileNotFoundError:
         hint = f"python -m experiments run {path.stem}"
         raise DataError("no results of this preset", where=str(path), hint=hint) from None

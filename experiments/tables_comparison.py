@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from experiments.lines import HEADS, Column, Line, Setting, is_yardstick
+from experiments.lines import HEADS, Column, Line, Setting, is_baseline
 from experiments.markdown import BLANK, NOTHING, rounds, sample, signed, size, table
 from experiments.samples import Difference, paired
 
@@ -46,7 +46,7 @@ def _of(setting: Setting, head: str) -> list[Line]:
 
 
 def _costs(line: Line, columns: Sequence[Column]) -> list[str]:
-    if is_yardstick(line):
+    if is_baseline(line):
         return [NOTHING] * 5
     found = next((s for c in columns if (s := line.sample(c)) is not None and s.rounds), None)
     return [

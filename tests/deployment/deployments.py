@@ -53,7 +53,7 @@ timeout_in_s = 120
 [evaluation]
 seeds = 1
 bootstrap = 0
-yardsticks = []
+baselines = []
 """
 
 

@@ -26,9 +26,15 @@ from fedprognos.report import write_report
 
 ROUNDS = (
     *("federation.fedavg={rounds=2, epochs=1}", "federation.fedprox={rounds=2, epochs=1}"),
-    *("federation.fedma={rounds=2, width_limit=1.5}", "evaluation.yardsticks=[]", "evaluation.bootstrap=0"),
+    *("federation.fedma={rounds=2, width_limit=1.5}", "evaluation.baselines=[]", "evaluation.bootstrap=0"),
 )
-ENGINES = ("data.units_per_site=4", "model.widths=[6]", "train.epochs=1", "recipe.stride=10", "evaluation.points='all'")
+ENGINES = (
+    "data.units_per_site=4",
+    "model.widths=[6]",
+    "train.epochs=1",
+    "recipe.stride=10",
+    "evaluation.score_at='all'",
+)
 BATTERIES = ("data.units_per_site=2", "model.widths=[5]", "train.epochs=1", "train.patience=1")
 ALL = f"federation.methods={[method for method in STRATEGIES if method != 'central']}"
 

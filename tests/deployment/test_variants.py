@@ -78,7 +78,7 @@ def test_intervals_are_calibrated_over_the_network_as_in_one_process(tmp_path: P
 def test_batteries_of_three_plants_end_with_the_bytes_of_one_process(tmp_path: Path) -> None:
     changes = (
         *("train.epochs=2", "train.patience=1", f"federation.methods={DEPLOYED}", "evaluation.bootstrap=0"),
-        *("model.widths=[6]", "evaluation.yardsticks=[]", *QUICK),
+        *("model.widths=[6]", "evaluation.baselines=[]", *QUICK),
     )
     with deployment(tmp_path) as federation:
         federation.start_coordinator()
@@ -92,7 +92,7 @@ def test_batteries_of_three_plants_end_with_the_bytes_of_one_process(tmp_path: P
 
 @pytest.mark.long
 def test_sites_with_too_few_test_units_are_scored_on_what_training_kept_out(tmp_path: Path) -> None:
-    changes = ("evaluation.points='last'",)
+    changes = ("evaluation.score_at='last'",)
     with deployment(tmp_path) as federation:
         federation.start_coordinator()
         for name in SITES:

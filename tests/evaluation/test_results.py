@@ -1,19 +1,46 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 
+from fedprognos.cli.terminal import results_table
 from fedprognos.errors import DataError
-from fedprognos.evaluation import Prediction, Results, Row, read_predictions, score, write_predictions
+from fedprognos.evaluation import (
+    EVERYONE,
+    OWN,
+    SHARED,
+    Method,
+    Metric,
+    Prediction,
+    Results,
+    Row,
+    Sum,
+    metrics,
+    pooled,
+    read_predictions,
+    score,
+    score_sums,
+    write_predictions,
+)
 from fedprognos.features import build_windows
 from small_fleets import recipe_of, series_fleet
 
+METHODS = {
+    "ridge": Method(label="Ridge", order=4, kind="baseline"),
+    "local": Method(label="Local", order=10, kind="local"),
+    "central": Method(label="Central", order=90, kind="central"),
+}
+
 
 def row(seed: int, rmse: float, **more: object) -> Row:
-    scores = score(np.array([0.0, 1.0]), np.array([0.5, 1.5]), np.arange(2), task="rul", cap=10.0).as_dict()
+    scores = score(np.array([0.0, 1.0]), np.array([0.5, 1.5]), np.arange(2), task="rul", cap=10.0)
     facts = {
         "scenario": "all",
         "method": "local",
@@ -21,30 +48,110 @@ def row(seed: int, rmse: float, **more: object) -> Row:
         "train_clients": ("a",),
         "test_client": "a",
         "seed": seed,
-        "round": None,
         "selected_on": "last",
         "measure": "cycles",
         "width": (8,),
         "parameters": 10,
-        "local_epochs": 3,
-        "bytes": 0,
     }
     return Row.model_validate({**scores, **facts, "rmse": rmse, **more})
 
 
 def test_seeds_become_mean_and_spread() -> None:
-    results = Results("x", "0", {}, (row(0, 1.0), row(1, 3.0), row(0, 9.0, method="central")), ())
+    results = Results("x", "0", {}, (row(0, 9.0, method="central"), row(0, 1.0), row(1, 3.0)), (), METHODS)
     local, central = results.summary()
-    assert (local.method, local.seeds, local.rmse, local.rmse_spread) == ("local", 2, 2.0, 1.0)
-    assert central.rmse == 9.0
+    assert (local.method, local.seeds, local.mean("rmse"), local.spread("rmse")) == ("local", 2, 2.0, 1.0)
+    assert (central.mean("rmse"), central.spread("rmse")) == (9.0, None)
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 1000)), min_size=2, max_size=5))
+def test_pooled_own_models_score_as_one_model_over_all_points(parts: list[tuple[int, int]]) -> None:
+    rows, points = [], []
+    for k, (n, seed) in enumerate(parts):
+        rng = np.random.default_rng(seed)
+        truth, said = rng.uniform(0, 60, n), rng.uniform(0, 60, n)
+        scores = score(truth, said, np.arange(n), task="rul", cap=40.0, bounds=(said - 9, said + 9))
+        name = f"client-{k}"
+        rows.append(row(0, **{**scores, "train_clients": (name,), "test_client": name}))  # type: ignore[arg-type]
+        points.append((truth, said))
+    truth, said = (np.concatenate(side) for side in zip(*points, strict=True))
+    whole = score(truth, said, np.arange(len(truth)), task="rul", cap=40.0, bounds=(said - 9, said + 9))
+    found = pooled(rows)
+    assert found.scores == {name: None if name == "r2" else pytest.approx(whole[name]) for name in found.scores}
+    assert (found.n_test, found.n_units, found.test_client) == (len(truth), len(truth), EVERYONE)
+
+
+def test_a_summary_pools_own_models_and_keeps_shared_ones() -> None:
+    def tested(method: str, train: tuple[str, ...], test: str, rmse: float, n: int) -> Row:
+        return row(0, rmse, method=method, train_clients=train, test_client=test, n_test=n)
+
+    own = (tested("local", ("a",), "a", 3.0, 10), tested("local", ("b",), "b", 6.0, 30))
+    shared = tuple(tested("central", ("a", "b"), test, r, n) for test, r, n in (("a", 1.0, 10), ("b", 2.0, 30)))
+    results = Results("x", "0", {}, (*own, *shared, tested("central", ("a", "b"), EVERYONE, 1.8, 40)), (), METHODS)
+    local, central = results.summary("all")
+    assert (local.data, local.n_test, local.mean("rmse")) == (OWN, 40, pytest.approx(np.sqrt((90 + 1080) / 40)))
+    assert (central.data, central.n_test, central.mean("rmse")) == (SHARED, 40, 1.8)
+    assert [s.mean("rmse") for s in results.summary("all", "b")] == [6.0, 2.0]
+    assert results.summary("nowhere") == []
+
+
+def test_own_models_on_a_common_test_are_kept_apart_where_that_is_asked_for() -> None:
+    rows = tuple(row(0, e, train_clients=(c,), test_client=EVERYONE) for c, e in (("a", 3.0), ("b", 4.0)))
+    results = Results("x", "0", {}, rows, (), METHODS)
+    (together,) = results.summary()
+    assert (together.data, together.n_test, together.mean("rmse")) == (OWN, 2, pytest.approx(np.sqrt(12.5)))
+    assert [(s.data, s.mean("rmse")) for s in results.summary(each_client=True)] == [("a", 3.0), ("b", 4.0)]
 
 
 def test_results_come_back_from_disk_and_do_not_depend_on_the_order_of_jobs(tmp_path: Path) -> None:
     rows = (row(0, 1.0), row(1, 3.0), row(0, 9.0, method="ridge"))
-    text = json.dumps(Results("x", "0", {}, rows, ()).as_dict())
-    assert text == json.dumps(Results("x", "0", {}, rows[::-1], ()).as_dict())
+    text = json.dumps(Results("x", "0", {}, rows, (), METHODS).as_dict())
+    assert text == json.dumps(Results("x", "0", {}, rows[::-1], (), METHODS).as_dict())
     (tmp_path / "results.json").write_text(text)
-    assert len(Results.load(tmp_path / "results.json").rows) == 3
+    back = Results.load(tmp_path / "results.json")
+    assert [r.method for r in back.rows] == ["ridge", "local", "local"]
+    assert back.method("local+personal").label == "Local"
+    assert back.as_dict() == json.loads(text)
+
+
+def test_a_frame_has_a_line_a_row_and_a_column_a_metric() -> None:
+    frame = Results("x", "0", {}, (row(0, 1.0, train_clients=("a", "b")), row(1, 3.0)), ()).frame()
+    assert frame["rmse"].tolist() == [3.0, 1.0]
+    assert frame["train_clients"].tolist() == ["a", "a+b"]
+    assert set(metrics) <= set(frame.columns)
+
+
+def test_results_of_version_0_1_are_read(tmp_path: Path) -> None:
+    results = Results.load(Path(__file__).parent / "results-0.1.json")
+    assert [s.method for s in results.summary()] == ["constant", "local", "mean-of-locals", "fedma", "central"]
+    assert {r.scenario for r in results.rows} == {"all"}
+    assert {r.measure for r in results.rows} == {"cycles"}
+    assert (results.method("local").kind, results.method("fedma").kind) == ("local", "federated")
+    assert results.method("constant").kind == "baseline"
+    assert results.history[0].scenario == "all"
+    (tmp_path / "results.json").write_text(json.dumps(results.as_dict()))
+    assert Results.load(tmp_path / "results.json") == results
+
+
+def test_a_metric_of_somebody_else_is_in_rows_sums_frame_and_terminal() -> None:
+    worst = Sum("far", lambda p: np.abs(p.error) > 20, "zero or one")
+    mine = Metric("far_off", "Far off", 15, "share of errors above 20", (worst,), percent=True)
+    truth, said, unit = np.array([10.0, 20, 30, 40]), np.array([10.0, 50, 30, 80]), np.array([0, 0, 1, 1])
+    with metrics.including([mine]):
+        facts = {"scenario": "all", "method": "local", "train_clients": ("a",), "test_client": "a", "seed": 0}
+        scores = score(truth, said, unit, task="rul")
+        found = Row.model_validate({**facts, **scores, "selected_on": "last", "measure": "cycles"})
+        results = Results("x", "0", {}, (found,), (), METHODS)
+        assert results.as_dict()["rows"][0]["far_off"] == 0.5
+        assert results.frame()["far_off"].tolist() == [0.5]
+        assert (score_sums(truth, said, unit, task="rul") + score_sums(truth, truth, unit, task="rul")).scores()[
+            "far_off"
+        ] == 0.25
+        console = Console(width=120, record=True, file=StringIO())
+        for table in results_table(results):
+            console.print(table)
+        text = console.export_text()
+        assert "Far off" in text
+        assert "50.0%" in text
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.record import Record
 from fedprognos.evaluation import HistoryRow, Results, Row
+from fedprognos.experiment.methods import methods_of
 
 BATTERIES = ("B0006", "B0007", "B0018")
 AIRLINES = ("life-200-350", "life-over-350", "life-under-200")
@@ -21,17 +22,11 @@ def row(method: str, errors: Sequence[float], test: str = "all", **more: Any) ->
         "train_clients": BATTERIES,
         "round": 1,
         "selected_on": "last",
-        "rmse_capped": None,
         "mae": 0.0,
-        "r2": None,
         "bias": 0.0,
-        "nasa_score": None,
-        "nasa_score_mean": None,
         "late_rate": 0.5,
         "n_test": 10,
         "n_units": 1,
-        "rmse_low": None,
-        "rmse_high": None,
         "measure": "Ah",
         "width": (8,),
         "parameters": 100,
@@ -74,7 +69,8 @@ def record(
         },
         "evaluation": {"seeds": len({r.seed for r in rows}), "bootstrap": 0},
     }
-    return Record(Results(preset, "0.1.0", config, tuple(rows), tuple(history)), VERSIONS, {})
+    results = Results(preset, "0.1.0", config, tuple(rows), tuple(history), methods_of(rows))
+    return Record(results, VERSIONS, {})
 
 
 def battery_record(preset: str = "battery-paper") -> Record:

@@ -95,7 +95,7 @@ def test_a_run_in_half_precision_moves_about_half_the_bytes_and_publishes_what_w
     tiny = (
         *("data.units_per_site=4", "data.test_units_per_site=2", "model.widths=[24]", "train.epochs=1"),
         *("recipe.stride=10", "federation.methods=['fedavg', 'fedma']", "federation.fedavg={rounds=1, epochs=1}"),
-        *("federation.heads=['mean']", "evaluation.yardsticks=[]", "evaluation.bootstrap=0"),
+        *("federation.heads=['mean']", "evaluation.baselines=[]", "evaluation.bootstrap=0"),
     )
     moved = {}
     for wire in ("float32", "float16"):

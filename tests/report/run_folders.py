@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.evaluation import HistoryRow, Results, Row, score
+from fedprognos.experiment.methods import methods_of
 
 COLUMNS = (
     *("scenario", "method", "head", "train_clients", "test_client"),
@@ -69,7 +70,7 @@ def write_run(
         for k in range(seeds)
         for e in range(1, 6)
     ]
-    results = Results("hand-made", "0.1.0", config, tuple(rows), tuple(history))
+    results = Results("hand-made", "0.1.0", config, tuple(rows), tuple(history), methods_of(rows))
     (folder / "results.json").write_text(json.dumps(results.as_dict()), "utf-8")
     provenance = {"finished": "2026-01-02T03:04:05+00:00", "seconds": 12.3, "versions": {"numpy": "2.0"}}
     (folder / "provenance.json").write_text(json.dumps(provenance), "utf-8")
@@ -151,7 +152,7 @@ class _Maker:
         return Row.model_validate(
             {
                 **facts,
-                **scores.as_dict(),
+                **scores,
                 "scenario": setting,
                 "method": method,
                 "train_clients": group,

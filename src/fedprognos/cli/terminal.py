@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
 import threading
-from collections import defaultdict
-from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console
@@ -22,8 +19,18 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fedprognos.evaluation import Results, Row
-from fedprognos.experiment.events import EpochDone, Event, JobDone, LayerMatched, LeftOut, Notice, RoundDone, RunStarted
+from fedprognos.evaluation import EVERYONE, Metric, Results, Summary, metrics
+from fedprognos.experiment.events import (
+    BASELINES,
+    EpochDone,
+    Event,
+    JobDone,
+    LayerMatched,
+    LeftOut,
+    Notice,
+    RoundDone,
+    RunStarted,
+)
 
 SHOWN_CLIENTS = 12
 LEFT = ("method", "head", "data")
@@ -113,98 +120,53 @@ class RunView:
 
 
 def _verdict(event: JobDone) -> str:
-    rows = [row for row in event.rows if row.test_client == "all"] or list(event.rows)
-    if event.job.method == "yardsticks" or not rows:
+    rows = [row for row in event.rows if row.test_client == EVERYONE] or list(event.rows)
+    if event.job.method == BASELINES or not rows:
         return ""
     values = " / ".join(f"{row.rmse:.4g}" for row in rows[:6])
     collapsed = sum(row.collapsed for row in event.rows)
     return f": RMSE {values} {rows[0].measure}" + (" [red](collapsed to the mean)[/]" if collapsed else "")
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line of the table: a method with one head on one test, every client's own models pooled."""
-
-    method: str
-    head: str
-    trained: str
-    tested: str
-    n: int
-    errors: tuple[float, ...]
-    capped: tuple[float, ...]
-    neurons: str
-
-
 def results_table(results: Results) -> list[Table]:
     """Tables of methods, one a scenario: mean and spread over seeds. The report has every client by itself."""
-    scenarios = dict.fromkeys(row.scenario for row in results.rows)
-    return [_scenario_table(scenario, [r for r in results.rows if r.scenario == scenario]) for scenario in scenarios]
+    return [_scenario_table(results, scenario) for scenario in dict.fromkeys(row.scenario for row in results.rows)]
 
 
-def _lines(rows: list[Row]) -> list[_Line]:
-    groups: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
-    several = len({row.test_client for row in rows}) > 1
-    for row in sorted((r for r in rows if r.selected_on != "test"), key=lambda r: r.key):
-        alone = len(row.train_clients) == 1
-        if alone and row.test_client == row.train_clients[0] and several:
-            trained, tested = "own", "all"
-        elif several and row.test_client != "all":
-            continue
-        else:
-            trained, tested = (row.train_clients[0] if alone else f"all {len(row.train_clients)}"), row.test_client
-        groups[row.method, row.head or "", trained, tested].append(row)
-    lines = []
-    for (method, head, trained, tested), found in groups.items():
-        by_seed = [[r for r in found if r.seed == seed] for seed in sorted({r.seed for r in found})]
-        errors = tuple(_pooled([(r.n_test, r.rmse) for r in same]) for same in by_seed)
-        capped = tuple(
-            _pooled([(r.n_test, r.rmse_capped) for r in same if r.rmse_capped is not None])
-            for same in by_seed
-            if same[0].rmse_capped is not None
-        )
-        width = found[0].width
-        neurons = "" if width is None else "+".join(map(str, width))
-        lines.append(_Line(method, head, trained, tested, sum(r.n_test for r in by_seed[0]), errors, capped, neurons))
-    return lines
-
-
-def _pooled(parts: list[tuple[int, float]]) -> float:
-    return math.sqrt(sum(n * rmse**2 for n, rmse in parts) / sum(n for n, _ in parts))
-
-
-def _scenario_table(scenario: str, rows: list[Row]) -> Table:
-    lines = _lines(rows)
-    table = Table(
-        title=escape(f"{scenario}: test RMSE in {rows[0].measure}"), title_justify="left", header_style="bold"
-    )
+def _scenario_table(results: Results, scenario: str) -> Table:
+    found = [one for one in results.summary(scenario) if one.selected_on != "test"]
+    shown = [m for m in metrics.values() if m.headline and any(one.values(m.name).size for one in found)]
+    title = f"{scenario}: test errors in {found[0].rows[0].measure}"
+    table = Table(title=escape(title), title_justify="left", header_style="bold")
     table.box, table.pad_edge, table.collapse_padding = box.SIMPLE_HEAD, False, True
-    capped = any(line.capped for line in lines)
-    for name in (*LEFT, "n", "RMSE", *(("capped",) if capped else ()), "width"):
-        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
-    best = {tested: min(_mean(x.errors) for x in lines if x.tested == tested) for tested in {x.tested for x in lines}}
+    for name in (*LEFT, "n", *(metric.label for metric in shown), "width"):
+        table.add_column(escape(name), justify="left" if name in LEFT else "right", no_wrap=True)
+    best = {m.name: min((_badness(m, one) for one in found), default=math.inf) for m in shown}
     previous = ""
-    for line in lines:
-        if previous and line.method != previous:
+    for one in found:
+        if previous and one.method != previous:
             table.add_section()
-        mark = "[bold green]" if _mean(line.errors) == best[line.tested] else ""
+        width = one.rows[0].width
         table.add_row(
-            line.method if line.method != previous else "",
-            line.head,
-            escape(line.trained if line.tested == "all" else f"{line.trained}, tested on {line.tested}"),
-            str(line.n),
-            f"{mark}{_spread(line.errors)}",
-            *([_spread(line.capped)] if capped else []),
-            line.neurons,
+            escape(one.method) if one.method != previous else "",
+            escape(one.head or ""),
+            escape(one.data),
+            str(one.n_test),
+            *(_cell(one, m, m.best is not None and _badness(m, one) == best[m.name]) for m in shown),
+            "" if width is None else "+".join(map(str, width)),
         )
-        previous = line.method
+        previous = one.method
     return table
 
 
-def _mean(values: tuple[float, ...]) -> float:
-    return sum(values) / len(values)
+def _badness(metric: Metric, one: Summary) -> float:
+    mean = one.mean(metric.name)
+    return math.inf if mean is None else metric.badness(mean)
 
 
-def _spread(values: tuple[float, ...]) -> str:
-    if not values:
+def _cell(one: Summary, metric: Metric, best: bool) -> str:
+    mean, spread = one.mean(metric.name), one.spread(metric.name)
+    if mean is None:
         return "-"
-    return f"{_mean(values):.4g}" + (f" ± {statistics.pstdev(values):.2g}" if len(values) > 1 else "")
+    text = f"{mean:.1%}" if metric.percent else f"{mean:.4g}" + ("" if spread is None else f" ± {spread:.2g}")
+    return f"[bold green]{text}[/]" if best else text

@@ -1,31 +1,43 @@
-"""How good predictions are: metrics, yardsticks, the results table."""
+"""How good predictions are: one table of metrics, baselines, results."""
 
-from fedprognos.evaluation.lives import Lives, read_lives, write_lives
-from fedprognos.evaluation.metrics import Scores, nasa_score, rmse, score
-from fedprognos.evaluation.portrait import portrait
+from fedprognos.evaluation.baselines import Baseline, baselines
+from fedprognos.evaluation.fleet_summary import fleet_summary
+from fedprognos.evaluation.metrics import Metric, Points, Sum, metrics
 from fedprognos.evaluation.predictions import Prediction, read_predictions, write_predictions
-from fedprognos.evaluation.results import HistoryRow, Results, Row, Summary, summarise
-from fedprognos.evaluation.sums import ScoreSums, score_sums
-from fedprognos.evaluation.yardsticks import YARDSTICKS
+from fedprognos.evaluation.results import Method, Results
+from fedprognos.evaluation.rows import HistoryRow, Row
+from fedprognos.evaluation.scores import Scores, ScoreSums, rmse, score, score_sums
+from fedprognos.evaluation.summary import EVERYONE, OWN, SHARED, Summary, pooled, summarise, trained_on
+from fedprognos.evaluation.trajectories import Trajectories, read_trajectories, write_trajectories
 
 __all__ = [
-    "YARDSTICKS",
+    "EVERYONE",
+    "OWN",
+    "SHARED",
+    "Baseline",
     "HistoryRow",
-    "Lives",
+    "Method",
+    "Metric",
+    "Points",
     "Prediction",
     "Results",
     "Row",
     "ScoreSums",
     "Scores",
+    "Sum",
     "Summary",
-    "nasa_score",
-    "portrait",
-    "read_lives",
+    "Trajectories",
+    "baselines",
+    "fleet_summary",
+    "metrics",
+    "pooled",
     "read_predictions",
+    "read_trajectories",
     "rmse",
     "score",
     "score_sums",
     "summarise",
-    "write_lives",
+    "trained_on",
     "write_predictions",
+    "write_trajectories",
 ]

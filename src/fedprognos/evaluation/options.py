@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
+from fedprognos.errors import ConfigError
+from fedprognos.evaluation.baselines import baselines
 from fedprognos.options import Options
+
+
+def _default_baselines() -> tuple[str, ...]:
+    return tuple(name for name, baseline in baselines.items() if baseline.by_default)
 
 
 class EvaluationOptions(Options):
     """What is measured, how often."""
 
     seeds: PositiveInt = 3
-    yardsticks: tuple[Literal["constant", "last", "age", "ridge", "boosting"], ...] = (
-        "constant",
-        "last",
-        "age",
-        "ridge",
-    )
-    points: Literal["auto", "last", "all"] = "auto"
+    baselines: tuple[str, ...] = Field(default_factory=_default_baselines)
+    """Simple rules to compare with."""
+    score_at: Literal["auto", "last", "all"] = "auto"
     """Score each test unit at its last row or at all; auto = last where test units end before failure."""
     folds: Annotated[int, Field(ge=0, le=20)] = 0
     """Train the published method so many times more, each time without some of the units, and make prediction
@@ -30,3 +32,13 @@ class EvaluationOptions(Options):
     """Share of raw labels that intervals should hold; measured on the test units."""
     bootstrap: Annotated[int, Field(ge=0)] = 200
     """Resamples of the test units behind each interval; 0 = none."""
+
+    @field_validator("baselines")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            try:
+                baselines[name]
+            except ConfigError as error:
+                raise ValueError(f"{error.what}; {error.hint}") from None
+        return names

@@ -40,8 +40,8 @@ class Prediction:
         Points that count in the table; the others only draw a unit's way through life.
     bounds
         Lower and upper ends of the intervals, where the model has any.
-    life
-        All test units along their whole lives, for decisions: kept apart from the points that are scored or drawn.
+    trajectory
+        Test units along their whole lives, for decisions: kept apart from the points that are scored or drawn.
     """
 
     scenario: str
@@ -54,7 +54,7 @@ class Prediction:
     values: FloatArray
     scored: bool = True
     bounds: tuple[FloatArray, FloatArray] | None = None
-    life: bool = False
+    trajectory: bool = False
 
     def frame(self) -> pd.DataFrame:
         """One line a point."""
@@ -82,7 +82,7 @@ class Prediction:
 
 def write_predictions(path: Path, predictions: list[Prediction]) -> None:
     """Write the points scored and drawn as a CSV whose floats read back to the same bits."""
-    parts = [p.frame() for p in predictions if not p.life]
+    parts = [p.frame() for p in predictions if not p.trajectory]
     frame = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
     with replacing(path) as temporary:
         frame.to_csv(temporary, index=False)

@@ -8,8 +8,8 @@ from typing import Literal
 from fedprognos.fleet import Fleet
 
 
-def scored_points(tests: Iterable[Fleet], points: Literal["auto", "last", "all"]) -> Literal["last", "all"]:
+def moments_scored(tests: Iterable[Fleet], score_at: Literal["auto", "last", "all"]) -> Literal["last", "all"]:
     """Where test units are scored: at the last row if they end before failure."""
-    if points != "auto":
-        return points
+    if score_at != "auto":
+        return score_at
     return "last" if any(unit.rul_at_end for fleet in tests for unit in fleet) else "all"

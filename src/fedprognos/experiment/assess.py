@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
-from fedprognos.evaluation import YARDSTICKS, Prediction, Row, score
+from fedprognos.evaluation import Baseline, Prediction, Row, Scores, baselines, score
 from fedprognos.evaluation.options import EvaluationOptions
-from fedprognos.evaluation.score_at import scored_points
+from fedprognos.evaluation.score_at import moments_scored
 from fedprognos.experiment.scenario import EVERYONE, Scenario
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.fleet import Fleet, pool
@@ -20,6 +19,8 @@ from fedprognos.networks import Network, predict
 
 Predictor = Callable[[WindowSet, str], FloatArray | None]
 """From windows and the name of the test client to predictions."""
+Interval = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+"""From predictions to the ends of their intervals."""
 DRAWN_UNITS = 9
 """Test units of each client whose whole way through life is predicted for the report."""
 
@@ -32,7 +33,7 @@ class Examination:
     recipe: Recipe
     scored: Mapping[str, WindowSet]
     drawn: Mapping[str, WindowSet]
-    lives: Mapping[str, WindowSet]
+    trajectories: Mapping[str, WindowSet]
     clients: tuple[str, ...]
     shared_test: bool
     bootstrap: int
@@ -44,18 +45,20 @@ class Examination:
 
 def examination(scenario: Scenario, recipe: Recipe, section: EvaluationOptions) -> Examination:
     """Prepare the test windows of a scenario."""
-    points = scored_points(scenario.tests.values(), section.points)
+    points = moments_scored(scenario.tests.values(), section.score_at)
     scored = {name: build_windows(recipe, fleet, points=points) for name, fleet in scenario.tests.items()}
     drawn = {}
     if points == "last":
         for name, fleet in scenario.tests.items():
             drawn[name] = build_windows(recipe, _sample(fleet, scored[name]), stride=1)
-    lives = {}
+    trajectories = {}
     if recipe.task == "rul":
         again = points == "last"
-        lives = {name: build_windows(recipe, f) if again else scored[name] for name, f in scenario.tests.items()}
+        trajectories = {name: build_windows(recipe, f) if again else scored[name] for name, f in scenario.tests.items()}
     clients = tuple(sorted(scenario.clients))
-    return Examination(scenario.name, recipe, scored, drawn, lives, clients, scenario.shared_test, section.bootstrap)
+    return Examination(
+        scenario.name, recipe, scored, drawn, trajectories, clients, scenario.shared_test, section.bootstrap
+    )
 
 
 def _sample(fleet: Fleet, windows: WindowSet) -> Fleet:
@@ -73,7 +76,7 @@ def network_predictor(network: Network, recipe: Recipe) -> Predictor:
 def errors(exam: Examination, clients: Sequence[str], predictor: Predictor) -> dict[str, tuple[float, float | None]]:
     """Raw and capped test RMSE by test client: what the history of rounds shows."""
     rows, _ = assess(exam, "", 0, tuple(clients), predictor, {"selected_on": "last"}, bootstrap=0, draw=False)
-    return {row.test_client: (row.rmse, row.rmse_capped) for row in rows}
+    return {row.test_client: (row.rmse, row.scores.get("rmse_capped")) for row in rows}
 
 
 def assess(
@@ -84,6 +87,7 @@ def assess(
     predictor: Predictor,
     facts: Mapping[str, Any],
     *,
+    interval: Interval | None = None,
     bootstrap: int | None = None,
     draw: bool = True,
 ) -> tuple[list[Row], list[Prediction]]:
@@ -95,64 +99,51 @@ def assess(
         Who trained it.
     facts
         The fields of a row that do not come from the predictions.
+    interval
+        Gives prediction intervals, which are then scored as well.
     """
     tests = exam.tests_of(clients)
-    head = facts.get("head")
     predictions: list[Prediction] = []
-    parts: list[tuple[str, FloatArray, FloatArray, NDArray[np.int64]]] = []
     for name in tests:
         windows = exam.scored[name]
         predicted = predictor(windows, name)
         if predicted is None:
             return [], []
-        predictions.append(Prediction(exam.scenario, method, head, clients, name, seed, windows, predicted))
+        shared = (exam.scenario, method, facts.get("head"), clients, name, seed)
+        predictions.append(Prediction(*shared, windows, predicted))
         if draw and seed == 0 and name in exam.drawn and (life := predictor(exam.drawn[name], name)) is not None:
-            predictions.append(
-                Prediction(exam.scenario, method, head, clients, name, seed, exam.drawn[name], life, scored=False)
-            )
-        if draw and name in exam.lives:
-            way = exam.lives[name]
+            predictions.append(Prediction(*shared, exam.drawn[name], life, scored=False))
+        if draw and name in exam.trajectories:
+            way = exam.trajectories[name]
             if (life := predicted if way is windows else predictor(way, name)) is not None:
-                one = Prediction(exam.scenario, method, head, clients, name, seed, way, life, scored=False, life=True)
-                predictions.append(one)
-        parts.append((name, windows.labels, predicted, windows.unit))
+                predictions.append(Prediction(*shared, way, life, scored=False, trajectory=True))
+    if interval is not None:
+        predictions = [replace(p, bounds=interval(p.values)) for p in predictions]
+    parts = {p.test_client: [p] for p in predictions if p.scored}
     if len(tests) > 1:
-        parts.append(_pooled(parts, exam))
+        parts[EVERYONE] = [p for p in predictions if p.scored]
     samples = exam.bootstrap if bootstrap is None else bootstrap
     rows = []
-    for name, truth, value, unit in parts:
-        scores = score(truth, value, unit, task=exam.recipe.task, cap=exam.recipe.cap, bootstrap=samples)
-        keys = {
-            "scenario": exam.scenario,
-            "method": method,
-            "train_clients": clients,
-            "test_client": name,
-            "seed": seed,
-        }
-        rows.append(
-            Row.model_validate({**NO_NETWORK, **facts, **scores.as_dict(), **keys, "measure": exam.recipe.target_unit})
-        )
+    for name, found in parts.items():
+        scores = _scores(found, exam.recipe, samples)
+        keys = {"scenario": exam.scenario, "method": method, "train_clients": clients, "test_client": name}
+        more = {"seed": seed, "measure": exam.recipe.target_unit}
+        rows.append(Row.model_validate({**facts, **scores, **keys, **more}))
     return rows, predictions
 
 
-NO_NETWORK = dict.fromkeys(("head", "round", "width", "parameters", "local_epochs", "bytes"))
-"""Fields of a row that yardsticks leave empty."""
+def _scores(found: Sequence[Prediction], recipe: Recipe, samples: int) -> Scores:
+    """Scores over the points of all tests together, units kept apart."""
+    before = np.cumsum([0, *(len(p.windows.unit_ids) for p in found)])
+    unit = np.concatenate([p.windows.unit + shift for p, shift in zip(found, before, strict=False)])
+    truth, said = np.concatenate([p.windows.labels for p in found]), np.concatenate([p.values for p in found])
+    ends = [p.bounds for p in found if p.bounds is not None]
+    bounds = (np.concatenate([low for low, _ in ends]), np.concatenate([high for _, high in ends])) if ends else None
+    return score(truth, said, unit, task=recipe.task, cap=recipe.cap, bounds=bounds, bootstrap=samples)
 
 
-def _pooled(
-    parts: Sequence[tuple[str, FloatArray, FloatArray, NDArray[np.int64]]], exam: Examination
-) -> tuple[str, FloatArray, FloatArray, NDArray[np.int64]]:
-    """All tests together, units kept apart."""
-    before = np.cumsum([0, *(len(exam.scored[name].unit_ids) for name, *_ in parts)])
-    units = [unit + shift for (_, _, _, unit), shift in zip(parts, before, strict=False)]
-    truth, value = (np.concatenate([part[k] for part in parts]) for k in (1, 2))
-    return EVERYONE, truth, value, np.concatenate(units)
-
-
-def assess_yardsticks(
-    exam: Examination, scenario: Scenario, names: Sequence[str]
-) -> tuple[list[Row], list[Prediction]]:
-    """The yardsticks of every client by itself, and of all data pooled."""
+def assess_baselines(exam: Examination, scenario: Scenario, names: Sequence[str]) -> tuple[list[Row], list[Prediction]]:
+    """The baselines of every client by itself, and of all data pooled."""
     fleets: dict[tuple[str, ...], Fleet] = {(name,): fleet for name, fleet in scenario.clients.items()}
     if len(scenario.clients) > 1:
         fleets[exam.clients] = pool([scenario.clients[name] for name in exam.clients])
@@ -161,13 +152,12 @@ def assess_yardsticks(
     for clients, fleet in sorted(fleets.items()):
         train = build_windows(exam.recipe, fleet)
         for name in names:
-            yardstick = YARDSTICKS[name]
+            baseline = baselines[name]
 
-            def predictor(windows: WindowSet, _: str, train: WindowSet = train, yardstick: Any = yardstick) -> Any:
-                return yardstick(train, windows, exam.recipe)
+            def predictor(windows: WindowSet, _: str, train: WindowSet = train, baseline: Baseline = baseline) -> Any:
+                return baseline.predict(train, windows, exam.recipe)
 
-            chosen = {"selected_on": "validation" if name == "ridge" else "last"}
-            more = assess(exam, name, 0, clients, predictor, chosen)
+            more = assess(exam, name, 0, clients, predictor, {"selected_on": baseline.selected_on})
             rows += more[0]
             predictions += more[1]
     return rows, predictions

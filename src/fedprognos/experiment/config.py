@@ -42,7 +42,7 @@ class Experiment(Options):
     model: ModelOptions = ModelOptions()
     train: TrainOptions = TrainOptions()
     federation: FederationOptions = Field(default_factory=_federation)
-    evaluation: EvaluationOptions = EvaluationOptions()
+    evaluation: EvaluationOptions = Field(default_factory=EvaluationOptions)
 
     @model_validator(mode="after")
     def _two_folds_or_none(self) -> Self:

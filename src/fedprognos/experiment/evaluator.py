@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,6 @@ from fedprognos.experiment.assess import Examination, Predictor, assess, errors,
 from fedprognos.experiment.events import JobKey
 from fedprognos.features import WindowSet
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.intervals import coverage_of
 from fedprognos.networks import Calibration, Network
 
 Errors = Mapping[str, tuple[float, float | None]]
@@ -104,10 +104,8 @@ class HeldTests:
         voices = [network_predictor(network, self.exam.recipe) for network in networks]
         predictor = _mean(voices) if len(voices) > 1 else voices[0] if own is None else self._personal(networks[0], own)
         draw = facts["selected_on"] != "test"
-        rows, predictions = assess(self.exam, method, key.seed, owners, predictor, facts, draw=draw)
-        if calibration is not None:
-            rows = [self._with_coverage(row, calibration, predictor) for row in rows]
-            predictions = [replace(p, bounds=calibration.interval(p.values, self.coverage)) for p in predictions]
+        interval = None if calibration is None else partial(calibration.interval, coverage=self.coverage)
+        rows, predictions = assess(self.exam, method, key.seed, owners, predictor, facts, interval=interval, draw=draw)
         return rows, predictions if draw else []
 
     def _personal(self, network: Network, own: Mapping[str, str]) -> Predictor:
@@ -118,14 +116,6 @@ class HeldTests:
             return network_predictor(personal, self.exam.recipe)(windows, test)
 
         return predictor
-
-    def _with_coverage(self, row: Row, calibration: Calibration, predictor: Predictor) -> Row:
-        """The row with the share of test labels that intervals hold."""
-        tests = self.exam.scored
-        names = [row.test_client] if row.test_client in tests else sorted(tests)
-        truth = np.concatenate([tests[name].labels for name in names])
-        said = np.concatenate([v for name in names if (v := predictor(tests[name], name)) is not None])
-        return row.model_copy(update=coverage_of(calibration, truth, said, self.coverage))
 
 
 def _mean(voices: Sequence[Predictor]) -> Predictor:

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from fedprognos.evaluation import Row
 from fedprognos.fleet import Fleet
 
+BASELINES = "baselines"
+"""The method of the job that all baselines share."""
+
 
 @dataclass(frozen=True)
 class JobKey:

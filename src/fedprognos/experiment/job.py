@@ -17,6 +17,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.evaluator import Errors, Evaluator
 from fedprognos.experiment.events import JobKey, LayerMatched, LeftOut, Observer, RoundDone
 from fedprognos.experiment.match_records import matching_details, round_details
+from fedprognos.experiment.methods import MEAN_OF_LOCALS
 from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, MessageCohort
@@ -28,8 +29,6 @@ from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec
-
-MEAN_OF_LOCALS = "mean-of-locals"
 
 
 @dataclass(eq=False)

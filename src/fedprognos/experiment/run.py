@@ -18,6 +18,7 @@ from fedprognos import __version__
 from fedprognos.evaluation import Results
 from fedprognos.experiment import config
 from fedprognos.experiment.events import EpochDone, Event, JobKey, Observer, warnings_as_notices
+from fedprognos.experiment.methods import methods_of
 from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.experiment.schedule import Schedule, published_method
@@ -113,13 +114,9 @@ def run(
             folder.clear()
         watching.append(_written(folder.path / "events.jsonl"))
         records = Schedule(name, experiment, dealt, folder, workers or cores(), notify).work()
-        results = Results(
-            name,
-            __version__,
-            experiment.dump(),
-            tuple(row for record in records.values() for row in record.rows),
-            tuple(row for record in records.values() for row in record.history),
-        )
+        rows = tuple(row for record in records.values() for row in record.rows)
+        history = tuple(row for record in records.values() for row in record.history)
+        results = Results(name, __version__, experiment.dump(), rows, history, methods_of(rows))
         bundle = folder.publish(_best_bundle(experiment, dealt, folder))
         write_json(folder.path / "results.json", results.as_dict())
         write_json(folder.path / "provenance.json", _provenance(started, records))

@@ -94,13 +94,13 @@ class RunFolder:
         """Where a job's predictions go."""
         return self.path / "predictions" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.csv"
 
-    def lives(self, key: JobKey) -> Path:
+    def trajectories(self, key: JobKey) -> Path:
         """Where predictions along whole lives go."""
-        return self.path / "lives" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.safetensors"
+        return self.path / "trajectories" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.safetensors"
 
-    def save_portrait(self, scenario: str, portrait: dict[str, Any]) -> None:
+    def save_fleet_summary(self, scenario: str, summary: dict[str, Any]) -> None:
         """Keep what the report shows of a scenario's fleet."""
-        write_json(self.path / "fleets" / f"{folder_name(scenario)}.json", portrait)
+        write_json(self.path / "fleets" / f"{folder_name(scenario)}.json", summary)
 
     def save_details(self, key: JobKey, details: list[dict[str, object]]) -> None:
         """Keep what the report shows of a job's matchings."""

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from fedprognos.errors import FederationError
-from fedprognos.evaluation import portrait, write_lives, write_predictions
+from fedprognos.evaluation import fleet_summary, write_predictions, write_trajectories
 from fedprognos.experiment import config
-from fedprognos.experiment.assess import assess_yardsticks, examination
+from fedprognos.experiment.assess import assess_baselines, examination
 from fedprognos.experiment.evaluator import HeldTests
-from fedprognos.experiment.events import EpochDone, JobDone, JobKey, Observer, RunStarted
+from fedprognos.experiment.events import BASELINES, EpochDone, JobDone, JobKey, Observer, RunStarted
 from fedprognos.experiment.in_process import InProcess
 from fedprognos.experiment.job import Job, JobResult
 from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
@@ -28,7 +28,6 @@ from fedprognos.federation.strategies import Budget, strategies
 from fedprognos.fleet import Fleet, pool
 from fedprognos.networks import Epoch
 
-YARDSTICKS = "yardsticks"
 POOLED = "pooled"
 
 
@@ -87,14 +86,14 @@ class Schedule:
             key
             for scenario in self.scenarios
             for key in (
-                *([JobKey(scenario, YARDSTICKS, 0)] if evaluation.yardsticks else []),
+                *([JobKey(scenario, BASELINES, 0)] if evaluation.baselines else []),
                 *(JobKey(scenario, method, seed) for method in methods for seed in range(evaluation.seeds)),
             )
         ]
 
     def _epochs(self, key: JobKey) -> int:
         """Epochs a job takes at most, all its clients together."""
-        if key.method == YARDSTICKS:
+        if key.method == BASELINES:
             return 0
         strategy, model = strategies[key.method], self.experiment.model
         federation = self.experiment.federation
@@ -126,7 +125,7 @@ class Schedule:
         recipe = common_recipe(cohort, self.experiment.recipe, federation, in_full(folders))
         for name, fleet in sorted(scenario.clients.items()):
             check_usable(recipe, fleet, f"client {name}")
-        self.folder.save_portrait(scenario.name, portrait(scenario.clients, scenario.tests, recipe))
+        self.folder.save_fleet_summary(scenario.name, fleet_summary(scenario.clients, scenario.tests, recipe))
         raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in scenario.clients.values() for u in f)
         exam = examination(scenario, recipe, self.experiment.evaluation)
         return Stage(recipe, HeldTests(exam, folders, self.experiment.evaluation.coverage), raw)
@@ -134,9 +133,9 @@ class Schedule:
     def _job(self, key: JobKey, stage: Stage, staff: Workers, cache: ReplyCache) -> JobRecord:
         started = time.perf_counter()
         spent = 0
-        if key.method == YARDSTICKS:
-            names = self.experiment.evaluation.yardsticks
-            rows, predictions = assess_yardsticks(stage.evaluator.exam, self.scenarios[key.scenario], names)
+        if key.method == BASELINES:
+            names = self.experiment.evaluation.baselines
+            rows, predictions = assess_baselines(stage.evaluator.exam, self.scenarios[key.scenario], names)
             result = JobResult(rows, predictions)
         else:
 
@@ -174,7 +173,7 @@ class Schedule:
         if result.details:
             self.folder.save_details(key, result.details)
         write_predictions(self.folder.predictions(key), result.predictions)
-        write_lives(self.folder.lives(key), result.predictions)
+        write_trajectories(self.folder.trajectories(key), result.predictions)
         record = JobRecord(tuple(result.rows), tuple(result.history), seconds)
         self.folder.save_job(key, record)
         return record
@@ -191,7 +190,7 @@ def in_full(folders: Mapping[str, ClientFolder]) -> Callable[[Failure], None]:
 
 def _in_good_order(key: JobKey) -> tuple[int, bool, int, str]:
     """What trains on its own first: others begin with what local training finds, and central training takes longest."""
-    strategy = None if key.method == YARDSTICKS else strategies[key.method]
+    strategy = None if key.method == BASELINES else strategies[key.method]
     alone = strategy is not None and not strategy.federated
     return (key.seed, not alone, -1 if strategy is None else strategy.order, key.scenario)
 

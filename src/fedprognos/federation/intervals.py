@@ -7,12 +7,10 @@ trained on everything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from fedprognos.arrays import FloatArray
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.messages import Failure, ResidualReply, ResidualRequest
@@ -79,13 +77,3 @@ def _checked(name: str, reply: object, shape: tuple[int, int]) -> ResidualReply 
     ):
         return Failure(name, "message", "sent an invalid residual histogram")
     return reply
-
-
-def coverage_of(
-    calibration: Calibration, truth: FloatArray, prediction: FloatArray, coverage: float
-) -> Mapping[str, float | None]:
-    """Share of raw labels inside their interval, and the intervals' mean width (None where one has no upper bound)."""
-    low, high = calibration.interval(prediction, coverage)
-    inside = (truth >= low) & (truth <= high)
-    width = float(np.mean(high - low))
-    return {"coverage": float(inside.mean()), "interval_width": width if np.isfinite(width) else None}

@@ -210,7 +210,7 @@ class ScoreRequest:
 
     Parameters
     ----------
-    points
+    score_at
         Score each test unit at its last row or at all; auto = last where test units end before failure.
     head
         Name of a personal head made earlier, to be evaluated on the test units instead of the model's own.
@@ -222,7 +222,7 @@ class ScoreRequest:
     network: Network
     seed: int
     validation_fraction: float
-    points: Literal["auto", "last", "all"] = "auto"
+    score_at: Literal["auto", "last", "all"] = "auto"
     head: str = ""
     calibration: Calibration | None = None
     coverage: float = 0.9

@@ -6,7 +6,7 @@ import re
 
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import ScoreSums, score_sums
-from fedprognos.evaluation.score_at import scored_points
+from fedprognos.evaluation.score_at import moments_scored
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.messages import ScoreReply, ScoreRequest
@@ -29,12 +29,11 @@ def score_reply(
         if windows is None or len(windows) < min_count:
             return None
         said = predict(network, windows, request.recipe)
-        interval = None if request.calibration is None else request.calibration.interval(said, request.coverage)
-        units = len(set(windows.unit.tolist()))
+        bounds = None if request.calibration is None else request.calibration.interval(said, request.coverage)
         recipe = request.recipe
-        return score_sums(windows.labels, said, units, task=recipe.task, cap=recipe.cap, interval=interval)
+        return score_sums(windows.labels, said, windows.unit, task=recipe.task, cap=recipe.cap, bounds=bounds)
 
     tested = None
     if test is not None:
-        tested = build_windows(request.recipe, test, points=scored_points([test], request.points))
+        tested = build_windows(request.recipe, test, points=moments_scored([test], request.score_at))
     return ScoreReply(sums(tested), sums(held))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
-from fedprognos.evaluation import YARDSTICKS, Row, score
+from fedprognos.evaluation import Row, baselines, pooled, score
 from fedprognos.report.material import EVERYONE, OWN, PERSONAL, SHARED, Material, Setting
 
-NOT_FEDERATED = (*YARDSTICKS, "local", "mean-of-locals", "central")
+NOT_FEDERATED = (*baselines, "local", "mean-of-locals", "central")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +89,7 @@ class Entry:
     @property
     def is_yardstick(self) -> bool:
         """Whether it costs nothing to train."""
-        return self.method in YARDSTICKS
+        return self.method in baselines
 
     @property
     def honest(self) -> bool:
@@ -104,7 +103,7 @@ class Entry:
 
     def values(self, field: str) -> FloatArray:
         """One metric, a value a seed; empty where it does not apply."""
-        found = [getattr(row, field) for row in self.rows]
+        found = [getattr(row, field, None) for row in self.rows]
         return np.array([v for v in found if v is not None and np.isfinite(v)], dtype=np.float64)
 
     def mean(self, field: str) -> float | None:
@@ -129,7 +128,7 @@ def views(setting: Setting) -> list[str]:
 def entries(material: Material, setting: Setting, view: str) -> list[Entry]:
     """Entries of one setting seen from one side, in the order of the results table."""
     groups: dict[tuple[str, str, str | None, str], list[Row]] = defaultdict(list)
-    for row in sorted(setting.rows, key=lambda r: (r.key[:4], r.selected_on == "test", r.key)):
+    for row in setting.rows:
         groups[(row.method, setting.scope(row.train_clients), row.head, row.selected_on)].append(row)
     ways: dict[tuple[str, str, str | None], set[str]] = defaultdict(set)
     for method, scope, head, selected_on in groups:
@@ -193,51 +192,17 @@ def unit_index(points: pd.DataFrame) -> NDArray[np.int64]:
 
 
 def _pooled(rows: Sequence[Row], points: pd.DataFrame, material: Material) -> Row:
-    """Each client's own model on its own test, as if one model had answered for all.
-
-    Pooled over points, so that it compares with a model tested on everybody: the RMSE is the root of
-    sum(n * rmse**2) / sum(n). R2 and the interval need the points themselves.
-    """
-    n = np.array([row.n_test for row in rows], dtype=np.float64)
-    common = all(row.test_client == EVERYONE for row in rows)
-
-    def weighted(values: Iterable[float | None], of: Callable[[FloatArray], FloatArray] = lambda x: x) -> float | None:
-        known = list(values)
-        if any(v is None for v in known):
-            return None
-        return float((n * of(np.array(known, dtype=np.float64))).sum() / n.sum())
-
-    def root(values: Iterable[float | None]) -> float | None:
-        squared = weighted(values, np.square)
-        return None if squared is None else float(np.sqrt(squared))
-
-    changes: dict[str, Any] = {
-        "test_client": EVERYONE,
-        "rmse": root(row.rmse for row in rows),
-        "rmse_capped": root(row.rmse_capped for row in rows),
-        "mae": weighted(row.mae for row in rows),
-        "bias": weighted(row.bias for row in rows),
-        "late_rate": weighted(row.late_rate for row in rows),
-        "nasa_score_mean": weighted(row.nasa_score_mean for row in rows),
-        "coverage": weighted(row.coverage for row in rows),
-        "interval_width": weighted(row.interval_width for row in rows),
-        "n_test": rows[0].n_test if common else int(n.sum()),
-        "n_units": rows[0].n_units if common else sum(row.n_units for row in rows),
-        "r2": None,
-        "rmse_low": None,
-        "rmse_high": None,
-        "collapsed": any(row.collapsed for row in rows),
-    }
-    if len(points):
-        truth, prediction = points["truth"].to_numpy(), points["prediction"].to_numpy()
-        scores = score(truth, prediction, unit_index(points), task=material.task, bootstrap=material.bootstrap)
-        changes |= {"r2": scores.r2, "rmse_low": scores.rmse_low, "rmse_high": scores.rmse_high}
-    return rows[0].model_copy(update=changes)
+    """Each client's own model on its own test, as if one model had answered for all."""
+    row = pooled(rows)
+    if not len(points):
+        return row
+    truth, prediction = points["truth"].to_numpy(), points["prediction"].to_numpy()
+    scores = score(truth, prediction, unit_index(points), task=material.task, bootstrap=material.bootstrap)
+    return row.model_copy(update={name: scores[name] for name in ("r2", "rmse_low", "rmse_high")})
 
 
 def _bounds(points: pd.DataFrame, material: Material, cap: float) -> tuple[float, float] | None:
     truth, prediction = np.minimum(points["truth"].to_numpy(), cap), points["prediction"].to_numpy()
     scores = score(truth, prediction, unit_index(points), task="soh", bootstrap=material.bootstrap)
-    if scores.rmse_low is None or scores.rmse_high is None:
-        return None
-    return scores.rmse_low, scores.rmse_high
+    low, high = scores["rmse_low"], scores["rmse_high"]
+    return None if low is None or high is None else (low, high)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedprognos.evaluation import Lives
+from fedprognos.evaluation import Trajectories
 from fedprognos.evaluation.decisions import ALPHA, ENOUGH
 from fedprognos.report.choosing import shown
 from fedprognos.report.judging import Judged, followed, models_of
@@ -107,7 +107,7 @@ def _cones(material: Material, setting: Setting, made: Sequence[Judged], palette
     return Figure(f"decisions{number}-cones", "Alpha-lambda", caption, [("", panels)], chips=legend)
 
 
-def _left(test: Lives, k: int) -> float:
+def _left(test: Trajectories, k: int) -> float:
     """Share of a unit's life that is left at its last point."""
     truth = test.truth[test.unit == k]
     return float(truth[-1] / truth[0]) if truth[0] > 0 else 1.0

@@ -112,14 +112,14 @@ def glossary(material: Material) -> list[tuple[str, str]]:
         ("Own data", f"each client's own model on {own_test}, errors pooled over all points of all clients."),
         ("All data", "one model for everybody, trained on or across the data of all clients."),
     ]
-    if any(row.coverage is not None for row in material.results.rows):
+    if any(row.scores.get("coverage") is not None for row in material.results.rows):
         found += INTERVALS
     if any(s.lives for s in material.settings):
         found += DECISIONS
     found += [(f"{head.capitalize()} head", HEADS[head]) for head in material.heads if head in HEADS]
     if any(s.ledgers or s.matchings for s in material.settings):
         found += FEDERATION
-    methods = dict.fromkeys(row.method for row in sorted(material.results.rows, key=lambda r: r.key))
+    methods = dict.fromkeys(row.method for row in material.results.rows)
     for method in methods:
         base, plus, variant = method.partition("+")
         if base in METHODS:

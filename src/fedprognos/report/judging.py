@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
-from fedprognos.evaluation import Lives
+from fedprognos.evaluation import Trajectories
 from fedprognos.evaluation.decisions import (
     accurate,
     decided,
@@ -83,9 +83,9 @@ def judged(material: Material, setting: Setting, found: Sequence[Entry]) -> list
     return [_judged(entry, models[entry.key], thresholds) for entry in chosen if models[entry.key]]
 
 
-def models_of(setting: Setting, entry: Entry) -> list[list[Lives]]:
+def models_of(setting: Setting, entry: Entry) -> list[list[Trajectories]]:
     """An entry's lives by model: those of a seed that answer for the whole test together."""
-    groups: dict[tuple[int, str], list[Lives]] = {}
+    groups: dict[tuple[int, str], list[Trajectories]] = {}
     for one in setting.lives:
         who = (one.method, setting.scopes.get(one.train_clients), one.head)
         if entry.honest and who == (entry.method, entry.scope, entry.head or ""):
@@ -104,7 +104,7 @@ def followed(setting: Setting) -> Followed | None:
     return Followed(len(last), int((last <= 0).sum()), followed_to(last), past)
 
 
-def _arrays(lives: Sequence[Lives]) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+def _arrays(lives: Sequence[Trajectories]) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
     """Truth, prediction and unit of several tests' lives, units kept apart."""
     before = np.cumsum([0, *(len(one.unit_ids) for one in lives)])
     unit = np.concatenate([one.unit + shift for one, shift in zip(lives, before, strict=False)])

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.errors import DataError
-from fedprognos.evaluation import Lives, Results, Row, read_lives, read_predictions
+from fedprognos.evaluation import Results, Row, Trajectories, read_predictions, read_trajectories
 from fedprognos.evaluation.predictions import COLUMNS
 from fedprognos.report.records import MatchRound, SiteLedger, read_ledgers, read_matchings
 
@@ -53,7 +53,7 @@ class Setting:
     fleet: Mapping[str, Any] | None
     matchings: Mapping[str, Sequence[MatchRound]]
     ledgers: Sequence[SiteLedger]
-    lives: Sequence[Lives]
+    lives: Sequence[Trajectories]
     missing: Mapping[str, str]
 
     @property
@@ -98,7 +98,7 @@ class Material:
     @property
     def task(self) -> Literal["rul", "soh"]:
         """Remaining life is scored with the NASA score, state of health is not."""
-        return "rul" if any(row.nasa_score is not None for row in self.results.rows) else "soh"
+        return "rul" if any(row.scores.get("nasa_score") is not None for row in self.results.rows) else "soh"
 
     @property
     def cap(self) -> float | None:
@@ -181,7 +181,7 @@ def _setting(folder: Path, name: str, rows: tuple[Row, ...], lines: pd.DataFrame
     fleet, no_fleet = _fleet(folder / "fleets", name)
     matchings, no_matchings = read_matchings(folder, name, [row.method for row in rows])
     ledgers, no_ledgers = read_ledgers(folder, name)
-    lives, no_lives = _lives(folder / "lives", name)
+    lives, no_lives = _lives(folder, name)
     missing = {
         "predictions": why,
         "fleet": no_fleet,
@@ -192,15 +192,15 @@ def _setting(folder: Path, name: str, rows: tuple[Row, ...], lines: pd.DataFrame
     return Setting(name, rows, clients, known.reset_index(drop=True), fleet, matchings, ledgers, lives, missing)
 
 
-def _lives(folder: Path, setting: str) -> tuple[list[Lives], str]:
-    found: list[Lives] = []
+def _lives(folder: Path, setting: str) -> tuple[list[Trajectories], str]:
+    found: list[Trajectories] = []
     try:
-        for path in sorted(folder.glob("*.safetensors")):
+        for path in sorted([*folder.glob("trajectories/*.safetensors"), *folder.glob("lives/*.safetensors")]):
             if unquote(path.name.partition("~")[0]) == setting:
-                found += [one for one in read_lives(path) if one.scenario == setting]
+                found += [one for one in read_trajectories(path) if one.scenario == setting]
     except DataError as error:
-        return [], f"lives/{path.name} {error.what}."
-    return found, "" if found else "The run's folder has no predictions along whole lives in lives/."
+        return [], f"{path.parent.name}/{path.name} {error.what}."
+    return found, "" if found else "The run's folder has no predictions along whole lives in trajectories/."
 
 
 def _with_heads(lines: pd.DataFrame, rows: tuple[Row, ...]) -> tuple[pd.DataFrame, bool]:

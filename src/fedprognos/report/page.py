@@ -113,7 +113,7 @@ def write_report(folder: str | Path) -> Path:
 
 def render(material: Material) -> str:
     """The page as text."""
-    palette = Palette((row.method for row in sorted(material.results.rows, key=lambda r: r.key)), material.head)
+    palette = Palette((row.method for row in material.results.rows), material.head)
     blocks = [_block(material, setting, palette, k) for k, setting in enumerate(material.settings)]
     figures = {figure.id: figure.as_json() for block in blocks for figure in block.figures}
     scripts = {"plotly": get_plotlyjs(), "page": _resource("page.js")}

@@ -77,7 +77,7 @@ def columns(found: Sequence[Entry]) -> list[Column]:
     """The columns that have a value anywhere."""
     one_point_a_unit = all(row.n_units == row.n_test for e in found for row in e.rows)
     federated = any(e.is_federated for e in found)
-    shown = [c for c in COLUMNS if any(getattr(row, c.field) is not None for e in found for row in e.rows)]
+    shown = [c for c in COLUMNS if any(getattr(row, c.field, None) is not None for e in found for row in e.rows)]
     left_out = {"n_units"} if one_point_a_unit else set()
     left_out |= {"n_test"} if len({row.n_test for e in found for row in e.rows}) == 1 else set()
     left_out |= set() if federated else {"width", "round", "bytes"}

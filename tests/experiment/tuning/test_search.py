@@ -183,7 +183,7 @@ def test_a_trial_is_judged_by_the_very_error_a_run_tells(tmp_path: Path, method:
     space = [f"{name}=[{value}]" for name, value in values.items()]
     space += ["layers=[1]", "train.optimizer=['adam']", *(["federation.fedavg.epochs=[2]"] * (method == "fedavg"))]
     found = small(tmp_path / "search", 1, method=method, space=space, seeds=2)
-    only = (f"federation.methods=['{method}']", "evaluation.yardsticks=[]")
+    only = (f"federation.methods=['{method}']", "evaluation.baselines=[]")
     finished = run(tmp_path / "search" / "best.toml", out=tmp_path / "run", seeds=2, overrides=only, workers=1)
     told = {
         seed: min(h.validation_rmse for h in finished.results.history if (h.head, h.seed) == ("exact", seed))

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from fedprognos import __version__
 from fedprognos.deployment.flower.doorstep import DeliverRequest
 from fedprognos.deployment.flower.holdings import Holdings
-from fedprognos.evaluation import Results, portrait, write_lives, write_predictions
+from fedprognos.evaluation import Results, fleet_summary, write_predictions, write_trajectories
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.experiment.assess import Predictor, assess, examination, network_predictor
+from fedprognos.experiment.methods import methods_of
 from fedprognos.experiment.run_folder import folder_name
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.features import WindowSet
@@ -28,7 +29,7 @@ from fedprognos.federation.messages import PersonalRequest
 from fedprognos.files import write_json
 from fedprognos.networks import Bundle, Network
 
-SETTING = "site"
+SCENARIO = "site"
 
 
 def keep_delivery(folder: Path, client: Client, holdings: Holdings, request: DeliverRequest) -> Path:
@@ -63,7 +64,7 @@ def _examine(
     """Rows and predictions for the site's own report, in the form of any run's folder."""
     if holdings.test is None:
         return
-    scenario = Scenario(SETTING, {name: holdings.train}, {name: holdings.test})
+    scenario = Scenario(SCENARIO, {name: holdings.train}, {name: holdings.test})
     section = EvaluationOptions(seeds=1, bootstrap=request.bootstrap)
     exam = examination(scenario, request.recipe, section)
     provenance = json.loads(request.provenance)
@@ -84,12 +85,12 @@ def _examine(
         more = assess(exam, f"{provenance.get('method')}{ending}", 0, (name,), predictor, facts)
         rows += more[0]
         predictions += more[1]
-    job = f"{SETTING}~{provenance.get('method')}~seed0"
+    job = f"{SCENARIO}~{provenance.get('method')}~seed0"
     write_predictions(place / "predictions" / f"{job}.csv", predictions)
-    write_lives(place / "lives" / f"{job}.safetensors", predictions)
-    write_json(place / "fleets" / f"{SETTING}.json", portrait(scenario.clients, scenario.tests, request.recipe))
-    document = {"title": f"{request.experiment}: the federated model at {name}", "partition": {SETTING: {}}}
+    write_trajectories(place / "trajectories" / f"{job}.safetensors", predictions)
+    write_json(place / "fleets" / f"{SCENARIO}.json", fleet_summary(scenario.clients, scenario.tests, request.recipe))
+    document = {"title": f"{request.experiment}: the federated model at {name}", "partition": {SCENARIO: {}}}
     document["recipe"] = {"cap": request.recipe.cap}
-    results = Results(request.experiment, __version__, document, tuple(rows), ())
+    results = Results(request.experiment, __version__, document, tuple(rows), (), methods_of(rows))
     write_json(place / "results.json", results.as_dict())
     write_json(place / "provenance.json", {"received": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})

@@ -18,6 +18,7 @@ from fedprognos.evaluation import HistoryRow, Results, Row
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import Event, JobKey, LayerMatched, LeftOut, RoundDone
 from fedprognos.experiment.job import Job, JobResult
+from fedprognos.experiment.methods import methods_of
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.experiment.schedule import published_method
@@ -78,7 +79,7 @@ class DeployedRun:
             history += result.history
         bundle = Bundle.load(self.folder.publish(self._best(scenario, members)))
         delivered = self._deliver(cohort, bundle)
-        results = Results(self.name, __version__, self.experiment.dump(), tuple(rows), tuple(history))
+        results = Results(self.name, __version__, self.experiment.dump(), tuple(rows), tuple(history), methods_of(rows))
         write_json(self.path / "results.json", results.as_dict())
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         took = round(time.time() - started, 1)

@@ -109,11 +109,11 @@ def deployable(experiment: Experiment, say: Say) -> Experiment:
         raise ConfigError("central training needs all data in one place", hint="it cannot be deployed; choose a method")
     left_out = {
         "central training": methods != experiment.federation.methods,
-        "yardsticks": bool(experiment.evaluation.yardsticks),
+        "baselines": bool(experiment.evaluation.baselines),
         "the round that is best on the test": experiment.evaluation.best_on_test,
     }
     if any(left_out.values()):
         say(f"needs data in one place and is left out: {', '.join(what for what, is_so in left_out.items() if is_so)}")
     federation = experiment.federation.model_copy(update={"methods": methods})
-    evaluation = experiment.evaluation.model_copy(update={"yardsticks": (), "best_on_test": False})
+    evaluation = experiment.evaluation.model_copy(update={"baselines": (), "best_on_test": False})
     return experiment.model_copy(update={"federation": federation, "evaluation": evaluation})

@@ -71,8 +71,7 @@ class SiteScores:
             Row.model_validate(
                 {
                     **facts,
-                    **found.scores().as_dict(),
-                    **found.coverage(),
+                    **found.scores(),
                     "scenario": key.scenario,
                     "method": method,
                     "train_clients": owners,
@@ -101,7 +100,7 @@ class SiteScores:
                 network,
                 stream(key.seed, "", 0, "run"),
                 self.experiment.train.validation_fraction,
-                evaluation.points,
+                evaluation.score_at,
                 "" if own is None else own[name],
                 calibration,
                 evaluation.coverage,

@@ -5,8 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedprognos.evaluation import YARDSTICKS, rmse
-from fedprognos.evaluation.yardsticks import age, constant, last, ridge
+from fedprognos.evaluation import baselines, rmse
+from fedprognos.evaluation.baselines.age import age
+from fedprognos.evaluation.baselines.constant import constant
+from fedprognos.evaluation.baselines.last import last
+from fedprognos.evaluation.baselines.ridge import ridge
 from fedprognos.features import build_windows
 from fedprognos.fleet.split import split_cycles
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
@@ -44,9 +47,9 @@ def test_ridge_recovers_a_linear_truth() -> None:
     assert rmse(linear.labels, ridge(linear, linear, recipe)) < 0.01
 
 
-@pytest.mark.parametrize("name", sorted(YARDSTICKS))
-def test_every_yardstick_beats_or_equals_saying_nothing_much(name: str) -> None:
-    values = YARDSTICKS[name](A, B, RECIPE)
+@pytest.mark.parametrize("name", list(baselines))
+def test_every_baseline_beats_or_equals_saying_nothing_much(name: str) -> None:
+    values = baselines[name].predict(A, B, RECIPE)
     if values is None:
         assert name == "last"
         return

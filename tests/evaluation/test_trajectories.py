@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save
 
 from fedprognos.errors import DataError
-from fedprognos.evaluation import Prediction, read_lives, read_predictions, write_lives, write_predictions
+from fedprognos.evaluation import Prediction, read_predictions, read_trajectories, write_predictions, write_trajectories
 from fedprognos.features import build_windows
 from small_fleets import recipe_of, series_fleet
 
@@ -17,15 +17,17 @@ def predictions() -> list[Prediction]:
     fleet = series_fleet([30, 25], seed=1)
     windows = build_windows(recipe_of(fleet, window=8, cap=20), fleet)
     values = np.linspace(0, 20, len(windows))
-    life = Prediction("all", "fedma", "exact", ("a", "b"), "all", 2, windows, values, scored=False, life=True)
-    other = Prediction("all", "ridge", None, ("a",), "all", 2, windows, values[::-1].copy(), scored=False, life=True)
+    life = Prediction("all", "fedma", "exact", ("a", "b"), "all", 2, windows, values, scored=False, trajectory=True)
+    other = Prediction(
+        "all", "ridge", None, ("a",), "all", 2, windows, values[::-1].copy(), scored=False, trajectory=True
+    )
     return [life, other, Prediction("all", "fedma", "exact", ("a", "b"), "all", 2, windows, values)]
 
 
-def test_lives_come_back_as_they_were_and_apart_from_what_is_scored(tmp_path: Path) -> None:
+def test_trajectories_come_back_as_they_were_and_apart_from_what_is_scored(tmp_path: Path) -> None:
     made = predictions()
-    write_lives(tmp_path / "x.safetensors", made)
-    found = read_lives(tmp_path / "x.safetensors")
+    write_trajectories(tmp_path / "x.safetensors", made)
+    found = read_trajectories(tmp_path / "x.safetensors")
     assert [(f.method, f.head, f.train_clients, f.seed) for f in found] == [
         ("fedma", "exact", "a+b", 2),
         ("ridge", "", "a", 2),
@@ -42,13 +44,13 @@ def test_lives_come_back_as_they_were_and_apart_from_what_is_scored(tmp_path: Pa
     assert table["low"].isna().all()
 
 
-def test_without_lives_nothing_is_written(tmp_path: Path) -> None:
-    write_lives(tmp_path / "x.safetensors", predictions()[2:])
+def test_without_trajectories_nothing_is_written(tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "x.safetensors", predictions()[2:])
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("change", ["cut", "text", "version", "unit", "shape", "nan", "missing", "order"])
-def test_a_file_that_is_not_lives_is_refused(change: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_one_of_trajectories_is_refused(change: str, tmp_path: Path) -> None:
     tensors = {
         "test0/unit": np.array([0, 0, 1], np.int32),
         "test0/truth": np.array([2, 1, 5], np.float32),
@@ -62,7 +64,7 @@ def test_a_file_that_is_not_lives_is_refused(change: str, tmp_path: Path) -> Non
         path.write_bytes(save(tensors, metadata={"fedprognos": json.dumps(document)}))
 
     put()
-    assert len(read_lives(path)) == 1
+    assert len(read_trajectories(path)) == 1
     match change:
         case "version":
             document["version"] = 2
@@ -82,4 +84,4 @@ def test_a_file_that_is_not_lives_is_refused(change: str, tmp_path: Path) -> Non
     if change == "text":
         path.write_text("lives")
     with pytest.raises(DataError, match="cannot be read"):
-        read_lives(path)
+        read_trajectories(path)

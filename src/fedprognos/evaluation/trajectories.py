@@ -1,4 +1,4 @@
-"""Whole lives of the test units as models saw them: what decisions are judged by.
+"""Predictions along the whole lives of the test units: what maintenance decisions are judged by.
 
 A file a job, small because it is binary (safetensors): the points of every test once, the predictions of each model.
 """
@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
 from fedprognos.evaluation.predictions import Prediction
 from fedprognos.files import replacing
@@ -27,7 +28,7 @@ NAMES = ("scenario", "method", "head", "train_clients", "test_client")
 
 
 @dataclass(frozen=True, eq=False)
-class Lives:
+class Trajectories:
     """One model's predictions along the lives of one test client's units.
 
     Parameters
@@ -44,22 +45,22 @@ class Lives:
     test_client: str
     seed: int
     unit_ids: tuple[str, ...]
-    unit: NDArray[np.int64]
-    truth: NDArray[np.float64]
-    prediction: NDArray[np.float64]
+    unit: IntArray
+    truth: FloatArray
+    prediction: FloatArray
 
 
-def write_lives(path: Path, predictions: Sequence[Prediction]) -> None:
-    """Write the whole lives among one job's predictions; nothing where there are none."""
-    lives = [p for p in predictions if p.life]
-    if not lives:
+def write_trajectories(path: Path, predictions: Sequence[Prediction]) -> None:
+    """Write the trajectories among one job's predictions; nothing where there are none."""
+    followed = [p for p in predictions if p.trajectory]
+    if not followed:
         return
-    tests = {p.test_client: p.windows for p in lives}
+    tests = {p.test_client: p.windows for p in followed}
     tensors: dict[str, NDArray[np.generic]] = {}
     for k, windows in enumerate(tests.values()):
         tensors[f"test{k}/unit"] = windows.unit.astype(np.int32)
         tensors[f"test{k}/truth"] = windows.labels.astype(np.float32)
-    for k, p in enumerate(lives):
+    for k, p in enumerate(followed):
         tensors[f"model{k}"] = p.values.astype(np.float32)
     document = {
         "version": VERSION,
@@ -73,15 +74,15 @@ def write_lives(path: Path, predictions: Sequence[Prediction]) -> None:
                 "test_client": p.test_client,
                 "seed": p.seed,
             }
-            for p in lives
+            for p in followed
         ],
     }
     with replacing(path) as temporary:
         temporary.write_bytes(save_tensors(tensors, metadata={ENVELOPE: json.dumps(document)}))
 
 
-def read_lives(path: Path) -> list[Lives]:
-    """Read what :func:`write_lives` wrote.
+def read_trajectories(path: Path) -> list[Trajectories]:
+    """Read what :func:`write_trajectories` wrote.
 
     Raises
     ------
@@ -102,16 +103,16 @@ def read_lives(path: Path) -> list[Lives]:
                 tensors[f"test{k}/unit"].astype(np.int64),
                 tensors[f"test{k}/truth"].astype(np.float64),
             )
-        return [_lives(model, tests, tensors[f"model{k}"]) for k, model in enumerate(document["models"])]
+        return [_trajectories(model, tests, tensors[f"model{k}"]) for k, model in enumerate(document["models"])]
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"cannot be read: {error}", where=str(path), hint="run the experiment again") from None
 
 
-def _lives(
+def _trajectories(
     model: Mapping[str, Any],
-    tests: Mapping[str, tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.float64]]],
+    tests: Mapping[str, tuple[tuple[str, ...], IntArray, FloatArray]],
     values: NDArray[np.generic],
-) -> Lives:
+) -> Trajectories:
     if "setting" in model:  # as version 0.1 wrote it
         model = {**model, "scenario": model["setting"]}
     names = {name: str(model[name]) for name in NAMES}
@@ -123,4 +124,6 @@ def _lives(
         raise ValueError("points of units that are not there")
     if not (np.isfinite(truth).all() and np.isfinite(prediction).all()):
         raise ValueError("values that are not numbers")
-    return Lives(**names, seed=int(model["seed"]), unit_ids=unit_ids, unit=unit, truth=truth, prediction=prediction)
+    return Trajectories(
+        **names, seed=int(model["seed"]), unit_ids=unit_ids, unit=unit, truth=truth, prediction=prediction
+    )

@@ -1,4 +1,4 @@
-"""A portrait of the fleet for the report: sizes, lifespans, and a few units to look at.
+"""What the report shows of a fleet: sizes, lifespans, and a few units to look at.
 
 It holds samples of the data, so it is written where the data is and nowhere else.
 """
@@ -21,8 +21,8 @@ POINTS = 300
 """Most points of a drawn line; longer ones are thinned."""
 
 
-def portrait(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet], recipe: Recipe) -> dict[str, Any]:
-    """Plain values for fleet.json: one scenario's clients, test fleets and sample units."""
+def fleet_summary(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet], recipe: Recipe) -> dict[str, Any]:
+    """Plain values for a file in fleets/: one scenario's clients, test fleets and sample units."""
     schema = next(iter(clients.values())).schema
     drawn = [(name, unit) for name, fleet in sorted(clients.items()) for unit in _spread(fleet)]
     cyclic = schema.task == "soh"
