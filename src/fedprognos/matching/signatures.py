@@ -42,6 +42,14 @@ class RecurrentWeights:
     bias_hh: ArrayLike
 
 
+@dataclass(frozen=True, eq=False)
+class LinearWeights:
+    """One linear layer as torch keeps it: ``weight`` is ``(H, inputs)``, ``bias`` ``(H,)``."""
+
+    weight: ArrayLike
+    bias: ArrayLike
+
+
 def linear_signature(weight: ArrayLike, bias: ArrayLike) -> AnyArray:
     """``[W | b]``: ``(neurons, inputs + 1)``.
 

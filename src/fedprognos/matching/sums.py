@@ -1,0 +1,187 @@
+"""Sums over the outputs of a layer: all that absorption needs to know of the data, and no row of it.
+
+Sums of several clients add up to the sums of all their rows, so they can be masked on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike
+
+from fedprognos.errors import DataError
+from fedprognos.matching.arrays import Booleans, Floats, Indices
+
+BLOCK = 16_384
+"""Rows turned to float64 at once."""
+TOLERANCE = 1e-9
+"""Relative rounding that valid sums may show."""
+
+
+@dataclass(frozen=True, eq=False)
+class OutputSums:
+    """Sums over all time steps of what the N neurons of a layer put out.
+
+    Parameters
+    ----------
+    n, starts
+        Time steps, and sequences that begin (with outputs of zero) among them.
+    s, S
+        ``(N,)`` sum of h, and ``(N, N)`` sum of h h'.
+    q, y, yy
+        ``(N,)`` sum of h y, and sums of y and y^2, of standardised labels y. Only a layer read by the head has them.
+
+    Examples
+    --------
+    >>> outputs = np.array([[[0.5, 0.1], [0.2, 0.3]], [[0.4, 0.0], [0.0, 0.0]]])  # 2 sequences, 2 steps, 2 neurons
+    >>> one = OutputSums.of(outputs, labels=[[1.0, 0.5], [2.0, 0.0]], mask=[[True, True], [True, False]])
+    >>> one.n, one.starts, one.s.round(2).tolist(), one.q.round(2).tolist()
+    (3, 2, [1.1, 0.4], [1.4, 0.25])
+    >>> one.add(one).n
+    6
+    """
+
+    n: float
+    starts: float
+    s: Floats
+    S: Floats
+    q: Floats | None = None
+    y: float = 0.0
+    yy: float = 0.0
+
+    @property
+    def width(self) -> int:
+        """N."""
+        return len(self.s)
+
+    @classmethod
+    def of(
+        cls,
+        outputs: ArrayLike,
+        labels: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        starts: int | None = None,
+    ) -> OutputSums:
+        """Sums of outputs ``(B, T, N)`` of B sequences, or ``(T, N)`` of one.
+
+        Parameters
+        ----------
+        labels
+            ``(B, T)``, standardised.
+        mask
+            ``(B, T)``: False where a step is padding, which is left out.
+        starts
+            Sequences that begin here, where some are continued from an earlier part. All of them by default.
+        """
+        h = np.asarray(outputs)
+        known: Booleans = np.ones(h.shape[:-1], bool) if mask is None else np.asarray(mask, bool)
+        if starts is None:
+            starts = int(np.count_nonzero(np.atleast_2d(known).any(axis=-1)))
+        rows = h[known]
+        y = None if labels is None else np.asarray(labels, np.float64)[known]
+        s, S, q = np.zeros(h.shape[-1]), np.zeros((h.shape[-1], h.shape[-1])), np.zeros(h.shape[-1])
+        for first in range(0, len(rows), BLOCK):
+            block = rows[first : first + BLOCK].astype(np.float64)
+            s += block.sum(axis=0)
+            S += block.T @ block
+            if y is not None:
+                q += y[first : first + BLOCK] @ block
+        if y is None:
+            return cls(len(rows), starts, s, S)
+        return cls(len(rows), starts, s, S, q, float(y.sum()), float(y @ y))
+
+    def add(self, *others: OutputSums) -> OutputSums:
+        """Sums over the rows of all, in the order given."""
+        total = self
+        for other in others:
+            if other.width != total.width or (other.q is None) != (total.q is None):
+                raise DataError(
+                    f"sums of {total.width} and {other.width} neurons, with and without labels, do not add up"
+                )
+            added = {f.name: getattr(total, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "q"}
+            total = OutputSums(**added, q=None if total.q is None or other.q is None else total.q + other.q)
+        return total
+
+    def take(self, neurons: Indices) -> OutputSums:
+        """Sums of some of the neurons."""
+        q = None if self.q is None else self.q[neurons]
+        return OutputSums(self.n, self.starts, self.s[neurons], self.S[np.ix_(neurons, neurons)], q, self.y, self.yy)
+
+    def moments(self, *, starts: bool) -> tuple[Floats, Floats]:
+        """Mean ``(N,)`` and covariance ``(N, N)``; with ``starts`` the zeros that sequences begin with count, too."""
+        rows = self.n + (self.starts if starts else 0)
+        mean = self.s / rows
+        return mean, self.S / rows - np.outer(mean, mean)
+
+    def check(
+        self, *, bounded: bool = True, label_range: tuple[float, float] | None = None, client: str | None = None
+    ) -> None:
+        """Refuse sums that no outputs can have.
+
+        Parameters
+        ----------
+        bounded
+            Outputs lie in [-1, 1], as those of LSTM and GRU do.
+        label_range
+            Lowest and highest standardised label there can be.
+        client
+            Whose sums they are, for the message.
+        """
+        problem = self._shape_problem() or self._value_problem(bounded, label_range)
+        if problem:
+            where = "sums" if client is None else f"client '{client}'"
+            raise DataError(
+                f"sent invalid sums: {problem}", where=where, hint="look at how this client adds up outputs"
+            )
+
+    def _shape_problem(self) -> str:
+        vectors = {"s": self.s} | ({} if self.q is None else {"q": self.q})
+        for name, array in vectors.items():
+            if np.shape(array) != (self.width,):
+                return f"{name} has shape {np.shape(array)} for {self.width} neurons"
+        if np.shape(self.S) != (self.width, self.width):
+            return f"S has shape {np.shape(self.S)} for {self.width} neurons"
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not np.isfinite(value).all():
+                return f"{field.name} is not finite"
+        return ""
+
+    def _value_problem(self, bounded: bool, label_range: tuple[float, float] | None) -> str:
+        n, room = self.n, 1 + TOLERANCE
+        if not (n >= 0 and 0 <= self.starts <= n):
+            return f"{n:g} steps and {self.starts:g} starts"
+        squares = self.S.diagonal()
+        if (squares < 0).any():
+            return f"the squares of neuron {int(np.argmin(squares))} add up to {squares.min():g}"
+        scale = np.sqrt(np.outer(squares, squares))
+        if (np.abs(self.S - self.S.T) > TOLERANCE * scale).any():
+            return "S is not symmetric"
+        if bounded and (np.abs(self.s) > n * room).any():
+            return f"outputs of neuron {int(np.argmax(np.abs(self.s)))} lie outside [-1, 1] on average"
+        if bounded and (squares > n * room).any():
+            return f"squared outputs of neuron {int(np.argmax(squares))} exceed 1 on average"
+        if self.q is not None and label_range is not None:
+            low, high = label_range
+            slack = TOLERANCE * n * max(abs(low), abs(high))
+            if not (n * low - slack <= self.y <= n * high + slack):
+                return f"the labels' mean is outside [{low:g}, {high:g}]"
+            if self.yy > room * n * max(low**2, high**2):
+                return f"the labels' squares are outside [{low:g}, {high:g}]"
+        return "" if self._consistent() else "no rows have these sums and products (not positive semi-definite)"
+
+    def _consistent(self) -> bool:
+        """Whether [[n, s'], [s, S]], with the labels as one more column, is positive semi-definite within rounding."""
+        columns = [self.s] if self.q is None else [self.s, self.q]
+        corner = np.array([[self.n]]) if self.q is None else np.array([[self.n, self.y], [self.y, self.yy]])
+        border = np.stack(columns)
+        whole = np.block([[corner, border], [border.T, (self.S + self.S.T) / 2]])
+        size = np.sqrt(np.maximum(whole.diagonal(), 0.0))
+        if (np.abs(whole) > (1 + TOLERANCE) * np.outer(size, size)).any():
+            return False
+        size[size == 0] = 1.0
+        whole /= np.outer(size, size)
+        whole[np.diag_indices_from(whole)] += TOLERANCE * len(whole)
+        return bool(scipy.linalg.lapack.dpotrf(whole, overwrite_a=True)[1] == 0)
