@@ -1,6 +1,6 @@
 """Absorption once more, slowly and line by line as it is written down: what the fast way has to agree with.
 
-One step of elimination is one turn of a loop that touches every matrix in full: no blocks, no compaction, no sorting.
+One step of elimination is one turn of a loop that touches every matrix in full: no blocks and no compaction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def absorb_layer(R, b, C0, mu, price, *, width, alpha=0.3, share=1e-9):
         cost = price.cost(left, spread) + alpha * missed * spread
         residual = spread - delta * (p**2).sum(axis=1) * spread**2
         redundant = residual <= 1e-12 * np.diag(C0)[left]
-        m = left[int(np.argmin(np.where(redundant, cost, np.inf) if redundant.any() else cost))]
+        candidates = [j for j, r in zip(left, redundant, strict=True) if r or not redundant.any()]
+        price_of = dict(zip(left, cost, strict=True))
+        # Neurons that nobody reads cost nothing, all alike: the one that puts out least goes first.
+        m = min(candidates, key=lambda j: (price_of[j], C0[j, j] + mu[j] ** 2))
 
         others = [j for j in left if j != m]
         beta = -P[m, others] / P[m, m]

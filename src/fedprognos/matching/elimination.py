@@ -213,6 +213,12 @@ class Elimination:
         self.reader.keep(kept)
         self._settle()
 
+    def _copies(self, spread: Floats) -> Booleans:
+        return self._outputs.copied(self._left)
+
+    def _all(self, spread: Floats) -> Booleans:
+        return self._left
+
     def _combinations(self, spread: Floats) -> Booleans:
         """Those whose true residual, without the part of the ridge, is within the limit."""
         found, delta = np.zeros(len(spread), bool), self._outputs.delta
@@ -226,46 +232,47 @@ class Elimination:
         """Until ``width`` are left, or until the loss would rise by more than the tolerance."""
         limit = np.inf if tolerance is None else self.reader.loss * (1 + tolerance)
         absorbed: list[Absorbed] = []
-        fresh, searching, left = True, True, len(self._ids)
-        while left > width:
+        phases = [self._copies, self._combinations, self._all]
+        while np.count_nonzero(self._left) > width:
             spread = 1 / self._P.diagonal()
-            redundant = np.zeros(len(spread), bool)
-            if searching:
-                redundant = self._outputs.copied(self._left) | self._combinations(spread)
-                if not redundant.any() and not fresh:
+            candidates = phases[0](spread)
+            if not candidates.any():
+                # Nobody becomes a copy or a combination of others because somebody else goes.
+                if self._left.all():
+                    phases.pop(0)
+                else:
                     self._compact()
-                    fresh = True
-                    continue
-                # Nobody becomes a combination of others because somebody else goes.
-                searching = bool(redundant.any())
+                continue
             cost = self.reader.prices(spread) + self._alpha * self._read * spread
-            cost[~(redundant if searching else self._left)] = np.inf
+            cost[~candidates] = np.inf
             m = int(np.argmin(cost))
-            if not searching and self.reader.loss_without(m, spread) > limit:
+            redundant = phases[0] != self._all
+            if not redundant and self.reader.loss_without(m, spread) > limit:
                 break
-            absorbed.append(self._absorb(m, spread, searching))
-            left, fresh = left - 1, False
-            if len(self._ids) - left >= max(16, len(self._ids) // 8):
+            if phases[0] == self._copies:
+                beta, r2 = self._outputs.as_copy(m, self._left), 1.0
+            else:
+                beta, r2 = self._P[m] * -spread[m], float(1 - spread[m] / self._outputs.C[m, m])
+            absorbed.append(self._absorb(m, beta, r2, spread, redundant))
+            if np.count_nonzero(~self._left) >= max(16, len(self._ids) // 8):
                 self._compact()
-                fresh = True
         return absorbed
 
-    def _absorb(self, m: int, spread: Floats, redundant: bool) -> Absorbed:
-        """The others stand in for m."""
+    def _absorb(self, m: int, beta: Floats, r2: float, spread: Floats, redundant: bool) -> Absorbed:
+        """The others stand in for m, by ``beta``."""
         outputs = self._outputs
-        beta = self._P[m] * -spread[m]
         beta[m] = -1.0
         size = np.abs(beta) * np.sqrt(outputs.C.diagonal())
         size[m] = 0.0
         first = np.argsort(-size, kind="stable")[:PARTNERS]
         first = first[size[first] > 0]
-        r2 = None if outputs.constant[m] else float(1 - spread[m] / outputs.C[m, m])
+        known = None if outputs.constant[m] else r2
         self.reader.remove(m, beta, spread)
         remove(self._P, m)
         self._left[m] = False
         self._weigh(m, beta)
         partners, weights = tuple(self._ids[first].tolist()), tuple(beta[first].tolist())
-        return Absorbed(int(self._ids[m]), r2, partners, weights, redundant, self.reader.loss)
+        return Absorbed(int(self._ids[m]), known, partners, weights, redundant, self.reader.loss)
 
 
 def share_of(importance: Floats, left: Booleans) -> Floats:

@@ -12,8 +12,8 @@ from fedprognos.matching.sums import OutputSums
 DELTA = 1e-9
 """Ridge of the predictions, as a share of the mean variance; a larger one spoils the prediction of combinations."""
 REDUNDANT = 1e-12
-"""What a neuron may have on its own, as a share of its mean square, and still count as a combination of others. An
-error of 1e-6 of an output is less than what float32 leaves after a few steps."""
+"""What a neuron may have on its own and still count as a combination of others, as a share of the mean square of its
+outputs or the layer's. An error of 1e-6 is what sites that compute in float32 show after some steps."""
 DEAD = -1
 
 
@@ -52,9 +52,18 @@ class Outputs:
 
     def copied(self, left: Booleans) -> Booleans:
         """``(N,)`` which of those that are left are dead, or copies of others that are left."""
-        dead = self.label == DEAD
-        alive = np.bincount(self.label[left & ~dead], minlength=len(self.label))
-        return np.asarray(left & (dead | (alive[self.label] > 1)))
+        _, number = np.unique(np.where(left, self.label, DEAD), return_inverse=True)
+        return np.asarray(left & ((self.label == DEAD) | (np.bincount(number)[number] > 1)))
+
+    def as_copy(self, m: int, left: Booleans) -> Floats:
+        """``(N,)`` by what neuron m is to be replaced: zero if it is dead, or a multiple of the first copy left."""
+        beta = np.zeros(len(self.label))
+        if self.label[m] != DEAD:
+            same = left & (self.label == self.label[m])
+            same[m] = False
+            j = int(np.argmax(same))
+            beta[j] = self.C[m, j] / (self.C[j, j] - self.delta)
+        return beta
 
 
 def outputs_of(sums: OutputSums, *, recurrent: bool) -> Outputs:
@@ -62,7 +71,7 @@ def outputs_of(sums: OutputSums, *, recurrent: bool) -> Outputs:
     mean, C = sums.moments(starts=recurrent)
     level, steps = sums.moments(starts=False)
     squares = sums.S.diagonal() / (sums.n + (sums.starts if recurrent else 0))
-    limit = REDUNDANT * squares
+    limit = REDUNDANT * np.maximum(squares, squares.mean())
     variance = np.maximum(steps.diagonal(), 0.0)
     label = copies(C, limit)
     delta = ridge_of(C, sums)
