@@ -15,8 +15,9 @@ import scipy.linalg
 
 from fedprognos.errors import DataError
 from fedprognos.matching.arrays import Floats, Indices
-from fedprognos.matching.elimination import Absorbed, Elimination, HeadReader, LayerReader, Reader, share_of
+from fedprognos.matching.elimination import Absorbed, Elimination
 from fedprognos.matching.outputs import DEAD, Outputs, outputs_of, ridge_of
+from fedprognos.matching.readers import HeadReader, LayerReader, Reader, share_of
 from fedprognos.matching.signatures import LinearWeights, RecurrentWeights
 from fedprognos.matching.sums import OutputSums
 
