@@ -27,6 +27,9 @@ from fedprognos.federation.messages import (
     FitRequest,
     ImportReply,
     ImportRequest,
+    LayerOutputs,
+    OutputsReply,
+    OutputsRequest,
     PersonalReply,
     PersonalRequest,
     Reply,
@@ -42,6 +45,7 @@ from fedprognos.federation.seeds import stream
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, Epoch, Network, fit, predict
 from fedprognos.networks.head import head_statistics, personal_head
+from fedprognos.networks.outputs import output_sums
 from fedprognos.networks.residuals import merge_small_bins, residuals
 
 MIN_COUNT = 20
@@ -101,6 +105,8 @@ class Client:
                 return self._fit(request, on_epoch)
             case EvaluateRequest():
                 return self._evaluate(request)
+            case OutputsRequest():
+                return self._outputs(request)
             case PersonalRequest():
                 return self._personal(request)
             case ResidualRequest():
@@ -164,6 +170,12 @@ class Client:
             head_statistics(network, train, request.recipe),
             None if held is None else head_statistics(network, held, request.recipe),
         )
+
+    def _outputs(self, request: OutputsRequest) -> OutputsReply:
+        network = request.network.check("request")
+        fold = Fold(request.fold, request.folds)
+        train, _ = self._head_parts(request.recipe, request.seed, request.validation_fraction, fold)
+        return OutputsReply(tuple(LayerOutputs(o.n, o.starts, o.s, o.S) for o in output_sums(network, train)))
 
     def _personal(self, request: PersonalRequest) -> PersonalReply:
         network = request.network.check("request")

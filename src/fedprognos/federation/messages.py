@@ -155,6 +155,43 @@ class EvaluateReply:
 
 
 @dataclass(frozen=True, eq=False)
+class OutputsRequest:
+    """Send sums over what every layer below the head of this network puts out on the part that training learnt from."""
+
+    recipe: Recipe
+    network: Network
+    seed: int
+    validation_fraction: float
+    fold: int = 0
+    folds: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class LayerOutputs:
+    """Sums over all time steps of a layer's outputs h, padding left out.
+
+    Parameters
+    ----------
+    n, starts
+        Time steps, and sequences among them.
+    s, S : (N,), (N, N)
+        Sum of h, and of h h'.
+    """
+
+    n: int
+    starts: int
+    s: NDArray[np.float64]
+    S: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class OutputsReply:
+    """One entry for each layer, from the input on."""
+
+    layers: tuple[LayerOutputs, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class PersonalRequest:
     """Make yourself a head of your own, near the one of this model, and keep it."""
 
@@ -255,8 +292,15 @@ class LedgerLine:
 
 
 Request = (
-    SurveyRequest | ImportRequest | FitRequest | EvaluateRequest | PersonalRequest | ResidualRequest | ScoreRequest
+    SurveyRequest
+    | ImportRequest
+    | FitRequest
+    | EvaluateRequest
+    | OutputsRequest
+    | PersonalRequest
+    | ResidualRequest
+    | ScoreRequest
 )
-Reply = SurveyReply | ImportReply | FitReply | EvaluateReply | PersonalReply | ResidualReply | ScoreReply
+Reply = SurveyReply | ImportReply | FitReply | EvaluateReply | OutputsReply | PersonalReply | ResidualReply | ScoreReply
 REQUESTS: tuple[type[Request], ...] = get_args(Request)
 ANSWERS: tuple[type[Reply | Failure], ...] = (*get_args(Reply), Failure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -111,6 +112,8 @@ class Round:
         Networks by the clients they belong to: one for all of them, or one each.
     epochs
         Local epochs each client spent so far; None where `history` tells.
+    matched, absorbed
+        How neurons were matched by their weights, or absorbed by their outputs, for the report.
     """
 
     number: int
@@ -119,6 +122,7 @@ class Round:
     history: Mapping[str, tuple[Epoch, ...]] = field(default_factory=dict)
     matched: tuple[MatchedLayer, ...] = ()
     collapsed: frozenset[str] = frozenset()
+    absorbed: Any = None
 
     def epochs_of(self, clients: tuple[str, ...]) -> int:
         """Local epochs behind the model of these clients."""

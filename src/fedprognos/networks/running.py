@@ -105,23 +105,24 @@ def _windows(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
 
 
 def _lives(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
-    lives = points.lives if points.lives is not None else np.zeros(1, dtype=np.int64)
     order = np.argsort(points.starts, kind="stable")
     rows_of = points.starts[order]
-    needed = np.zeros(len(lives) - 1, dtype=np.int64)  # rows of each unit up to its last point
+    for first, lengths in unit_batches(points):
+        yield from _batch(module, points, first, lengths, order, rows_of)
+
+
+def unit_batches(points: WindowSet) -> Iterator[tuple[IntArray, IntArray]]:
+    """Units of similar length, longest first, as many as fit: their first rows, and rows up to their last points."""
+    lives = points.lives if points.lives is not None else np.zeros(1, dtype=np.int64)
+    needed = np.zeros(len(lives) - 1, dtype=np.int64)
     np.maximum.at(needed, points.unit, points.starts - lives[points.unit] + 1)
     units = np.flatnonzero(needed)
     units = units[np.argsort(-needed[units], kind="stable")]
-    for batch in _batches(units, needed):
-        yield from _batch(module, points, lives[batch], needed[batch], order, rows_of)
-
-
-def _batches(units: IntArray, lengths: IntArray) -> Iterator[IntArray]:
-    """Units of similar length, longest first, no more than fit."""
     start = 0
     while start < len(units):
-        count = max(1, min(MOST_UNITS, STEPS // max(int(min(lengths[units[start]], CHUNK)), 1)))
-        yield units[start : start + count]
+        count = max(1, min(MOST_UNITS, STEPS // max(int(min(needed[units[start]], CHUNK)), 1)))
+        batch = units[start : start + count]
+        yield lives[batch], needed[batch]
         start += count
 
 
