@@ -76,7 +76,7 @@ def test_frozen_layers_stay_and_their_cache_changes_nothing(frozen: int, monkeyp
 
         return inputs
 
-    monkeypatch.setattr(importlib.import_module("fedprognos.networks.fit"), "cached_inputs", naive)
+    monkeypatch.setattr(importlib.import_module("fedprognos.networks.batches"), "cached_inputs", naive)
     slow = train(plain, frozen=frozen)
     for name, array in result.network.weights.items():
         layer = 0 if name.startswith("recurrent.0") else 1 if name.startswith("recurrent.1") else 2
@@ -129,9 +129,9 @@ def test_an_impossible_device_is_refused(device: str) -> None:
 
 
 def test_no_batch_of_one_is_left_over() -> None:
-    from fedprognos.networks.fit import _batches
+    from fedprognos.networks.batches import cut
 
     for count in range(1, 70):
-        parts = _batches(np.arange(count), 8)
+        parts = cut(np.arange(count), 8)
         assert np.array_equal(np.concatenate(parts), np.arange(count))
         assert count == 1 or min(map(len, parts)) > 1

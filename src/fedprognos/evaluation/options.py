@@ -23,6 +23,8 @@ class EvaluationOptions(Options):
     """Simple rules to compare with."""
     score_at: Literal["auto", "last", "all"] = "auto"
     """Score each test unit at its last row or at all; auto = last where test units end before failure."""
+    least_rows: PositiveInt = 1
+    """Test units with fewer rows are left out, as the paper does with engines shorter than its window."""
     folds: Annotated[int, Field(ge=0, le=20)] = 0
     """Train the published method so many times more, each time without some of the units, and make prediction
     intervals from the errors on those; 0 = no intervals."""

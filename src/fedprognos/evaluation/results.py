@@ -51,6 +51,8 @@ class Results:
         In the order of the table, whatever order they are given in.
     methods
         Labels, order and kind of the methods, by name.
+    published, reason
+        The method whose model is the one to use, and why it was chosen.
     """
 
     experiment: str
@@ -59,6 +61,8 @@ class Results:
     rows: tuple[Row, ...]
     history: tuple[HistoryRow, ...]
     methods: Mapping[str, Method] = field(default_factory=dict)
+    published: str = ""
+    reason: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(sorted(self.rows, key=self._place)))
@@ -80,6 +84,8 @@ class Results:
             "version": self.version,
             "config": self.config,
             "methods": {name: self.methods[name].model_dump() for name in sorted(self.methods)},
+            "published": self.published,
+            "reason": self.reason,
             "rows": [row.model_dump(mode="json") for row in self.rows],
             "history": [row.model_dump(mode="json") for row in self.history],
         }
@@ -99,7 +105,9 @@ class Results:
             rows = tuple(Row.model_validate(row) for row in raw["rows"])
             history = tuple(HistoryRow.model_validate(row) for row in raw["history"])
             named = {name: Method.model_validate(one) for name, one in raw.get("methods", {}).items()}
-            return Results(raw["experiment"], raw["version"], raw["config"], rows, history, named or _old_methods(rows))
+            chosen = (raw.get("published", ""), raw.get("reason", ""))
+            about = (raw["experiment"], raw["version"], raw["config"])
+            return Results(*about, rows, history, named or _old_methods(rows), *chosen)
         except FileNotFoundError:
             hint = "give a folder that `fedprognos run` wrote"
             raise DataError("no results here", where=str(path), hint=hint) from None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedprognos.arrays import FloatArray
+from fedprognos.errors import DataError
 from fedprognos.evaluation import Baseline, Prediction, Row, Scores, baselines, score
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.evaluation.score_at import moments_scored
@@ -45,20 +46,31 @@ class Examination:
 
 def examination(scenario: Scenario, recipe: Recipe, section: EvaluationOptions) -> Examination:
     """Prepare the test windows of a scenario."""
-    points = moments_scored(scenario.tests.values(), section.score_at)
-    scored = {name: build_windows(recipe, fleet, points=points) for name, fleet in scenario.tests.items()}
+    tests = {name: _long_enough(fleet, section.least_rows) for name, fleet in scenario.tests.items()}
+    points = moments_scored(tests.values(), section.score_at)
+    scored = {name: build_windows(recipe, fleet, points=points) for name, fleet in tests.items()}
     drawn = {}
     if points == "last":
-        for name, fleet in scenario.tests.items():
+        for name, fleet in tests.items():
             drawn[name] = build_windows(recipe, _sample(fleet, scored[name]), stride=1)
     trajectories = {}
     if recipe.task == "rul":
         again = points == "last"
-        trajectories = {name: build_windows(recipe, f) if again else scored[name] for name, f in scenario.tests.items()}
+        trajectories = {name: build_windows(recipe, f) if again else scored[name] for name, f in tests.items()}
     clients = tuple(sorted(scenario.clients))
     return Examination(
         scenario.name, recipe, scored, drawn, trajectories, clients, scenario.shared_test, section.bootstrap
     )
+
+
+def _long_enough(fleet: Fleet, rows: int) -> Fleet:
+    """The units with enough rows; refused where none is left."""
+    kept = [unit for unit in fleet if unit.rows >= rows]
+    if not kept:
+        raise DataError(
+            f"no test unit has {rows} rows", where=fleet.source or fleet.name, hint="lower evaluation.least_rows"
+        )
+    return fleet if len(kept) == len(fleet) else fleet.select(kept)
 
 
 def _sample(fleet: Fleet, windows: WindowSet) -> Fleet:

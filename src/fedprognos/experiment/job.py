@@ -94,8 +94,8 @@ class Job:
         The clients themselves, who make personal heads.
     raw_bytes
         What central training would have to bring together.
-    published
-        Whether this method's bundle is the one to use: then it is calibrated where the experiment asks for it.
+    calibrated
+        Whether to calibrate prediction intervals for this method's model, with the folds that the experiment says.
     """
 
     key: JobKey
@@ -107,7 +107,7 @@ class Job:
     clients: Cohort
     notify: Observer
     raw_bytes: int = 0
-    published: bool = False
+    calibrated: bool = False
     result: JobResult = field(default_factory=JobResult)
 
     @property
@@ -171,7 +171,7 @@ class Job:
         selected_on = "validation" if validated else "last"
         wanted = self.plan.federation.heads
         first = head == ("exact" if wanted[0] == "personal" else wanted[0])
-        folds = self.experiment.evaluation.folds if first and self.published else 0
+        folds = self.experiment.evaluation.folds if first and self.calibrated else 0
         calibration = None
         if folds:
             calibration = calibrate(self.trainers, self.plan, self.strategy, head, chosen.round, folds)

@@ -21,7 +21,7 @@ from fedprognos.experiment.events import EpochDone, Event, JobKey, Observer, war
 from fedprognos.experiment.methods import methods_of
 from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.experiment.scenario import Scenario, scenarios
-from fedprognos.experiment.schedule import Schedule, published_method
+from fedprognos.experiment.schedule import Schedule
 from fedprognos.experiment.workers import cores
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.files import write_json
@@ -113,11 +113,12 @@ def run(
         if not resume:
             folder.clear()
         watching.append(_written(folder.path / "events.jsonl"))
-        records = Schedule(name, experiment, dealt, folder, workers or cores(), notify).work()
+        records, chosen = Schedule(name, experiment, dealt, folder, workers or cores(), notify).work()
         rows = tuple(row for record in records.values() for row in record.rows)
         history = tuple(row for record in records.values() for row in record.history)
-        results = Results(name, __version__, experiment.dump(), rows, history, methods_of(rows))
-        bundle = folder.publish(_best_bundle(experiment, dealt, folder))
+        named = methods_of(rows)
+        results = Results(name, __version__, experiment.dump(), rows, history, named, chosen.method, chosen.reason)
+        bundle = folder.publish(_best_bundle(chosen.method, dealt, folder))
         write_json(folder.path / "results.json", results.as_dict())
         write_json(folder.path / "provenance.json", _provenance(started, records))
     return Run(folder.path, results, Bundle.load(bundle))
@@ -145,9 +146,9 @@ def data_digest(scenario: Scenario) -> str:
     return " ".join([scenario.name, *(f"{name}={fleet_digest(fleet)}" for name, fleet in fleets)])
 
 
-def _best_bundle(experiment: config.Experiment, dealt: Mapping[str, Scenario], folder: RunFolder) -> Path:
+def _best_bundle(method: str, dealt: Mapping[str, Scenario], folder: RunFolder) -> Path:
     """The model for everybody; the first client's own where nothing is shared."""
-    scenario, method = next(iter(dealt)), published_method(experiment)
+    scenario = next(iter(dealt))
     client = None if strategies[method].shared else min(dealt[scenario].clients)
     return folder.bundle(JobKey(scenario, method, 0), client)
 

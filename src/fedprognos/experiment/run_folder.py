@@ -28,6 +28,7 @@ class JobRecord:
     rows: tuple[Row, ...]
     history: tuple[HistoryRow, ...]
     seconds: float
+    calibrated: bool = False
 
 
 def folder_name(name: str) -> str:
@@ -82,13 +83,15 @@ class RunFolder:
             tuple(Row.model_validate(r) for r in raw["rows"]),
             tuple(HistoryRow.model_validate(r) for r in raw["history"]),
             raw["seconds"],
+            raw.get("calibrated", False),
         )
 
     def save_job(self, key: JobKey, record: JobRecord) -> None:
         """Keep a finished job; written last, so that it vouches for its bundles and predictions."""
         rows = [r.model_dump(mode="json") for r in record.rows]
         history = [r.model_dump(mode="json") for r in record.history]
-        write_json(self._job(key), {"rows": rows, "history": history, "seconds": record.seconds})
+        kept = {"rows": rows, "history": history, "seconds": record.seconds, "calibrated": record.calibrated}
+        write_json(self._job(key), kept)
 
     def predictions(self, key: JobKey) -> Path:
         """Where a job's predictions go."""

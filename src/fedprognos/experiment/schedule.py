@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from fedprognos.experiment.evaluator import HeldTests
 from fedprognos.experiment.events import BASELINES, EpochDone, JobDone, JobKey, Observer, RunStarted
 from fedprognos.experiment.in_process import InProcess
 from fedprognos.experiment.job import Job, JobResult
+from fedprognos.experiment.publish import Published, published
 from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.experiment.workers import Workers
@@ -51,34 +52,61 @@ class Schedule:
     workers: int
     notify: Observer
 
-    def work(self) -> dict[JobKey, JobRecord]:
-        """Records of all jobs, in the order of the experiment."""
+    def work(self) -> tuple[dict[JobKey, JobRecord], Published]:
+        """Records of all jobs, in the order of the experiment, and whose model is the one to use.
+
+        The published method is known when all have run. Where intervals are wanted its jobs run again with folds; what
+        they ask first was answered already.
+        """
         keys = self._jobs()
         records = {key: record for key in keys if (record := self.folder.load_job(key)) is not None}
         todo = [key for key in keys if key not in records]
         fleets = {s.name: dict(s.clients) for s in self.scenarios.values()}
         budget = sum(self._epochs(key) for key in todo)
         self.notify(RunStarted(str(self.folder.path), fleets, tuple(keys), tuple(records), budget))
-        if not todo:
-            return records
+        if not todo and not self._to_calibrate(records):
+            return records, self._published(records)
         with Workers(self._clients(), self.workers, self.experiment.train.device) as staff:
             stages = {s.name: self._stage(s, staff) for s in self.scenarios.values()}
             cache = ReplyCache(self.folder.memory)
-            with ThreadPoolExecutor(max_workers=self.workers) as threads:
-                futures = {
-                    threads.submit(self._job, key, stages[key.scenario], staff, cache): key
-                    for key in sorted(todo, key=_in_good_order)
-                }
-                try:
-                    for future in as_completed(futures):
-                        records[futures[future]] = future.result()
-                except BaseException:
-                    for future in futures:
-                        future.cancel()
-                    staff.close()
-                    raise
+            records |= self._run(sorted(todo, key=_in_good_order), stages, staff, cache)
+            records |= self._run(self._to_calibrate(records), stages, staff, cache, calibrate=True)
         self.folder.forget()
-        return {key: records[key] for key in keys}
+        return {key: records[key] for key in keys}, self._published(records)
+
+    def _published(self, records: Mapping[JobKey, JobRecord]) -> Published:
+        return published(self.experiment, records, next(iter(self.scenarios)))
+
+    def _to_calibrate(self, records: Mapping[JobKey, JobRecord]) -> list[JobKey]:
+        if not self.experiment.evaluation.folds:
+            return []
+        method = self._published(records).method
+        return [key for key, record in records.items() if key.method == method and not record.calibrated]
+
+    def _run(
+        self,
+        keys: Sequence[JobKey],
+        stages: Mapping[str, Stage],
+        staff: Workers,
+        cache: ReplyCache,
+        *,
+        calibrate: bool = False,
+    ) -> dict[JobKey, JobRecord]:
+        """Some jobs side by side; one that fails ends all."""
+        records = {}
+        with ThreadPoolExecutor(max_workers=self.workers) as threads:
+            futures = {
+                threads.submit(self._job, key, stages[key.scenario], staff, cache, calibrate): key for key in keys
+            }
+            try:
+                for future in as_completed(futures):
+                    records[futures[future]] = future.result()
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                staff.close()
+                raise
+        return records
 
     def _jobs(self) -> list[JobKey]:
         evaluation, methods = self.experiment.evaluation, self.experiment.federation.methods
@@ -101,8 +129,7 @@ class Schedule:
             self.experiment.train.epochs, len(model.widths) + (model.input_width is not None), federation.heads
         )
         clients = 1 if strategy.pooled else len(self.scenarios[key.scenario].clients)
-        folds = self.experiment.evaluation.folds if key.method == published_method(self.experiment) else 0
-        return strategy.epochs(federation.of(strategy.name, strategy.options), budget) * clients * (1 + folds)
+        return strategy.epochs(federation.of(strategy.name, strategy.options), budget) * clients
 
     def _clients(self) -> dict[str, tuple[str, Fleet, ClientFolder]]:
         """Everyone the workers answer for; central training is a client that holds the pooled fleet."""
@@ -130,7 +157,7 @@ class Schedule:
         exam = examination(scenario, recipe, self.experiment.evaluation)
         return Stage(recipe, HeldTests(exam, folders, self.experiment.evaluation.coverage), raw)
 
-    def _job(self, key: JobKey, stage: Stage, staff: Workers, cache: ReplyCache) -> JobRecord:
+    def _job(self, key: JobKey, stage: Stage, staff: Workers, cache: ReplyCache, calibrate: bool) -> JobRecord:
         started = time.perf_counter()
         spent = 0
         if key.method == BASELINES:
@@ -160,13 +187,13 @@ class Schedule:
                 MessageCohort(InProcess(staff, everyone, timeout_in_s=federation.timeout_in_s)),
                 self.notify,
                 raw_bytes=stage.raw_bytes,
-                published=key.method == published_method(self.experiment),
+                calibrated=calibrate,
             ).run()
-        record = self._keep(key, result, time.perf_counter() - started)
-        self.notify(JobDone(key, record.rows, self._epochs(key) - spent))
+        record = self._keep(key, result, time.perf_counter() - started, calibrate)
+        self.notify(JobDone(key, record.rows, max(self._epochs(key) - spent, 0)))
         return record
 
-    def _keep(self, key: JobKey, result: JobResult, seconds: float) -> JobRecord:
+    def _keep(self, key: JobKey, result: JobResult, seconds: float, calibrated: bool) -> JobRecord:
         """Write a job's files, its record last."""
         for client, bundle in result.bundles.items():
             bundle.save(self.folder.bundle(key, client))
@@ -174,7 +201,7 @@ class Schedule:
             self.folder.save_details(key, result.details)
         write_predictions(self.folder.predictions(key), result.predictions)
         write_trajectories(self.folder.trajectories(key), result.predictions)
-        record = JobRecord(tuple(result.rows), tuple(result.history), seconds)
+        record = JobRecord(tuple(result.rows), tuple(result.history), seconds, calibrated)
         self.folder.save_job(key, record)
         return record
 
@@ -193,9 +220,3 @@ def _in_good_order(key: JobKey) -> tuple[int, bool, int, str]:
     strategy = None if key.method == BASELINES else strategies[key.method]
     alone = strategy is not None and not strategy.federated
     return (key.seed, not alone, -1 if strategy is None else strategy.order, key.scenario)
-
-
-def published_method(experiment: config.Experiment) -> str:
-    """The method whose bundle is the one to use: the last federated one in the strategies' order, if there is any."""
-    chosen = [strategies[name] for name in experiment.federation.methods]
-    return max(chosen, key=lambda s: (s.federated, s.shared, s.order)).name

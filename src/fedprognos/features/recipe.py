@@ -166,8 +166,8 @@ class Recipe(BaseModel):
         scaled, unseen = self.scale(unit.sensors[:, columns[0]], unit.settings[:, columns[1]])
         if unseen.any():
             warnings.warn(
-                f"{where}, unit {unit.id}: {np.count_nonzero(unseen)} of {unit.rows} rows are in an operating condition "
-                "that the training data did not have; scaled as the nearest known one",
+                f"{where}, unit {unit.id}: {np.count_nonzero(unseen)} of {unit.rows} rows are in an operating "
+                "condition that the training data did not have; scaled as the nearest known one",
                 ConditionWarning,
                 stacklevel=3,
             )

@@ -19,9 +19,9 @@ from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import Event, JobKey, LayerMatched, LeftOut, RoundDone
 from fedprognos.experiment.job import Job, JobResult
 from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.publish import default_method
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import EVERYONE
-from fedprognos.experiment.schedule import published_method
 from fedprognos.features import Recipe
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import MessageCohort
@@ -104,10 +104,10 @@ class DeployedRun:
 
         sites = MessageCohort(cohort, cache=cache, scope=key.scenario)
         evaluator = SiteScores(sites, recipe, self.experiment, left_out)
-        published = key.method == published_method(self.experiment)
+        calibrated = key.method == default_method(self.experiment.federation.methods)
         everyone = MessageCohort(cohort)
         return Job(
-            key, self.name, self.experiment, recipe, evaluator, trainers, everyone, self._tell, published=published
+            key, self.name, self.experiment, recipe, evaluator, trainers, everyone, self._tell, calibrated=calibrated
         ).run()
 
     def _recipe(self, cohort: MessageCohort) -> Recipe:
@@ -128,7 +128,7 @@ class DeployedRun:
             )
 
     def _best(self, scenario: str, members: tuple[str, ...]) -> Path:
-        method = published_method(self.experiment)
+        method = default_method(self.experiment.federation.methods)
         return self.folder.bundle(JobKey(scenario, method, 0), None if strategies[method].shared else min(members))
 
     def _deliver(self, cohort: FlowerCohort, bundle: Bundle) -> dict[str, bool]:

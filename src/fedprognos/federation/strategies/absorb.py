@@ -208,4 +208,4 @@ def _epochs(options: AbsorbOptions, budget: Budget) -> int:
     return options.rounds * (options.epochs or budget.epochs)
 
 
-strategies.add(Strategy("absorb", "Absorb", 55, absorb, AbsorbOptions, _epochs, by_default=True))
+strategies.add(Strategy("absorb", "Absorb", 60, absorb, AbsorbOptions, _epochs, by_default=True))

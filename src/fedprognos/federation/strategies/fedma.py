@@ -159,4 +159,4 @@ def _epochs(options: FedMAOptions, budget: Budget) -> int:
     return options.rounds * (epochs + retrained * (options.retrain_epochs or epochs))
 
 
-strategies.add(Strategy("fedma", "FedMA", 60, fedma, FedMAOptions, _epochs, by_default=True))
+strategies.add(Strategy("fedma", "FedMA", 40, fedma, FedMAOptions, _epochs, by_default=True))

@@ -31,4 +31,4 @@ def _error(cohort: Cohort, plan: Plan, body: Network) -> float:
     return solved.validation_mse if solved.validation_mse is not None else mean_squared_error(fit, solved.head)
 
 
-strategies.add(Strategy("single", "Best single body", 40, single))
+strategies.add(Strategy("single", "Best single body", 45, single))

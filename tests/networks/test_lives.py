@@ -1,0 +1,130 @@
+"""Whole lives: what a network says of a row depends on all rows before it, however it is run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedprognos.features import WindowSet, build_windows, hold_out
+from fedprognos.networks import Network, NetworkSpec, fit, predict, running
+from fedprognos.networks.batches import LifeLessons
+from fedprognos.networks.head import head_statistics
+from fedprognos.networks.options import Training
+from fedprognos.networks.outputs import output_sums
+from fedprognos.networks.reservoir import RADIUS, reservoir_of
+from small_fleets import recipe_of, series_fleet
+
+FLEET = series_fleet([30, 45, 61, 22, 38])
+RECIPE = recipe_of(FLEET, window=None, history="life", cap=40, conditions={"altitude": 0})
+LIVES = build_windows(RECIPE, FLEET)
+SPECS = [
+    NetworkSpec(inputs=RECIPE.channels, widths=(5,), cell="gru"),
+    NetworkSpec(inputs=RECIPE.channels, widths=(4, 3), cell="lstm", input_width=6, reservoir=12, direct=1),
+    NetworkSpec(inputs=RECIPE.channels, widths=(), reservoir=9, direct=1),
+]
+
+
+def network_of(spec: NetworkSpec, seed: int = 0) -> Network:
+    network = Network.seeded(spec, seed)
+    return network.with_head(np.random.default_rng(seed).normal(size=spec.features + 1))
+
+
+def by_hand(network: Network, lives: WindowSet) -> np.ndarray:
+    """Each unit by itself, row by row, from rest."""
+    spec, module = network.spec, network.module().eval()
+    head, said = network.head, np.empty(len(lives))
+    assert lives.lives is not None
+    for u in np.unique(lives.unit):
+        first = lives.lives[u]
+        state, echo = None, None
+        body = reservoir_of(spec.reservoir, spec.inputs) if spec.reservoir else None
+        for row in range(lives.lives[u + 1] - first):
+            x = lives.features[first + row]
+            with torch.no_grad():
+                hidden, state = module.body(torch.from_numpy(x[None, None]), state)
+            parts = [hidden[0, 0].numpy()]
+            if body is not None:
+                echo = body.step(body.start(x[None]) if echo is None else echo, x[None])
+                parts.append(echo[:, 0])
+            if spec.direct:
+                parts.append(x)
+            value = np.concatenate(parts).astype(float) @ head[:-1] + head[-1]
+            said[(lives.unit == u) & (lives.starts == first + row)] = value
+    return RECIPE.decode(said)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+@pytest.mark.parametrize("chunk", [2048, 7])
+def test_a_life_in_batches_and_chunks_is_the_life_row_by_row(
+    spec: NetworkSpec, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "CHUNK", chunk)
+    network = network_of(spec)
+    expected = by_hand(network, LIVES)
+    np.testing.assert_allclose(predict(network, LIVES, RECIPE), expected, atol=1e-4)
+    some = LIVES.select(np.array([3, 50, 51, 120]))
+    np.testing.assert_allclose(predict(network, some, RECIPE), expected[[3, 50, 51, 120]], atol=1e-4)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_statistics_of_the_head_are_those_of_all_it_sees(spec: NetworkSpec) -> None:
+    network = network_of(spec)
+    sums = head_statistics(network, LIVES, RECIPE)
+    assert sums.hh.shape == (spec.features + 1,) * 2
+    said = RECIPE.decode(np.zeros(1))  # the head applied to the sums is the mean prediction before clipping
+    mean = (network.head @ sums.hh[-1]) / sums.n
+    module = network.module().eval()
+    assert running.outputs(module, LIVES).mean() == pytest.approx(mean, abs=1e-5)
+    assert np.isfinite(said).all()
+
+
+def test_sums_of_outputs_are_over_all_rows() -> None:
+    network = network_of(SPECS[1])
+    sums = output_sums(network, LIVES)
+    assert [len(one.s) for one in sums] == [6, 4, 3]
+    assert all(one.n == len(LIVES) and one.starts == len(FLEET) for one in sums)
+    hh = head_statistics(network, LIVES, RECIPE).hh
+    np.testing.assert_allclose(sums[-1].S, hh[:3, :3], rtol=1e-5)
+
+
+def test_whole_lives_are_learnt_and_the_same_seed_gives_the_same_network() -> None:
+    training = Training(epochs=12, learning_rate=0.02, noise=0.1, warp=0.3, random_start=0.3, truncate=20)
+    part, held = hold_out(LIVES, 0.25, 0)
+    first, again = (fit(Network.seeded(SPECS[0], 1), part, held, RECIPE, training, seed=3) for _ in range(2))
+    assert first.history[-1].train_rmse < 0.8 * first.history[0].train_rmse
+    assert all(np.array_equal(first.network.weights[k], again.network.weights[k]) for k in first.network.weights)
+
+
+def test_steps_decide_the_number_of_epochs() -> None:
+    training = Training(steps=7, batch_size=2, epochs=99)
+    result = fit(Network.seeded(SPECS[0], 1), LIVES, None, RECIPE, training, seed=3)
+    assert len(result.history) == round(7 / 3)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000), warp=st.floats(0.05, 1.0))
+def test_a_life_shown_at_another_pace_still_ends_at_its_end(seed: int, warp: float) -> None:
+    module = Network.seeded(SPECS[0], 0).module()
+    lessons = LifeLessons(module, LIVES, RECIPE, Training(warp=warp), 0)
+    rows, targets, known = lessons._shown(2, np.random.default_rng(seed))
+    assert known.all()
+    assert 61 * np.exp(-warp) - 1 <= len(rows) <= 61 * np.exp(warp) + 1
+    labels = targets * RECIPE.label_std + RECIPE.label_mean
+    assert (np.diff(labels) <= 1e-4).all()  # less and less life is left
+    assert labels[-1] <= np.exp(warp) + 1e-3  # at most one step of its own pace before the end
+
+
+def test_the_reservoir_is_the_same_bytes_everywhere_and_forgets() -> None:
+    one = reservoir_of(200, 5)
+    assert one.inputs.tobytes()[:8].hex() == reservoir_of.__wrapped__(200, 5).inputs.tobytes()[:8].hex()
+    radius = np.abs(np.linalg.eigvals(one.links.toarray())).max()
+    assert 0.8 * RADIUS < radius < 1.15 * RADIUS
+    rng = np.random.default_rng(0)
+    a, b = one.start(rng.normal(size=(1, 5)).astype(np.float32)), one.start(np.zeros((1, 5), np.float32))
+    for _ in range(2000):
+        row = rng.normal(size=(1, 5)).astype(np.float32)
+        a, b = one.step(a, row), one.step(b, row)
+    assert np.abs(a - b).max() < 1e-4
