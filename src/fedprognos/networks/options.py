@@ -74,6 +74,6 @@ class TrainOptions(Training):
         return self
 
     def training(self, epochs: int | None = None) -> Training:
-        """What a client is sent, with another number of epochs if one is given."""
+        """What a client is sent, with a number of epochs of its own if one is given."""
         shared = {name: getattr(self, name) for name in Training.model_fields}
-        return Training(**{**shared, **({} if epochs is None else {"epochs": epochs})})
+        return Training(**{**shared, **({} if epochs is None else {"epochs": epochs, "steps": None})})

@@ -66,10 +66,10 @@ def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions) -> Iterator[Round]:
     for r in range(1, options.rounds + 1):
         asked = plan.participants(cohort, r)
         if r == 1:
-            clients = first_models(cohort, plan, asked, epochs=epochs, common=options.start == "common")
+            clients = first_models(cohort, plan, asked, epochs=options.epochs, common=options.start == "common")
         else:
             starts = {name: _start(federated, matched, name, options) for name in asked}
-            clients = drop_collapsed(plan, train(cohort, plan, starts, epochs=epochs, round_=r))
+            clients = drop_collapsed(plan, train(cohort, plan, starts, epochs=options.epochs, round_=r))
         federated, matched, retrained = algorithm_1(cohort, plan, options, clients, r)
         spent += epochs + retrained
         yield Round(r, {cohort.clients: federated}, spent, clients.history, tuple(matched.values()))
@@ -94,10 +94,10 @@ def algorithm_1(
                 W[j] = W[j].permute_next(layer, Pi.assignments[j], Pi.size, client=j)  # line 10
         # Departure: where only the head is left to retrain and it will be solved exactly, line 11 has nothing to do.
         if q < len(layers) - 1 or (q < len(layers) and "mean" in plan.federation.heads):
-            epochs = options.retrain_epochs or options.epochs or plan.train.epochs
+            epochs = options.retrain_epochs or options.epochs
             retrained = train(cohort, plan, W, epochs=epochs, round_=r, phase=f"retrain-{q}", frozen=q)  # line 11
             W = dict(retrained.networks)
-            spent += epochs
+            spent += epochs or plan.train.epochs
     return W[min(W)], matched, spent
 
 
