@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.fleet.discharge import end_of_life
+from fedprognos.fleet.partition import partition
 from fedprognos.fleet.readers.nasa_battery import read_nasa_batteries
 from fedprognos.fleet.split import split_cycles, split_units
 
@@ -55,6 +57,24 @@ def test_two_units_are_on_both_sides(units: int, fraction: float, seed: int) -> 
 def test_one_unit_cannot_be_split() -> None:
     with pytest.raises(DataError, match="leaves none for the test"):
         split_units(engines([5]))
+
+
+def test_units_that_have_not_failed_train_and_lives_of_a_machine_stay_together() -> None:
+    fleet = engines([5] * 12)
+    running = [replace(u, rul_at_end=None, failed=False) if k % 2 else u for k, u in enumerate(fleet)]
+    train, test = split_units(fleet.select(running), 0.4, seed=3)
+    assert len(test) == 5
+    assert all(u.labels() is not None for u in test)
+    assert sum(u.labels() is not None for u in train) == 1
+    lives = [replace(u, attributes={"machine": f"m{k // 3}"}) for k, u in enumerate(fleet)]
+    train, test = split_units(fleet.select(lives), 0.25)
+    assert (len(train), len(test)) == (9, 3)
+    assert len({u.attributes["machine"] for u in test}) == 1
+    dealt = partition(fleet.select(lives), "random", clients=2, seed=1)
+    assert [len({u.attributes["machine"] for u in part}) for part in dealt.values()] == [2, 2]
+    assert {name: len(part) for name, part in partition(fleet.select(lives), "unit").items()} == dict.fromkeys(
+        ["m0", "m1", "m2", "m3"], 3
+    )
 
 
 def test_the_share_and_the_seed_count() -> None:

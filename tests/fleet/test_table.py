@@ -200,7 +200,7 @@ def changed(line: int, text: str) -> str:
         (changed(4, "m1,3,nan,23,1,A"), r"line 4, unit m1: missing value in column 'vibration'"),
         (changed(4, "m1,3,-inf,23,1,A"), r"line 4, unit m1: -inf in column 'vibration'"),
         (changed(4, "m1,3,0.1,23,NaN,A"), r"line 4, unit m1: missing value in column 'load'"),
-        (changed(4, "m1,2024-05-01,0.1,23,1,A"), r"'2024-05-01' in column 'cycle' is not a number\n  write times as"),
+        (changed(4, "m1,2024-05-01,0.1,23,1,A"), r"line 4, unit m1: '2024-05-01' in column 'cycle' is not a number"),
         (changed(4, 'm1,3,"0,1",23,1,A'), r"'0,1' in column 'vibration' is not a number\n  decimal commas\?"),
         (changed(4, "m1,2,0.1,23,1,A"), r"line 4, unit m1: duplicate cycle: 2 after 2"),
         (changed(8, "m2,1,0.1,23,1,B"), r"line 8, unit m2: unsorted cycle: 1 after 2"),
@@ -216,7 +216,7 @@ def changed(line: int, text: str) -> str:
 def test_bad_rows_are_named(tmp_path: Path, text: str, complaint: str) -> None:
     path = write(tmp_path / "fleet.csv", text)
     with pytest.raises(DataError, match=complaint) as caught:
-        read_table(path, COLUMNS)
+        read_table(path, COLUMNS.model_copy(update={"missing": "refuse"}))
     assert str(path) in str(caught.value)
 
 
@@ -225,11 +225,8 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         read_table(tmp_path / "none.csv", COLUMNS)
     with pytest.raises(DataNotFoundError, match="in this folder"):
         read_table(tmp_path, COLUMNS)
-    with pytest.raises(DataError, match=r"not a \.csv"):
+    with pytest.raises(DataError, match=r"not a table: none of \.csv"):
         read_table(write(tmp_path / "fleet.txt", "a"), COLUMNS)
-    (tmp_path / "latin.csv").write_bytes(csv(rows("m\u00fcller")).encode("latin-1"))
-    with pytest.raises(DataError, match="not UTF-8"):
-        read_table(tmp_path / "latin.csv", COLUMNS)
     whole = gzip.compress(csv(rows(n=500)).encode())
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="damaged or truncated"):
@@ -271,6 +268,6 @@ def test_bad_rows_of_a_data_frame_are_named(file: Path) -> None:
     frame = pd.read_csv(file, dtype={"machine": str})
     frame.loc[5, "heat"] = np.nan
     with pytest.raises(DataError, match=r"pumps, row 5, unit m2: missing value in column 'heat'"):
-        Fleet.from_frame(frame, **COLUMNS.model_dump(), name="pumps")
+        Fleet.from_frame(frame, **{**COLUMNS.model_dump(), "missing": "refuse"}, name="pumps")
     with pytest.raises(DataError, match=r"no column 'hour'\n.*Columns here: machine, cycle"):
         Fleet.from_frame(frame, unit="machine", time="hour")

@@ -28,6 +28,7 @@ def fleet_summary(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet], reci
     cyclic = schema.task == "soh"
     return {
         "schema": {**asdict(schema), "target": recipe.target, "target_unit": recipe.target_unit},
+        "notes": list(dict.fromkeys(note for _, fleet in sorted(clients.items()) for note in fleet.notes)),
         "clients": {name: _facts(fleet) for name, fleet in sorted(clients.items())},
         "tests": {name: _facts(fleet) for name, fleet in sorted(tests.items())},
         "series": [] if cyclic else [_series(name, unit, recipe, clients[name]) for name, unit in drawn],

@@ -68,13 +68,13 @@ def _deal(name: str, source: Source, rule: PartitionOptions) -> Scenario:
     for client, fleet in clients.items():
         if source.fleet.schema.task == "soh":
             trains[client], tests[client] = split.split_cycles(fleet, 1 - source.test_fraction)
-        elif len(fleet) > 1:
+        elif split.can_split(fleet):
             trains[client], tests[client] = split.split_units(fleet, source.test_fraction)
-        else:  # a client's only unit trains: a model needs an end of life to learn from
+        else:  # a client's only labelled unit trains: a model needs an end of life to learn from
             trains[client] = fleet
     if not tests:
         raise DataError(
-            "every client has a single unit, so none is left for the test",
+            "every client has a single labelled unit, so none is left for the test",
             where=source.fleet.source or source.fleet.name,
             hint="give test units in a file of their own (data.test_path), or fewer clients",
         )

@@ -1,12 +1,14 @@
-"""Which column of a table is what."""
+"""Which column of a table is what, in what it is measured, and what stands in for blank cells."""
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Literal, Self
 
 from pydantic import model_validator
 
 from fedprognos.errors import ConfigError
+from fedprognos.fleet.missing import Policy
 from fedprognos.fleet.unit import Task
 from fedprognos.options import Options
 
@@ -17,22 +19,34 @@ class Columns(Options):
     Parameters
     ----------
     time
-        Cycle number of each row (task `rul`), or time within a cycle (task `soh`).
+        Time of each row (task `rul`), or time within a cycle (task `soh`): a number, a date or an epoch time.
+    time_unit
+        Measure of the time: `hours`, `cycles`, `km`, ... None takes it from the column's name. Dates become time since
+        the unit's first row, in seconds, minutes, hours, days or weeks.
+    time_format
+        `number`, `iso`, `epoch`, `epoch-ms`, or a pattern such as `%d.%m.%Y %H:%M`; None finds out.
     unit
         Machine; None where every file is one unit, named like the file.
+    life, new_life
+        A machine that was repaired and ran again is several units, one a life. `life` is the column that counts them;
+        without it `new_life` says where one begins: where the `time` goes back, or after a row that says `failed`.
     cycle
         Number of the cycle a row belongs to; task `soh` only.
     sensors
         None means every numeric column that has no other role.
     settings
         Operating settings, such as altitude.
+    missing
+        What stands in for blank cells of sensors and settings (:data:`fedprognos.fleet.missing.Policy`): one for all
+        sensors, or one for each named column; `hold` for the others.
     site
         Owner or plant. Where it is None and there are several files of units, the file's name is the site.
-    target
-        Label: RUL of each row, or the health of each cycle (the same in all its rows). None derives RUL
+    target, target_unit
+        Label and its measure: RUL of each row, or the health of each cycle (the same in all its rows). None derives RUL
         from the end of each unit's history.
     failed
-        Whether the unit's history ends in failure (in every row or in the last one); None means all do.
+        Whether the unit's history ends in failure (in every row or in the last one); None means all do. A unit that has
+        not failed is used for scaling and is given no label.
 
     Examples
     --------
@@ -43,11 +57,17 @@ class Columns(Options):
     task: Task = "rul"
     unit: str | None = None
     time: str
+    time_unit: str | None = None
+    time_format: str | None = None
+    life: str | None = None
+    new_life: Literal["time", "failed"] | None = None
     cycle: str | None = None
     sensors: tuple[str, ...] | None = None
     settings: tuple[str, ...] = ()
+    missing: Policy | Mapping[str, Policy] = "hold"
     site: str | None = None
     target: str | None = None
+    target_unit: str | None = None
     failed: str | None = None
 
     @model_validator(mode="after")
@@ -58,14 +78,32 @@ class Columns(Options):
             raise ConfigError(
                 "task 'rul' takes no 'cycle' column", hint="for RUL the cycle number is the time: time = '...'"
             )
+        if self.new_life == "failed" and self.failed is None:
+            raise ConfigError("new_life = 'failed' needs the column of failures", hint="set failed = '...'")
+        if self.new_life is not None and (self.life is not None or self.unit is None or self.task == "soh"):
+            raise ConfigError("new_life is for task 'rul' with a unit column and without a life column")
         used = [*self.roles, *(self.sensors or ())]
         twice = sorted({c for c in used if used.count(c) > 1})
         if twice:
             raise ConfigError(f"column '{twice[0]}' is given two roles", hint="a column can have one role only")
+        if "mean" in self.policies(self.settings):
+            raise ConfigError("an operating setting cannot be filled with a mean", hint="use 'hold' or 'refuse'")
         return self
 
     @property
     def roles(self) -> tuple[str, ...]:
         """Every column named except the sensors."""
-        single = (self.unit, self.time, self.cycle, self.site, self.target, self.failed)
+        single = (self.unit, self.time, self.life, self.cycle, self.site, self.target, self.failed)
         return (*(c for c in single if c is not None), *self.settings)
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """Columns of names, which keep their text."""
+        return tuple(c for c in (self.unit, self.life, self.site) if c is not None)
+
+    def policies(self, columns: Sequence[str]) -> tuple[Policy, ...]:
+        """What stands in for blank cells of these sensors or settings."""
+        if isinstance(self.missing, str):
+            of_settings: Policy = "refuse" if self.missing == "refuse" else "hold"  # a level is held, never averaged
+            return tuple(of_settings if c in self.settings else self.missing for c in columns)
+        return tuple(self.missing.get(c, "hold") for c in columns)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fedprognos.errors import DataError
+from fedprognos.arrays import FloatArray
+from fedprognos.errors import ConfigError, DataError, unknown_name
+from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.columns import Columns
+from fedprognos.fleet.levels import decimals_of_levels
 from fedprognos.fleet.table_files import Table
-from fedprognos.fleet.table_units import UnitRows, Values, make_unit
+from fedprognos.fleet.table_units import UnitRows, Values, lives_of, make_unit
+from fedprognos.fleet.time_axis import SECONDS, measure_of, seconds_since_1970, time_format, time_measure_of
 from fedprognos.fleet.unit import Fleet, Schema, Unit
+
+_FILLED = {
+    "hold": "filled with the last value",
+    "interpolate": "interpolated",
+    "mean": "filled with the mean of the operating condition",
+}
 
 
 def fleet_of_tables(tables: Sequence[Table], columns: Columns, *, name: str, require_labels: bool = True) -> Fleet:
@@ -32,11 +42,25 @@ def fleet_of_tables(tables: Sequence[Table], columns: Columns, *, name: str, req
     sensors = columns.sensors if columns.sensors is not None else _other_numbers(tables[0], columns.roles)
     if not sensors:
         raise DataError("no sensor columns", where=tables[0].where, hint="name at least one sensor")
+    for column in columns.missing if not isinstance(columns.missing, str) else ():
+        if column not in (*sensors, *columns.settings):
+            raise unknown_name("sensor", column, sensors)
+    tables[0].require([columns.time])
+    form = columns.time_format or time_format(tables[0].frame[columns.time])
+    schema = _schema(columns, sensors, dated=form != "number")
     units: list[Unit] = []
     homes: dict[str, Table] = {}
+    blanks: Counter[str] = Counter()
+    dropped: list[str] = []
     for table in tables:
         table.require([*columns.roles, *sensors])
-        for unit in _units(table, columns, sensors, several=len(tables) > 1):
+        values = _values(table, columns, sensors, form, SECONDS.get(schema.time_unit, 1.0), several=len(tables) > 1)
+        blanks.update({c: n for c in values.means if (n := int(np.isnan(values.numbers[c]).sum()))})
+        for own in _pieces(values, columns):
+            if own.machine is not None and len(own.rows) < MIN_ROWS:
+                dropped.append(own.unit)
+                continue
+            unit = make_unit(own, values, columns, sensors)
             if unit.id in homes:
                 raise DataError(
                     f"unit '{unit.id}' is in two files: {Path(homes[unit.id].where).name} and {Path(table.where).name}",
@@ -54,33 +78,83 @@ def fleet_of_tables(tables: Sequence[Table], columns: Columns, *, name: str, req
             where=where,
             hint="RUL is known only of units that ran to failure; name a target column or add failed units",
         )
-    return Fleet(name, _schema(columns, sensors), tuple(units), where)
+    rows = sum(len(table.frame) for table in tables)
+    notes = [*dict.fromkeys(table.note for table in tables if table.note)]
+    policies = dict(zip((*sensors, *columns.settings), columns.policies((*sensors, *columns.settings)), strict=True))
+    notes += [f"{c}: {n} of {rows} values are missing; {_FILLED[policies[c]]}" for c, n in blanks.items()]
+    notes += [f"lives of one row left out: {', '.join(dropped)}"] if dropped else []
+    if unlabelled := sum(unit.labels() is None for unit in units):
+        notes += [f"{unlabelled} of {len(units)} units have not failed: used for scaling, given no label"]
+    return Fleet(name, schema, tuple(units), where, tuple(notes))
 
 
-def _units(table: Table, columns: Columns, sensors: Sequence[str], several: bool) -> Iterable[Unit]:
+def _values(
+    table: Table, columns: Columns, sensors: Sequence[str], form: str, seconds: float, *, several: bool
+) -> Values:
     ids = [table.stem] * len(table.frame) if columns.unit is None else table.names(columns.unit)
-    numbers = {c: table.numbers(c, ids) for c in _numeric(columns, sensors)}
+    numbers: dict[str, FloatArray] = {}
+    if form == "number":
+        numbers[columns.time] = table.numbers(columns.time, ids)
+    else:
+        numbers[columns.time] = seconds_since_1970(table, columns.time, form, ids) / seconds
+    for column in (columns.cycle, columns.target):
+        if column is not None:
+            numbers[column] = table.numbers(column, ids)
+    measured = (*columns.settings, *sensors)
+    for column, policy in zip(measured, columns.policies(measured), strict=True):
+        numbers[column] = table.numbers(column, ids, gaps=policy != "refuse")
     sites: Sequence[str] | str | None = None
     if columns.site is not None:
         sites = table.names(columns.site)
     elif several and columns.unit is not None:
         sites = table.stem
-    values = Values(
+    return Values(
         table=table,
+        ids=ids,
         numbers=numbers,
+        means=_means(table, numbers, columns.settings, measured),
         sites=sites,
         failed=None if columns.failed is None else table.flags(columns.failed),
+        lives=None if columns.life is None else table.names(columns.life),
+        seconds=None if form == "number" else seconds,
     )
-    codes, names = pd.factorize(np.asarray(ids, dtype=object))
+
+
+def _means(
+    table: Table, numbers: dict[str, FloatArray], settings: Sequence[str], measured: Sequence[str]
+) -> dict[str, FloatArray]:
+    """Mean of each column that has blanks in the operating condition of every row; NaN for settings."""
+    gappy = [c for c in measured if np.isnan(numbers[c]).any()]
+    if not gappy:
+        return {}
+    keys = []
+    for column in settings:
+        known = numbers[column][~np.isnan(numbers[column])]
+        decimals = decimals_of_levels(known) if known.size else None
+        if decimals is not None:
+            keys.append(np.round(numbers[column], decimals) + 0.0)
+    means: dict[str, FloatArray] = {}
+    for column in gappy:
+        series = pd.Series(numbers[column])
+        if series.isna().all():
+            raise DataError(f"no value at all in column '{column}'", where=table.where, hint="leave the column out")
+        if column in settings:
+            means[column] = np.full(len(series), np.nan)
+        else:
+            of_all = pd.Series(series.mean(), index=series.index)
+            within = series.groupby(keys, dropna=False).transform("mean") if keys else of_all
+            means[column] = np.asarray(within.fillna(of_all), dtype=np.float64)
+    return means
+
+
+def _pieces(values: Values, columns: Columns) -> Iterator[UnitRows]:
+    """Rows of each unit, lives of one machine apart, in order of appearance."""
+    codes, names = pd.factorize(np.asarray(values.ids, dtype=object))
     order = np.argsort(codes, kind="stable")
     stops = np.cumsum(np.bincount(codes))
-    for code, unit_id in enumerate(names):
+    for code, machine in enumerate(names):
         rows = order[stops[code - 1] if code else 0 : stops[code]]
-        yield make_unit(UnitRows(table, str(unit_id), rows), values, columns, sensors)
-
-
-def _numeric(columns: Columns, sensors: Sequence[str]) -> list[str]:
-    return [c for c in (columns.time, columns.cycle, columns.target, *columns.settings, *sensors) if c is not None]
+        yield from lives_of(UnitRows(values.table, str(machine), rows), values, columns)
 
 
 def _other_numbers(table: Table, roles: Sequence[str]) -> tuple[str, ...]:
@@ -88,24 +162,26 @@ def _other_numbers(table: Table, roles: Sequence[str]) -> tuple[str, ...]:
     table.require(roles)
     found = []
     for column in table.frame.columns:
-        if column in roles:
-            continue
         series = table.frame[column]
-        if pd.api.types.is_numeric_dtype(series) or pd.to_numeric(series, errors="coerce").notna().mean() > 0.5:
+        if column in roles or series.isna().all() or pd.api.types.is_datetime64_any_dtype(series):
+            continue
+        known = series.dropna()
+        if pd.api.types.is_numeric_dtype(series) or pd.to_numeric(known, errors="coerce").notna().mean() > 0.5:
             found.append(str(column))
     return tuple(found)
 
 
-def _schema(columns: Columns, sensors: tuple[str, ...]) -> Schema:
+def _schema(columns: Columns, sensors: tuple[str, ...], *, dated: bool) -> Schema:
+    if dated and columns.time_unit not in (None, *SECONDS):
+        raise ConfigError(
+            f"time_unit = '{columns.time_unit}', but column '{columns.time}' holds dates",
+            hint=f"give one of {', '.join(SECONDS)}",
+        )
     if columns.task == "rul":
-        return Schema("rul", sensors, columns.settings, columns.time, "cycles", columns.target or "rul")
-    target = columns.target or "health"
-    return Schema(
-        "soh", sensors, columns.settings, columns.time, _measure_in(columns.time) or "s", target, _measure_in(target)
-    )
-
-
-def _measure_in(column: str) -> str:
-    """Measure from a name such as `capacity_in_Ah`; empty where the name has none."""
-    match = re.search(r"_in_(\w+)$", column)
-    return match[1] if match else ""
+        measure = columns.time_unit or ("hours" if dated else time_measure_of(columns.time) or "steps")
+        target, target_unit = columns.target or "rul", columns.target_unit or measure
+    else:
+        measure = columns.time_unit or ("seconds" if dated else time_measure_of(columns.time) or "seconds")
+        target = columns.target or "health"
+        target_unit = columns.target_unit or measure_of(target) or target
+    return Schema(columns.task, sensors, columns.settings, columns.time, measure, target, target_unit)

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from fedprognos.errors import ConfigError, DataError, unknown_name
+from fedprognos.fleet.split import machines
 from fedprognos.fleet.unit import Fleet, Unit
 from fedprognos.options import Options, chosen_options, validated
 from fedprognos.shelf import Shelf
@@ -145,8 +146,10 @@ class RandomOptions(PartitionOptions):
 
 def _by_random(fleet: Fleet, options: RandomOptions) -> Groups:
     _check_clients(fleet, options.clients)
-    order = np.random.default_rng(options.seed).permutation(len(fleet))
-    return _named(fleet, [sorted(part.tolist()) for part in np.array_split(order, options.clients)])
+    owned = list(machines(fleet).values())
+    order = np.random.default_rng(options.seed).permutation(len(owned))
+    shares = [sorted(part.tolist()) for part in np.array_split(order, options.clients)]
+    return {f"client-{k}": [u for i in share for u in owned[i]] for k, share in enumerate(shares, start=1)}
 
 
 class ColumnOptions(PartitionOptions):
@@ -161,20 +164,21 @@ def _by_column(fleet: Fleet, options: ColumnOptions) -> Groups:
     for unit in fleet:
         if column not in unit.attributes:
             known = ", ".join(sorted({k for u in fleet for k in u.attributes})) or "none"
-            raise DataError(f"no attribute '{column}'", where=f"unit {unit.id}", hint=f"attributes: {known}")
+            hint = f"attributes: {known}. In a table, write [data] site = '{column}' and [partition] column = 'site'"
+            raise DataError(f"no attribute '{column}'", where=f"unit {unit.id}", hint=hint)
         value = unit.attributes[column]
         groups.setdefault(value if isinstance(value, str) else f"{column}-{value:g}", []).append(unit)
     return dict(sorted(groups.items()))
 
 
 class UnitOptions(PartitionOptions):
-    """Every unit is a client of its own."""
+    """Every machine is a client of its own."""
 
     by: Literal["unit"] = "unit"
 
 
 def _by_unit(fleet: Fleet, _: UnitOptions) -> Groups:
-    return {unit.id: [unit] for unit in fleet}
+    return machines(fleet)
 
 
 class ConditionOptions(PartitionOptions):
@@ -246,9 +250,9 @@ def _named(fleet: Fleet, parts: Sequence[Sequence[int]]) -> Groups:
 
 
 def _check_clients(fleet: Fleet, clients: int) -> None:
-    if clients > len(fleet):
+    if clients > (units := len(machines(fleet))):
         raise ConfigError(
-            f"{clients} clients for {len(fleet)} units",
+            f"{clients} clients for {units} units",
             where=f"fleet {fleet.name}",
             hint="every client needs at least one unit",
         )

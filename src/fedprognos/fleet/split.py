@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.fleet.unit import Fleet
+from fedprognos.fleet.unit import MACHINE, Fleet, Unit
 
 
 def split_cycles(fleet: Fleet, fraction: float = 0.7) -> tuple[Fleet, Fleet]:
@@ -43,26 +43,43 @@ def split_cycles(fleet: Fleet, fraction: float = 0.7) -> tuple[Fleet, Fleet]:
 
 
 def split_units(fleet: Fleet, test_fraction: float = 0.25, seed: int = 0) -> tuple[Fleet, Fleet]:
-    """Whole units for training and others for the test; it depends on the number of units and the seed only.
+    """Whole machines for training and others for the test; it depends on their number, their labels and the seed only.
 
     Parameters
     ----------
     test_fraction
-        Share of the units that is tested on, to the nearest unit but at least one on either side.
+        Share of the machines that is tested on, to the nearest one but at least one on either side. Units without a
+        label (they have not failed) train: they are scaled with, and nothing else.
 
     Returns
     -------
     train, test
     """
     _check_fraction(test_fraction, "test_fraction")
-    if len(fleet) < 2:
-        raise DataError("one unit leaves none for the test", where=f"fleet {fleet.name}", hint="add units")
-    n = min(max(_nearest(len(fleet) * test_fraction), 1), len(fleet) - 1)
-    order = np.random.default_rng([seed, 0]).permutation(len(fleet))
-    tested = {fleet.ids[int(k)] for k in order[:n]}
+    groups = list(machines(fleet).values())
+    labelled = [any(u.labels() is not None for u in units) for units in groups]
+    if sum(labelled) < 2:
+        raise DataError("one labelled unit leaves none for the test", where=f"fleet {fleet.name}", hint="add units")
+    n = min(max(_nearest(len(groups) * test_fraction), 1), sum(labelled) - 1)
+    order = np.random.default_rng([seed, 0]).permutation(len(groups))
+    chosen = [int(k) for k in order if labelled[k]][:n]
+    tested = {u.id for k in chosen for u in groups[k]}
     train = [u for u in fleet if u.id not in tested]
-    test = [u for u in fleet if u.id in tested]
+    test = [u for u in fleet if u.id in tested and u.labels() is not None]
     return fleet.select(train, f"{fleet.name}-train"), fleet.select(test, f"{fleet.name}-test")
+
+
+def can_split(fleet: Fleet) -> bool:
+    """Whether there are two machines with labels: one to learn from and one to test on."""
+    return sum(any(u.labels() is not None for u in units) for units in machines(fleet).values()) > 1
+
+
+def machines(fleet: Fleet) -> dict[str, list[Unit]]:
+    """Units by the machine whose lives they are; a unit that is its machine's only life stands for itself."""
+    found: dict[str, list[Unit]] = {}
+    for unit in fleet:
+        found.setdefault(str(unit.attributes.get(MACHINE, unit.id)), []).append(unit)
+    return found
 
 
 def _nearest(value: float) -> int:

@@ -26,7 +26,15 @@ def save_fleet(path: Path, fleet: Fleet) -> None:
         for name in OPTIONAL:
             if (value := getattr(unit, name)) is not None:
                 arrays[f"{name}.{k}"] = value
-    text = json.dumps({"name": fleet.name, "source": fleet.source, "schema": asdict(fleet.schema), "units": units})
+    text = json.dumps(
+        {
+            "name": fleet.name,
+            "source": fleet.source,
+            "notes": fleet.notes,
+            "schema": asdict(fleet.schema),
+            "units": units,
+        }
+    )
     arrays["header"] = np.frombuffer(text.encode(), dtype=np.uint8)
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -44,4 +52,4 @@ def load_fleet(path: Path) -> Fleet:
             units.append(Unit(**unit, **more, **{name: rows[name][start:stop] for name in ROWS}))
             start = stop
     schema: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in header["schema"].items()}
-    return Fleet(header["name"], Schema(**schema), tuple(units), header["source"])
+    return Fleet(header["name"], Schema(**schema), tuple(units), header["source"], tuple(header["notes"]))

@@ -1,13 +1,13 @@
-"""Reading CSV and Parquet files strictly: every complaint names file, line and column."""
+"""Tables from CSV, Excel and Parquet files, and their columns as numbers, names and flags; errors name the line."""
 
 from __future__ import annotations
 
-import csv
 import difflib
 import glob
 import gzip
 import importlib.util
 import re
+import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError, DataNotFoundError, MissingExtraError
 from fedprognos.fleet.exact_csv import read_exact_csv
+from fedprognos.fleet.file_format import NO_VALUE, CsvFormat, FileFormat, check_names, check_width, find_csv_format
 
-SUFFIXES = (".csv", ".csv.gz", ".parquet")
-_SUFFIX = r"\.(csv\.gz|csv|parquet)$"
-_DELIMITERS = ",;\t"
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet")
+_SUFFIX = r"\.(csv\.gz|csv|tsv\.gz|tsv|xlsx|parquet)$"
 _YES, _NO = ("1", "1.0", "true", "yes", "y", "t"), ("0", "0.0", "false", "no", "n", "f")
 
 
@@ -35,6 +35,8 @@ class Table:
     frame: pd.DataFrame
     name: str = "data frame"
     """Where there is no file."""
+    note: str = ""
+    """What a person should know about how the file was read."""
 
     @property
     def where(self) -> str:
@@ -48,13 +50,10 @@ class Table:
 
     def at(self, row: int, unit: str | None = None) -> str:
         """File, line and unit of a row (counted from 0)."""
-        index = int(self.frame.index[row])
-        lines = self.path is not None and self.path.suffix != ".parquet"
-        return (
-            f"{self.where}, "
-            + (f"line {index + 2}" if lines else f"row {index}")
-            + (f", unit {unit}" if unit is not None else "")
-        )
+        index, kind = int(self.frame.index[row]), "" if self.path is None else self.path.suffix.lower()
+        place = {"": f"row {index}", ".parquet": f"row {index}", ".xlsx": f"row {index + 2}"}
+        text = f"{self.where}, {place.get(kind, f'line {index + 2}')}"
+        return text if unit is None else f"{text}, unit {unit}"
 
     def require(self, columns: Iterable[str]) -> None:
         """Refuse a table without one of these columns, with the nearest name that it has."""
@@ -68,23 +67,26 @@ class Table:
                     f"no column '{column}'", where=self.where, hint=f"{guess}Columns here: {', '.join(have)}"
                 )
 
-    def numbers(self, column: str, units: Sequence[str] | None = None) -> FloatArray:
-        """A column as finite numbers."""
+    def numbers(self, column: str, units: Sequence[str] | None = None, *, gaps: bool = False) -> FloatArray:
+        """A column as finite numbers; with `gaps`, NaN where a value is missing."""
         series = self.frame[column]
         values: FloatArray = pd.to_numeric(series, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        bad = np.flatnonzero(~np.isfinite(values))
+        wrong = ~np.isfinite(values)
+        if gaps:
+            wrong &= ~series.isna().to_numpy()
+        bad = np.flatnonzero(wrong)
         if not bad.size:
             return values
         row = int(bad[0])
         where = self.at(row, units[row] if units is not None else None)
         count = f" ({bad.size} such rows)" if bad.size > 1 else ""
-        if pd.isna(series.iloc[row]):
-            what = f"missing value in column '{column}'{count}"
-            raise DataError(what, where=where, hint="fill or drop missing values; fedprognos does not guess them")
         raw = series.iloc[row]
+        if pd.isna(raw):
+            hint = "fill or drop the rows; for a sensor, data.missing = 'hold' fills them"
+            raise DataError(f"missing value in column '{column}'{count}", where=where, hint=hint)
         if isinstance(raw, str):
-            hint = "decimal commas? write 1.5, not 1,5" if re.fullmatch(r"-?\d+,\d+", raw.strip()) else ""
-            hint = "write times as numbers (hours, cycles or seconds since the start)" if _is_date(raw) else hint
+            comma = re.fullmatch(r"\s*-?[\d.]+,\d+\s*", raw)
+            hint = "decimal commas? Set data.decimal = ','" if comma else "correct the value, or leave the column out"
             raise DataError(f"'{raw}' in column '{column}' is not a number{count}", where=where, hint=hint)
         raise DataError(f"{raw} in column '{column}'{count}", where=where, hint="replace infinite values")
 
@@ -118,76 +120,110 @@ def table_paths(source: str | Path | Sequence[str | Path]) -> list[Path]:
     """Files meant by a file, folder, pattern or list of those, sorted by name."""
     if not isinstance(source, (str, Path)):
         return [path for one in source for path in table_paths(one)]
-    path = Path(source)
+    path, kinds = Path(source), ", ".join(SUFFIXES)
     if path.is_file():
-        if not path.name.lower().endswith(SUFFIXES):
-            raise DataError("not a .csv, .csv.gz or .parquet file", where=str(path))
+        if not _is_table(path):
+            raise DataError(f"not a table: none of {kinds}", where=str(path), hint="save it as CSV")
         return [path]
     if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.name.lower().endswith(SUFFIXES) and p.is_file())
+        found = sorted(p for p in path.iterdir() if _is_table(p) and p.is_file())
     else:
-        found = sorted(Path(p) for p in glob.glob(str(source)) if p.lower().endswith(SUFFIXES))  # noqa: PTH207
+        found = sorted(p for p in map(Path, glob.glob(str(source))) if _is_table(p))  # noqa: PTH207
     if not found:
-        what = "no .csv, .csv.gz or .parquet file in this folder" if path.is_dir() else "no such file"
+        what = f"none of {kinds} in this folder" if path.is_dir() else "no such file"
         raise DataNotFoundError(what, where=str(path), hint="check the path; it is relative to the experiment file")
     return found
 
 
-def read_file(path: Path, text_columns: Sequence[str] = ()) -> Table:
-    """One file as a table; `text_columns` keep their text (leading zeros of serial numbers)."""
-    frame = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, text_columns)
+def _is_table(path: Path) -> bool:
+    return path.name.lower().endswith(SUFFIXES) and not path.name.startswith((".", "~$"))  # Excel's lock files
+
+
+def read_file(path: Path, text_columns: Sequence[str] = (), known: FileFormat | None = None) -> Table:
+    """One file as a table.
+
+    Parameters
+    ----------
+    text_columns
+        Columns that keep their text (leading zeros of serial numbers).
+    known
+        What is said about the file's format; the rest is found out.
+    """
+    known, note = known or FileFormat(), ""
+    if path.suffix.lower() == ".parquet":
+        frame = _read_parquet(path)
+    elif path.suffix.lower() == ".xlsx":
+        frame = _read_excel(path, text_columns, known.sheet)
+    else:
+        frame, note = _read_csv(path, text_columns, known)
     frame.columns = pd.Index([str(c).strip() for c in frame.columns])
+    nameless = [c for c in frame.columns if c.startswith("Unnamed: ") and frame[c].isna().all()]
+    frame = frame.drop(columns=nameless).dropna(how="all")  # blank lines go, the index still tells the line
     if frame.empty:
         raise DataError("no rows", where=str(path), hint="the file holds a header and nothing else")
-    return Table(path, frame)
+    return Table(path, frame, note=note)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     if importlib.util.find_spec("pyarrow") is None:
         raise MissingExtraError("pyarrow", "parquet", "reading Parquet files")
+    from pyarrow import parquet  # type: ignore[import-untyped]
+
     try:
+        names = parquet.ParquetFile(path).schema_arrow.names
+        check_width(len(names), str(path))
         return pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
     except (ValueError, OSError) as error:  # pyarrow's errors are ValueErrors and OSErrors
         raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
 
 
-def _read_csv(path: Path, text_columns: Sequence[str]) -> pd.DataFrame:
+def _read_excel(path: Path, text_columns: Sequence[str], sheet: str | None) -> pd.DataFrame:
+    if importlib.util.find_spec("openpyxl") is None:
+        raise MissingExtraError("openpyxl", "excel", "reading Excel files")
     try:
-        header, delimiter = _header(path)
-        twice = sorted({h for h in header if header.count(h) > 1})
-        if twice:
-            raise DataError(f"two columns are called '{twice[0]}'", where=str(path), hint="rename one of them")
-        frame = read_exact_csv(
-            path,
-            sep=delimiter,
-            encoding="utf-8-sig",
-            dtype={h: str for h in header if h.strip() in text_columns},
-            skip_blank_lines=False,
-            low_memory=False,
-        )
+        with pd.ExcelFile(path, engine="openpyxl") as book:
+            names = [str(name) for name in book.sheet_names]
+            if sheet is not None and sheet not in names:
+                raise DataError(f"no sheet '{sheet}'", where=str(path), hint=f"sheets here: {', '.join(names)}")
+            cells = pd.read_excel(book, sheet_name=sheet or 0, header=None, dtype=object, na_values=list(NO_VALUE))
+    except (ValueError, OSError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"not a readable Excel file: {error}", where=str(path), hint="save it again as .xlsx") from None
+    if cells.empty:
+        raise DataError("empty sheet", where=str(path), hint="the first row must name the columns")
+    header = ["" if pd.isna(name) else str(name).strip() for name in cells.iloc[0]]
+    check_width(len(header), str(path))
+    check_names(header, str(path))
+    frame = cells.iloc[1:].reset_index(drop=True)
+    frame.columns = pd.Index([name or f"Unnamed: {k}" for k, name in enumerate(header)])
+    numbers = [c for c in frame.columns if c not in text_columns]
+    return frame.assign(**{c: frame[c].infer_objects() for c in numbers})
+
+
+def _read_csv(path: Path, text_columns: Sequence[str], known: FileFormat) -> tuple[pd.DataFrame, str]:
+    try:
+        found = find_csv_format(path, known, text_columns)
+        try:
+            frame = _parse_csv(path, text_columns, found)
+        except UnicodeDecodeError:  # beyond the beginning that was looked at
+            if known.encoding is not None:
+                raise
+            found = find_csv_format(path, known.model_copy(update={"encoding": "cp1252"}), text_columns)
+            frame = _parse_csv(path, text_columns, found)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise DataError("compressed file is damaged or truncated", where=str(path), hint="copy it again") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text ({error.reason})", where=str(path), hint="save it as UTF-8 CSV") from None
+        hint = "name the encoding: data.encoding = '...'"
+        raise DataError(f"not {found.encoding} text ({error.reason})", where=str(path), hint=hint) from None
     except pd.errors.ParserError as error:
-        raise DataError(_parser_message(error), where=str(path), hint="is there a stray delimiter or quote?") from None
+        raise DataError(_parser_message(error), where=str(path), hint="is there a stray separator or quote?") from None
     if not isinstance(frame.index, pd.RangeIndex):
         raise DataError("rows have more fields than the header", where=str(path), hint="name every column")
-    return frame.dropna(how="all")  # blank lines go, the index still tells the line
+    return frame, found.note()
 
 
-def _header(path: Path) -> tuple[list[str], str]:
-    """Column names and delimiter from the first line."""
-    with (
-        gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-        if path.suffix == ".gz"
-        else path.open(encoding="utf-8-sig", newline="") as stream
-    ):
-        line = stream.readline()
-    if not line.strip():
-        raise DataError("empty file", where=str(path), hint="the first line must name the columns")
-    delimiter = max(_DELIMITERS, key=line.count)
-    return next(csv.reader([line], delimiter=delimiter)), delimiter
+def _parse_csv(path: Path, text_columns: Sequence[str], found: CsvFormat) -> pd.DataFrame:
+    text = {h: str for h in found.header if h.strip() in text_columns}
+    return read_exact_csv(path, dtype=text, skip_blank_lines=False, low_memory=False, **found.options())
 
 
 def _parser_message(error: Exception) -> str:
@@ -195,7 +231,3 @@ def _parser_message(error: Exception) -> str:
     if match:
         return f"line {match[2]} has {match[3]} fields, the header has {match[1]}"
     return f"cannot be read as CSV: {error}"
-
-
-def _is_date(text: str) -> bool:
-    return re.match(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}", text) is not None

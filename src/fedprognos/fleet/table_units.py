@@ -1,19 +1,23 @@
-"""Rows of a table turned into one unit, with its order, cycles and labels checked."""
+"""Rows of a table turned into one unit, with its order, cycles and labels checked and its blanks filled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.columns import Columns
+from fedprognos.fleet.missing import fill
 from fedprognos.fleet.table_files import Table
-from fedprognos.fleet.unit import Unit
+from fedprognos.fleet.time_axis import iso
+from fedprognos.fleet.unit import MACHINE, START, Unit
 
 Integers = NDArray[np.int64]
 
@@ -24,39 +28,82 @@ class Values:
 
     Parameters
     ----------
+    ids : (rows,)
+        Machine of every row.
     numbers
-        Column name to (rows,) numbers.
+        Column name to (rows,) numbers, NaN where a blank is to be filled.
+    means
+        Of columns with blanks: (rows,) means of the operating condition of each row.
     sites
         Site of every row, or one for the whole file, or None.
-    failed
-        Failure flag of every row, where there is such a column.
+    failed, lives
+        Failure flag and life of every row, where there are such columns.
+    seconds
+        Seconds in one step of the time where it is a date, counted from 1970; None for plain numbers.
     """
 
     table: Table
+    ids: Sequence[str]
     numbers: Mapping[str, FloatArray]
+    means: Mapping[str, FloatArray]
     sites: Sequence[str] | str | None
     failed: NDArray[np.bool_] | None
+    lives: Sequence[str] | None
+    seconds: float | None
 
 
 @dataclass(frozen=True, eq=False)
 class UnitRows:
-    """Which rows of a table belong to a unit, in file order."""
+    """Which rows of a table belong to a unit, in file order.
+
+    Parameters
+    ----------
+    machine
+        Whose life this is, where machines have several.
+    since
+        Time at which this life began, on a counter that went on from the life before.
+    """
 
     table: Table
     unit: str
     rows: Integers
+    machine: str | None = None
+    since: float = 0.0
 
     def at(self, k: int) -> str:
         """Where the k-th row of the unit stands."""
         return self.table.at(int(self.rows[k]), self.unit)
+
+    def cell(self, column: str, k: int) -> str:
+        """What the file says in a column of the k-th row."""
+        value = self.table.frame[column].iloc[int(self.rows[k])]
+        return f"{value:g}" if isinstance(value, (int, float, np.number)) else str(value)
+
+
+def lives_of(own: UnitRows, values: Values, columns: Columns) -> Iterator[UnitRows]:
+    """The lives of a machine as units; the first keeps the machine's name, the others add `#2`, `#3`, ..."""
+    if columns.life is None and columns.new_life is None:
+        yield own
+        return
+    time = values.numbers[columns.time][own.rows]
+    if values.lives is not None:
+        labels = np.asarray([values.lives[row] for row in own.rows], dtype=object)
+    else:
+        flags = time[1:] < time[:-1] if columns.new_life == "time" else _flags(values)[own.rows][:-1]
+        labels = np.concatenate([[0], np.cumsum(flags)]) + 1
+    end = -np.inf
+    for label in pd.unique(labels):
+        rows = labels == label
+        went_on = values.seconds is None and time[rows][0] > end > -np.inf
+        name = own.unit if str(label) == "1" else f"{own.unit}#{label}"
+        yield UnitRows(own.table, name, own.rows[rows], own.unit, end if went_on else 0.0)
+        end = time[rows][-1]
 
 
 def make_unit(own: UnitRows, values: Values, columns: Columns, sensors: Sequence[str]) -> Unit:
     """One unit from its rows."""
     if len(own.rows) < MIN_ROWS:
         raise DataError("the unit has one row only", where=own.at(0), hint="leave the unit out of the file")
-    site = _site(own, values.sites)
-    time = values.numbers[columns.time][own.rows]
     target = None if columns.target is None else values.numbers[columns.target][own.rows]
     offsets = numbers = rul_at_end = None
     if columns.cycle is not None:
@@ -65,29 +112,53 @@ def make_unit(own: UnitRows, values: Values, columns: Columns, sensors: Sequence
     elif target is not None:
         _check_not_negative(own, target, str(columns.target))
         rul_at_end = float(target[-1])
-    _check_time(own, time, columns.time, offsets)
+    time, began = _time(own, values, columns, offsets)
+    failed = rul_at_end is None or rul_at_end == 0
     if values.failed is not None:
         failed = _has_failed(own, values.failed[own.rows], str(columns.failed))
-    else:
-        failed = rul_at_end is None or rul_at_end == 0
     if columns.task == "rul" and target is None and failed:
         rul_at_end = 0.0
+    facts = {"site": _site(own, values.sites), MACHINE: own.machine, START: began}
     return Unit(
         id=own.unit,
         time=time,
-        sensors=_matrix(values, sensors, own.rows),
-        settings=_matrix(values, columns.settings, own.rows),
+        sensors=_matrix(own, values, columns, sensors, time, offsets),
+        settings=_matrix(own, values, columns, columns.settings, time, offsets),
         target=target,
         failed=failed,
         rul_at_end=rul_at_end,
         cycles=offsets,
         cycle_numbers=numbers,
-        attributes={} if site is None else {"site": site},
+        attributes={name: fact for name, fact in facts.items() if fact is not None},
     )
 
 
-def _matrix(values: Values, columns: Sequence[str], rows: Integers) -> FloatArray:
-    return np.column_stack([values.numbers[c][rows] for c in columns]) if columns else np.empty((len(rows), 0))
+def _matrix(
+    own: UnitRows,
+    values: Values,
+    columns: Columns,
+    names: Sequence[str],
+    time: FloatArray,
+    offsets: Integers | None,
+) -> FloatArray:
+    """Some columns of the unit, (T, C), their blanks filled within each cycle."""
+    if not names:
+        return np.empty((len(own.rows), 0))
+    matrix = np.column_stack([values.numbers[c][own.rows] for c in names])
+    gaps = [k for k, c in enumerate(names) if c in values.means]
+    if not gaps or not np.isnan(matrix).any():
+        return matrix
+    policies = [columns.policies(names)[k] for k in gaps]
+    means = np.column_stack([values.means[names[k]][own.rows] for k in gaps])
+    edges = [0, len(matrix)] if offsets is None else offsets.tolist()
+    for a, b in pairwise(edges):
+        matrix[a:b, gaps] = fill(matrix[a:b, gaps], time[a:b], policies, means[a:b])
+    left = np.argwhere(np.isnan(matrix))
+    if left.size:
+        row, column = int(left[0][0]), names[int(left[0][1])]
+        what = f"no value of the operating setting '{column}' before the unit's first one"
+        raise DataError(what, where=own.at(row), hint="fill it, or drop the rows before")
+    return matrix
 
 
 def _site(own: UnitRows, sites: Sequence[str] | str | None) -> str | None:
@@ -135,20 +206,27 @@ def _one_per_cycle(own: UnitRows, target: FloatArray, offsets: Integers, column:
     return values
 
 
-def _check_time(own: UnitRows, time: FloatArray, column: str, offsets: Integers | None) -> None:
+def _time(own: UnitRows, values: Values, columns: Columns, offsets: Integers | None) -> tuple[FloatArray, str | None]:
+    """Time of every row since the beginning of the unit (or of its cycle), and the date it began, if it has one."""
+    time, column = values.numbers[columns.time][own.rows], columns.time
     steps = np.diff(time)
     if offsets is not None:
         steps[offsets[1:-1] - 1] = 1.0  # time starts anew with each cycle
     bad = np.flatnonzero(steps <= 0)
-    if not bad.size:
-        return
-    k = int(bad[0]) + 1
-    kind = "duplicate" if time[k] == time[k - 1] else "unsorted"
-    raise DataError(
-        f"{kind} {column}: {time[k]:g} after {time[k - 1]:g}",
-        where=own.at(k),
-        hint=f"sort the rows of each unit by {column} and keep one row for each value",
-    )
+    if bad.size:
+        k = int(bad[0]) + 1
+        kind = "duplicate" if time[k] == time[k - 1] else "unsorted"
+        repaired = "; where time restarts after a repair, set data.new_life = 'time'" if kind == "unsorted" else ""
+        raise DataError(
+            f"{kind} {column}: {own.cell(column, k)} after {own.cell(column, k - 1)}",
+            where=own.at(k),
+            hint=f"sort the rows of each unit by {column} and keep one row for each value{repaired}",
+        )
+    if values.seconds is None:
+        return time - own.since, None
+    starts = np.zeros(1, dtype=np.int64) if offsets is None else offsets[:-1]
+    lengths = np.diff(np.append(starts, len(time)))
+    return time - np.repeat(time[starts], lengths), iso(float(time[0]) * values.seconds)
 
 
 def _check_not_negative(own: UnitRows, target: FloatArray, column: str) -> None:
@@ -162,12 +240,16 @@ def _check_not_negative(own: UnitRows, target: FloatArray, column: str) -> None:
         )
 
 
+def _flags(values: Values) -> NDArray[np.bool_]:
+    return np.zeros(len(values.ids), dtype=np.bool_) if values.failed is None else values.failed
+
+
 def _has_failed(own: UnitRows, flags: NDArray[np.bool_], column: str) -> bool:
     """What the flags say; they may stand in every row or in the last one only."""
     if flags.any() and not flags.all() and (flags[:-1].any() or not flags[-1]):
         raise DataError(
             f"column '{column}' says failed before the last row",
             where=own.at(int(np.argmax(flags))),
-            hint="set it in every row of a failed unit or in its last row only, and drop rows after the failure",
+            hint="drop the rows after the failure; if the machine was repaired, set data.new_life = 'failed'",
         )
     return bool(flags[-1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,11 @@ from fedprognos.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedprognos.fleet.missing import Policy
+
 Task = Literal["rul", "soh"]
+MACHINE, START = "machine", "start"
+"""Attributes of some units: the machine whose life it is, and the date of its first row."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,8 @@ class Fleet:
     schema: Schema
     units: tuple[Unit, ...]
     source: str = ""
+    notes: tuple[str, ...] = ()
+    """What people should know about how the data was read, such as filled blanks."""
 
     def __post_init__(self) -> None:
         from fedprognos.fleet.checks import check_fleet
@@ -196,22 +202,27 @@ class Fleet:
         time: str,
         unit: str | None = None,
         task: Task = "rul",
+        time_unit: str | None = None,
         cycle: str | None = None,
         sensors: Sequence[str] | None = None,
         settings: Sequence[str] = (),
         site: str | None = None,
         target: str | None = None,
         failed: str | None = None,
+        missing: Policy | Mapping[str, Policy] = "hold",
         name: str = "frame",
         require_labels: bool = True,
+        **more: Any,
     ) -> Fleet:
         """A fleet from the rows of a data frame, checked as files are.
 
         Parameters
         ----------
-        time, unit, task, cycle, sensors, settings, site, target, failed
+        time, unit, task, time_unit, cycle, sensors, settings, site, target, failed, missing
             Which column is what; see :class:`fedprognos.fleet.columns.Columns`. Without `unit` all rows are one
             unit called `name`.
+        more
+            Other options of that class: `time_format`, `life`, `new_life`, `target_unit`.
         require_labels
             Refuse data nothing can be learnt from; False reads a fleet to be predicted.
 
@@ -235,9 +246,9 @@ class Fleet:
         from fedprognos.fleet.table_files import Table
         from fedprognos.options import validated
 
-        roles = {"time": time, "unit": unit, "task": task, "cycle": cycle, "sensors": sensors, "settings": settings}
-        roles |= {"site": site, "target": target, "failed": failed}
-        columns = validated(Columns, roles, "Fleet.from_frame")
+        more |= {"time": time, "unit": unit, "task": task, "time_unit": time_unit, "cycle": cycle, "sensors": sensors}
+        more |= {"settings": settings, "site": site, "target": target, "failed": failed, "missing": missing}
+        columns = validated(Columns, more, "Fleet.from_frame")
         table = Table(None, frame.reset_index(drop=True), name)
         return fleet_of_tables([table], columns, name=name, require_labels=require_labels)
 

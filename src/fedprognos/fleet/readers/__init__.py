@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,4 +89,7 @@ def read(options: ReaderOptions, context: ReadContext | None = None) -> Source:
     >>> source.fleet.ids, source.test.ids
     (('s1-e01', 's2-e01'), ('s1-t01', 's2-t01'))
     """
-    return readers[options.kind].read(options, context or ReadContext())
+    source = readers[options.kind].read(options, context or ReadContext())
+    for note in source.fleet.notes:
+        warnings.warn(f"{source.fleet.source or source.fleet.name}: {note}", stacklevel=2)
+    return source

@@ -1,4 +1,4 @@
-"""One's own fleet: CSV or Parquet files, and which column is what."""
+"""One's own fleet: CSV, Excel or Parquet files, and which column is what."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pydantic import Field, PositiveFloat
 
 from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.discharge import RATED
+from fedprognos.fleet.file_format import FileFormat
 from fedprognos.fleet.frame import fleet_of_tables
 from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, readers
 from fedprognos.fleet.table_files import read_file, table_paths
 from fedprognos.fleet.unit import Fleet
 
 
-class TableOptions(Columns, ReaderOptions):
-    """One's own CSV or Parquet files; see `fedprognos init`."""
+class TableOptions(Columns, FileFormat, ReaderOptions):
+    """One's own CSV, Excel or Parquet files; see `fedprognos init`."""
 
     kind: Literal["table"] = "table"
     path: str
@@ -31,14 +32,21 @@ class TableOptions(Columns, ReaderOptions):
 
 
 def read_table(
-    source: str | Path | Sequence[str | Path], columns: Columns, *, name: str = "table", require_labels: bool = True
+    source: str | Path | Sequence[str | Path],
+    columns: Columns,
+    known: FileFormat | None = None,
+    *,
+    name: str = "table",
+    require_labels: bool = True,
 ) -> Fleet:
-    """A fleet from CSV (also `.csv.gz`) or Parquet files.
+    """A fleet from CSV, Excel or Parquet files.
 
     Parameters
     ----------
     source
         A file, several, a folder, or a pattern such as `plants/*.csv`.
+    known
+        What is said about the format of the files; the rest is found out.
     require_labels
         Refuse data nothing can be learnt from; False reads a fleet to be predicted.
 
@@ -47,18 +55,17 @@ def read_table(
     DataError
         For the first thing wrong, naming file, line, column and unit.
     """
-    text = [c for c in (columns.unit, columns.site) if c is not None]
-    tables = [read_file(path, text) for path in table_paths(source)]
+    tables = [read_file(path, columns.text, known) for path in table_paths(source)]
     return fleet_of_tables(tables, columns, name=name, require_labels=require_labels)
 
 
 def _read(options: TableOptions, context: ReadContext) -> Source:
-    fleet = _rated(read_table(context.folder / options.path, options), options.rated_capacity_in_Ah)
+    fleet = _rated(read_table(context.folder / options.path, options, options), options.rated_capacity_in_Ah)
     if options.test_path is None:
         return Source(fleet, test_fraction=options.test_fraction)
     if not context.tested:
         return Source(fleet)
-    test = read_table(context.folder / options.test_path, options)
+    test = read_table(context.folder / options.test_path, options, options)
     return Source(fleet, _rated(test, options.rated_capacity_in_Ah))
 
 
@@ -69,4 +76,4 @@ def _rated(fleet: Fleet, capacity_in_Ah: float | None) -> Fleet:
     return fleet.select([replace(u, attributes={**u.attributes, RATED: capacity_in_Ah}) for u in fleet])
 
 
-readers.add(Reader("table", "your own CSV or Parquet files", TableOptions, _read, order=50))
+readers.add(Reader("table", "your own CSV, Excel or Parquet files", TableOptions, _read, order=50))

@@ -1,0 +1,186 @@
+"""How a file writes its table: separator, decimal mark, thousands mark, encoding; found out where nobody says."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from fedprognos.errors import DataError
+from fedprognos.options import Options
+
+MAX_COLUMNS = 5000
+"""A table with more columns is refused before it is read."""
+NO_VALUE = ("-", "--", "?", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!")
+"""Cells that count as blank, besides those pandas knows (empty, NA, NaN, null, ...)."""
+_SEPARATORS = ",;\t|"
+_SAMPLE_IN_BYTES = 1 << 20
+_SAMPLE_ROWS = 2000
+_COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?\s*")
+_POINT = re.compile(r"\s*[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?\s*")
+_EITHER = re.compile(r"\s*[+-]?[1-9]\d{0,2}[.,]\d{3}\s*")  # 1,234 is a decimal or a thousand
+_GROUPS = re.compile(r"\s*[+-]?[1-9]\d{0,2}((,\d{3}){2,}|(\.\d{3}){2,})\s*")  # 1,234,567
+
+
+class FileFormat(Options):
+    """How files write their tables; what is None is found out."""
+
+    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    """Between the fields of a CSV file."""
+    decimal: Literal[".", ","] | None = None
+    thousands: Literal[".", ",", " ", "'"] | None = None
+    encoding: str | None = None
+    """Of the text, such as `utf-8` or `cp1252`."""
+    sheet: str | None = None
+    """Of an Excel file; its first one by default."""
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How one CSV file is written."""
+
+    header: tuple[str, ...]
+    separator: str
+    decimal: str
+    thousands: str | None
+    encoding: str
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of :func:`pandas.read_csv`."""
+        return {
+            "sep": self.separator,
+            "decimal": self.decimal,
+            "thousands": self.thousands,
+            "encoding": self.encoding,
+            "na_values": list(NO_VALUE),
+        }
+
+    def note(self) -> str:
+        """What a person should know about it; empty for plain CSV."""
+        marks = {",": "decimal commas"} if self.decimal == "," else {}
+        said = [*marks.values(), *([f"'{self.thousands}' between thousands"] if self.thousands else [])]
+        said += [f"encoding {self.encoding}"] if self.encoding == "cp1252" else []
+        return f"read with {', '.join(said)}" if said else ""
+
+
+def find_csv_format(path: Path, known: FileFormat | None = None, text_columns: Iterable[str] = ()) -> CsvFormat:
+    """Look at the beginning of a CSV file (also gzipped).
+
+    Parameters
+    ----------
+    known
+        What is said about the format; the rest is found out.
+    text_columns
+        Columns of names, which say nothing about numbers.
+
+    Raises
+    ------
+    DataError
+        Where the file is empty, has too many columns or two of the same name.
+    """
+    known = known or FileFormat()
+    try:
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+            raw = stream.read(_SAMPLE_IN_BYTES)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise DataError("compressed file is damaged or truncated", where=str(path), hint="copy it again") from None
+    encoding = known.encoding or _encoding(raw)
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(raw)
+    except LookupError:
+        raise DataError(f"unknown encoding '{encoding}'", where=str(path), hint="for example utf-8 or cp1252") from None
+    except UnicodeDecodeError as error:
+        hint = "leave out data.encoding, or name the right one"
+        raise DataError(f"not {encoding} text ({error.reason})", where=str(path), hint=hint) from None
+    first = text.lstrip("\r\n").partition("\n")[0]
+    if not first.strip():
+        raise DataError("empty file", where=str(path), hint="the first line must name the columns")
+    check_width(max(first.count(s) for s in known.separator or _SEPARATORS) + 1, str(path))
+    whole = text if len(raw) < _SAMPLE_IN_BYTES else text[: text.rfind("\n") + 1] or text
+    tables = {s: _rows(whole, s) for s in known.separator or _SEPARATORS}
+    separator = max(tables, key=lambda s: _fit(tables[s]))
+    header, *rows = tables[separator]
+    check_names(header, str(path))
+    skipped = {k for k, name in enumerate(header) if name.strip() in set(text_columns)}
+    cells = [cell for row in rows for k, cell in enumerate(row) if k not in skipped]
+    decimal, thousands = _marks(cells, separator)
+    if known.decimal is not None:
+        decimal, thousands = known.decimal, thousands if known.decimal == decimal else None
+    return CsvFormat(tuple(header), separator, decimal, known.thousands or thousands, encoding)
+
+
+def check_width(columns: int, where: str) -> None:
+    """Refuse a table that is too wide to be one row a measurement."""
+    if columns > MAX_COLUMNS:
+        raise DataError(
+            f"{columns:,} columns or more; at most {MAX_COLUMNS:,} can be read",
+            where=where,
+            hint="write one row a measurement and one column a sensor; this table seems to lie on its side",
+        )
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """Refuse two columns of the same name."""
+    seen: set[str] = set()
+    for name in (n.strip() for n in names):
+        if name and name in seen:
+            raise DataError(f"two columns are called '{name}'", where=where, hint="rename one of them")
+        seen.add(name)
+
+
+def _encoding(raw: bytes) -> str:
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(raw)
+    except UnicodeDecodeError:
+        return "cp1252"  # what Windows programs write that do not write UTF-8
+    return "utf-8-sig"
+
+
+def _rows(text: str, separator: str) -> list[list[str]]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    rows: list[list[str]] = []
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                rows.append(row)
+            if len(rows) > _SAMPLE_ROWS:
+                break
+    except csv.Error:
+        pass  # a stray quote; the reader of the whole file says where
+    return rows or [[]]
+
+
+def _fit(rows: list[list[str]]) -> tuple[bool, float, int]:
+    """How well a separator fits: several columns, rows as wide as the header, many columns."""
+    width = len(rows[0])
+    return width > 1, sum(len(row) == width for row in rows[1:]) / max(len(rows) - 1, 1), width
+
+
+def _marks(cells: Iterable[str], separator: str) -> tuple[str, str | None]:
+    """Decimal and thousands mark of some cells.
+
+    >>> _marks(["0,5", "1.234,5", "7"], ";"), _marks(["1,234.5"], ","), _marks(["1,234"], ";"), _marks(["0.5"], ";")
+    ((',', '.'), ('.', ','), (',', None), ('.', None))
+    """
+    written = {cell.strip() for cell in cells}
+    commas = {cell for cell in written if _COMMA.fullmatch(cell)}
+    points = {cell for cell in written if _POINT.fullmatch(cell)}
+    unclear = {cell for cell in written if _EITHER.fullmatch(cell)}
+    groups = {cell for cell in written if _GROUPS.fullmatch(cell)}
+    sure_commas, sure_points = commas - unclear, points - unclear
+    if len(sure_commas) > len(sure_points) or (not sure_points and commas and separator != ","):
+        grouped = bool(sure_commas) and any("." in cell for cell in commas | points | groups)
+        return ",", "." if grouped and not sure_points else None
+    grouped = any("," in cell for cell in commas | points | groups)
+    return ".", "," if grouped and not sure_commas else None

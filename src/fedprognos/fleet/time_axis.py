@@ -1,0 +1,150 @@
+"""Times of rows: numbers as they stand, dates and epoch times as time since the beginning of a history."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from fedprognos.arrays import FloatArray
+from fedprognos.errors import ConfigError, DataError
+from fedprognos.fleet.table_files import Table
+
+SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0, "weeks": 604800.0}
+"""Measures in which time since a date can be told."""
+EPOCHS = {"epoch": 1.0, "epoch-ms": 1e-3, "epoch-us": 1e-6, "epoch-ns": 1e-9}
+"""Seconds in one step of each."""
+_SINCE, _UNTIL = 9.4e8, 4.1e9  # seconds since 1970 that are a date of these decades
+_PATTERNS = tuple(
+    day + time
+    for day in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y.%m.%d")
+    for time in ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M:%S %p", " %I:%M %p")
+)
+_NAMES = {
+    "seconds": "s sec secs second seconds",
+    "minutes": "min mins minute minutes",
+    "hours": "h hr hrs hour hours",
+    "days": "d day days",
+    "weeks": "week weeks",
+    "months": "month months",
+    "years": "year years",
+    "km": "km mileage odometer",
+    "flights": "flight flights",
+    "cycles": "cycle cycles",
+}
+_MEASURES = {word: measure for measure, words in _NAMES.items() for word in words.split()}
+
+
+def time_format(series: pd.Series) -> str:
+    """How a column writes times: `number`, one of :data:`EPOCHS`, `iso`, or a pattern such as `%d.%m.%Y %H:%M`.
+
+    Raises
+    ------
+    ConfigError
+        Where day and month cannot be told apart.
+
+    Examples
+    --------
+    >>> time_format(pd.Series([1, 2])), time_format(pd.Series(["2024-05-01", "2024-05-02T13:00"]))
+    ('number', 'iso')
+    >>> time_format(pd.Series([1714521600, 1714525200])), time_format(pd.Series(["31.12.2024 23:59"]))
+    ('epoch', '%d.%m.%Y %H:%M')
+    """
+    if pd.api.types.is_datetime64_any_dtype(series):
+        return "iso"
+    numbers = pd.to_numeric(series, errors="coerce")
+    if numbers.notna().mean() > 0.5:
+        for kind, seconds in EPOCHS.items():
+            if float(numbers.min()) * seconds > _SINCE and float(numbers.max()) * seconds < _UNTIL:
+                return kind
+        return "number"
+    known = series.dropna().astype(str).str.strip()
+    if not known.empty and _parsed(known, "iso").notna().mean() > 0.5:
+        return "iso"
+    fitting = [p for p in _PATTERNS if _parsed(known.iloc[:1], p).notna().all() and _parsed(known, p).notna().all()]
+    if len(fitting) > 1:
+        raise ConfigError(
+            f"'{known.iloc[0]}' can be {' or '.join(fitting)}", hint=f"say which: data.time_format = '{fitting[0]}'"
+        )
+    return fitting[0] if fitting else "number"
+
+
+def date_format(series: pd.Series) -> str | None:
+    """How a column writes dates; None for other columns."""
+    if pd.api.types.is_numeric_dtype(series) or series.isna().any():
+        return None
+    if not pd.api.types.is_datetime64_any_dtype(series) and not any(c.isdigit() for c in str(series.iloc[0])):
+        return None
+    try:
+        form = time_format(series)
+    except ConfigError:  # day and month cannot be told apart: not a time that can be used as it is
+        return None
+    return None if form == "number" else form
+
+
+def seconds_since_1970(table: Table, column: str, form: str, units: Sequence[str]) -> FloatArray:
+    """A column of dates or epoch times, (rows,)."""
+    if form in EPOCHS:
+        return table.numbers(column, units) * EPOCHS[form]
+    series = table.frame[column]
+    dates = _parsed(series if pd.api.types.is_datetime64_any_dtype(series) else series.astype(str).str.strip(), form)
+    bad = np.flatnonzero(dates.isna().to_numpy())
+    if bad.size:
+        row = int(bad[0])
+        raise DataError(
+            f"'{series.iloc[row]}' in column '{column}' is not a date"
+            + (f" ({bad.size} such rows)" if bad.size > 1 else ""),
+            where=table.at(row, units[row]),
+            hint="write every time the same way, such as 2024-05-01 13:00:00, or set data.time_format",
+        )
+    seconds: FloatArray = dates.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64) / 1e9
+    return seconds
+
+
+def iso(seconds: float) -> str:
+    """A date as text.
+
+    >>> iso(1714521600.0)
+    '2024-05-01T00:00:00'
+    """
+    return pd.Timestamp(seconds, unit="s").isoformat(timespec="seconds")
+
+
+def measure_of(column: str) -> str | None:
+    """Measure that ends a column's name.
+
+    >>> measure_of("capacity_in_Ah"), measure_of("Load [kN]"), measure_of("capacity")
+    ('Ah', 'kN', None)
+    """
+    named = re.search(r"_in_(\w+)$|[\[(]([^\])]+)[\])]\s*$", column)
+    return str(named[1] or named[2]) if named else None
+
+
+def time_measure_of(column: str) -> str | None:
+    """Measure that the name of a column of times tells.
+
+    >>> time_measure_of("operatingHours"), time_measure_of("age_in_d"), time_measure_of("t")
+    ('hours', 'days', None)
+    """
+    measure = measure_of(column)
+    if measure is not None:
+        return _MEASURES.get(measure, measure)
+    words = re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower())
+    return next((_MEASURES[word] for word in words if word in _MEASURES), None)
+
+
+def fitting_measure(step_in_s: float) -> str:
+    """A measure for histories with a row every so many seconds.
+
+    >>> fitting_measure(86400.0), fitting_measure(600.0), fitting_measure(1.0)
+    ('days', 'hours', 'seconds')
+    """
+    return (
+        "days" if step_in_s >= 36000 else "hours" if step_in_s >= 300 else "minutes" if step_in_s >= 10 else "seconds"
+    )
+
+
+def _parsed(series: pd.Series, form: str) -> pd.Series:
+    return pd.to_datetime(series, format="ISO8601" if form == "iso" else form, errors="coerce", utc=True)
