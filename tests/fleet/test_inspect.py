@@ -84,7 +84,7 @@ def test_settings_are_recognised_by_their_levels(tmp_path: Path) -> None:
 def test_units_are_recognised_without_a_telling_name(tmp_path: Path) -> None:
     frame = engine_table().rename(columns={"machine_id": "x", "plant": "y"})
     columns = inspect_table(save(frame, tmp_path / "fleet.csv")).columns
-    assert (columns.unit, columns.time, columns.site) == ("x", "cycle", None)
+    assert (columns.unit, columns.time, columns.site) == ("x", "cycle", "y")
     one = frame[frame["x"] == "m03"].drop(columns="x").assign(engine_type="V8")
     columns = inspect_table(save(one, tmp_path / "fleet.csv")).columns
     assert (columns.time, columns.sensors) == ("cycle", ("vibration", "heat"))
@@ -128,15 +128,17 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     assert parsed["partition"] == {"by": "column", "column": "site"}
 
 
-def test_a_sensor_with_an_empty_cell_is_left_out_and_its_line_named(tmp_path: Path) -> None:
+def test_a_sensor_with_a_few_blanks_is_kept_and_a_mostly_blank_one_left_out(tmp_path: Path) -> None:
     frame = engine_table().reset_index(drop=True).assign(never=float("nan"))
     frame.loc[[15, 40], "vibration"] = float("nan")
     guess = inspect_table(save(frame, tmp_path / "fleet.csv"))
-    assert (guess.columns.sensors, guess.text) == (("heat",), ("remark",))
-    assert guess.gaps == {"vibration": "2 missing, first in line 17", "never": "no value at all"}
+    assert (guess.columns.sensors, guess.text) == (("vibration", "heat"), ("remark",))
+    assert guess.gaps == {"vibration": "2 missing, first in line 17"}
+    assert guess.sparse == {"never": "no value at all"}
     text = experiment_toml(guess, tmp_path)
-    assert "fill it to use it: vibration (2 missing, first in line 17)" in text
-    assert tomllib.loads(text)["data"]["sensors"] == ["heat"]
+    assert "# vibration: 2 missing, first in line 17" in text
+    assert "# left out, mostly blank: never (no value at all)" in text
+    assert tomllib.loads(text)["data"]["missing"] == "hold"
 
 
 def test_odd_column_names_survive(tmp_path: Path) -> None:

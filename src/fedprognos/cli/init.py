@@ -1,7 +1,9 @@
-"""`fedprognos init FILE.csv`: a first experiment file for one's own data."""
+"""`fedprognos init FILE`: a first experiment file for one's own data."""
 
 from __future__ import annotations
 
+import difflib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,39 +14,87 @@ from rich.table import Table
 from fedprognos.cli.data import plain_console
 from fedprognos.fleet.experiment_file import default_path, write_experiment
 from fedprognos.fleet.inspect import Guess, inspect_table
+from fedprognos.fleet.table_files import read_file, table_paths
+
+_NONE = "-"
+_QUESTIONS = {
+    "unit": "Which column names the machine?",
+    "time": "Which column is the time?",
+    "time_unit": "What is the time measured in?",
+    "site": "Which column says who owns the machine?",
+    "failed": "Which column says that a machine failed?",
+}
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row a measurement.")],
+    file: Annotated[Path, typer.Argument(help="CSV, Excel or Parquet file with one row a measurement, or a folder.")],
     out: Annotated[Path | None, typer.Option("--out", help="Experiment file to write; default: FILE.toml.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an experiment file that is there.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take the guesses.")] = False,
 ) -> None:
-    """Look at a table, guess which column is what and write a commented experiment file."""
+    """Look at a table, guess which column is what and write a commented experiment file.
+
+    In a terminal it asks about the columns that matter; Enter takes the guess.
+
+    Example: fedprognos init pumps.csv
+    """
     guess = inspect_table(file)
-    target = write_experiment(guess, out or default_path(file), force)
     console = plain_console()
     console.print(_summary(guess))
+    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
+        guess = _asked(file, guess)
+        console.print(_summary(guess))
+    target = write_experiment(guess, out or default_path(file), force)
     console.print(
         f"wrote {target}; check the guesses in it, then: fedprognos run {target}", markup=False, soft_wrap=True
     )
 
 
+def _asked(file: Path, guess: Guess) -> Guess:
+    """The guess after a person's answers; a changed answer makes a new one, so that the other roles follow."""
+    names = [str(c) for c in read_file(table_paths(file)[0]).frame.columns]
+    given: dict[str, str | None] = {}
+    for role, question in _QUESTIONS.items():
+        shown = getattr(guess.columns, role)
+        answer = _answer(f"{question} ({_NONE} for none)" if role != "time" else question, shown, role, names)
+        if answer != shown:
+            given[role] = answer
+            guess = inspect_table(file, given)
+    return guess
+
+
+def _answer(question: str, shown: str | None, role: str, names: list[str]) -> str | None:
+    while True:
+        answer = str(typer.prompt(question, default=shown or _NONE)).strip()
+        if answer == _NONE and role != "time":
+            return None
+        if role == "time_unit" or answer in names:
+            return answer
+        close = difflib.get_close_matches(answer, names, n=1, cutoff=0.5)
+        typer.echo(f"There is no column '{answer}'" + (f"; did you mean '{close[0]}'?" if close else "."))
+        typer.echo(f"Columns: {', '.join(names)}")
+
+
 def _summary(guess: Guess) -> Table:
     columns = guess.columns
     table = Table("role", "guess", box=None, pad_edge=False)
+    lives = columns.life or (columns.new_life and f"a new one where '{columns.new_life}' says so")
     rows = {
+        "file": guess.note,
         "task": columns.task,
         "unit": f"{columns.unit or 'the whole file'} ({guess.units} units, {guess.rows} rows)",
-        "time": columns.time,
+        "lives of a unit": lives,
+        "time": columns.time + (f", in {columns.time_unit}" if columns.time_unit else ""),
         "cycle": columns.cycle,
-        "site": columns.site and f"{columns.site} ({', '.join(guess.sites)})",
+        "owner (site)": columns.site and f"{columns.site} ({', '.join(guess.sites)})",
         "target": columns.target,
         "failed": columns.failed,
-        "settings": ", ".join(columns.settings),
+        "operating settings": ", ".join(columns.settings),
         "sensors": ", ".join(columns.sensors or ()),
+        "blanks, filled": "; ".join(f"{column}: {gap}" for column, gap in guess.gaps.items()),
         "constant, left out": ", ".join(guess.constant),
         "not numbers, left out": ", ".join(guess.text),
-        "incomplete, left out": "; ".join(f"{column}: {gap}" for column, gap in guess.gaps.items()),
+        "mostly blank, left out": "; ".join(f"{column}: {gap}" for column, gap in guess.sparse.items()),
     }
     for role, value in rows.items():
         if value:

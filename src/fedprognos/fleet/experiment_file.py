@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
@@ -14,6 +15,8 @@ from fedprognos.files import write_text
 from fedprognos.fleet.inspect import Guess
 
 _CYCLE_SHARE = 0.9
+_STEPS_AN_EPOCH, _STEPS = 20, 1500
+"""Least optimizer steps: in an epoch, and in all."""
 
 
 def default_path(table: Path) -> Path:
@@ -22,7 +25,7 @@ def default_path(table: Path) -> Path:
     >>> default_path(Path("plant/fleet.2024.csv.gz")).as_posix()
     'plant/fleet.2024.toml'
     """
-    return table.with_name(re.sub(r"(\.csv|\.parquet)?(\.gz)?$", "", table.name) + ".toml")
+    return table.with_name(re.sub(r"(\.csv|\.tsv|\.xlsx|\.parquet)?(\.gz)?$", "", table.name) + ".toml")
 
 
 def write_experiment(guess: Guess, path: Path, force: bool = False) -> Path:
@@ -35,10 +38,9 @@ def write_experiment(guess: Guess, path: Path, force: bool = False) -> Path:
 
 def experiment_toml(guess: Guess, folder: Path) -> str:
     """The experiment as TOML, its data path relative to `folder`."""
-    head = (
-        f"# {guess.units} units, {guess.rows} rows. Every line below is a guess: check it, then run the experiment.\n"
-    )
-    return "".join([head, *_data(guess, folder), *_partition(guess), *_recipe(guess), *_training()])
+    head = _comment(f"{guess.units} units, {guess.rows} rows. Check every guess below, then run the experiment.")
+    clients, partition = _partition(guess)
+    return "".join([head, *_data(guess, folder), *partition, *_recipe(guess), *_training(guess, clients)])
 
 
 def _key(name: str, value: Any, comment: str = "") -> str:
@@ -55,56 +57,63 @@ def _data(guess: Guess, folder: Path) -> list[str]:
     relative = Path(os.path.relpath(guess.path.resolve(), folder.resolve())).as_posix()
     meanings = {"rul": "remaining useful life", "soh": "the health of each cycle"}
     other = "soh" if columns.task == "rul" else "rul"
-    lines = [
-        "\n[data]\n",
-        _key("kind", "table"),
-        _key("path", relative, "relative to this file"),
-        _key("task", columns.task, f'{meanings[columns.task]}; "{other}" is {meanings[other]}'),
-    ]
-    if columns.unit is not None:
-        lines += [_key("unit", columns.unit)]
-    lines += [_key("time", columns.time, "within a cycle" if columns.cycle else "")]
-    if columns.cycle is not None:
-        lines += [_key("cycle", columns.cycle)]
-    lines += [_key("sensors", columns.sensors)]
+    comments = {
+        "task": f'{meanings[columns.task]}; "{other}" is {meanings[other]}',
+        "time": "within a cycle" if columns.cycle else "",
+        "time_unit": "labels and errors are in it, too" if columns.task == "rul" else "",
+        "life": "a machine that was repaired is a unit of its own in each life",
+        "new_life": "a machine that was repaired begins a new life where this says so",
+        "settings": "operating settings",
+        "site": "who owns the unit: each owner becomes a client",
+    }
+    lines = ["\n[data]\n", _key("kind", "table"), _key("path", relative, "relative to this file")]
+    if guess.note:
+        lines += [_comment(f"{guess.note}; other files may need separator, decimal, thousands or encoding")]
+    for name in ("task", "unit", "time", "time_unit", "time_format", "life", "new_life", "cycle", "sensors"):
+        if (value := getattr(columns, name)) is not None:
+            lines += [_key(name, value, comments.get(name, ""))]
     if guess.constant:
         kind = "in all rows of an operating condition" if guess.conditions else "in every row"
         lines += [_comment(f"left out, the same {kind}: {', '.join(guess.constant)}")]
     if guess.text:
         lines += [_comment(f"left out, not numbers in every row: {', '.join(guess.text)}")]
-    for column, gap in guess.gaps.items():
-        lines += [_comment(f"left out, fill it to use it: {column} ({gap})")]
+    lines += [_comment(f"left out, mostly blank: {column} ({gap})") for column, gap in guess.sparse.items()]
     if columns.settings:
-        lines += [_key("settings", columns.settings, "operating settings")]
-    if columns.site is not None:
-        lines += [_key("site", columns.site, "who owns the unit")]
-    if columns.target is not None:
-        lines += [_key("target", columns.target)]
-    elif columns.failed is None:
+        lines += [_key("settings", columns.settings, comments["settings"])]
+    if guess.gaps:
+        lines += [_key("missing", "hold", 'blanks keep the last value; or "interpolate", "mean", "refuse"')]
+        lines += [_comment(f"{column}: {gap}") for column, gap in guess.gaps.items()]
+    lines += [] if columns.site is None else [_key("site", columns.site, comments["site"])]
+    others = [c for c in guess.owners if c != columns.site]
+    lines += [_comment(f"other columns that may name the owner: {', '.join(others)}")] if others else []
+    if columns.site is None and not guess.sites:
+        lines += [_comment('site = "COLUMN" would say who owns a unit; then use by = "column" in [partition]')]
+    lines += [_key(n, v) for n in ("target", "target_unit", "failed") if (v := getattr(columns, n)) is not None]
+    if columns.target is None and columns.failed is None:
         lines += [_comment("no target and no failed column: every unit is taken to fail after its last row")]
-    if columns.failed is not None:
-        lines += [_key("failed", columns.failed)]
     share = "units" if columns.task == "rul" else "each unit's cycles, the last ones,"
     return [*lines, _key("test_fraction", 0.25, f"share of {share} held out for the test")]
 
 
-def _partition(guess: Guess) -> list[str]:
+def _partition(guess: Guess) -> tuple[int, list[str]]:
+    """Number of clients and the section that makes them."""
     lines = ["\n[partition]  # who owns which units\n"]
     if len(guess.sites) > 1:
-        return [*lines, _key("by", "column"), _key("column", "site")]
+        return len(guess.sites), [*lines, _key("by", "column"), _key("column", "site", "the owner named in [data]")]
     if guess.columns.task == "soh":
-        return [*lines, _key("by", "unit", "every unit is a client")]
-    return [*lines, _key("by", "random"), _key("clients", max(1, min(3, guess.units // 2)))]
+        return guess.units, [*lines, _key("by", "unit", "every unit is a client")]
+    clients = max(1, min(3, guess.units // 2))
+    return clients, [*lines, _key("by", "random", "nobody is named as owner"), _key("clients", clients)]
 
 
 def _recipe(guess: Guess) -> list[str]:
     lines = ["\n[recipe]\n"]
+    measure = guess.columns.time_unit or ""
     if guess.shortest_cycle is None or guess.cycle_samples is None:
-        window = min(50, max(2, round(0.15 * guess.median_rows)))
-        cap = max(5, 5 * round(0.125 * guess.median_life))
+        cap = float(f"{0.6 * guess.median_life:.2g}")
         lines += [
-            _key("window", window, f"rows; the median unit has {guess.median_rows}"),
-            _key("cap", cap, f"RUL above this counts as this; the median life is {guess.median_life:g}"),
+            _key("window", _window(guess), f"rows; the median unit has {guess.median_rows}"),
+            _key("cap", cap, f"RUL above this counts as this; the median life is {guess.median_life:.4g} {measure}"),
         ]
     else:
         end = float(f"{_CYCLE_SHARE * guess.shortest_cycle:.3g}")
@@ -119,5 +128,16 @@ def _recipe(guess: Guess) -> list[str]:
     return lines
 
 
-def _training() -> list[str]:
-    return ["\n[model]\n", _key("widths", [32]), "\n[train]\n", _key("epochs", 30)]
+def _window(guess: Guess) -> int:
+    return min(50, max(2, round(0.15 * guess.median_rows)))
+
+
+def _training(guess: Guess, clients: int) -> list[str]:
+    """Batches small enough and epochs enough for the windows that the median client trains on."""
+    a_unit = guess.median_life if guess.shortest_cycle is not None else guess.median_rows - _window(guess) + 1
+    windows = max(1.0, 0.75 * 0.8 * a_unit * guess.units / clients)  # without the test and the validation
+    batch = int(2 ** min(7, max(3, math.floor(math.log2(max(windows / _STEPS_AN_EPOCH, 1))))))
+    epochs = min(300, max(30, math.ceil(_STEPS * batch / windows)))
+    about = f"about {windows:.0f} windows a client"
+    lines = ["\n[model]\n", _key("widths", [32]), "\n[train]\n"]
+    return [*lines, _key("epochs", epochs), _key("batch_size", batch, about)]

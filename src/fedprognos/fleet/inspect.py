@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedprognos.errors import DataError
+from fedprognos.fleet import roles
 from fedprognos.fleet.columns import Columns
-from fedprognos.fleet.levels import decimals_of_levels
-from fedprognos.fleet.table_files import Table, read_file
+from fedprognos.fleet.table_files import Table, read_file, table_paths
+from fedprognos.fleet.time_axis import (
+    SECONDS,
+    date_format,
+    fitting_measure,
+    measure_of,
+    seconds_since_1970,
+    time_format,
+    time_measure_of,
+)
 
-_NAMES = {
-    "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot serial id",
-    "time": "cycle cycles time hour hours step day days t second seconds sec timestamp age flight",
-    "cycle": "cycle cycles discharge charge",
-    "site": "site plant factory location client owner customer region operator depot farm line",
-    "health": "capacity soh health",
-    "rul": "rul remaining ttf",
-    "failed": "failed failure event broken fault dead",
-    "setting": "setting settings condition regime mode load altitude mach tra op throttle ambient",
-}
-_WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
+_MOST_BLANK = 0.5
 
 
 @dataclass(frozen=True)
@@ -37,17 +36,23 @@ class Guess:
     columns
         Roles of the columns, ready for :func:`fedprognos.fleet.readers.table.read_table`.
     conditions
-        Decimals by which each setting is rounded into operating conditions.
+        Decimals by which each operating setting is rounded into operating conditions.
     constant, text
         Columns left out because they never change (within an operating condition) or are not numbers.
-    gaps
-        Columns of numbers left out because some are missing: how many, and where the first would be.
-    units, sites, rows
+    sparse, gaps
+        Columns with blanks, and how many: those left out because most values are missing, and those that are filled.
+    owners
+        Columns that may say who owns a unit, the likeliest first.
+    sites
+        Who owns units, as far as known.
+    units, rows
         Counts.
     median_rows, median_life
         Rows and lifespan of the median unit.
     shortest_cycle, cycle_samples
         Duration of the shortest cycle and samples of the median one (task soh).
+    note
+        How the file is written, where it is not plain CSV.
     """
 
     path: Path
@@ -55,190 +60,241 @@ class Guess:
     conditions: dict[str, int]
     constant: tuple[str, ...]
     text: tuple[str, ...]
+    sparse: dict[str, str]
     gaps: dict[str, str]
-    units: int
+    owners: tuple[str, ...]
     sites: tuple[str, ...]
+    units: int
     rows: int
     median_rows: int
     median_life: float
     shortest_cycle: float | None = None
     cycle_samples: int | None = None
+    note: str = ""
 
 
-def inspect_table(path: str | Path) -> Guess:
-    """Read a whole CSV or Parquet file and guess the role of every column from its name and its values."""
-    path = Path(path)
-    if not path.is_file():
-        raise DataError("no such file", where=str(path), hint="give a .csv, .csv.gz or .parquet file")
-    table = read_file(path)
-    frame = table.frame
-    numeric = [str(c) for c in frame.columns if pd.api.types.is_numeric_dtype(frame[c])]
-    complete = [c for c in numeric if frame[c].notna().all()]
-    unit = _unit(frame, complete)
-    groups = pd.Series(0, index=frame.index) if unit is None else frame[unit]
-    free = _without([str(c) for c in frame.columns], unit)
-    site = _pick(free, "site", lambda c: _constant_within(frame[c], groups), named=True)
-    free = _without(free, site)
-    failed = _pick(free, "failed", lambda c: frame[c].nunique() <= 2, named=True)
-    free = _without(free, failed)
-    numbers = [c for c in free if c in complete]
-    task, time, cycle, target = _task(frame, numbers, groups, path)
-    numbers = _without(numbers, time, cycle, target)
-    constant = tuple(c for c in numbers if frame[c].nunique() <= 1)
-    numbers = _without(numbers, *constant)
-    settings = _settings(frame, numbers, groups, task)
-    if settings:
-        sensors = _without(numbers, *settings)
-        constant += tuple(c for c in sensors if _constant_within(frame[c], *_conditions(frame, settings)))
-        numbers = _without(numbers, *constant)
-    columns = Columns(
-        unit=unit,
-        time=time,
-        cycle=cycle,
-        sensors=tuple(_without(numbers, *settings)),
-        settings=tuple(settings),
-        site=site,
-        target=target,
-        failed=failed,
-        task="soh" if task == "soh" else "rul",
-    )
-    if not columns.sensors:
-        raise DataError("no numeric column is left for a sensor", where=str(path), hint="write the TOML by hand")
-    return Guess(
-        path=path,
-        columns=columns,
-        conditions=settings,
-        constant=constant,
-        text=tuple(c for c in free if c not in numeric),
-        gaps={c: _gap(table, c) for c in free if c in numeric and c not in complete},
-        units=int(groups.nunique()),
-        sites=() if site is None else tuple(sorted(frame[site].astype(str).unique())),
-        rows=len(frame),
-        median_rows=int(groups.groupby(groups).size().median()),
-        median_life=float(frame[cycle or time].groupby(groups).max().median()),
-        shortest_cycle=None if cycle is None else float(frame[time].groupby([groups, frame[cycle]]).max().min()),
-        cycle_samples=None if cycle is None else int(frame[time].groupby([groups, frame[cycle]]).size().median()),
-    )
+def inspect_table(path: str | Path, given: Mapping[str, Any] | None = None) -> Guess:
+    """Read whole files and guess the role of every column from its name and its values.
+
+    Parameters
+    ----------
+    path
+        A file, or a folder of files.
+    given
+        Roles that are known already, as options of :class:`Columns`; None means that there is no such column.
+    """
+    paths, given = table_paths(path), given or {}
+    tables = [read_file(one) for one in paths]
+    frame = pd.concat([t.frame for t in tables], ignore_index=True) if len(tables) > 1 else tables[0].frame
+    files = pd.Series(np.repeat([t.stem for t in tables], [len(t.frame) for t in tables]), index=frame.index)
+    looked = _Look(Path(path), tables[0] if len(tables) == 1 else Table(Path(path), frame), files, given)
+    return looked.guess(tables[0].note)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Sensors, operating settings with their decimals, and what was left out."""
+
+    sensors: tuple[str, ...]
+    settings: dict[str, int]
+    constant: tuple[str, ...]
+    sparse: dict[str, str]
+    gaps: dict[str, str]
+
+
+class _Look:
+    """One look at a table; steps find the roles one after the other."""
+
+    def __init__(self, path: Path, table: Table, files: pd.Series, given: Mapping[str, Any]) -> None:
+        self.path, self.table, self.files, self.given = path, table, files, given
+        table.require([v for k, v in given.items() if k in ("unit", "time", "site", "failed", "target") and v])
+        frame = table.frame.copy()
+        self.names = [str(c) for c in frame.columns]
+        self.forms: dict[str, str] = {}
+        for column in self.names:
+            form = date_format(frame[column])
+            if form is not None:
+                self.forms[column] = form
+                frame[column] = seconds_since_1970(table, column, form, [""] * len(frame))
+        self.frame = frame
+        self.numeric = [c for c in self.names if pd.api.types.is_numeric_dtype(frame[c])]
+        self.complete = [c for c in self.numeric if frame[c].notna().all()]
+
+    def guess(self, note: str) -> Guess:
+        frame = self.frame
+        unit = self._say("unit", lambda: roles.unit_column(frame, self.complete))
+        groups = self.files if unit is None else frame[unit]
+        free = roles.without(self.names, unit)
+        owners = roles.owner_columns(frame, roles.without(free, *self.forms), self.numeric, groups)
+        site = self._say("site", lambda: next(iter(owners), None))
+        free = roles.without(free, site)
+        failed = self._say("failed", lambda: roles.pick(free, "failed", lambda c: frame[c].nunique() <= 2, named=True))
+        free = roles.without(free, failed)
+        life = self._life(free, groups)
+        lives = groups if life is None else groups.astype(str) + "#" + frame[life].astype(str)
+        numbers = roles.without([c for c in free if c in self.complete], life)
+        task, time, cycle, target, restarts = self._task(numbers, lives)
+        new_life = self._new_life(unit, life, failed, groups, restarts)
+        if new_life == "time":
+            again = (frame[time].groupby(groups).diff() < 0).groupby(groups).cumsum()
+            lives = groups.astype(str) + "#" + again.astype(str)
+        left = roles.without([c for c in free if c in self.numeric], life, time, cycle, target, *self.forms)
+        measured = self._measured(left, groups, task)
+        form, measure = self._time(time, cycle, lives)
+        columns = Columns(
+            task="soh" if task == "soh" else "rul",
+            unit=unit,
+            time=time,
+            time_unit=measure,
+            time_format=form,
+            life=life,
+            new_life=new_life,
+            cycle=cycle,
+            sensors=measured.sensors,
+            settings=tuple(measured.settings),
+            site=site,
+            target=target,
+            target_unit=measure_of(target) if cycle and target else None,
+            failed=failed,
+        )
+        named = [] if site is None else sorted(frame[site].astype(str).unique())
+        by_file = sorted(self.files.unique()) if self.files.nunique() > 1 and unit is not None else []
+        return Guess(
+            path=self.path,
+            columns=columns,
+            conditions=measured.settings,
+            constant=measured.constant,
+            text=tuple(c for c in free if c not in self.numeric),
+            sparse=measured.sparse,
+            gaps=measured.gaps,
+            owners=tuple(owners),
+            sites=tuple(named or by_file),
+            units=int(lives.nunique()),
+            rows=len(frame),
+            note=note,
+            **self._extent(columns, groups, lives),
+        )
+
+    def _measured(self, columns: list[str], groups: pd.Series, task: str) -> _Measured:
+        """Sensors and operating settings among the columns that have no other role."""
+        frame = self.frame
+        gaps = {c: _gap(self.table, c) for c in columns if c not in self.complete}
+        sparse = {c: gap for c, gap in gaps.items() if frame[c].isna().mean() > _MOST_BLANK}
+        columns = roles.without(columns, *sparse)
+        constant = tuple(c for c in columns if frame[c].nunique() <= 1)
+        columns = roles.without(columns, *constant)
+        settings = roles.setting_columns(frame, columns, groups, task)
+        if settings:
+            keys = roles.conditions(frame, settings)
+            constant += tuple(c for c in roles.without(columns, *settings) if roles.constant_within(frame[c], *keys))
+            columns = roles.without(columns, *constant)
+        sensors = tuple(roles.without(columns, *settings))
+        if not sensors:
+            hint = "every sensor needs a column of numbers that change"
+            raise DataError("no numeric column is left for a sensor", where=str(self.path), hint=hint)
+        return _Measured(sensors, settings, constant, sparse, {c: gap for c, gap in gaps.items() if c in columns})
+
+    def _extent(self, columns: Columns, groups: pd.Series, lives: pd.Series) -> dict[str, Any]:
+        """How long units and cycles are."""
+        time = self.frame[columns.time]
+        scale = 1.0 if columns.time_format is None else SECONDS.get(columns.time_unit or "", 1.0)
+        rows = int(lives.groupby(lives).size().median())
+        if columns.cycle is not None:
+            cycle = self.frame[columns.cycle]
+            within = time.groupby([groups, cycle])
+            return {
+                "median_rows": rows,
+                "median_life": float(cycle.groupby(groups).max().median()),
+                "shortest_cycle": float((within.max() - within.min()).min() / scale),
+                "cycle_samples": int(within.size().median()),
+            }
+        spans = time.groupby(lives).agg(["min", "max"])
+        from_first = columns.time_format is not None or columns.life is not None
+        life_spans = spans["max"] - spans["min"] if from_first else spans["max"]
+        return {"median_rows": rows, "median_life": float(life_spans.median() / scale)}
+
+    def _say(self, role: str, find: Any) -> str | None:
+        """What is given for a role, else what is found."""
+        found: str | None = self.given[role] if role in self.given else find()
+        return found
+
+    def _life(self, free: list[str], groups: pd.Series) -> str | None:
+        """A column that counts the lives of a machine."""
+
+        def fits(column: str) -> bool:
+            series = self.frame[column]
+            counts = roles.rises(series, [groups], strictly=False) and (series == series.round()).all()
+            return bool(counts and 2 <= series.nunique() <= max(2, len(series) // 10))
+
+        return roles.pick([c for c in free if c in self.complete], "life", fits, named=True)
+
+    def _task(self, numbers: list[str], groups: pd.Series) -> tuple[str, str, str | None, str | None, bool]:
+        """Task, time, cycle, target and whether the time restarts.
+
+        The task is soh where a health column is constant in cycles within which a time runs.
+        """
+        frame = self.frame
+        health = roles.pick(numbers, "health", lambda c: True, named=True)
+        if health is not None and "time" not in self.given:
+            rest = roles.without(numbers, health)
+            cycle = roles.pick(
+                rest,
+                "cycle",
+                lambda c: (
+                    roles.rises(frame[c], [groups], strictly=False)
+                    and roles.constant_within(frame[health], groups, frame[c])
+                ),
+                named=True,
+            )
+            if cycle is not None:
+                times = roles.without(rest, cycle)
+                time = roles.pick(times, "time", lambda c: roles.rises(frame[c], [groups, frame[cycle]]))
+                if time is not None:
+                    return "soh", time, cycle, health, False
+        time, restarts = self.given.get("time"), False
+        time = time or roles.pick(numbers, "time", lambda c: roles.rises(frame[c], [groups]))
+        if time is None or not roles.rises(frame[time], [groups]):
+            time = time or roles.pick(numbers, "time", lambda c: roles.nearly_rises(frame[c], [groups]), named=True)
+            restarts = time is not None and roles.nearly_rises(frame[time], [groups])
+        if time is None:
+            raise DataError(
+                "no column rises from row to row within every unit, so none can be the time",
+                where=str(self.path),
+                hint="sort the rows of each unit by time, or add a column that counts them",
+            )
+        others = roles.without(numbers, time)
+        target = self._say("target", lambda: roles.pick(others, "rul", lambda c: True, named=True))
+        return "rul", time, None, target, restarts
+
+    def _new_life(
+        self, unit: str | None, life: str | None, failed: str | None, groups: pd.Series, restarts: bool
+    ) -> Any:
+        """Where a new life begins, for machines that were repaired."""
+        if unit is None or life is not None:
+            return None
+        if restarts:
+            return "time"
+        if failed is None:
+            return None
+        flags = self.table.flags(failed)
+        last = ~groups.duplicated(keep="last").to_numpy()
+        mixed = pd.Series(flags, index=groups.index).groupby(groups).nunique() > 1
+        return "failed" if (flags & ~last & groups.map(mixed).to_numpy()).any() else None
+
+    def _time(self, time: str, cycle: str | None, groups: pd.Series) -> tuple[str | None, str | None]:
+        """How times are written where they are dates, and their measure."""
+        form, given = self.forms.get(time) or time_format(self.frame[time]), self.given.get("time_unit")
+        if form == "number":
+            return None, given or time_measure_of(time)
+        if time not in self.forms:  # an epoch time
+            self.frame[time] = seconds_since_1970(self.table, time, form, [""] * len(self.frame))
+        step_in_s = float(self.frame[time].groupby(groups).diff().median())
+        return form, given or ("seconds" if cycle else fitting_measure(step_in_s))
 
 
 def _gap(table: Table, column: str) -> str:
     missing = np.flatnonzero(table.frame[column].isna().to_numpy())
     if len(missing) == len(table.frame):
         return "no value at all"
-    place = table.at(int(missing[0])).removeprefix(f"{table.path}, ")
+    place = table.at(int(missing[0])).removeprefix(f"{table.where}, ")
     return f"{len(missing)} missing, first in {place}"
-
-
-def _unit(frame: pd.DataFrame, numbers: Sequence[str]) -> str | None:
-    """The column within whose groups something counts upwards; None where it does so through the whole file."""
-
-    def counts(column: str) -> bool:
-        groups = [frame[column]]
-        return any(c != column and _rises(frame[c], groups, strictly=False) for c in _by_name(numbers, "time"))
-
-    names = [str(c) for c in frame.columns if _repeats(frame[c]) and not pd.api.types.is_float_dtype(frame[c])]
-    named = next((c for c in _by_name(names, "unit") if _rank(c, "unit") is not None and counts(c)), None)
-    whole = [pd.Series(0, index=frame.index)]
-    if named is not None or any(_rises(frame[c], whole, strictly=False) for c in numbers if frame[c].nunique() > 2):
-        return named
-    return max(filter(counts, names), key=lambda c: frame[c].nunique(), default=None)
-
-
-def _task(
-    frame: pd.DataFrame, numbers: Sequence[str], groups: pd.Series, path: Path
-) -> tuple[str, str, str | None, str | None]:
-    """Task, time, cycle and target: soh where a health column is constant in cycles within which a time runs."""
-    health = _pick(numbers, "health", lambda c: True, named=True)
-    if health is not None:
-        rest = _without(numbers, health)
-        cycle = _pick(
-            rest,
-            "cycle",
-            lambda c: _rises(frame[c], [groups], strictly=False) and _constant_within(frame[health], groups, frame[c]),
-            named=True,
-        )
-        if cycle is not None:
-            time = _pick(_without(rest, cycle), "time", lambda c: _rises(frame[c], [groups, frame[cycle]]))
-            if time is not None:
-                return "soh", time, cycle, health
-    time = _pick(numbers, "time", lambda c: _rises(frame[c], [groups]))
-    if time is None:
-        raise DataError(
-            "no column rises from row to row within every unit, so none can be the time",
-            where=str(path),
-            hint="sort the rows of each unit by time, or add a column that counts them",
-        )
-    return "rul", time, None, _pick(_without(numbers, time), "rul", lambda c: True, named=True)
-
-
-def _settings(frame: pd.DataFrame, numbers: Sequence[str], groups: pd.Series, task: str) -> dict[str, int]:
-    """Settings and their decimals: columns called so that keep to a few levels, else unnamed ones that jump to and fro.
-
-    Of unnamed columns, one that follows from the others is a sensor that shows the condition, not a setting.
-    """
-    named = {
-        c: decimals
-        for c in numbers
-        if _rank(c, "setting") is not None
-        and (decimals := decimals_of_levels(frame[c].to_numpy(np.float64))) is not None
-    }
-    if named or task == "soh":
-        return named
-    found: dict[str, int] = {}
-    for column in numbers:
-        decimals = decimals_of_levels(frame[column].to_numpy(np.float64), few=8)
-        if decimals is None or not _jumps(frame[column], groups):
-            continue
-        if not found or not _follows(frame[column].round(decimals), _conditions(frame, found)):
-            found[column] = decimals
-    return found
-
-
-def _conditions(frame: pd.DataFrame, settings: dict[str, int]) -> list[pd.Series]:
-    return [frame[c].round(d) + 0.0 for c, d in settings.items()]
-
-
-def _pick(columns: Sequence[str], role: str, fits: Callable[[str], bool], named: bool = False) -> str | None:
-    """The fitting column whose name says most about the role; without `named`, at worst any fitting one."""
-    order = [c for c in _by_name(columns, role) if not named or _rank(c, role) is not None]
-    return next((c for c in order if fits(c)), None)
-
-
-def _by_name(columns: Sequence[str], role: str) -> list[str]:
-    """Columns whose name says most about the role first."""
-    return sorted(columns, key=lambda c: len(_WORDS[role]) if (rank := _rank(c, role)) is None else rank)
-
-
-def _rank(column: str, role: str) -> int | None:
-    """Place of the first of the role's words in the name, None where it has none of them."""
-    words = [w for w in re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower()) if w]
-    return next((k for k, word in enumerate(_WORDS[role]) if word in words), None)
-
-
-def _without(columns: Sequence[str], *taken: str | None) -> list[str]:
-    return [c for c in columns if c not in taken]
-
-
-def _repeats(series: pd.Series) -> bool:
-    return bool(series.notna().all() and 1 <= series.nunique() <= len(series) / 2)
-
-
-def _constant_within(series: pd.Series, *groups: pd.Series) -> bool:
-    return bool((series.groupby(list(groups)).nunique(dropna=False) == 1).all())
-
-
-def _follows(levels: pd.Series, conditions: list[pd.Series]) -> bool:
-    """Whether nearly every row has the usual level of its condition."""
-    usual = levels.groupby([*conditions, levels]).size().groupby(level=list(range(len(conditions)))).max()
-    return bool(usual.sum() > 0.95 * len(levels))
-
-
-def _rises(series: pd.Series, groups: list[pd.Series], strictly: bool = True) -> bool:
-    steps = series.groupby(groups).diff().dropna()
-    return bool(len(steps) and ((steps > 0) if strictly else (steps >= 0)).all() and (steps > 0).any())
-
-
-def _jumps(series: pd.Series, groups: pd.Series) -> bool:
-    """Whether a unit goes to and fro between levels, as conditions do and slowly counting sensors do not."""
-    steps = series.groupby(groups).diff().dropna()
-    return bool((steps > 0).mean() > 0.05 and (steps < 0).mean() > 0.05)

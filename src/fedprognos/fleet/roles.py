@@ -1,0 +1,141 @@
+"""What the names and the values of columns say about their roles: the clues behind :mod:`fedprognos.fleet.inspect`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from fedprognos.fleet.levels import decimals_of_levels
+
+_NAMES = {
+    "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot serial id",
+    "time": "cycle cycles time hour hours step day days date datetime t second seconds sec timestamp age flight",
+    "cycle": "cycle cycles discharge charge",
+    "site": "site plant factory location client owner customer region operator depot farm line",
+    "life": "life lifetime run repair repairs overhaul installation",
+    "health": "capacity soh health",
+    "rul": "rul remaining ttf",
+    "failed": "failed failure event broken fault dead",
+    "setting": "setting settings condition regime mode load altitude mach tra op throttle ambient",
+}
+_WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
+_OWNERS = 50
+
+
+def pick(columns: Sequence[str], role: str, fits: Callable[[str], bool], named: bool = False) -> str | None:
+    """The fitting column whose name says most about the role; without `named`, at worst any fitting one."""
+    order = [c for c in by_name(columns, role) if not named or rank(c, role) is not None]
+    return next((c for c in order if fits(c)), None)
+
+
+def by_name(columns: Sequence[str], role: str) -> list[str]:
+    """Columns whose name says most about the role first."""
+    return sorted(columns, key=lambda c: len(_WORDS[role]) if (place := rank(c, role)) is None else place)
+
+
+def rank(column: str, role: str) -> int | None:
+    """Place of the first of the role's words in the name, None where it has none of them.
+
+    >>> rank("MachineId", "unit"), rank("heat", "unit")
+    (1, None)
+    """
+    words = [w for w in re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower()) if w]
+    return next((k for k, word in enumerate(_WORDS[role]) if word in words), None)
+
+
+def unit_column(frame: pd.DataFrame, numbers: Sequence[str]) -> str | None:
+    """The column within whose groups something counts upwards; None where it does so through the whole file."""
+    times = by_name(numbers, "time")
+
+    def counts(column: str) -> bool:
+        return any(c != column and nearly_rises(frame[c], [frame[column]]) for c in times)
+
+    names = [str(c) for c in frame.columns if _repeats(frame[c]) and not pd.api.types.is_float_dtype(frame[c])]
+    named = next((c for c in by_name(names, "unit") if rank(c, "unit") is not None and counts(c)), None)
+    whole = [pd.Series(0, index=frame.index)]
+    if named is not None or any(rises(frame[c], whole, strictly=False) for c in numbers if frame[c].nunique() > 2):
+        return named
+    return max(filter(counts, names), key=lambda c: frame[c].nunique(), default=None)
+
+
+def owner_columns(frame: pd.DataFrame, columns: Sequence[str], numeric: Sequence[str], units: pd.Series) -> list[str]:
+    """Columns that may say who owns a unit, the likeliest first: constant within units, with a few values."""
+    found = []
+    for column in by_name(columns, "site"):
+        values, named = frame[column].nunique(), rank(column, "site") is not None
+        few = named or (column not in numeric and 2 <= values <= min(_OWNERS, units.nunique() - 1))
+        if few and frame[column].notna().all() and constant_within(frame[column], units):
+            found.append(column)
+    return found
+
+
+def setting_columns(frame: pd.DataFrame, numbers: Sequence[str], groups: pd.Series, task: str) -> dict[str, int]:
+    """Settings and their decimals: columns called so that keep to a few levels, else unnamed ones that jump to and fro.
+
+    Of unnamed columns, one that follows from the others is a sensor that shows the condition, not a setting.
+    """
+    named = {
+        c: decimals
+        for c in numbers
+        if rank(c, "setting") is not None
+        and (decimals := decimals_of_levels(frame[c].dropna().to_numpy(np.float64))) is not None
+    }
+    if named or task == "soh":
+        return named
+    found: dict[str, int] = {}
+    for column in numbers:
+        decimals = decimals_of_levels(frame[column].dropna().to_numpy(np.float64), few=8)
+        if decimals is None or not _jumps(frame[column], groups):
+            continue
+        if not found or not _follows(frame[column].round(decimals), conditions(frame, found)):
+            found[column] = decimals
+    return found
+
+
+def conditions(frame: pd.DataFrame, settings: Mapping[str, int]) -> list[pd.Series]:
+    """Settings rounded to their levels."""
+    return [frame[c].round(d) + 0.0 for c, d in settings.items()]
+
+
+def without(columns: Sequence[str], *taken: str | None) -> list[str]:
+    """The other columns."""
+    return [c for c in columns if c not in taken]
+
+
+def constant_within(series: pd.Series, *groups: pd.Series) -> bool:
+    """Whether a column has one value in every group, blanks aside."""
+    return bool((series.groupby(list(groups)).nunique() <= 1).all())
+
+
+def rises(series: pd.Series, groups: list[pd.Series], strictly: bool = True) -> bool:
+    """Whether a column goes up from row to row within every group."""
+    steps = series.groupby(groups).diff().dropna()
+    return bool(len(steps) and ((steps > 0) if strictly else (steps >= 0)).all() and (steps > 0).any())
+
+
+def nearly_rises(series: pd.Series, groups: list[pd.Series]) -> bool:
+    """Whether a column goes up within every group or stays, but for the rare fall of a counter that starts anew."""
+    steps = series.groupby(groups).diff().dropna()
+    falls = steps < 0
+    if not len(steps) or not (steps > 0).any() or falls.mean() > 0.1:
+        return False
+    return not falls.any() or bool((-steps[falls] > 4 * steps[steps > 0].median()).all())
+
+
+def _repeats(series: pd.Series) -> bool:
+    return bool(series.notna().all() and 1 <= series.nunique() <= len(series) / 2)
+
+
+def _follows(levels: pd.Series, keys: list[pd.Series]) -> bool:
+    """Whether nearly every row has the usual level of its condition."""
+    usual = levels.groupby([*keys, levels]).size().groupby(level=list(range(len(keys)))).max()
+    return bool(usual.sum() > 0.95 * len(levels))
+
+
+def _jumps(series: pd.Series, groups: pd.Series) -> bool:
+    """Whether a unit goes to and fro between levels, as conditions do and slowly counting sensors do not."""
+    steps = series.groupby(groups).diff().dropna()
+    return bool((steps > 0).mean() > 0.05 and (steps < 0).mean() > 0.05)
