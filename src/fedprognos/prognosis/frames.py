@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import importlib.util
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,16 +17,14 @@ from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError, DataError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.fleet.exact_csv import read_exact_csv
-from fedprognos.fleet.table_files import Table
+from fedprognos.fleet.file_format import find_csv_format
+from fedprognos.fleet.roles import pick
+from fedprognos.fleet.table_files import Table, read_file
+from fedprognos.fleet.time_axis import SECONDS, seconds_since_1970, time_format
 
 CHUNK = 20_000
 WHOLE_FILE = "-"
 """In place of a unit column: every file is one unit, named like the file."""
-WORDS = {
-    "unit": ("unit", "machine", "engine", "asset", "device", "battery", "cell", "vehicle", "turbine", "serial", "id"),
-    "time": ("time", "second", "seconds", "sec", "hour", "hours", "day", "days", "step", "t", "timestamp", "age"),
-    "cycle": ("cycle", "cycles", "discharge", "flight"),
-}
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ def find_columns(
     DataError
         Where a column is missing or cannot be guessed, listing what there is.
     """
-    header = _header(path)[0]
+    header = _header(path)
     Table(path, pd.DataFrame(columns=pd.Index(header))).require(
         [*recipe.sensors, *recipe.settings, *(c for c in (unit, time, cycle) if c is not None and c != WHOLE_FILE)]
     )
@@ -89,10 +85,8 @@ def find_columns(
 
 def _guess(path: Path, free: Sequence[str], role: str, kinds: Sequence[str]) -> str:
     for kind in kinds:
-        for word in WORDS[kind]:
-            for column in free:
-                if word in re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower()):
-                    return column
+        if (column := pick(free, kind, lambda _: True, named=True)) is not None:
+            return column
     more = f"; --unit {WHOLE_FILE} where every file is one unit" if role == "unit" else ""
     raise DataError(
         f"cannot tell which column is the {role}",
@@ -105,8 +99,8 @@ def chunks(path: Path, columns: Columns, recipe: Recipe, rows: int = CHUNK) -> I
     """Rows of a file, `rows` at a time; every complaint names file, line and column."""
     single = [c for c in (columns.unit, columns.time, columns.cycle) if c is not None and c != WHOLE_FILE]
     wanted = list(dict.fromkeys([*single, *recipe.sensors, *recipe.settings]))
-    read = _parquet if path.suffix.lower() == ".parquet" else _csv
-    empty = True
+    read = {".parquet": _parquet, ".xlsx": _excel}.get(path.suffix.lower(), _csv)
+    empty, starts = True, dict[str, float]()
     for frame, done in read(path, wanted, columns.unit, rows):
         if frame.empty:
             continue
@@ -114,7 +108,9 @@ def chunks(path: Path, columns: Columns, recipe: Recipe, rows: int = CHUNK) -> I
         table = Table(path, frame)
         units = [table.stem] * len(frame) if columns.unit == WHOLE_FILE else table.names(columns.unit)
         width = len(recipe.sensors)
-        numbers = {name: table.numbers(name, units) for name in wanted if name != columns.unit}
+        names = [name for name in wanted if name not in (columns.unit, columns.time)]
+        numbers = {name: table.numbers(name, units) for name in names}
+        numbers[columns.time] = _times(table, columns.time, units, recipe.time_unit, starts)
         values = np.column_stack([numbers[name] for name in (*recipe.sensors, *recipe.settings)])
         cycles: list[int | None] = [None] * len(frame)
         if columns.cycle is not None:
@@ -122,6 +118,16 @@ def chunks(path: Path, columns: Columns, recipe: Recipe, rows: int = CHUNK) -> I
         yield Chunk(table, units, numbers[columns.time].tolist(), cycles, values[:, :width], values[:, width:], done)
     if empty:
         raise DataError("no rows", where=str(path), hint="the file holds a header and nothing else")
+
+
+def _times(table: Table, column: str, units: list[str], measure: str, starts: dict[str, float]) -> FloatArray:
+    """Numbers as they stand; dates as time since the unit's first row, in the measure the model was trained with."""
+    form = time_format(table.frame[column])
+    if form == "number" or measure not in SECONDS:
+        return table.numbers(column, units)
+    times = seconds_since_1970(table, column, form, units) / SECONDS[measure]
+    begin = [starts.setdefault(unit, time) for unit, time in zip(units, times.tolist(), strict=True)]
+    return np.asarray(times - np.array(begin), dtype=np.float64)
 
 
 def _cycles(table: Table, numbers: FloatArray, units: list[str], column: str) -> list[int | None]:
@@ -133,17 +139,15 @@ def _cycles(table: Table, numbers: FloatArray, units: list[str], column: str) ->
 
 
 def _csv(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[pd.DataFrame, float]]:
-    names, delimiter = _header(path)
-    size = max(path.stat().st_size, 1)
+    found, size = find_csv_format(path, text_columns=[unit]), max(path.stat().st_size, 1)
     try:
         with path.open("rb") as raw:
             stream: Any = gzip.GzipFile(fileobj=raw) if path.name.lower().endswith(".gz") else raw
             pieces: Any = read_exact_csv(
                 stream,
-                sep=delimiter,
-                encoding="utf-8-sig",
+                **found.options(),
                 header=0,
-                names=names,
+                names=[name.strip() for name in found.header],
                 index_col=False,
                 usecols=wanted,
                 dtype={unit: str},
@@ -155,7 +159,8 @@ def _csv(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise DataError("compressed file is damaged or truncated", where=str(path), hint="copy it again") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text ({error.reason})", where=str(path), hint="save it as UTF-8 CSV") from None
+        what = f"not {found.encoding} text ({error.reason})"
+        raise DataError(what, where=str(path), hint="save it as UTF-8 CSV") from None
     except pd.errors.ParserError as error:
         raise DataError(
             f"cannot be read as CSV: {error}", where=str(path), hint="is there a stray delimiter?"
@@ -186,27 +191,16 @@ def _open_parquet(path: Path) -> Any:
         raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
 
 
-def _header(path: Path) -> tuple[list[str], str]:
-    """Column names and, for CSV, the delimiter."""
+def _excel(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[pd.DataFrame, float]]:
+    frame = read_file(path, [unit]).frame[wanted]
+    for start in range(0, len(frame), rows):
+        yield frame.iloc[start : start + rows], min((start + rows) / len(frame), 1.0)
+
+
+def _header(path: Path) -> list[str]:
+    """Column names."""
     if path.suffix.lower() == ".parquet":
-        return [str(name) for name in _open_parquet(path).schema_arrow.names], ""
-    try:
-        packed = path.name.lower().endswith(".gz")
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-            if packed
-            else path.open(encoding="utf-8-sig", newline="") as stream
-        ):
-            line = stream.readline()
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text ({error.reason})", where=str(path), hint="save it as UTF-8 CSV") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"cannot be read as CSV: {error}", where=str(path), hint="give UTF-8 CSV or Parquet") from None
-    if not line.strip():
-        raise DataError("empty file", where=str(path), hint="the first line must name the columns")
-    delimiter = max(",;\t", key=line.count)
-    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter))]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"two columns are called '{twice[0]}'", where=str(path), hint="rename one of them")
-    return names, delimiter
+        return [str(name) for name in _open_parquet(path).schema_arrow.names]
+    if path.suffix.lower() == ".xlsx":
+        return [str(name) for name in read_file(path).frame.columns]
+    return [name.strip() for name in find_csv_format(path).header]
