@@ -1,23 +1,103 @@
-"""Federated health prognosis: one SoH or RUL model trained across owners who keep their data."""
+"""Federated health prognosis: one SoH or RUL model trained across owners who keep their data.
+
+>>> import fedprognos as fp
+>>> "run" in dir(fp)
+True
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:
+    from fedprognos import registry as registry
+    from fedprognos.api import absorb as absorb
+    from fedprognos.api import run as run
+    from fedprognos.evaluation import Baseline as Baseline
+    from fedprognos.evaluation import Metric as Metric
+    from fedprognos.evaluation import Results as Results
+    from fedprognos.experiment.run import Extras as Extras
+    from fedprognos.experiment.run import Run as Run
+    from fedprognos.experiment.run import load_fleets as load_fleets
+    from fedprognos.federation.aggregation import Aggregator as Aggregator
+    from fedprognos.federation.plan import Plan as Plan
+    from fedprognos.federation.plan import Round as Round
+    from fedprognos.federation.strategies import Strategy as Strategy
+    from fedprognos.fleet import Fleet as Fleet
+    from fedprognos.fleet import Unit as Unit
+    from fedprognos.fleet.readers import Reader as Reader
+    from fedprognos.matching import match as match
+    from fedprognos.networks import Bundle as Bundle
+    from fedprognos.networks import Cell as Cell
+    from fedprognos.networks import Network as Network
+    from fedprognos.networks import NetworkSpec as NetworkSpec
+    from fedprognos.options import Options as Options
+    from fedprognos.prognosis import Predictor as Predictor
+
 _LAZY = {
+    "Aggregator": "fedprognos.federation.aggregation",
+    "Baseline": "fedprognos.evaluation",
     "Bundle": "fedprognos.networks",
+    "Cell": "fedprognos.networks",
+    "Extras": "fedprognos.experiment.run",
     "Fleet": "fedprognos.fleet",
+    "Metric": "fedprognos.evaluation",
+    "Network": "fedprognos.networks",
+    "NetworkSpec": "fedprognos.networks",
+    "Options": "fedprognos.options",
+    "Plan": "fedprognos.federation.plan",
+    "Predictor": "fedprognos.prognosis",
+    "Reader": "fedprognos.fleet.readers",
+    "Results": "fedprognos.evaluation",
+    "Round": "fedprognos.federation.plan",
+    "Run": "fedprognos.experiment.run",
+    "Strategy": "fedprognos.federation.strategies",
     "Unit": "fedprognos.fleet",
+    "absorb": "fedprognos.api",
     "load_fleets": "fedprognos.experiment.run",
-    "run": "fedprognos.experiment.run",
+    "match": "fedprognos.matching",
+    "registry": "fedprognos",
+    "run": "fedprognos.api",
 }
+
+__all__ = [
+    "Aggregator",
+    "Baseline",
+    "Bundle",
+    "Cell",
+    "Extras",
+    "Fleet",
+    "Metric",
+    "Network",
+    "NetworkSpec",
+    "Options",
+    "Plan",
+    "Predictor",
+    "Reader",
+    "Results",
+    "Round",
+    "Run",
+    "Strategy",
+    "Unit",
+    "absorb",
+    "load_fleets",
+    "match",
+    "registry",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Load public names on first use, so that importing the matcher alone never loads torch."""
+    if name == "registry":
+        return importlib.import_module("fedprognos.registry")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'fedprognos' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -166,7 +166,10 @@ def test_columns_that_are_not_there_are_listed(tmp_path: Path) -> None:
         (b"", "empty file"),
         (b"machine,cycle,pressure,temperature,altitude,mach\n", "no rows"),
         (b"machine,machine\n1,2\n", "two columns are called 'machine'"),
-        (b"machine,cycle,pressure,temperature,altitude,mach\na,1,\xff,3,4,5\n", "line 2, unit a: .* in column .pressure. is not a number"),
+        (
+            b"machine,cycle,pressure,temperature,altitude,mach\na,1,\xff,3,4,5\n",
+            "line 2, unit a: .* in column .pressure. is not a number",
+        ),
     ],
 )
 def test_files_that_are_no_tables_are_refused(content: bytes, message: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedprognos import __version__
-from fedprognos.evaluation import Results
+from fedprognos.evaluation import Baseline, Metric, Results, baselines, metrics
 from fedprognos.experiment import config
 from fedprognos.experiment.events import EpochDone, Event, JobKey, Observer, warnings_as_notices
 from fedprognos.experiment.methods import methods_of
@@ -23,10 +23,12 @@ from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.experiment.schedule import Schedule
 from fedprognos.experiment.workers import cores
+from fedprognos.federation.aggregation import Aggregator, aggregators
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet, pool
 from fedprognos.fleet.digest import fleet_digest
+from fedprognos.fleet.readers import Reader, readers
 from fedprognos.networks import Bundle, Cell, cells
 from fedprognos.networks.fit import device_of
 from fedprognos.networks.threads import one_torch_thread
@@ -45,6 +47,7 @@ class Run:
     folder: Path
     results: Results
     bundle: Bundle
+    report: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,20 @@ class Extras:
 
     strategies: Sequence[Strategy] = ()
     cells: Sequence[Cell] = ()
+    readers: Sequence[Reader] = ()
+    aggregators: Sequence[Aggregator] = ()
+    metrics: Sequence[Metric] = ()
+    baselines: Sequence[Baseline] = ()
 
     def on_shelves(self) -> ExitStack:
         """A context in which they are on their shelves."""
         stack = ExitStack()
         stack.enter_context(strategies.including(self.strategies))
         stack.enter_context(cells.including(self.cells))
+        stack.enter_context(readers.including(self.readers))
+        stack.enter_context(aggregators.including(self.aggregators))
+        stack.enter_context(metrics.including(self.metrics))
+        stack.enter_context(baselines.including(self.baselines))
         return stack
 
 
@@ -91,7 +102,7 @@ def run(
     observers
         Called with every event.
     extras
-        Strategies and cells of the caller's own. Cells live in this process, so that training does too.
+        Things of the caller's own. Cells live in this process, so that training does too.
     """
     extras = extras or Extras()
     if extras.cells:

@@ -1,0 +1,19 @@
+"""Everything that can be added by name, one shelf a kind; a file or an object puts itself there with `add`.
+
+>>> from fedprognos import registry
+>>> "absorb" in registry.strategies
+True
+"""
+
+from __future__ import annotations
+
+from fedprognos.evaluation.baselines import baselines
+from fedprognos.evaluation.metrics import metrics
+from fedprognos.features.history import histories
+from fedprognos.federation.aggregation import aggregators
+from fedprognos.federation.strategies import strategies
+from fedprognos.fleet.partition import partitions
+from fedprognos.fleet.readers import readers
+from fedprognos.networks.cells import cells
+
+__all__ = ["aggregators", "baselines", "cells", "histories", "metrics", "partitions", "readers", "strategies"]

@@ -1,0 +1,27 @@
+"""Trust: every client's network, averaged once, the larger fleets counting more than in proportion."""
+
+from collections.abc import Iterator
+
+import fedprognos as fp
+from fedprognos.federation.average import average
+from fedprognos.federation.plan import train
+
+
+class TrustOptions(fp.Options):
+    """Its keys in [federation.trust]."""
+
+    power: float = 2.0
+    """How much more a larger fleet counts."""
+
+
+def trust(cohort, plan: fp.Plan, options: TrustOptions) -> Iterator[fp.Round]:
+    """One round: all start alike, train, and are averaged."""
+    starts = dict.fromkeys(cohort.clients, plan.common_start())
+    clients = train(cohort, plan, starts, epochs=None, round_=1)
+    sizes = {name: size**options.power for name, size in clients.sizes.items()}
+    tensors = {name: network.weights for name, network in clients.networks.items()}
+    weights = average(tensors, plan.spec.anatomy, how="weighted", sizes=sizes)
+    yield fp.Round(1, {cohort.clients: fp.Network(plan.spec, weights)}, plan.train.epochs, clients.history)
+
+
+TRUST = fp.Strategy("trust", "Trust", 70, trust, TrustOptions)

@@ -1,0 +1,73 @@
+"""One of everything that can be added, from outside the package, run to a report; CONTRIBUTING shows these files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from my_aggregator import MIDRANGE
+from my_baseline import MEDIAN
+from my_cell import PLAIN
+from my_metric import WITHIN
+from my_reader import PUMPS
+from my_section import PUMP_NOTES
+from my_strategy import TRUST
+
+import fedprognos as fp
+from fedprognos.errors import ConfigError
+
+HERE = Path(__file__).parent
+EXPERIMENT = {
+    "title": "pumps",
+    "data": {"kind": "pumps", "pumps": 8},
+    "partition": {"by": "column", "column": "site"},
+    "recipe": {"window": 10},
+    "model": {"cell": "plain", "widths": [4]},
+    "train": {"epochs": 2, "learning_rate": 0.01},
+    "federation": {
+        "methods": ["local", "trust", "fedma"],
+        "heads": ["mean"],
+        "trust": {"power": 3},
+        "fedma": {"average": "midrange", "width_limit": 1.0, "signature": "ih"},
+    },
+    "evaluation": {"seeds": 1, "baselines": ["constant", "median"], "bootstrap": 0},
+}
+
+
+def test_one_of_each_from_outside_reaches_the_report(tmp_path: Path) -> None:
+    done = fp.run(
+        EXPERIMENT,
+        out=tmp_path / "run",
+        strategies=[TRUST],
+        cells=[PLAIN],
+        readers=[PUMPS],
+        aggregators=[MIDRANGE],
+        metrics=[WITHIN],
+        baselines=[MEDIAN],
+        report_sections=[PUMP_NOTES],
+    )
+    frame = done.results.frame()
+    assert {"trust", "fedma", "median", "local"} <= set(frame["method"])
+    assert frame["within"].notna().all()
+    assert done.bundle.network.spec.cell == "plain"
+    assert done.report is not None
+    page = done.report.read_text("utf-8")
+    assert all(text in page for text in ("Trust", "Median life", "About the pumps", "within 10 %"))
+    assert "trust" not in fp.registry.strategies  # what a call brings is gone when it ends
+    with pytest.raises(ConfigError, match="unknown method 'trust'"):
+        fp.registry.strategies["trust"]
+
+
+def test_decorated_things_stay_and_names_are_not_taken_twice() -> None:
+    with fp.registry.strategies.including([]):
+        added = fp.Strategy("mine", "Mine", 99, TRUST.rounds)
+        assert fp.registry.strategies.add(added) is added
+        with pytest.raises(ConfigError, match="already"):
+            fp.registry.strategies.add(fp.Strategy("mine", "Other", 99, TRUST.rounds))
+        del fp.registry.strategies._things["mine"]
+
+
+@pytest.mark.parametrize("file", sorted(p.name for p in HERE.glob("my_*.py")))
+def test_contributing_shows_these_very_files(file: str) -> None:
+    text = (HERE / file).read_text("utf-8").strip()
+    assert text in (HERE.parents[1] / "CONTRIBUTING.md").read_text("utf-8")
