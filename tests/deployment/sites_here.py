@@ -1,47 +1,45 @@
-"""Sites in this process, asked as over Flower: everything of a deployment but its processes and its network."""
+"""Sites in this process, asked as over a network: everything of a deployment but its processes and its engine."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from flwr.app import Message
-
-from fedprognos.deployment.flower.site import Service
-
-
-@dataclass
-class Node:
-    node_id: int
-    public_key: bytes
-    last_activated_at: str = "monday"
+from fedprognos.deployment.engine import Presence
+from fedprognos.deployment.folders import SiteOptions
+from fedprognos.deployment.site import Site
+from fedprognos.deployment.site_data import SiteData
+from small_fleets import series_fleet
 
 
 @dataclass
-class Grid:
-    """Answers at once."""
+class MailboxHere:
+    """A mailbox whose sites answer at once."""
 
-    sites: Mapping[str, Service]
-    replies: dict[str, Message] = field(default_factory=dict)
+    sites: Mapping[str, Site]
+    replies: list[bytes] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def keys(self) -> dict[str, bytes]:
-        return {name: name.encode() for name in self.sites}
+    def presence(self) -> dict[str, Presence]:
+        return dict.fromkeys(self.sites, Presence(True, None, "monday"))
 
-    def get_nodes(self) -> list[Node]:
-        return [Node(k, name.encode()) for k, name in enumerate(self.sites)]
+    def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
+        self.asked[site] += 1
+        self.replies.append(self.sites[site].respond(data))
+        return str(len(self.replies) - 1)
 
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        ids = []
-        for one in messages:
-            ids.append(f"m{len(self.replies)}")
-            one.metadata.__dict__["_message_id"] = ids[-1]
-            name = list(self.sites)[one.metadata.dst_node_id]
-            self.asked[name] += 1
-            self.replies[ids[-1]] = self.sites[name].respond(one)
-        return ids
+    def pull(self, ticket: str) -> bytes:
+        return self.replies[int(ticket)]
 
-    def pull_messages(self, ids: Iterable[str]) -> list[Message]:
-        return [self.replies[one] for one in ids]
+
+def site_here(
+    folder: Path, name: str = "a", seed: int = 1, said: list[str] | None = None, data: SiteData | None = None
+) -> Site:
+    """A site with a small fleet and a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tasks.secret").write_text("s")
+    fleet = series_fleet([60, 58, 70, 66], seed=seed, name=name)
+    options = SiteOptions(name=name, coordinator="x:1")
+    return Site(folder, options, data or SiteData(fleet, None), ([] if said is None else said).append)

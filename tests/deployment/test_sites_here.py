@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 from deployments import SITES, same_results
-from flwr.supercore.task_identity import TaskIdentity
-from sites_here import Grid
-
-from fedprognos.deployment.flower import cohort as cohort_module
 from fedprognos.deployment.flower.cohort import FlowerCohort
 from fedprognos.deployment.flower.deployed_run import DeployedRun
 from fedprognos.deployment.flower.folders import SiteSettings
@@ -17,6 +13,10 @@ from fedprognos.deployment.flower.gathering import deployable
 from fedprognos.deployment.flower.holdings import read_holdings
 from fedprognos.deployment.flower.parcels import Sent
 from fedprognos.deployment.flower.site import Service
+from flwr.supercore.task_identity import TaskIdentity
+from sites_here import Grid
+
+from fedprognos.deployment.flower import cohort as cohort_module
 from fedprognos.experiment import config
 from fedprognos.experiment.run import run
 from fedprognos.experiment.run_folder import RunFolder

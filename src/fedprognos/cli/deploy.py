@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from fedprognos.deployment.flower import need_flower
+from fedprognos.deployment.flower import Flower, require_flower
 from fedprognos.experiment import config
 
 INTERRUPTED = 130
-LEAVES = """Will leave this site, each message noted in ledger.jsonl: column names; counts, means and variances of the
+LEAVES = """Leaves this site, each message noted in ledger.jsonl: column names; counts, means and variances of the
 columns and of the label; weights trained here; sums of errors on validation and test parts; head statistics (H'H, H'y).
-Will not leave: rows, unit names, times, anything of fewer than {min_count} rows, your own head, your report.
+Stays here: rows, unit names, times, anything of fewer than {min_count} rows, your own head, your report.
 No code comes in."""
 
-deploy_app = typer.Typer(no_args_is_help=True, help="Federate over a network: coordinator and sites.")
+deploy_app = typer.Typer(no_args_is_help=True, help="Federate over a network: a coordinator and sites.")
 Folder = Annotated[Path, typer.Argument(help="Folder that `deploy init` made.")]
 console = Console(highlight=False, markup=False, soft_wrap=True)
+engine = Flower()
 
 
 @deploy_app.callback()
 def _needs() -> None:
-    need_flower()
+    require_flower()
 
 
 def _tell(text: str) -> None:
     console.print(f"{time.strftime('%H:%M:%S')}  {text}")
+
+
+@contextlib.contextmanager
+def _until_interrupted(farewell: str) -> Iterator[None]:
+    """End on Ctrl-C or SIGTERM with a word and the exit code of an interrupt."""
+    from fedprognos.deployment.processes import terminate_as_interrupt
+
+    try:
+        with terminate_as_interrupt():
+            yield
+    except KeyboardInterrupt:
+        console.print(farewell)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @deploy_app.command()
@@ -40,21 +56,21 @@ def init(
     host: Annotated[str, typer.Option(help="Name or address by which sites reach the coordinator.")],
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the coordinator.")] = 9092,
     bind: Annotated[str | None, typer.Option(help="Address the coordinator listens on; all by default.")] = None,
-    experiment: Annotated[Path | None, typer.Option(exists=True, help="Experiment to hand to every site.")] = None,
+    experiment: Annotated[Path | None, typer.Option(exists=True, help="Experiment to give to every site.")] = None,
 ) -> None:
-    """Make keys, certificates and one folder for the coordinator and for each site."""
-    from fedprognos.deployment.flower.folders import make_deployment
-    from fedprognos.deployment.flower.keys import AUTHORITY_IN_DAYS, SERVER_IN_DAYS
+    """Make keys, certificates, and one folder for the coordinator and for each site."""
+    from fedprognos.deployment.folders import make_deployment
+    from fedprognos.deployment.keys import AUTHORITY_IN_DAYS, SERVER_IN_DAYS
 
     names = [name.strip() for name in sites.split(",") if name.strip()]
     coordinator, made = make_deployment(folder, names, host, port, bind, experiment)
+    columns = "" if experiment is not None else " --columns EXPERIMENT.toml"
     console.print(f"Made {folder}. Certificate: {SERVER_IN_DAYS} days, authority: {AUTHORITY_IN_DAYS} days.\n")
-    console.print("1. Bring each folder to its site over a safe way, then delete it here: it holds the site's key.")
+    console.print("1. Transfer each folder over a secure channel, then delete it here: it holds the site's key.")
     for name, place in made.items():
         console.print(f"     {name}: {place}")
     console.print(f"2. Keep {folder / 'authority'} offline; only `deploy renew` needs it.")
     console.print(f"3. On the coordinator:  fedprognos deploy coordinator {coordinator}")
-    columns = "" if experiment is not None else " --columns EXPERIMENT.toml"
     console.print(f"4. On each site:        fedprognos deploy site FOLDER --data FLEET.csv{columns}")
     console.print(f"5. On the coordinator:  fedprognos deploy run EXPERIMENT.toml --dir {coordinator}")
 
@@ -65,32 +81,27 @@ def renew(
     site: Annotated[list[str] | None, typer.Option(help="Also make a new key pair for this site; repeatable.")] = None,
 ) -> None:
     """Make a new certificate for the coordinator, and new keys for sites that lost theirs."""
-    from fedprognos.deployment.flower.folders import coordinator_folder, renew
-    from fedprognos.deployment.flower.keys import days_left, read_certificate
+    from fedprognos.deployment.folders import coordinator_folder, renew
+    from fedprognos.deployment.keys import days_left, read_certificate
 
     handed = renew(folder, site or [])
     left = days_left(read_certificate(coordinator_folder(folder) / "server.crt"))
-    console.print(f"New certificate, good for {left} days. Start the coordinator again to use it.")
+    console.print(f"New certificate, valid for {left} days. Restart the coordinator to use it.")
     for name, place in handed.items():
-        console.print(f"New keys of {name}: bring {place / 'site.key'} to the site; the old key is no longer let in.")
+        console.print(f"New keys of {name}: copy {place / 'site.key'} to the site. The old key is no longer accepted.")
 
 
 @deploy_app.command()
 def coordinator(folder: Folder) -> None:
-    """Start the coordinator; it works through what `deploy run` queues, and goes on where it was after a crash."""
-    from fedprognos.deployment.flower.children import terminate_as_interrupt
-    from fedprognos.deployment.flower.coordinator import serve
-    from fedprognos.deployment.flower.folders import coordinator_folder
+    """Start the coordinator: it runs what `deploy run` queues, and continues after a crash."""
+    from fedprognos.deployment.coordinator import serve
+    from fedprognos.deployment.folders import coordinator_folder
     from fedprognos.report import write_report
 
     place = coordinator_folder(folder)
     console.print(f"Next: start the sites, then  fedprognos deploy run EXPERIMENT --dir {place}")
-    try:
-        with terminate_as_interrupt():
-            serve(place, _tell, write_report)
-    except KeyboardInterrupt:
-        console.print("stopped; start it again to go on")
-        raise typer.Exit(INTERRUPTED) from None
+    with _until_interrupted("stopped; start it again to continue"):
+        serve(place, engine, _tell, write_report)
 
 
 @deploy_app.command()
@@ -103,26 +114,21 @@ def site(
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")] = None,
 ) -> None:
     """Check this site's data, say what will leave it, and join the federation."""
-    from fedprognos.deployment.flower.children import terminate_as_interrupt
-    from fedprognos.deployment.flower.folders import EXPERIMENT, SiteSettings, read_settings
-    from fedprognos.deployment.flower.holdings import check_holdings, read_holdings
-    from fedprognos.deployment.flower.site import serve
+    from fedprognos.deployment.folders import EXPERIMENT, SiteOptions, read_options
+    from fedprognos.deployment.site import serve
+    from fedprognos.deployment.site_data import check_site_data, data_terms, read_site_data
     from fedprognos.report import write_report
 
-    settings = read_settings(folder, SiteSettings)
+    options = read_options(folder, SiteOptions)
     _, experiment, base = config.load(columns or folder / EXPERIMENT)
-    holdings = read_holdings(settings.name, experiment, base, data, data_dir)
-    schema = check_holdings(holdings, experiment.recipe)
-    tested = 0 if holdings.test is None else len(holdings.test)
-    console.print(f"{settings.name}: {len(holdings.train)} units to learn from, {tested} to be examined on")
+    own = read_site_data(options.name, experiment, base, data, data_dir)
+    schema = check_site_data(own, data_terms(experiment.recipe))
+    tested = 0 if own.test is None else len(own.test)
+    console.print(f"{options.name}: {len(own.train)} units to learn from, {tested} to be tested on")
     console.print(f"  sensors: {', '.join(schema.sensors)}")
-    console.print(LEAVES.format(min_count=settings.min_count))
-    try:
-        with terminate_as_interrupt():
-            serve(folder, holdings, _tell, write_report)
-    except KeyboardInterrupt:
-        console.print("left the federation; start again to rejoin")
-        raise typer.Exit(INTERRUPTED) from None
+    console.print(LEAVES.format(min_count=options.min_count))
+    with _until_interrupted("left the federation; start again to rejoin"):
+        serve(folder, engine, own, _tell, write_report)
 
 
 @deploy_app.command()
@@ -134,52 +140,43 @@ def run(
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="section.key=value")] = None,
     wait: Annotated[bool, typer.Option(help="Follow the run until it ends.")] = True,
 ) -> None:
-    """Queue an experiment at the coordinator on this machine and follow it."""
-    from fedprognos.deployment.flower.coordinator import submit
-    from fedprognos.deployment.flower.folders import CoordinatorSettings, coordinator_folder, read_settings
-    from fedprognos.deployment.flower.gathering import deployable
+    """Queue an experiment at the coordinator on this machine, and follow it."""
+    from fedprognos.deployment.coordinator import submit
+    from fedprognos.deployment.deployed_run import deployable
+    from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
 
     changes = (*(overrides or ()), *([f"evaluation.seeds={seeds}"] if seeds is not None else []))
     known, experiment, _ = config.load(source, changes)
     place = coordinator_folder(folder)
-    read_settings(place, CoordinatorSettings)
+    read_options(place, CoordinatorOptions)
     results = submit(place, name or known, deployable(experiment, _tell))
     console.print(f"queued; results will be in {results}")
     if wait:
-        try:
+        with _until_interrupted(f"no longer following; the run continues.  fedprognos deploy status {place}"):
             _follow(place, results)
-        except KeyboardInterrupt:
-            console.print(f"no longer watching; the run goes on.  fedprognos deploy status {place}")
-            raise typer.Exit(INTERRUPTED) from None
 
 
 def _follow(place: Path, results: Path) -> None:
-    from fedprognos.deployment.flower.children import running
-    from fedprognos.deployment.flower.deployed_run import STATE
+    """Print the events of a run until it has ended."""
+    from fedprognos.deployment.coordinator import EVENTS, STATE
+    from fedprognos.deployment.processes import running
     from fedprognos.errors import FederationError
 
-    events, seen = results / "events.jsonl", 0
-    if events.is_file():
-        seen = events.stat().st_size
-    warned = False
+    events, warned = results / EVENTS, False
+    seen = events.stat().st_size if events.is_file() else 0
     while True:
         ended = _json(results / STATE)
-        if events.is_file():
-            with events.open("rb") as file:
-                file.seek(seen)
-                for line in file:
-                    if line.endswith(b"\n"):
-                        seen += len(line)
-                        event = json.loads(line)
-                        console.print(f"{event['time']}  {event['text']}")
+        for line in events.read_bytes()[seen:].splitlines(keepends=True) if events.is_file() else ():
+            if line.endswith(b"\n"):
+                seen += len(line)
+                event = json.loads(line)
+                console.print(f"{event['time']}  {event['text']}")
         if ended.get("state") == "done":
             console.print(f"\nReport  {results / 'report.html'}\nModel   {results / 'bundle'}")
-            console.print("Each site has the model, a head of its own and its own report in its folder, under results/")
+            console.print("Each site has the model, its own head and its own report in its folder, under results/")
             return
         if ended:
-            raise FederationError(
-                str(ended.get("error", "the run failed")), hint="give the same command again to go on"
-            )
+            raise FederationError(str(ended.get("error", "the run failed")), hint="Repeat the command to continue.")
         if not warned and running(place) is None:
             console.print(f"the coordinator is not running:  fedprognos deploy coordinator {place}")
             warned = True
@@ -188,43 +185,41 @@ def _follow(place: Path, results: Path) -> None:
 
 @deploy_app.command()
 def status(folder: Folder) -> None:
-    """How a coordinator or a site stands."""
-    from fedprognos.deployment.flower.children import STATUS, running
-    from fedprognos.deployment.flower.folders import coordinator_folder
+    """Show what a coordinator or a site does."""
+    from fedprognos.deployment.folders import coordinator_folder
+    from fedprognos.deployment.processes import STATUS, running
 
     place = coordinator_folder(folder)
-    pid = running(place)
-    known = _json(place / STATUS)
+    pid, known, coordinates = running(place), _json(place / STATUS), (place / "sites").is_dir()
     if pid is None:
-        start = f"coordinator {place}" if (place / "sites").is_dir() else f"site {place} --data FLEET.csv"
+        start = f"coordinator {place}" if coordinates else f"site {place} --data FLEET.csv"
         console.print(f"not running.  Start: fedprognos deploy {start}")
         return
-    if "sites" not in known:
+    if not known or not coordinates:
         doing = f"last asked: {known['doing']}" if "doing" in known else "starting"
         console.print(f"{known.get('site', place.name)}: running (process {pid}), {doing}")
         return
     at = f"{known['experiment']}: {known['phase']}" if "experiment" in known else known["phase"]
     console.print(f"coordinator: running (process {pid}), {at}")
     for name, one in known["sites"].items():
-        waited = " (working)" if name in known["waiting_for"] else ""
-        console.print(
-            f"  {name}: {'online' if one['online'] else 'offline'}, last seen {one['last_seen'] or 'never'}{waited}"
-        )
-    for line in _last_lines(place / "runs"):
+        working = " (working)" if name in known["waiting_for"] else ""
+        state = "online" if one["online"] else "offline"
+        console.print(f"  {name}: {state}, last seen {one['last_seen'] or 'never'}{working}")
+    for line in _last_lines(place):
         console.print(f"  {line}")
 
 
 @deploy_app.command()
 def stop(folder: Folder) -> None:
-    """End the coordinator or site that runs from a folder; it goes on where it was when started again."""
-    from fedprognos.deployment.flower.children import stop_running
-    from fedprognos.deployment.flower.folders import coordinator_folder
+    """End the coordinator or site that runs from a folder; it continues when started again."""
+    from fedprognos.deployment.folders import coordinator_folder
+    from fedprognos.deployment.processes import stop_running
 
     console.print("stopped" if stop_running(coordinator_folder(folder)) else "was not running")
 
 
-def _last_lines(runs: Path) -> list[str]:
-    files = sorted(runs.glob("*/events.jsonl"), key=lambda p: p.stat().st_mtime)
+def _last_lines(place: Path) -> list[str]:
+    files = sorted(place.glob("runs/*/events.jsonl"), key=lambda p: p.stat().st_mtime)
     return [json.loads(line)["text"] for line in files[-1].read_text("utf-8").splitlines()[-3:]] if files else []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,14 +85,33 @@ class Client:
         self._windows: tuple[str, WindowSet] | None = None
 
     def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
-        """Encoded answer to an encoded request: what leaves goes through the ledger, an error through the log."""
+        """Encoded answer to an encoded request."""
+        return self.gate(data, REQUESTS, lambda request: self.answer(request, on_epoch))[1]
+
+    def gate(self, data: bytes, kinds: tuple[type, ...], answer: Callable[[Any], Any]) -> tuple[Any, bytes]:
+        """The one way in and out: a request is checked, its reply noted in the ledger, an error kept in the log.
+
+        Parameters
+        ----------
+        kinds
+            The messages that are let in.
+        answer
+            From a decoded request to its reply; whatever it raises becomes a failure.
+
+        Returns
+        -------
+        reply, encoded
+            The reply or failure, and the bytes that leave.
+        """
         try:
-            encoded = encode(self.answer(decode(data, REQUESTS), on_epoch), wire_of(data))
+            reply = answer(decode(data, kinds))
+            encoded = encode(reply, wire_of(data))
         except Exception as error:
             self.folder.log_error(error)
-            encoded = encode(failure(self.name, error))
+            reply = failure(self.name, error)
+            encoded = encode(reply)
         self.folder.record(ledger_line(encoded))
-        return encoded
+        return reply, encoded
 
     def answer(self, request: Request, on_epoch: OnEpoch | None = None) -> Reply:
         """Answer one request; raise where it cannot be answered."""

@@ -51,11 +51,14 @@ def wire_of(data: bytes) -> Wire:
 
 
 def ledger_line(data: bytes) -> LedgerLine:
-    """What an encoded message holds, for the client's ledger."""
+    """What an encoded message holds, for the client's ledger; :class:`MessageError` where it is malformed."""
     kind = _envelope(data, "message").get("kind")
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    header.pop("__metadata__")
-    return LedgerLine(str(kind), len(data), {name: tuple(entry["shape"]) for name, entry in sorted(header.items())})
+    try:
+        tensors = {name: tuple(e["shape"]) for name, e in sorted(header.items()) if name != "__metadata__"}
+    except (KeyError, TypeError):
+        raise MessageError("malformed tensors", where="message") from None
+    return LedgerLine(str(kind), len(data), tensors)
 
 
 def decode(data: bytes, kinds: tuple[type, ...], where: str = "message") -> Any:

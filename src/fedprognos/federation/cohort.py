@@ -81,9 +81,12 @@ class MessageCohort:
 
         def decoded(name: str, data: bytes) -> Received:
             try:
-                return Received(decode(data, kinds, f"client {name}"), len(data))
+                reply = decode(data, kinds, f"client {name}")
             except MessageError as error:
-                return Received(Failure(name, error.code, error.what), len(data))
+                reply = Failure(name, error.code, error.what)
+            if isinstance(reply, Failure):  # a client speaks for itself only, and briefly
+                reply = Failure(name, reply.code[:40], reply.text[:400])
+            return Received(reply, len(data))
 
         def ask(names: list[str]) -> dict[str, tuple[bytes, Received]]:
             found = self._transport.send({name: sent[name] for name in names})

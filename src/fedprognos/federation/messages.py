@@ -1,12 +1,13 @@
 """All that a client can be asked and can answer. Sums, moments and weights; never a row, a unit's name or a time.
 
 These are the wire's own types, pinned by recorded messages in the tests; an experiment's options never travel.
+A request's `activity` says in words what a client does for it; it does not travel either.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from fedprognos.networks.options import Training
 class SurveyRequest:
     """Send the moments of your columns and labels."""
 
+    activity: ClassVar[str] = "moments of the columns"
     terms: SurveyTerms
 
 
@@ -35,6 +37,8 @@ class SurveyReply:
 @dataclass(frozen=True)
 class ImportRequest:
     """Send the model you trained earlier."""
+
+    activity: ClassVar[str] = "models trained earlier"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +66,7 @@ class FitRequest:
         Leave out the units of one of so many folds; no folds by default.
     """
 
+    activity: ClassVar[str] = "training"
     recipe: Recipe
     training: Training
     validation_fraction: float
@@ -111,6 +116,7 @@ class EvaluateRequest:
         The share that training kept out; 0 if none.
     """
 
+    activity: ClassVar[str] = "evaluating a model"
     recipe: Recipe
     network: Network
     seed: int
@@ -195,6 +201,7 @@ class OutputsReply:
 class PersonalRequest:
     """Make yourself a head of your own, near the one of this model, and keep it."""
 
+    activity: ClassVar[str] = "making personal heads"
     recipe: Recipe
     network: Network
     seed: int
@@ -223,6 +230,7 @@ class ResidualRequest:
         Predictions at which one range ends and the next begins.
     """
 
+    activity: ClassVar[str] = "residuals for intervals"
     recipe: Recipe
     models: tuple[Network, ...]
     seed: int
@@ -255,6 +263,7 @@ class ScoreRequest:
         Also count the labels inside these intervals.
     """
 
+    activity: ClassVar[str] = "scoring"
     recipe: Recipe
     network: Network
     seed: int

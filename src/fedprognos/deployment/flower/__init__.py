@@ -1,18 +1,40 @@
-"""The federation over a real network: Flower carries the messages, sites and coordinator run their own code.
+"""Flower carries the messages: the one place that knows Flower, and the one place that changes it (`patches`).
 
-Flower's SuperLink and SuperNodes give TLS, node keys, queues and liveness. What is asked and answered are the same
-encoded messages as in one process, and neither side ever runs code that came over the network.
+SuperLink and SuperNodes give TLS, node keys, queues and liveness. Coordinator and sites take on Flower's tasks in their
+own processes, so that neither side ever runs code that came over the network.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedprognos.errors import MissingExtraError
 
+if TYPE_CHECKING:
+    from fedprognos.deployment.engine import Hub, Inbox, Tell
+    from fedprognos.deployment.folders import CoordinatorOptions, SiteOptions
 
-def need_flower() -> None:
+
+def require_flower() -> None:
     """Refuse early, with the command to install it, where Flower is missing."""
     for package in ("flwr", "cryptography"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "deploy", "deploying a federation")
+
+
+class Flower:
+    """The engine: a SuperLink at the coordinator, a SuperNode at each site."""
+
+    def host(self, folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> AbstractContextManager[Hub]:
+        from fedprognos.deployment.flower.superlink import SuperLink
+
+        return SuperLink(folder, options, keys)
+
+    def join(self, folder: Path, options: SiteOptions, tell: Tell) -> AbstractContextManager[Inbox]:
+        from fedprognos.deployment.flower.supernode import SuperNode
+
+        return SuperNode(folder, options, tell)

@@ -1,7 +1,7 @@
 """Taking on the tasks that SuperLink and SuperNode hand out, in a process that is already there.
 
-Flower would start a new process for each message and load code from the network into it. Ours keeps the data loaded,
-answers in a fraction of the time, and runs nothing but the fedprognos installed on the machine.
+Flower would start a new process for each message and load code from the network into it. This process has its data
+loaded, answers in a fraction of the time, and runs nothing but the fedprognos installed on the machine.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -26,40 +25,43 @@ ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 HEARTBEAT_IN_S = 10.0
 
 
-@dataclass(frozen=True)
-class Counter:
-    """Where tasks are handed out.
+class TaskQueue:
+    """Where tasks of one kind are handed out.
 
     Parameters
     ----------
-    authority
-        Certificate of who vouches for the other side; None on this machine's loopback, without TLS.
     secret
-        File with the secret that lets this process take tasks on.
+        File with the secret that lets this process take on tasks.
+    authority
+        File with the certificate of who vouches for the other side; None on this machine's loopback, without TLS.
     """
 
-    address: str
-    secret: Path
-    authority: Path | None = None
+    def __init__(self, address: str, kind: TaskType, secret: Path, authority: Path | None = None) -> None:
+        self._address, self._kind, self._authority = address, kind, authority
+        signed = SuperExecAuthHttpInterceptor(master_secret=secret.read_bytes(), protected_methods={ACQUIRE})
+        self._queue = self._client("SuperExec", signed)
 
     def _client(self, name: str, *interceptors: object) -> RuntimeHttpClient:
         return RuntimeHttpClient.from_server_address(
-            self.address,
-            insecure=self.authority is None,
-            root_certificates=None if self.authority is None else self.authority.read_bytes(),
+            self._address,
+            insecure=self._authority is None,
+            root_certificates=None if self._authority is None else self._authority.read_bytes(),
             interceptors=[RuntimeVersionHttpInterceptor(component_name=name), *interceptors],  # type: ignore[list-item]
         )
 
-    def queue(self) -> RuntimeHttpClient:
-        """A connection that may take tasks on."""
-        secret = self.secret.read_bytes()
-        return self._client(
-            "SuperExec", SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={ACQUIRE})
-        )
+    def acquire(self) -> tuple[int, str] | None:
+        """The run and the token of a task that waits for us, or None."""
+        response = self._queue.AcquireTask(AcquireTaskRequest(supported_task_types=[self._kind]))
+        if not response.HasField("task") or not response.token:
+            return None
+        return int(response.task.run_id), str(response.token)
+
+    def close(self) -> None:
+        self._queue.close()
 
     @contextlib.contextmanager
-    def task(self, token: str, name: str) -> Iterator[RuntimeHttpClient]:
-        """A connection for one task, with a heart that beats while it is worked on."""
+    def at_work(self, token: str, name: str) -> Iterator[RuntimeHttpClient]:
+        """A connection for one task, with a heartbeat as long as it is worked on."""
         client = self._client(name, RuntimeTokenHttpInterceptor(token))
         done = threading.Event()
         thread = threading.Thread(target=_beat, args=(client, done), daemon=True)
@@ -70,14 +72,6 @@ class Counter:
             done.set()
             thread.join(HEARTBEAT_IN_S)
             client.close()
-
-
-def acquire(queue: RuntimeHttpClient, kind: TaskType) -> tuple[int, str] | None:
-    """The run and the token of a task waiting for us, or None."""
-    response = queue.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
-    if not response.HasField("task") or not response.token:
-        return None
-    return int(response.task.run_id), str(response.token)
 
 
 def _beat(client: RuntimeHttpClient, done: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""Scores of a deployed federation: the coordinator has no test units, sites tell it sums of their errors."""
+"""Scores of a deployed federation: the coordinator has no test units, so sites send it sums of their errors."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from fedprognos.networks import Calibration, Network
 
 @dataclass(frozen=True, eq=False)
 class SiteScores:
-    """Asks the sites about models that are finished, not about every round: a message each is enough.
+    """Asks the sites about finished models only, not about every round: an `Evaluator`.
 
-    Scores are on the sites' own test units where every site has enough of them to tell anything, else on what
+    Scores are on the sites' own test units where every site has enough of them to send anything, else on what
     training kept out; rows say which.
     """
 
@@ -64,49 +64,39 @@ class SiteScores:
         """Rows without predictions; none for the mean of several models, which no site is shown."""
         if len(networks) > 1:
             return [], []
-        scored_on, sums = self._sums(key, owners, networks[0], own, calibration)
+        heads = dict.fromkeys(owners, "") if own is None else {name: own[name] for name in owners if name in own}
+        scored_on, sums = self._sums(key.seed, networks[0], heads, calibration)
         if len(sums) > 1:
             sums[EVERYONE] = reduce(add, sums.values())
-        rows = [
-            Row.model_validate(
-                {
-                    **facts,
-                    **found.scores(),
-                    "scenario": key.scenario,
-                    "method": method,
-                    "train_clients": owners,
-                    "test_client": test,
-                    "seed": key.seed,
-                    "measure": self.recipe.target_unit,
-                    "scored_on": scored_on,
-                }
-            )
-            for test, found in sums.items()
-        ]
-        return rows, []
+        shared = {
+            **facts,
+            "scenario": key.scenario,
+            "method": method,
+            "train_clients": owners,
+            "seed": key.seed,
+            "measure": self.recipe.target_unit,
+            "scored_on": scored_on,
+        }
+        return [Row.model_validate({**shared, **s.scores(), "test_client": test}) for test, s in sums.items()], []
 
     def _sums(
-        self,
-        key: JobKey,
-        owners: tuple[str, ...],
-        network: Network,
-        own: Mapping[str, str] | None,
-        calibration: Calibration | None,
+        self, seed: int, network: Network, heads: Mapping[str, str], calibration: Calibration | None
     ) -> tuple[Literal["test", "validation"], dict[str, ScoreSums]]:
+        """Sums of each site's errors, with the personal head of that name where one is named."""
         evaluation = self.experiment.evaluation
         requests = {
             name: ScoreRequest(
                 self.recipe,
                 network,
-                stream(key.seed, "", 0, "run"),
+                stream(seed, "", 0, "run"),
                 self.experiment.train.validation_fraction,
                 evaluation.score_at,
-                "" if own is None else own[name],
+                heads[name],
                 calibration,
                 evaluation.coverage,
             )
             for name in self.clients
-            if name in owners and (own is None or name in own)
+            if name in heads
         }
         replies = gather(self.cohort, requests, ScoreReply, self.experiment.federation.min_clients, self.left_out)
         test = {name: reply.test for name, reply in replies.items() if reply.test is not None}

@@ -1,4 +1,4 @@
-"""What a site holds: its own units to learn from and to be examined on, checked before it joins."""
+"""A site's data: its own units to learn from and to be tested on, checked before it joins."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hmac
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedprognos.deployment.messages import DataTerms
 from fedprognos.errors import ConfigError, DataError, RecipeError, unknown_name
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.scenario import scenarios
@@ -22,8 +23,8 @@ EVERYTHING: dict[str, PartitionOptions] = {"own": RandomOptions(clients=1)}
 
 
 @dataclass(frozen=True, eq=False)
-class Holdings:
-    """A site's data; `test` is None where the only unit trains."""
+class SiteData:
+    """A site's units; `test` is None where the only unit trains."""
 
     train: Fleet
     test: Fleet | None
@@ -36,9 +37,9 @@ class Holdings:
         return seal.hexdigest()[:32]
 
 
-def read_holdings(
+def read_site_data(
     name: str, experiment: Experiment, base: Path, data: Path | None = None, data_dir: Path | None = None
-) -> Holdings:
+) -> SiteData:
     """Read a site's data as the experiment describes it.
 
     Parameters
@@ -47,40 +48,47 @@ def read_holdings(
         What relative paths in the experiment refer to.
     data
         The site's own table. Without it, the part of the experiment's own data that belongs to a client of this
-        name: for benchmarks, and to try a deployment out.
+        name: for benchmarks, and to try out a deployment.
     """
     if data is None:
-        setting = next(iter(scenarios(experiment, data_dir, base).values()))
-        if name not in setting.clients:
-            raise unknown_name("client of the experiment", name, setting.clients)
-        return Holdings(setting.clients[name], setting.tests.get(name))
-    section = experiment.data
-    if not isinstance(section, TableOptions):
+        dealt = next(iter(scenarios(experiment, data_dir, base).values()))
+        if name not in dealt.clients:
+            raise unknown_name("client of the experiment", name, dealt.clients)
+        return SiteData(dealt.clients[name], dealt.tests.get(name))
+    options = experiment.data
+    if not isinstance(options, TableOptions):
         raise ConfigError(
-            f"the experiment's data is '{section.kind}', which names no columns",
+            f"the experiment's data is of kind '{options.kind}', which names no columns",
             where=str(data),
             hint="give --columns FILE.toml with a [data] section of kind table; `fedprognos init` writes one",
         )
-    test_path = None if section.test_path is None else str(Path(section.test_path).name)
+    test_path = None if options.test_path is None else Path(options.test_path).name
     if test_path is not None and not (data.parent / test_path).is_file():
-        raise DataError("the test units are not beside it", where=str(data), hint=f"expected {data.parent / test_path}")
-    own = section.model_copy(update={"path": data.name, "test_path": test_path})
+        raise DataError(
+            "the file with the test units is missing", where=str(data), hint=f"expected {data.parent / test_path}"
+        )
+    own = options.model_copy(update={"path": data.name, "test_path": test_path})
     part = experiment.model_copy(update={"data": own, "partition": EVERYTHING})
-    setting = next(iter(scenarios(part, data_dir, data.parent).values()))
-    (train,) = setting.clients.values()
+    dealt = next(iter(scenarios(part, data_dir, data.parent).values()))
+    (train,) = dealt.clients.values()
     _check_owner(name, train, data)
-    return Holdings(train, next(iter(setting.tests.values()), None))
+    return SiteData(train, next(iter(dealt.tests.values()), None))
 
 
-def check_holdings(holdings: Holdings, section: RecipeOptions) -> Schema:
-    """Refuse data that cannot be used with an experiment; the columns it will be used with."""
-    schema = survey(holdings.train, survey_terms(section)).schema
-    if schema.task == "rul" and section.window is not None and section.short == "exclude":
-        longest = max(unit.rows for unit in holdings.train)
-        if longest < section.window:
+def data_terms(options: RecipeOptions) -> DataTerms:
+    """What a recipe with these options needs of a site's data."""
+    return DataTerms(survey_terms(options), options.window, options.short)
+
+
+def check_site_data(data: SiteData, terms: DataTerms) -> Schema:
+    """Refuse data that an experiment cannot use; the columns that it will use."""
+    schema = survey(data.train, terms.survey).schema
+    if schema.task == "rul" and terms.window is not None and terms.short == "exclude":
+        longest = max(unit.rows for unit in data.train)
+        if longest < terms.window:
             raise RecipeError(
-                f"the window of {section.window} is longer than every unit (longest: {longest} rows)",
-                where=holdings.train.source or holdings.train.name,
+                f"the window of {terms.window} rows is longer than every unit (longest: {longest} rows)",
+                where=data.train.source or data.train.name,
                 hint=f"ask the coordinator for recipe.window of at most {longest}, or recipe.short = 'pad'",
             )
     return schema
@@ -88,10 +96,10 @@ def check_holdings(holdings: Holdings, section: RecipeOptions) -> Schema:
 
 def _check_owner(name: str, fleet: Fleet, data: Path) -> None:
     """A file that names its owner must name this site."""
-    owners = {str(unit.attributes["site"]) for unit in fleet if "site" in unit.attributes}
-    if owners - {name}:
+    others = sorted({str(unit.attributes["site"]) for unit in fleet if "site" in unit.attributes} - {name})
+    if others:
         raise DataError(
-            f"holds units of {', '.join(sorted(owners - {name}))}, this site is '{name}'",
+            f"it holds units of {', '.join(others)}, but this site is '{name}'",
             where=str(data),
-            hint="give the file of this site only",
+            hint="give a file with the units of this site only",
         )

@@ -25,6 +25,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedprognos.errors import ConfigError, OutputError
 
 AUTHORITY_IN_DAYS, SERVER_IN_DAYS = 3650, 365
+UNUSED = (
+    *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("encipher_only", "decipher_only"),
+)
+"""What no key of ours is used for."""
 
 
 def private_folder(path: Path) -> Path:
@@ -47,56 +52,29 @@ def write_private(path: Path, data: bytes) -> None:
         raise OutputError(f"cannot write: {error.strerror}", where=str(path)) from error
 
 
-def make_authority(folder: Path, now: datetime | None = None) -> x509.Certificate:
+def make_authority(folder: Path) -> x509.Certificate:
     """A certificate authority of this federation's own: `ca.key` and `ca.crt`."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedprognos federation authority")])
-    start = now or datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start - timedelta(minutes=5))
-        .not_valid_after(start + timedelta(days=AUTHORITY_IN_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA384())
-    )
-    write_private(folder / "ca.key", _pem(key))
-    write_private(folder / "ca.crt", certificate.public_bytes(Encoding.PEM))
-    return certificate
+    return _issue(folder / "ca", "fedprognos federation authority", AUTHORITY_IN_DAYS)
 
 
-def make_server_certificate(authority: Path, folder: Path, host: str, now: datetime | None = None) -> x509.Certificate:
+def make_server_certificate(authority: Path, folder: Path, host: str) -> x509.Certificate:
     """The coordinator's `server.key` and `server.crt`, good for its host's name and for this machine."""
     issuer = read_certificate(authority / "ca.crt")
     signer = load_pem_private_key(_read(authority / "ca.key"), password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise ConfigError("not a key of this program's making", where=str(authority / "ca.key"))
-    key = ec.generate_private_key(ec.SECP384R1())
-    start = now or datetime.now(UTC)
-    names = x509.SubjectAlternativeName(_names([host, "localhost", "127.0.0.1", "::1"]))
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedprognos coordinator")]))
-        .issuer_name(issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start - timedelta(minutes=5))
-        .not_valid_after(min(start + timedelta(days=SERVER_IN_DAYS), issuer.not_valid_after_utc))
-        .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
-        .sign(signer, hashes.SHA384())
+        raise ConfigError(
+            "not a key that `deploy init` made", where=str(authority / "ca.key"), hint="restore it from a backup"
+        )
+    days = min(SERVER_IN_DAYS, days_left(issuer))
+    return _issue(
+        folder / "server",
+        "fedprognos coordinator",
+        days,
+        (issuer.subject, signer),
+        x509.SubjectAlternativeName(_hosts([host, "localhost", "127.0.0.1", "::1"])),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
     )
-    write_private(folder / "server.key", _pem(key))
-    write_private(folder / "server.crt", certificate.public_bytes(Encoding.PEM))
-    return certificate
 
 
 def make_site_keys(folder: Path) -> bytes:
@@ -114,11 +92,11 @@ def make_secret(path: Path) -> None:
 
 
 def read_public_key(path: Path) -> bytes:
-    """A site's public key in the encoding Flower knows nodes by."""
+    """A site's public key as PEM."""
     try:
         key = load_ssh_public_key(_read(path))
     except ValueError as error:
-        raise ConfigError(f"not a public key: {error}", where=str(path), hint="take site.pub of the site") from None
+        raise ConfigError(f"not a public key: {error}", where=str(path), hint="copy the site's site.pub here") from None
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -144,11 +122,7 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _names(hosts: Sequence[str]) -> list[x509.GeneralName]:
+def _hosts(hosts: Sequence[str]) -> list[x509.GeneralName]:
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys(hosts):
         try:
@@ -158,15 +132,35 @@ def _names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     return names
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
+def _issue(
+    path: Path,
+    name: str,
+    days: int,
+    signed_by: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None = None,
+    *extensions: x509.ExtensionType,
+) -> x509.Certificate:
+    """A new key and its certificate, written to `path` with endings; an authority signs its own."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signer = signed_by or (subject, key)
+    is_authority, now = signed_by is None, datetime.now(UTC)
+    purposes = {**dict.fromkeys(UNUSED, False), "key_cert_sign": is_authority, "crl_sign": is_authority}
+    usage = x509.KeyUsage(digital_signature=not is_authority, **purposes)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
+        .add_extension(usage, critical=True)
     )
+    for extension in extensions or (x509.SubjectKeyIdentifier.from_public_key(key.public_key()),):
+        builder = builder.add_extension(extension, critical=False)
+    certificate = builder.sign(signer, hashes.SHA384())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    write_private(path.with_suffix(".key"), private)
+    write_private(path.with_suffix(".crt"), certificate.public_bytes(Encoding.PEM))
+    return certificate

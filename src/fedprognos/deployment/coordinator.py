@@ -1,0 +1,172 @@
+"""The coordinator at work: it takes experiments from its queue, one after another, and runs them with the sites."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from fedprognos.deployment import keys
+from fedprognos.deployment.deployed_run import DeployedRun, WriteReport
+from fedprognos.deployment.engine import Engine, EngineError, Hub, Presence, Tell
+from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
+from fedprognos.deployment.processes import STATUS, ProcessError, alone
+from fedprognos.deployment.site_transport import MAX_WAIT_IN_S, SiteTransport, Watcher
+from fedprognos.deployment.tensor_cache import SentTensors
+from fedprognos.errors import ConfigError, FedprognosError, OutputError
+from fedprognos.experiment import config
+from fedprognos.experiment.run_folder import RunFolder, folder_name
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.messages import LedgerLine
+from fedprognos.files import write_json
+from fedprognos.networks.threads import one_torch_thread
+
+QUEUE, RUNS, STATE, EVENTS = "queue", "runs", "state.json", "events.jsonl"
+STATUS_IN_S, PRESENCE_IN_S = 1.0, 5.0
+ARRIVAL_IN_S = 60.0
+"""How long an announced reply may take to arrive."""
+DATA = "deployed"
+"""What stands for the data in a run's identity: it is not here."""
+
+
+def submit(folder: Path, name: str, experiment: config.Experiment) -> Path:
+    """Queue an experiment, or a finished, failed or stopped one again; the folder of its results.
+
+    Raises
+    ------
+    OutputError
+        Where another experiment has results of that name.
+    """
+    place = folder / RUNS / folder_name(name)
+    try:
+        RunFolder(place, name, experiment, DATA)
+    except OutputError as error:
+        raise OutputError(error.what, where=error.where, hint="choose another --name, or remove the folder") from None
+    write_json(folder / QUEUE / f"{folder_name(name)}.json", {"name": name, "experiment": experiment.dump()})
+    (place / STATE).unlink(missing_ok=True)
+    return place
+
+
+def serve(folder: Path, engine: Engine, tell: Tell, write_report: WriteReport) -> None:
+    """Run whatever is queued, until interrupted."""
+    folder = folder.resolve()
+    options = read_options(folder, CoordinatorOptions)
+    _check_certificate(folder, tell)
+    public = {name: keys.read_public_key(public_key_file(folder, name)) for name in options.sites}
+    with one_torch_thread(), alone(folder), engine.host(folder, options, public) as hub:
+        tell(f"listening on {options.bind}:{options.port}; Ctrl-C stops")
+        coordinator = Coordinator(folder, options, hub, tell, write_report)
+        while True:
+            coordinator.note("waiting for an experiment", ())
+            waiting = sorted((folder / QUEUE).glob("*.json"), key=lambda path: path.stat().st_mtime)
+            if waiting:
+                coordinator.run(waiting[0])
+            time.sleep(0.5)
+
+
+def _check_certificate(folder: Path, tell: Tell) -> None:
+    path, hint = folder / "server.crt", "`fedprognos deploy renew` makes a new one"
+    days = keys.days_left(keys.read_certificate(path))
+    if days < 0:
+        raise ConfigError("the coordinator's certificate has expired", where=str(path), hint=hint)
+    if days < 30:
+        tell(f"the coordinator's certificate expires in {days} days; {hint}")
+
+
+@dataclass(eq=False)
+class Coordinator:
+    """Runs experiments with the sites of one hub, and keeps `status.json` up to date."""
+
+    folder: Path
+    options: CoordinatorOptions
+    hub: Hub
+    tell: Tell
+    write_report: WriteReport
+    experiment: str | None = None
+    _written_at: float = -PRESENCE_IN_S
+    _asked_at: float = -PRESENCE_IN_S
+    _presence: Mapping[str, Presence] = field(default_factory=dict)
+
+    def run(self, queued: Path) -> None:
+        """Run an experiment; its entry in the queue goes when it has ended, well or badly."""
+        document = json.loads(queued.read_text("utf-8"))
+        self.experiment = name = str(document["name"])
+        place = self.folder / RUNS / folder_name(name)
+
+        def tell(text: str) -> None:
+            self.tell(f"{name}: {text}")
+            with contextlib.suppress(FileNotFoundError), (place / EVENTS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"time": time.strftime("%H:%M:%S"), "text": text}) + "\n")
+
+        state = {"state": "done"}
+        try:
+            self._perform(name, config.parse(document["experiment"], str(queued)), place, tell)
+            tell(f"done; report {place / 'report.html'}, model {place / 'bundle'}")
+        except ProcessError:
+            raise
+        except Exception as error:  # a broken experiment must not end the coordinator, now or at every restart
+            known = isinstance(error, FedprognosError)
+            state = {"state": "failed", "error": str(error) if known else f"{type(error).__name__}: {error}"}
+            tell(f"failed: {state['error']}")
+            if not known:
+                self.tell("".join(traceback.format_exception(error)))
+        self.experiment = None
+        write_json(place / STATE, state)
+        queued.unlink(missing_ok=True)
+
+    def _perform(self, name: str, experiment: config.Experiment, place: Path, tell: Tell) -> None:
+        folder = RunFolder(place, name, experiment, DATA)
+        (scenario,) = experiment.partition
+        timeout_in_s = experiment.federation.timeout_in_s or MAX_WAIT_IN_S
+        sent = SentTensors()
+        with self.hub.open_run(min(ARRIVAL_IN_S, timeout_in_s)) as mailbox:
+            transport = SiteTransport(
+                mailbox,
+                tuple(sorted(self.options.sites)),
+                self.options.max_message_in_mb << 20,
+                timeout_in_s,
+                wait_for_all=experiment.federation.min_clients is None,
+                sent=sent,
+                watcher=_RunWatcher(self, tell, place / "sites" / folder_name(scenario)),
+            )
+            DeployedRun(name, experiment, folder, transport, self.options.grace_in_s, tell, self.write_report).perform()
+        tell(f"sent {sent.bytes / 1e6:.2f} MB; {sent.saved / 1e6:.2f} MB were already at the sites")
+
+    def note(self, activity: str, waiting_for: tuple[str, ...]) -> None:
+        """Write the status, once a second at most; raise where the engine has ended."""
+        now = time.monotonic()
+        if now - self._written_at < STATUS_IN_S:
+            return
+        self._written_at = now
+        self.hub.check()
+        if now - self._asked_at > PRESENCE_IN_S:
+            self._asked_at = now
+            with contextlib.suppress(EngineError):
+                self._presence = self.hub.presence()
+        status = {"phase": activity, "waiting_for": list(waiting_for), "pid": os.getpid()}
+        sites = {name: asdict(one) for name, one in sorted(self._presence.items())}
+        known = {} if self.experiment is None else {"experiment": self.experiment}
+        write_json(self.folder / STATUS, {**known, **status, "sites": sites})
+
+
+@dataclass(eq=False)
+class _RunWatcher(Watcher):
+    """Keeps the status and, below `place`, a copy of every site's ledger."""
+
+    coordinator: Coordinator
+    tell: Tell
+    place: Path
+
+    def waiting(self, activity: str, sites: tuple[str, ...]) -> None:
+        self.coordinator.note(activity, sites)
+
+    def missed(self, site: str) -> None:
+        self.tell(f"{site} is not connected; waiting for it (set federation.min_clients to continue without it)")
+
+    def received(self, site: str, line: LedgerLine) -> None:
+        ClientFolder(self.place / folder_name(site)).record(line)

@@ -1,0 +1,104 @@
+"""What a site keeps of a finished federation: the model, a head of its own, and how both do on its own units."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedprognos import __version__
+from fedprognos.deployment.messages import DeliverRequest
+from fedprognos.deployment.site_data import SiteData
+from fedprognos.errors import MessageError
+from fedprognos.evaluation import Results, fleet_summary, write_predictions, write_trajectories
+from fedprognos.evaluation.options import EvaluationOptions
+from fedprognos.experiment.assess import examination
+from fedprognos.experiment.evaluator import HeldTests
+from fedprognos.experiment.events import JobKey
+from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.run_folder import folder_name
+from fedprognos.experiment.scenario import Scenario
+from fedprognos.federation.client import Client
+from fedprognos.federation.codec import encode
+from fedprognos.federation.cohort import digest
+from fedprognos.federation.messages import PersonalRequest
+from fedprognos.files import write_json
+from fedprognos.networks import Bundle
+
+SCENARIO = "site"
+
+
+def keep_delivery(folder: Path, client: Client, data: SiteData, request: DeliverRequest) -> Path:
+    """Keep the bundle, make a personal head, evaluate both; the folder with everything."""
+    place = folder / "results" / folder_name(request.experiment)
+    network, provenance = request.network.check("request"), _table(request.provenance)
+    bundle = Bundle(request.recipe, network, provenance, _table(request.metrics), request.calibration)
+    bundle.save(place / "bundle")
+    personal = PersonalRequest(request.recipe, network, request.seed, request.validation_fraction)
+    client.answer(personal)
+    head = digest(encode(personal))
+    own = replace(
+        bundle,
+        network=network.with_head(client.folder.load_head(head)),
+        provenance={**provenance, "head": "personal", "client": client.name},
+        metrics={},
+        calibration=None,
+    )
+    own.save(place / "personal")
+    if data.test is not None:
+        scenario = Scenario(SCENARIO, {client.name: data.train}, {client.name: data.test})
+        _evaluate(place, client, scenario, request, bundle, head)
+    return place
+
+
+def _table(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise MessageError("provenance and metrics must be JSON objects")
+    return found
+
+
+def _evaluate(
+    place: Path, client: Client, scenario: Scenario, request: DeliverRequest, bundle: Bundle, head: str
+) -> None:
+    """Rows and predictions for the site's own report, in the form of any run's folder.
+
+    Parameters
+    ----------
+    head
+        Name of the personal head.
+    """
+    options = EvaluationOptions(seeds=1, bootstrap=request.bootstrap)
+    exam = examination(scenario, request.recipe, options)
+    tests = HeldTests(exam, {client.name: client.folder}, request.coverage)
+    network, owners = bundle.network, (client.name,)
+    method = str(bundle.provenance.get("method"))
+    key = JobKey(SCENARIO, method, 0)
+    facts = {
+        "head": bundle.provenance.get("head"),
+        "round": bundle.provenance.get("round"),
+        "selected_on": "validation" if request.validation_fraction > 0 else "last",
+        "width": network.spec.widths,
+        "parameters": network.spec.parameters,
+    }
+    rows, predictions = tests.rows(key, method, owners, [network], facts, None, request.calibration)
+    facts["head"] = "personal"
+    more = tests.rows(key, f"{method}+personal", owners, [network], facts, {client.name: head}, None)
+    rows, predictions = rows + more[0], predictions + more[1]
+    job = folder_name(f"{SCENARIO}~{method}~seed0")
+    write_predictions(place / "predictions" / f"{job}.csv", predictions)
+    write_trajectories(place / "trajectories" / f"{job}.safetensors", predictions)
+    write_json(place / "fleets" / f"{SCENARIO}.json", fleet_summary(scenario.clients, scenario.tests, request.recipe))
+    document = {
+        "title": f"{request.experiment}: the federated model at {client.name}",
+        "partition": {SCENARIO: {}},
+        "recipe": {"cap": request.recipe.cap},
+    }
+    results = Results(request.experiment, __version__, document, tuple(rows), (), methods_of(rows))
+    write_json(place / "results.json", results.as_dict())
+    write_json(place / "provenance.json", {"received": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})

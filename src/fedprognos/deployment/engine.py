@@ -1,0 +1,97 @@
+"""What a deployment needs of the engine that carries its messages; another engine is one package beside `flower`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fedprognos.deployment.folders import CoordinatorOptions, SiteOptions
+from fedprognos.errors import FedprognosError
+
+Tell = Callable[[str], None]
+"""Shows a line of text to whoever watches."""
+
+
+class EngineError(FedprognosError):
+    """The engine cannot carry messages just now."""
+
+    code = "engine"
+    exit_code = 10
+
+
+class SiteLostError(EngineError):
+    """A site went away before it answered; it may come back."""
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Whether a site is connected and when it was last seen; `session` changes whenever it connects anew."""
+
+    online: bool
+    last_seen: str | None
+    session: str
+
+
+class Mailbox(Protocol):
+    """The coordinator's way to the sites during one run; sites are known by their keys."""
+
+    def presence(self) -> Mapping[str, Presence]:
+        """Every site by name, or :class:`EngineError`."""
+
+    def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
+        """Send a request to a site that is online; a ticket to fetch the reply by."""
+
+    def pull(self, ticket: str) -> bytes | None:
+        """The reply, or None as long as there is none.
+
+        Raises
+        ------
+        SiteLostError
+            Where the site went away.
+        MessageError
+            Where the reply cannot be read.
+        """
+
+
+class Hub(Protocol):
+    """The coordinator's end of the engine."""
+
+    def check(self) -> None:
+        """Raise :class:`~fedprognos.deployment.processes.ProcessError` where the engine has ended."""
+
+    def presence(self) -> Mapping[str, Presence]:
+        """Every site by name, or :class:`EngineError`."""
+
+    def open_run(self, arrival_in_s: float) -> AbstractContextManager[Mailbox]:
+        """A mailbox; a reply that is announced must arrive within `arrival_in_s`."""
+
+
+class Task(Protocol):
+    """A request that arrived at a site in full."""
+
+    @property
+    def data(self) -> bytes:
+        """The encoded request."""
+
+    def reply(self, data: bytes) -> None:
+        """Send the encoded reply."""
+
+
+class Inbox(Protocol):
+    """A site's end of the engine."""
+
+    def next(self) -> Task | None:
+        """The next request, or None where none came for a moment; raises `ProcessError` where the engine has ended."""
+
+
+class Engine(Protocol):
+    """Carries bytes between the coordinator and the sites, each known by its key."""
+
+    def host(self, folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> AbstractContextManager[Hub]:
+        """Start the coordinator's end; only sites with these public keys are let in."""
+
+    def join(self, folder: Path, options: SiteOptions, tell: Tell) -> AbstractContextManager[Inbox]:
+        """Start a site's end and connect to the coordinator."""

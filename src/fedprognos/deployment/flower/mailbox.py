@@ -1,0 +1,87 @@
+"""The coordinator's mailbox, and how messages travel inside Flower's: one record with one entry of bytes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import httpx
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.constant import HEARTBEAT_PATIENCE, ErrorCode
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.constant import NodeStatus
+
+from fedprognos.deployment.engine import EngineError, Presence, SiteLostError
+from fedprognos.errors import MessageError
+
+KIND = "query.fedprognos"
+RECORD, ENTRY = "fedprognos", "message"
+
+
+def wrapped(data: bytes) -> RecordDict:
+    """Bytes as the content of a Flower message."""
+    return RecordDict({RECORD: ConfigRecord({ENTRY: data})})
+
+
+def content(message: Message) -> bytes:
+    """The bytes inside a Flower message, refused where there is anything else."""
+    if message.has_content() and list(message.content) == [RECORD]:
+        record = message.content[RECORD]
+        if isinstance(record, ConfigRecord) and list(record) == [ENTRY] and isinstance(data := record[ENTRY], bytes):
+            return data
+    raise MessageError("not a message of this federation")
+
+
+class FlowerMailbox:
+    """Sends to nodes through a grid and fetches their replies.
+
+    Parameters
+    ----------
+    nodes
+        Gives the node of every site.
+    """
+
+    def __init__(self, grid: Grid, nodes: Callable[[], Mapping[str, NodeInfo]]) -> None:
+        self._grid, self._nodes = grid, nodes
+        self._ids: dict[str, int] = {}
+        self._numbers = itertools.count()
+
+    def presence(self) -> dict[str, Presence]:
+        nodes = self._nodes()
+        self._ids = {name: node.node_id for name, node in nodes.items()}
+        return {name: presence_of(node) for name, node in nodes.items()}
+
+    def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
+        number = str(next(self._numbers))  # Flower takes equal messages for one
+        message = Message(wrapped(data), self._ids[site], KIND, ttl=ttl_in_s, group_id=number)
+        try:
+            [ticket] = self._grid.push_messages([message])
+        except (httpx.HTTPError, ValueError) as error:
+            raise EngineError(f"a message to {site} was not sent: {error}") from error
+        return str(ticket)
+
+    def pull(self, ticket: str) -> bytes | None:
+        try:
+            found = list(self._grid.pull_messages([ticket]))
+        except httpx.TransportError:
+            return None
+        except Exception as error:
+            raise MessageError(f"its answer cannot be read ({type(error).__name__})") from error
+        if not found:
+            return None
+        if found[0].has_error():
+            if found[0].error.code == ErrorCode.NODE_UNAVAILABLE:  # it may only be restarting
+                raise SiteLostError("it went away")
+            raise MessageError(f"it could not process the message (code {found[0].error.code})")
+        return content(found[0])
+
+
+def presence_of(node: NodeInfo) -> Presence:
+    """What Flower knows of a site; it was last seen when it last sent a heartbeat."""
+    seen = None
+    if node.HasField("online_until"):
+        beat = node.online_until - HEARTBEAT_PATIENCE * node.heartbeat_interval
+        seen = datetime.fromtimestamp(beat, UTC).isoformat("T", "seconds")
+    return Presence(node.status == NodeStatus.ONLINE, seen, str(node.last_activated_at))

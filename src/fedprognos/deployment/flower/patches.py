@@ -1,0 +1,138 @@
+"""Everything of Flower that is changed, with the reason; `tests/deployment/test_patches.py` fails when Flower changes.
+
+The rest of the adapter uses Flower's interfaces as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, cast
+
+from flwr.app import Message
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import (
+    inflate_object_from_contents,
+    pull_and_inflate_object_from_tree,
+    pull_objects,
+)
+from flwr.superlink.grid import HttpGrid
+
+from fedprognos.deployment.backoff import SHORTEST_IN_S, Backoff
+from fedprognos.deployment.engine import EngineError
+from fedprognos.deployment.flower.guard import Guard
+from fedprognos.errors import MessageError
+
+RETRY: dict[str, Any] = {"initial_backoff": 0.02, "backoff_cap": 0.2, "max_tries_per_object": None}
+MAX_PARTS = 8
+"""Our messages have three parts: the message, its records, the one with the bytes."""
+ROUTINE = ("ListNodes", "/v1/control/list-nodes")
+
+
+def _replace(module: Any, name: str, value: Any) -> None:
+    if not hasattr(module, name):
+        raise EngineError(f"this version of Flower has no {module.__name__}.{name}", hint="pip install 'flwr==1.41.*'")
+    setattr(module, name, value)
+
+
+def poll_often(backoff: Backoff) -> None:
+    """The SuperNode's loop looks for messages every three seconds only.
+
+    Its clock is replaced. Sleeps below a second are waits for the site's own process, where looking costs nothing.
+    """
+    from flwr.supernode import start_client_internal
+
+    class Clock:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(time, name)
+
+        def sleep(self, seconds: float) -> None:
+            time.sleep(min(seconds, SHORTEST_IN_S if seconds < 1 else backoff.wait_in_s()))
+
+    _replace(start_client_internal, "time", Clock())
+
+
+def send_waiting_replies(backoff: Backoff) -> None:
+    """The SuperNode sends one batch of replies for each message that it fetched.
+
+    When a run ends while a message is on its way, the reply to that one takes the turn of the next, which would then
+    wait for a message that never comes. So a waiting reply counts as a fetched message.
+    """
+    from flwr.supernode import start_client_internal
+
+    pull = start_client_internal._pull_and_store_message
+
+    def pull_or_reply(*, state: Any, **more: Any) -> int | None:
+        run_id = pull(state=state, **more)
+        if run_id is not None:
+            backoff.reset()
+            return run_id
+        with state.lock_msg_store:
+            entries = list(state.msg_store.values())
+        waiting = any(not e.is_retrieved and e.message.metadata.reply_to_message_id for e in entries)
+        return 0 if waiting else None  # any number: only None means that there is nothing to send
+
+    _replace(start_client_internal, "_pull_and_store_message", pull_or_reply)
+
+
+def fetch_parts_often() -> None:
+    """A part of a message that is still on its way is fetched a second later only, by SuperNode and site alike."""
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.runtime import run_clientapp
+
+    _replace(start_client_internal, "pull_objects", partial(pull_objects, **RETRY))
+    _replace(run_clientapp, "pull_and_inflate_object_from_tree", partial(pull_and_inflate_object_from_tree, **RETRY))
+
+
+def guard_superlink(secret: str, limit_in_bytes: int) -> None:
+    """The SuperLink leaves its control interface open, and has no limit to what it reads."""
+    from flwr.superlink import extensions
+    from starlette.middleware import Middleware
+
+    guard = Middleware(Guard, secret=secret, limit_in_bytes=limit_in_bytes)
+    _replace(extensions, "get_middleware", lambda: (guard,))
+
+
+def keep_routine_out_of_the_log() -> None:
+    """The coordinator looks every few seconds, for months, who is there; the SuperLink would log each time."""
+    for name in ("flwr", "uvicorn.access"):
+        logging.getLogger(name).addFilter(lambda record: not any(word in record.getMessage() for word in ROUTINE))
+
+
+class BoundedGrid(HttpGrid):
+    """Flower's grid would wait two hours for the parts of a reply, and fetch any number of them.
+
+    Parameters
+    ----------
+    arrival_in_s
+        How long an announced reply may take to arrive.
+    """
+
+    def __init__(self, address: str, root_certificates: bytes, token: str, arrival_in_s: float) -> None:
+        super().__init__(address, root_certificates=root_certificates, token=token)
+        self._arrival = arrival_in_s
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Replies that have come; raises where one is not as it should be."""
+        client, run_id = self._runtime_client, self.run.run_id
+        response = client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+        messages = []
+        for proto, tree in zip(response.messages_list, response.message_object_trees, strict=True):
+            parts = [part.object_id for part in iterate_object_tree(tree)]
+            if len(parts) > MAX_PARTS:
+                raise MessageError(f"a reply of {len(parts)} parts")
+            fetch = make_pull_object_fn_protobuf(client.PullObject, self.node, run_id)
+            contents = pull_objects(parts, fetch, max_time=self._arrival, **RETRY)
+            name = proto.metadata.message_id
+            client.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(node=self.node, run_id=run_id, message_object_id=name)
+            )
+            message = cast(Message, inflate_object_from_contents(name, contents))
+            message.metadata.__dict__["_message_id"] = name
+            messages.append(message)
+        return messages

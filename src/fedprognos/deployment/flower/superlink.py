@@ -1,0 +1,220 @@
+"""The coordinator's end: its SuperLink as a child process, and the line to its control interface."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import ssl
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+import httpx
+from flwr.common.constant import Status, SubStatus
+from flwr.common.serde import run_from_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.fab_pb2 import Fab
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedprognos.deployment.engine import EngineError, Presence
+from fedprognos.deployment.flower.guard import HEADER, UNLOCK
+from fedprognos.deployment.flower.launch import LIMIT, SECRET_FILE, start
+from fedprognos.deployment.flower.mailbox import FlowerMailbox, presence_of
+from fedprognos.deployment.flower.patches import BoundedGrid
+from fedprognos.deployment.flower.tasks import TaskQueue
+from fedprognos.deployment.folders import CoordinatorOptions
+from fedprognos.deployment.processes import START_IN_S, ProcessError, listening
+
+ANY_ADDRESS = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses one cannot connect to, or has a better name for
+RELEASE_IN_S = 10.0
+"""A SuperLink that lost its coordinator ends within a second or two."""
+APP = """
+[project]
+name = "federation"
+version = "1.0.0"
+description = "No code: coordinator and sites run the fedprognos they have installed"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "fedprognos"
+
+[tool.flwr.app.components]
+serverapp = "none:app"
+clientapp = "none:app"
+"""
+
+
+class _ShowSecret:
+    """Shows the coordinator's secret to the guard."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        context.request.headers[HEADER] = self._secret
+        return call_next(context)
+
+
+class SuperLink:
+    """A hub: up inside a `with`, with the sites' keys known to it; down again whatever happens."""
+
+    def __init__(self, folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> None:
+        self._folder, self._options, self._keys = folder, options, keys
+        host = "127.0.0.1" if options.bind in ANY_ADDRESS else options.bind
+        self._address, self._authority = f"{host}:{options.port}", folder / "ca.crt"
+        self._wait_for_port(host)
+        secret_file, limit = folder / "control.secret", options.max_message_in_mb << 20
+        self._secret = secret_file.read_text("utf-8")
+        environment = {SECRET_FILE: str(secret_file), LIMIT: str(limit)}
+        self._child = start("superlink", self._arguments(), folder, environment)
+        self._control = ControlHttpClient.from_server_address(
+            self._address,
+            insecure=False,
+            root_certificates=self._authority.read_bytes(),
+            interceptors=[_ShowSecret(self._secret), RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self._child.wait_until(self._registered)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._control.close()
+        self._child.stop()
+
+    def check(self) -> None:
+        self._child.check()
+
+    def nodes(self) -> dict[str, NodeInfo]:
+        """Every registered site by name: a node is who its key says it is."""
+        names = {key: name for name, key in self._keys.items()}
+        try:
+            found = self._control.ListNodes(ListNodesRequest()).nodes_info
+        except httpx.HTTPError as error:
+            raise EngineError(f"the SuperLink does not answer: {error}") from error
+        return {
+            names[bytes(node.public_key)]: node
+            for node in found
+            if bytes(node.public_key) in names and not node.unregistered_at
+        }
+
+    def presence(self) -> dict[str, Presence]:
+        return {name: presence_of(node) for name, node in self.nodes().items()}
+
+    @contextlib.contextmanager
+    def open_run(self, arrival_in_s: float) -> Iterator[FlowerMailbox]:
+        """A run of the SuperLink's and the task that goes with it, taken on by this very process."""
+        run_id = self._start_run()
+        queue = TaskQueue(self._address, TaskType.SERVER_APP, self._folder / "tasks.secret", self._authority)
+        with contextlib.closing(queue):
+            token = _token_of(run_id, queue)
+            with queue.at_work(token, "flwr-serverapp") as client:
+                given = client.PullTaskInput(PullTaskInputRequest())
+                TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+                TaskIdentity.node_id = given.context.node_id
+                grid = BoundedGrid(self._address, self._authority.read_bytes(), token, arrival_in_s)
+                grid.set_run(run_from_proto(given.run))
+                try:
+                    yield FlowerMailbox(grid, self.nodes)
+                finally:
+                    with contextlib.suppress(httpx.HTTPError):
+                        client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""))
+                    self._stop_run(run_id)
+                    grid.close()
+
+    def _wait_for_port(self, host: str) -> None:
+        deadline = time.monotonic() + RELEASE_IN_S
+        while listening(host, self._options.port):
+            if time.monotonic() > deadline:
+                raise ProcessError(
+                    f"port {self._options.port} is in use", where=self._options.bind, hint="another coordinator?"
+                )
+            time.sleep(0.3)
+
+    def _arguments(self) -> list[str]:
+        at = self._folder
+        return [
+            *("--ssl-certfile", str(at / "server.crt")),
+            *("--ssl-keyfile", str(at / "server.key")),
+            *("--ssl-ca-certfile", str(at / "ca.crt")),
+            "--enable-supernode-auth",
+            *("--database", str(at / "superlink.db")),
+            *("--isolation", "process"),
+            *("--superexec-auth-secret-file", str(at / "tasks.secret")),
+            "--disable-runtime-dependency-installation",
+            *("--host", self._options.bind, "--port", str(self._options.port)),
+        ]
+
+    def _registered(self) -> bool:
+        """Let these keys in and no others, then open the door: before that, nobody; whether the SuperLink was up."""
+        try:
+            nodes = self._control.ListNodes(ListNodesRequest()).nodes_info
+            there = {bytes(node.public_key): node.node_id for node in nodes if not node.unregistered_at}
+            wanted = set(self._keys.values())
+            for key in there.keys() - wanted:
+                self._control.UnregisterNode(UnregisterNodeRequest(node_id=there[key]))
+            for key in sorted(wanted - there.keys()):
+                self._control.RegisterNode(RegisterNodeRequest(public_key=key))
+            context = ssl.create_default_context(cafile=str(self._authority))
+            with httpx.Client(verify=context, headers={HEADER: self._secret}) as client:
+                client.post(f"https://{self._address}{UNLOCK}").raise_for_status()
+        except httpx.TransportError:
+            return False
+        return True
+
+    def _start_run(self) -> int:
+        """A new run; those that a killed coordinator left open are closed."""
+        for run_id, run in self._control.ListRuns(ListRunsRequest()).run_dict.items():
+            if run.status.status != Status.FINISHED:
+                self._stop_run(int(run_id))
+        app = _app()
+        fab = Fab(hash_str=hashlib.sha256(app).hexdigest(), content=app)
+        response = self._control.StartRun(StartRunRequest(fab=fab))
+        if not response.HasField("run_id"):
+            raise EngineError("the SuperLink opened no run", hint="its log says why: superlink.log")
+        return int(response.run_id)
+
+    def _stop_run(self, run_id: int) -> None:
+        """End a run, so that sites stop working for it."""
+        with contextlib.suppress(httpx.HTTPError):
+            self._control.StopRun(StopRunRequest(run_id=run_id))
+
+
+def _token_of(run_id: int, queue: TaskQueue) -> str:
+    """The token of a run's task, once the SuperLink hands it out."""
+    deadline = time.monotonic() + START_IN_S
+    while time.monotonic() < deadline:
+        found = queue.acquire()
+        if found is not None and found[0] == run_id:
+            return found[1]
+        time.sleep(0.2)
+    raise EngineError("the SuperLink handed out no task", hint="its log says why: superlink.log")
+
+
+def _app() -> bytes:
+    """What Flower wants to ship to the sites: a description without code."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("pyproject.toml", (2020, 1, 1, 0, 0, 0)), APP)
+    return buffer.getvalue()

@@ -1,0 +1,142 @@
+"""The folders of a deployment: one for the coordinator, a small one for each site, the authority's apart."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import tomli_w
+from pydantic import Field, PositiveInt
+
+from fedprognos.deployment import keys
+from fedprognos.errors import ConfigError, OutputError
+from fedprognos.options import Options, validated
+
+SETTINGS, EXPERIMENT = "settings.toml", "experiment.toml"
+Port = Annotated[int, Field(ge=1, le=65535)]
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+class CoordinatorOptions(Options):
+    """`settings.toml` of the coordinator."""
+
+    host: str
+    """Name or address by which sites reach this machine."""
+    port: Port = 9092
+    bind: str = "0.0.0.0"  # noqa: S104 - sites come from elsewhere; docs/deploy.md says what guards the port
+    """Address to listen on."""
+    sites: tuple[str, ...]
+    max_message_in_mb: PositiveInt = 64
+    """Larger messages are refused before they are read."""
+    grace_in_s: Annotated[float, Field(ge=0)] = 30.0
+    """How long to wait for the others once `min_clients` are there."""
+
+
+class SiteOptions(Options):
+    """`settings.toml` of a site."""
+
+    name: str
+    coordinator: str
+    """Host and port of the coordinator."""
+    min_count: Annotated[int, Field(ge=20)] = 20
+    """No statistic of fewer rows than this leaves the site, whatever it is asked."""
+    max_message_in_mb: PositiveInt = 64
+    bundle: str | None = None
+    """Folder of a model trained earlier, for experiments with federation.start = "bundles"."""
+
+
+def make_deployment(
+    folder: Path, sites: Sequence[str], host: str, port: int, bind: str | None, experiment: Path | None
+) -> tuple[Path, dict[str, Path]]:
+    """Make every folder of a new deployment; the coordinator's, and each site's by name."""
+    _check_names(sites)
+    if folder.exists() and any(folder.iterdir()):
+        raise OutputError(
+            "is not empty", where=str(folder), hint="Choose a new folder. To renew keys, use `deploy renew`."
+        )
+    authority = keys.private_folder(keys.private_folder(folder) / "authority")
+    coordinator = keys.private_folder(folder / "coordinator")
+    keys.make_authority(authority)
+    keys.make_server_certificate(authority, coordinator, host)
+    for secret in ("tasks.secret", "control.secret"):
+        keys.make_secret(coordinator / secret)
+    own = {"host": host, "port": port, "sites": list(sites)} | ({} if bind is None else {"bind": bind})
+    _write_options(coordinator, CoordinatorOptions.model_validate(own))
+    for parent in (coordinator, folder):
+        keys.private_folder(parent / "sites")
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    made = {}
+    for name in sites:
+        made[name] = keys.private_folder(site_folder(folder, name))
+        keys.write_private(public_key_file(coordinator, name), keys.make_site_keys(made[name]))
+        keys.make_secret(made[name] / "tasks.secret")
+        _write_options(made[name], SiteOptions(name=name, coordinator=address))
+    for place in (coordinator, *made.values()):
+        shutil.copy2(authority / "ca.crt", place / "ca.crt")
+        if experiment is not None:
+            keys.write_private(place / EXPERIMENT, experiment.read_bytes())
+    return coordinator, made
+
+
+def renew(folder: Path, sites: Sequence[str]) -> dict[str, Path]:
+    """A new certificate for the coordinator and new key pairs for the sites named; the folders to hand out again."""
+    coordinator = coordinator_folder(folder)
+    options = read_options(coordinator, CoordinatorOptions)
+    keys.make_server_certificate(folder / "authority", coordinator, options.host)
+    handed = {}
+    for name in sites:
+        if name not in options.sites:
+            raise ConfigError(f"no site '{name}'", where=str(folder), hint=f"sites: {', '.join(options.sites)}")
+        handed[name] = keys.private_folder(site_folder(folder, name))
+        keys.write_private(public_key_file(coordinator, name), keys.make_site_keys(handed[name]))
+    return handed
+
+
+def site_folder(folder: Path, site: str) -> Path:
+    """A site's folder in a new deployment."""
+    from fedprognos.experiment.run_folder import folder_name  # loads torch, which `deploy status` need not
+
+    return folder / "sites" / folder_name(site)
+
+
+def public_key_file(coordinator: Path, site: str) -> Path:
+    """Where the coordinator keeps a site's public key."""
+    place = site_folder(coordinator, site)
+    return place.with_name(f"{place.name}.pub")
+
+
+def coordinator_folder(folder: Path) -> Path:
+    """The coordinator's folder, given itself or the deployment's."""
+    return folder / "coordinator" if (folder / "coordinator" / SETTINGS).is_file() else folder
+
+
+def read_options(folder: Path, kind: type[O]) -> O:
+    """The checked content of a `settings.toml`."""
+    path = folder / SETTINGS
+    if not path.is_file():
+        raise ConfigError(
+            "there is no settings.toml", where=str(folder), hint="`fedprognos deploy init` makes such folders"
+        )
+    try:
+        return validated(kind, tomllib.loads(path.read_text("utf-8")), str(path))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not valid TOML: {error}", where=str(path)) from None
+
+
+def _write_options(folder: Path, options: Options) -> None:
+    text = tomli_w.dumps(options.model_dump(mode="json", exclude_none=True))
+    keys.write_private(folder / SETTINGS, text.encode())
+
+
+def _check_names(sites: Sequence[str]) -> None:
+    if not sites or len(set(sites)) < len(sites):
+        raise ConfigError("sites need different names", where="--sites", hint="--sites plant-a,plant-b")
+    for name in sites:
+        if not re.fullmatch(r"[^\x00-\x1f]{1,60}", name) or name != name.strip():
+            raise ConfigError(
+                f"'{name}' cannot be the name of a site", where="--sites", hint="use 1 to 60 printable characters"
+            )

@@ -1,0 +1,186 @@
+"""Processes of a deployment: one holder a folder, and children that end with everything below them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from fedprognos.errors import FedprognosError
+
+LOCK, STATUS = "running.lock", "status.json"
+START_IN_S = 60.0
+PATIENCE_IN_S = 8.0
+MAX_LOG_IN_BYTES = 5_000_000
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class ProcessError(FedprognosError):
+    """A process of the deployment did not start, or ended."""
+
+    code = "process"
+    exit_code = 10
+
+
+class Child:
+    """A process in a group of its own that logs to `NAME.log` in the folder.
+
+    Parameters
+    ----------
+    reasons
+        The error to raise for exit codes that say why the process ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        reasons: Mapping[int, ProcessError] | None = None,
+    ) -> None:
+        self.name, self.log, self.reasons = name, folder / f"{name}.log", reasons or {}
+        if self.log.is_file() and self.log.stat().st_size > MAX_LOG_IN_BYTES:
+            self.log.replace(self.log.with_suffix(".log.old"))
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - a fixed program, arguments as a list
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=folder,
+                env={**os.environ, **environment},
+            )
+
+    def check(self) -> None:
+        """Raise where the process has ended, with the reason or the last line of its log."""
+        if (code := self.process.poll()) is not None:
+            unknown = ProcessError(f"{self.name} ended (exit code {code}): {self._last_line()}", where=str(self.log))
+            raise self.reasons.get(code, unknown)
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait until the process has started."""
+        deadline = time.monotonic() + START_IN_S
+        while not ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise ProcessError(f"{self.name} did not start within {START_IN_S:g} s", where=str(self.log))
+            time.sleep(0.1)
+
+    def _last_line(self) -> str:
+        """The last error in the log, or else its last line."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 4000))
+            text = COLOURS.sub("", file.read().decode("utf-8", "replace"))
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return ([line for line in lines if "error" in line.lower()] or lines or ["nothing logged"])[-1][-300:]
+
+    def stop(self) -> None:
+        """End the whole group, politely at first."""
+        for sign in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # the last for what outlived the leader
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, sign)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(PATIENCE_IN_S)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder: one coordinator or site at a time, with its process id in the lock."""
+    with (folder / LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ProcessError(
+                "is already running", where=str(folder), hint="`fedprognos deploy stop` ends it"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        try:
+            yield
+        finally:
+            for name in (STATUS, LOCK):
+                (folder / name).unlink(missing_ok=True)
+
+
+def running(folder: Path) -> int | None:
+    """Process id of whoever holds a folder, None where nobody does."""
+    with contextlib.suppress(FileNotFoundError, ValueError), (folder / LOCK).open("r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return int(lock.read())
+    return None
+
+
+def stop_running(folder: Path) -> bool:
+    """End whoever holds a folder, and wait for the end; whether there was anybody."""
+    pid = running(folder)
+    if pid is None:
+        _tidy(folder)
+        return False
+    for sign, patience_in_s in ((signal.SIGTERM, 3 * PATIENCE_IN_S), (signal.SIGKILL, PATIENCE_IN_S)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sign)
+        deadline = time.monotonic() + patience_in_s
+        while time.monotonic() < deadline:
+            if running(folder) is None and not _alive(pid):
+                _tidy(folder)
+                return True
+            time.sleep(0.1)
+    raise ProcessError(f"process {pid} does not end", where=str(folder))
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process is at work; one that has ended and waits for its parent to notice is not."""
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")
+        return not stat.exists() or stat.read_text("utf-8", "replace").rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def _tidy(folder: Path) -> None:
+    """Remove the notes of a process that was killed, unless somebody has just taken the folder."""
+    if any((folder / name).exists() for name in (STATUS, LOCK)):
+        with contextlib.suppress(ProcessError), alone(folder):
+            pass
+
+
+@contextlib.contextmanager
+def terminate_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end this process as Ctrl-C does, through every `finally`."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listening(host: str, port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+        return True
+    return False

@@ -1,0 +1,85 @@
+"""Processes: one a folder, stopped when told to, and why one ended is said in words."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedprognos.deployment.processes import Child, ProcessError, alone, running, stop_running
+
+
+def test_a_folder_is_held_by_one_process_and_old_notes_mean_nothing(tmp_path: Path) -> None:
+    (tmp_path / "running.lock").write_text("1")
+    assert running(tmp_path) is None
+    with alone(tmp_path):
+        assert running(tmp_path) == os.getpid()
+        with pytest.raises(ProcessError, match="already running"), alone(tmp_path):
+            pass
+        assert running(tmp_path) == os.getpid()
+    assert running(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stopping_waits_for_the_end_and_tidies_up_after_one_that_was_killed(tmp_path: Path) -> None:
+    assert not stop_running(tmp_path)
+    code = (
+        "import sys, time; from pathlib import Path; "
+        "from fedprognos.deployment.processes import alone, terminate_as_interrupt\n"
+        "try:\n"
+        "    with terminate_as_interrupt(), alone(Path(sys.argv[1])):\n"
+        "        time.sleep(60)\n"
+        "finally:\n"
+        "    time.sleep(1.5)\n"  # the folder is given up, the process is not at its end
+    )
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stderr=subprocess.DEVNULL)
+        while running(tmp_path) is None:
+            time.sleep(0.05)
+        (tmp_path / "status.json").write_text("{}")
+        if sign == signal.SIGKILL:
+            process.kill()
+            process.wait()
+        assert stop_running(tmp_path) == (sign == signal.SIGTERM)
+        assert process.wait(0.5) is not None
+        assert list(tmp_path.iterdir()) == []
+
+
+def child(folder: Path, code: str) -> Child:
+    reasons = {71: ProcessError("the key is refused", hint="renew it")}
+    made = Child("helper", [sys.executable, "-c", code], folder, {"WORD": "luck"}, reasons)
+    made.process.wait(30)
+    return made
+
+
+def test_why_a_process_ended_is_told_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ProcessError, match="the key is refused"):
+        child(tmp_path, "raise SystemExit(71)").check()
+    with pytest.raises(ProcessError, match=r"helper ended \(exit code 3\): ERROR: out of luck"):
+        code = r"import os, sys; print('\x1b[91mERROR\x1b[0m: out of', os.environ['WORD']); sys.exit(3)"
+        child(tmp_path, code).check()
+
+
+def test_a_child_ends_with_everything_below_it(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time; "
+        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, flush=True); time.sleep(60)"
+    )
+    made = Child("helper", [sys.executable, "-c", code], tmp_path, {})
+    made.wait_until(lambda: bool(made.log.read_text().strip()))
+    below = int(made.log.read_text())
+    made.stop()
+    with pytest.raises(ProcessError, match="exit code -15"):
+        made.check()
+    for _ in range(100):
+        stat = Path(f"/proc/{below}/stat")
+        if not stat.exists() or stat.read_text().split()[2] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the process below is still there")

@@ -1,0 +1,163 @@
+"""A site answers whatever comes, keeps what it trained, and says when its data changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sites_here import site_here
+
+from fedprognos.deployment.handshake import misfits
+from fedprognos.deployment.messages import (
+    DataTerms,
+    DeliverReply,
+    DeliverRequest,
+    HelloReply,
+    HelloRequest,
+    RefusalReply,
+    RefusalRequest,
+)
+from fedprognos.deployment.site import Site
+from fedprognos.deployment.site_data import SiteData, check_site_data, data_terms, read_site_data
+from fedprognos.errors import ConfigError, DataError, RecipeError
+from fedprognos.experiment import config
+from fedprognos.features import SurveyTerms
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.messages import ANSWERS, FitReply, FitRequest, SurveyRequest
+from fedprognos.fleet import Fleet
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks.options import Training
+from small_fleets import cyclic_fleet, recipe_of, series_fleet
+
+TERMS = DataTerms(SurveyTerms(), window=10)
+REPLIES = (*ANSWERS, HelloReply, RefusalReply, DeliverReply)
+
+
+def answer(site: Site, request: Any) -> Any:
+    return decode(site.respond(encode(request)), REPLIES)
+
+
+def test_a_site_says_who_it_is_and_notes_it_in_the_ledger(tmp_path: Path) -> None:
+    site = site_here(tmp_path)
+    reply = answer(site, HelloRequest("x", TERMS))
+    assert reply.name == "a"
+    assert reply.fingerprint == answer(site, HelloRequest("y", TERMS)).fingerprint
+    assert [line.kind for line in site.client.folder.ledger()] == ["HelloReply", "HelloReply"]
+
+
+def test_an_experiment_that_does_not_fit_is_explained_at_the_site_only(tmp_path: Path) -> None:
+    said: list[str] = []
+    reply = answer(site_here(tmp_path, said=said), HelloRequest("x", replace(TERMS, window=500)))
+    assert (reply.code, "500" in reply.text) == ("recipe", False)
+    assert any("longer than every unit" in text for text in said)
+    answer(site_here(tmp_path, said=said), RefusalRequest("x", "your columns differ"))
+    assert "your columns differ" in said[-1]
+
+
+def test_training_is_kept_on_disk_and_not_done_twice(tmp_path: Path) -> None:
+    said: list[str] = []
+    site = site_here(tmp_path, said=said)
+    recipe = recipe_of(site.data.train)
+    spec = NetworkSpec(inputs=recipe.channels, widths=(3,))
+    request = FitRequest(recipe, Training(epochs=1), validation_fraction=0.2, seed=1, spec=spec)
+    first = answer(site, request)
+    again = answer(site_here(tmp_path, said=said), request)  # after a restart
+    assert isinstance(first, FitReply)
+    assert all(np.array_equal(first.weights[name], again.weights[name]) for name in first.weights)
+    assert sum("training" in text for text in said) == 1
+    assert len(site.client.folder.ledger()) == 2
+
+
+def test_nonsense_and_a_full_disk_give_a_failure_free_of_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = site_here(tmp_path)
+    reply = decode(site.respond(b"nonsense"), REPLIES)
+    assert (reply.client, reply.code) == ("a", "message")
+    site.limit = 10
+    assert "more than the 10 agreed" in answer(site, HelloRequest("x", TERMS)).text
+    site.limit = 1 << 20
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "ledger.jsonl"))
+
+    monkeypatch.setattr(site.client.folder, "record", full)
+    reply = answer(site, SurveyRequest(SurveyTerms()))
+    assert reply.code == "internal"
+    assert str(tmp_path) not in reply.text
+
+
+def test_a_delivery_stays_below_the_site_s_folder_whatever_it_calls_itself(tmp_path: Path) -> None:
+    train, test = series_fleet([60, 58, 70, 66], seed=1, name="a"), series_fleet([50, 40], seed=2, name="a")
+    site = site_here(tmp_path / "site", data=SiteData(train, test))
+    recipe = recipe_of(train)
+    network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1, 0.0)
+    named = '{"method": "../../../../out", "head": "exact", "round": 1}'
+    request = DeliverRequest("../../x", recipe, network, named, "{}", None, 1, 0.2, 0)
+    assert answer(site, request) == DeliverReply()
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+    assert len(list((tmp_path / "site" / "results").glob("*/predictions/*.csv"))) == 1
+    for text in ("[]", "{", "[" * 100_000):
+        assert answer(site, replace(request, metrics=text)).code == "message"
+
+
+# --- the site's data ------------------------------------------------------------------------------
+
+
+def test_a_site_reads_its_part_of_a_benchmark_or_its_own_table(tmp_path: Path) -> None:
+    _, demo, base = config.load("demo")
+    assert check_site_data(read_site_data("plant-a", demo, base), data_terms(demo.recipe)).sensors
+    with pytest.raises(ConfigError, match="plant-a"):
+        read_site_data("plant-x", demo, base)
+    table = tmp_path / "fleet.csv"
+    table.write_text("machine,hour,heat,site\n" + "".join(f"m{k % 2},{k // 2},{k},b\n" for k in range(60)))
+    with pytest.raises(ConfigError, match="names no columns"):
+        read_site_data("plant-a", demo, base, table)
+    own = config.parse(
+        {
+            "data": {"kind": "table", "path": "x", "unit": "machine", "time": "hour", "site": "site"},
+            "partition": {"by": "column", "column": "site"},
+            "recipe": {"window": 40},
+        },
+        "test",
+    )
+    with pytest.raises(DataError, match="holds units of b"):
+        read_site_data("a", own, tmp_path, table)
+    with pytest.raises(RecipeError, match="longer than every unit"):
+        check_site_data(read_site_data("b", own, tmp_path, table), data_terms(own.recipe))
+
+
+def changed(fleet: Fleet, **fields: Any) -> Fleet:
+    """The fleet with another first unit."""
+    first, *others = fleet
+    return fleet.select([replace(first, **fields), *others])
+
+
+def battery_data() -> SiteData:
+    return SiteData(cyclic_fleet(2, seed=1), cyclic_fleet(1, seed=2))
+
+
+CHANGES = {
+    "labels": lambda d: SiteData(changed(d.train, target=next(iter(d.train)).target + 0.001), d.test),
+    "cycles": lambda d: SiteData(changed(d.train, cycle_numbers=next(iter(d.train)).cycle_numbers + 1), d.test),
+    "sensors": lambda d: SiteData(changed(d.train, sensors=next(iter(d.train)).sensors + 0.001), d.test),
+    "test labels": lambda d: SiteData(d.train, changed(d.test, target=next(iter(d.test)).target + 0.001)),
+    "no test": lambda d: SiteData(d.train, None),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_site_whose_data_changed_is_refused_when_a_run_continues(tmp_path: Path, what: str) -> None:
+    before = battery_data()
+    hello = HelloRequest("x", DataTerms(SurveyTerms()))
+    first = answer(site_here(tmp_path, data=before), hello)
+    began = {"a": first.fingerprint}
+    assert misfits({"a": answer(site_here(tmp_path, data=battery_data()), hello)}, began) == {}
+    reply = answer(site_here(tmp_path, data=CHANGES[what](before)), hello)
+    assert "its data changed" in misfits({"a": reply}, began)["a"]
+
+
+def test_a_fingerprint_tells_nothing_without_the_site_s_secret() -> None:
+    data = battery_data()
+    assert data.fingerprint(b"one") != data.fingerprint(b"other")

@@ -1,0 +1,179 @@
+"""Requests reach sites whatever happens to them, and what one site sends concerns that site only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites_here import site_here
+
+from fedprognos.deployment import site_transport
+from fedprognos.deployment.engine import EngineError, Presence, SiteLostError
+from fedprognos.deployment.messages import ACTIVITIES, REQUESTS
+from fedprognos.deployment.site_transport import SiteTransport, Watcher
+from fedprognos.errors import MessageError
+from fedprognos.features import SurveyTerms
+from fedprognos.federation.client import Client
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.messages import Failure, LedgerLine, SurveyReply, SurveyRequest
+
+SURVEY = SurveyRequest(SurveyTerms())
+
+
+class FakeMailbox:
+    """Sites that answer with what they are told to; None never answers, an exception is raised."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers, self.pushed = answers, list[str]()
+        self.sessions = dict.fromkeys(answers, "monday")
+
+    def presence(self) -> dict[str, Presence]:
+        return {name: Presence(True, None, session) for name, session in self.sessions.items()}
+
+    def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
+        self.pushed.append(site)
+        return site
+
+    def pull(self, ticket: str) -> bytes | None:
+        answer = self.answers[ticket]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+
+class During(Watcher):
+    """Does something while sites are waited for, and notes what it is told."""
+
+    def __init__(self, waiting: Callable[[During], None] = lambda watcher: None) -> None:
+        self.do, self.activities, self.absent, self.lines = waiting, set[str](), list[str](), list[LedgerLine]()
+
+    def waiting(self, activity: str, sites: tuple[str, ...]) -> None:
+        self.activities.add(activity)
+        self.do(self)
+
+    def missed(self, site: str) -> None:
+        self.absent.append(site)
+
+    def received(self, site: str, line: LedgerLine) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_transport, "POLL_IN_S", 0.01)
+    monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.02)
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> bytes:
+    client: Client = site_here(tmp_path / "good").client
+    return client.respond(encode(SURVEY))
+
+
+def cohort(mailbox: FakeMailbox, names: str, **more: Any) -> MessageCohort:
+    options = {"limit_in_bytes": 100_000, "timeout_in_s": 0.3, "absent_in_s": 0.1, **more}
+    return MessageCohort(SiteTransport(mailbox, tuple(names), **options))
+
+
+def test_every_site_is_in_the_answer_whatever_it_does(good: bytes) -> None:
+    spoilt = good.replace(b'"shape"', b'"shade"', 1)
+    answers = {"a": good, "b": bytes(200_000), "c": b"nonsense", "d": None, "e": MessageError("broken"), "f": good}
+    mailbox = FakeMailbox({**answers, "h": spoilt})
+    watcher = During()
+    replies = cohort(mailbox, "abcdegh", watcher=watcher).ask(dict.fromkeys("abcdegh", SURVEY))  # g never came
+    assert isinstance(replies["a"], SurveyReply)
+    codes = {name: reply.code for name, reply in replies.items() if isinstance(reply, Failure)}
+    broken = dict.fromkeys("bceh", "message")
+    assert codes == {**broken, "d": "timeout", "g": "absent"}
+    assert "more than the 100000 agreed" in replies["b"].text
+    assert "f" not in mailbox.pushed  # not a member of this run
+    assert watcher.activities == {"moments of the columns"}
+    assert [line.kind for line in watcher.lines] == ["SurveyReply"]
+
+
+def test_a_request_beyond_the_limit_is_not_sent(good: bytes) -> None:
+    mailbox = FakeMailbox({"a": good})
+    reply = cohort(mailbox, "a", limit_in_bytes=10).ask({"a": SURVEY})["a"]
+    assert (reply.code, mailbox.pushed) == ("message", [])
+
+
+def test_a_site_that_restarted_is_asked_again() -> None:
+    mailbox = FakeMailbox({"a": None})
+
+    def restart(_: During) -> None:
+        if mailbox.pushed:
+            mailbox.sessions["a"] = "tuesday"
+
+    assert cohort(mailbox, "a", watcher=During(restart)).ask({"a": SURVEY})["a"].code == "timeout"
+    assert mailbox.pushed == ["a", "a"]
+
+
+def test_a_site_that_was_lost_and_comes_back_is_asked_again(good: bytes) -> None:
+    mailbox = FakeMailbox({"a": SiteLostError("gone")})
+
+    def back(_: During) -> None:
+        if len(mailbox.pushed) == 2:
+            mailbox.answers["a"] = good
+
+    replies = cohort(mailbox, "a", watcher=During(back), timeout_in_s=10.0).ask({"a": SURVEY})
+    assert isinstance(replies["a"], SurveyReply)
+
+
+def test_an_engine_that_fails_for_a_moment_does_no_harm(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    mailbox = FakeMailbox({"a": good})
+    failing = iter(["presence", "push"])
+
+    def now_and_then(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def maybe(*args: Any) -> Any:
+            if name in failing:
+                raise EngineError("not now")
+            return work(*args)
+
+        return maybe
+
+    for name in ("presence", "push"):
+        monkeypatch.setattr(mailbox, name, now_and_then(name, getattr(mailbox, name)))
+    assert isinstance(cohort(mailbox, "a", timeout_in_s=10.0).ask({"a": SURVEY})["a"], SurveyReply)
+
+
+def test_an_absent_site_is_waited_for_once(good: bytes) -> None:
+    mailbox = FakeMailbox({"a": good})
+    federation = cohort(mailbox, "ab", absent_in_s=0.5, timeout_in_s=10.0)
+    for patience_in_s in (0.5, 0.0):
+        begun = time.monotonic()
+        replies = federation.ask(dict.fromkeys("ab", SURVEY))
+        assert patience_in_s <= time.monotonic() - begun < patience_in_s + 0.4
+        assert replies["b"] == Failure("b", "absent", "it is not connected")
+    mailbox.answers["b"], mailbox.sessions["b"] = good, "tuesday"
+    assert isinstance(federation.ask({"b": SURVEY})["b"], SurveyReply)
+
+
+def test_where_everybody_is_needed_an_absent_site_is_waited_for_until_it_is_back(good: bytes) -> None:
+    mailbox = FakeMailbox({"a": good})
+    mailbox.answers["b"] = good
+
+    def back(watcher: During) -> None:
+        if watcher.absent:
+            mailbox.sessions["b"] = "tuesday"
+
+    watcher = During(back)
+    options: dict[str, Any] = {"wait_for_all": True, "timeout_in_s": 30.0}
+    replies = cohort(mailbox, "ab", watcher=watcher, **options).ask(dict.fromkeys("ab", SURVEY))
+    assert all(isinstance(reply, SurveyReply) for reply in replies.values())
+    assert watcher.absent == ["b"]
+
+
+def test_a_failure_is_the_site_s_own_and_short() -> None:
+    sent = encode(Failure("somebody else", "c" * 1000, "t" * 1000))
+    assert cohort(FakeMailbox({"a": sent}), "a").ask({"a": SURVEY})["a"] == Failure("a", "c" * 40, "t" * 400)
+
+
+def test_every_request_says_in_words_what_it_is_about() -> None:
+    assert set(ACTIVITIES) == {kind.__name__ for kind in REQUESTS}
+    assert all(ACTIVITIES.values())
+    assert b"activity" not in encode(SURVEY)
+    assert decode(encode(SURVEY), REQUESTS) == SURVEY
