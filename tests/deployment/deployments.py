@@ -17,12 +17,14 @@ import pandas as pd
 import psutil
 import pytest
 
-from fedprognos.deployment.flower.children import free_port
-from fedprognos.deployment.flower.folders import make_deployment
+from fedprognos.deployment.folders import make_deployment
+from fedprognos.deployment.processes import free_port
 from fedprognos.evaluation import Results
+from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, synthetic
 
 SITES = ("plant-a", "plant-b", "plant-c")
+DEPLOYED = [name for name, strategy in strategies.items() if not strategy.pooled]
 HOSTILE = Path(__file__).with_name("hostile_site.py")
 EXPERIMENT = """
 [data]

@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Message
 
-from fedprognos.deployment.flower import site, wire
-from fedprognos.deployment.flower.doorstep import ALL_REQUESTS
-from fedprognos.deployment.flower.folders import SiteSettings, read_settings
-from fedprognos.deployment.flower.holdings import read_holdings
+from fedprognos.deployment import site
+from fedprognos.deployment.flower import Flower
+from fedprognos.deployment.folders import SiteOptions, read_options
+from fedprognos.deployment.messages import REQUESTS
+from fedprognos.deployment.site_data import read_site_data
 from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.messages import FitReply, FitRequest
 
-HONEST = site.Service.respond
+HONEST = site.Site.respond
 
 
 def nan(data: bytes) -> bytes:
@@ -35,25 +35,28 @@ def shape(data: bytes) -> bytes:
     return encode(FitReply(weights, reply.windows, reply.history, reply.best_epoch, reply.collapsed))
 
 
+def header(data: bytes) -> bytes:
+    """A header that says nothing of where tensors are."""
+    return data.replace(b"data_offsets", b"dada_offsets")
+
+
 def huge(data: bytes) -> bytes:
     return bytes(200 << 20)
 
 
-def respond(self: site.Service, message: Message) -> Message:
-    request = decode(wire.content(message, self.limit, ""), ALL_REQUESTS)
-    if not isinstance(request, FitRequest):
-        return HONEST(self, message)
+def respond(self: site.Site, data: bytes) -> bytes:
+    if not isinstance(decode(data, REQUESTS), FitRequest):
+        return HONEST(self, data)
     if HOW == "full":  # no file may grow from here on: what a full disk does
         resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-        return HONEST(self, message)
-    change = {"nan": nan, "shape": shape, "huge": huge}[HOW]
-    return wire.reply(change(wire.content(HONEST(self, message), 1 << 40, "")), message)
+        return HONEST(self, data)
+    return {"nan": nan, "shape": shape, "header": header, "huge": huge}[HOW](HONEST(self, data))
 
 
 if __name__ == "__main__":
-    folder, data, experiment_file, HOW = sys.argv[1:]
-    site.Service.respond = respond  # type: ignore[method-assign]
-    settings = read_settings(Path(folder), SiteSettings)
+    folder, table, experiment_file, HOW = sys.argv[1:]
+    site.Site.respond = respond  # type: ignore[method-assign]
+    options = read_options(Path(folder), SiteOptions)
     _, experiment, base = config.load(experiment_file)
-    holdings = read_holdings(settings.name, experiment, base, Path(data))
-    site.serve(Path(folder), holdings, lambda text: sys.stdout.write(text + "\n"))
+    own = read_site_data(options.name, experiment, base, Path(table))
+    site.serve(Path(folder), Flower(), own, lambda text: print(text, flush=True))  # noqa: T201

@@ -14,14 +14,17 @@ from pathlib import Path
 
 from deployments import deployment
 
-from fedprognos.deployment.flower.cohort import FlowerCohort
-from fedprognos.deployment.flower.coordinator import Desk
-from fedprognos.deployment.flower.folders import CoordinatorSettings, read_settings
-from fedprognos.deployment.flower.holdings import read_holdings
+from fedprognos.deployment import keys
+from fedprognos.deployment.flower import Flower
+from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
+from fedprognos.deployment.site_data import read_site_data
+from fedprognos.deployment.site_transport import SiteTransport
 from fedprognos.experiment import config
+from fedprognos.features import survey_terms
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.messages import ANSWERS, SurveyRequest
 
 TIMES = 15
@@ -30,15 +33,17 @@ TIMES = 15
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, deployment(Path(folder), ("plant-a",)) as federation:
         federation.start_site("plant-a")
-        desk = Desk(federation.coordinator, read_settings(federation.coordinator, CoordinatorSettings), print, Path)
+        place = federation.coordinator.resolve()
+        public = {"plant-a": keys.read_public_key(public_key_file(place, "plant-a"))}
         _, experiment, base = config.load(federation.experiment)
-        request = SurveyRequest(experiment.recipe)
-        with desk.superlink(), desk._grid() as grid:
-            cohort = FlowerCohort(grid, desk.keys, ("plant-a",), limit_in_bytes=desk.limit)
-            while not cohort.online():
+        request = SurveyRequest(survey_terms(experiment.recipe))
+        with Flower().host(place, read_options(place, CoordinatorOptions), public) as hub, hub.open_run(60.0) as box:
+            transport = SiteTransport(box, ("plant-a",), 1 << 26)
+            while not transport.online():
                 time.sleep(0.5)
+            cohort = MessageCohort(transport)
             remote = [_timed(lambda: cohort.ask({"plant-a": request})) for _ in range(TIMES)]
-        fleet = read_holdings("plant-a", experiment, base, federation.folder / "plant-a.csv").train
+        fleet = read_site_data("plant-a", experiment, base, federation.folder / "plant-a.csv").train
         client = Client("plant-a", fleet, ClientFolder(Path(folder) / "here"))
         here = [_timed(lambda: decode(client.respond(encode(request)), ANSWERS)) for _ in range(TIMES)]
     for name, times in (("over Flower", remote), ("in this process", here)):

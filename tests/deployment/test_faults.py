@@ -21,9 +21,9 @@ from deployments import SITES, Deployment, deployment
 from flwr.supercore.constant import TaskType
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
-from fedprognos.deployment.flower import keys
-from fedprognos.deployment.flower.children import listening
-from fedprognos.deployment.flower.tasks import Counter, acquire
+from fedprognos.deployment import keys
+from fedprognos.deployment.flower.tasks import TaskQueue
+from fedprognos.deployment.processes import listening
 from fedprognos.federation.client_folder import ClientFolder
 
 pytestmark = pytest.mark.long
@@ -100,7 +100,8 @@ def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
         keys.make_site_keys(federation.site["plant-c"])  # a key that nobody registered
         federation.start_site("plant-c")
         federation.processes["plant-c"].wait(90)
-        assert federation.processes["plant-c"].returncode not in (0, 130), federation.said("plant-c")
+        assert federation.processes["plant-c"].returncode == 10, federation.said("plant-c")
+        assert "refuses this site's key" in federation.said("plant-c")
 
         notes = shutil.ignore_patterns("*.log", "running.*", "flower")
         shutil.copytree(federation.site["plant-b"], tmp_path / "foreign", ignore=notes)
@@ -108,7 +109,8 @@ def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
         process = federation.start("foreign", *_site_command(tmp_path / "foreign", tmp_path / "plant-b.csv"))
         federation.wait(lambda: listening("127.0.0.1", federation.port))
         log = tmp_path / "foreign" / "supernode.log"
-        federation.wait(lambda: process.poll() is not None or "retrying" in _text(log), 90)
+        federation.wait(lambda: process.poll() is not None, 90)
+        assert "not from this federation's authority" in federation.said("foreign")
         assert "SuperNode ID" not in _text(log)
 
         with socket.create_connection(("127.0.0.1", federation.port), timeout=5) as plain:
@@ -119,9 +121,10 @@ def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
             assert _status(federation, path) == 403, path
         (tmp_path / "guess").write_text("guess")
         address, authority = f"localhost:{federation.port}", federation.coordinator / "ca.crt"
-        with contextlib.closing(Counter(address, tmp_path / "guess", authority).queue()) as queue:
+        guessing = TaskQueue(address, TaskType.SERVER_APP, tmp_path / "guess", authority)
+        with contextlib.closing(guessing) as queue:
             with pytest.raises(httpx.HTTPStatusError) as refused:
-                acquire(queue, TaskType.SERVER_APP)
+                queue.acquire()
             assert refused.value.response.status_code in (401, 403)
         assert _status(federation, "/v1/fleet/push-object", size=300 << 20) == 413
 
@@ -130,7 +133,7 @@ def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
         assert list(json.loads((federation.results / "sites.json").read_text())) == list(SITES[:2])
 
 
-def test_other_columns_and_too_long_a_window_are_turned_away_with_the_reason(tmp_path: Path) -> None:
+def test_other_columns_and_too_long_a_window_are_refused_with_the_reason(tmp_path: Path) -> None:
     with deployment(tmp_path) as federation:
         file = tmp_path / "plant-c.csv"
         head, *rows = file.read_text().splitlines()
@@ -138,7 +141,7 @@ def test_other_columns_and_too_long_a_window_are_turned_away_with_the_reason(tmp
         _start(federation, SITES)
         done = federation.run(TWO_WILL_DO)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "plant-c is turned away" in done.stdout
+        assert "plant-c is refused" in done.stdout
         assert "fan_speed_in_hz" in federation.said("plant-c")
         assert "REFUSED" in federation.said("plant-c")
         shutil.rmtree(federation.results)
@@ -147,7 +150,7 @@ def test_other_columns_and_too_long_a_window_are_turned_away_with_the_reason(tmp
         assert "longer than every unit" in federation.said("plant-a")
 
 
-@pytest.mark.parametrize("how", ["nan", "shape", "huge", "full"])
+@pytest.mark.parametrize("how", ["nan", "shape", "header", "huge", "full"])
 def test_a_site_that_answers_nonsense_or_has_no_disk_left_is_left_out_of_the_round(tmp_path: Path, how: str) -> None:
     with deployment(tmp_path) as federation:
         _start(federation, SITES[:2])
@@ -202,7 +205,9 @@ def test_an_interrupt_in_mid_training_leaves_nothing_behind(tmp_path: Path) -> N
             # Python ends itself by the signal where it came in the middle of an `exec` (a module just being imported,
             # say), even if the interrupt was handled: to a shell both are 130. What was said shows that it was.
             assert process.wait(40) in (130, -signal.SIGINT)
-            assert "start it again to go on" in federation.said(name) or "left the federation" in federation.said(name)
+            assert "start it again to continue" in federation.said(name) or "left the federation" in federation.said(
+                name
+            )
         assert federation.left_over() == []
         assert not listening("127.0.0.1", federation.port)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 from deployments import SITES, deployment
 
-from fedprognos.deployment.flower.children import listening
+from fedprognos.deployment.processes import listening
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.networks import Bundle
 
@@ -41,10 +41,10 @@ def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_runni
         report = (federation.results / "report.html").read_text()
         assert "The best federated method is fedma" in report
         ledger = ClientFolder(federation.results / "sites" / "all" / "plant-a").ledger()
-        # One layer to match and the head: one fit, one examination; then one message for the scores.
+        # One layer to match and the head: one fit, one evaluation; then one message for the scores.
         kinds = Counter(line.kind for line in ledger)
         assert kinds == dict.fromkeys(
-            ("HelloReply", "SurveyReply", "FitReply", "ExamineReply", "ScoreReply", "DeliverReply"), 1
+            ("HelloReply", "SurveyReply", "FitReply", "EvaluateReply", "ScoreReply", "DeliverReply"), 1
         )
         assert ledger == ClientFolder(federation.site["plant-a"]).ledger()  # what came is what left
         units = set(pd.read_csv(tmp_path / "pooled.csv")["unit"].astype(str))

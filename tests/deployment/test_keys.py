@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from fedprognos.deployment.flower import keys
-from fedprognos.deployment.flower.folders import (
-    CoordinatorSettings,
-    SiteSettings,
+from fedprognos.deployment import keys
+from fedprognos.deployment.folders import (
+    CoordinatorOptions,
+    SiteOptions,
     make_deployment,
     public_key_file,
-    read_settings,
+    read_options,
     renew,
 )
 from fedprognos.errors import ConfigError, OutputError
@@ -54,12 +54,12 @@ def test_the_certificate_names_the_host_and_this_machine_and_is_signed_by_the_au
 
 
 def test_settings_say_where_the_coordinator_is_and_refuse_unknown_keys(made: Path) -> None:
-    assert read_settings(made / "sites" / "plant-a", SiteSettings).coordinator == "coordinator.example:9092"
+    assert read_options(made / "sites" / "plant-a", SiteOptions).coordinator == "coordinator.example:9092"
     file = made / "coordinator" / "settings.toml"
-    assert read_settings(file.parent, CoordinatorSettings).sites == ("plant-a", "plant b/1")
+    assert read_options(file.parent, CoordinatorOptions).sites == ("plant-a", "plant b/1")
     file.write_text(file.read_text() + "prot = 1\n")
     with pytest.raises(ConfigError, match="prot"):
-        read_settings(file.parent, CoordinatorSettings)
+        read_options(file.parent, CoordinatorOptions)
 
 
 def test_renewing_changes_the_certificate_and_the_keys_asked_for_only(made: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_site_cannot_have_a_floor_below_twenty(made: Path) -> None:
     file = made / "sites" / "plant-a" / "settings.toml"
     file.write_text(file.read_text().replace("min_count = 20", "min_count = 1"))
     with pytest.raises(ConfigError, match="min_count"):
-        read_settings(file.parent, SiteSettings)
+        read_options(file.parent, SiteOptions)
 
 
 def test_a_folder_in_use_and_bad_names_are_refused(made: Path, tmp_path: Path) -> None:

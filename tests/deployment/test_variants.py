@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from deployments import SITES, deployment
+from deployments import DEPLOYED, SITES, deployment
 
-from fedprognos.experiment import config
-from fedprognos.federation.strategies import STRATEGIES
+from fedprognos.federation.options import Wire
 from fedprognos.networks import Bundle
 
-DEPLOYED = [method for method in STRATEGIES if method != "central"]
 QUICK = (
     *("federation.fedavg={rounds=2, epochs=1}", "federation.fedprox={rounds=2, epochs=1}"),
     "federation.fedma={rounds=2, width_limit=1.5}",
@@ -32,28 +30,28 @@ def test_every_method_head_and_seed_ends_with_the_bytes_of_one_process(tmp_path:
         assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
         alone = federation.in_process(*changes)
         federation.compare(alone)
-        for wire in get_args(config.Wire)[1:]:
+        for wire in get_args(Wire)[1:]:
             half = (*narrow, f"federation.wire='{wire}'")
             done = federation.run(*half, name=wire, timeout_in_s=600)
             assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
-            assert "were at the sites already" in federation.said("coordinator")
+            assert "were already at the sites" in federation.said("coordinator")
             federation.compare(federation.in_process(*half, name=wire), wire)
 
-        for name in SITES:  # models the sites bring: those they trained by themselves just now
+        for name in SITES:  # models trained earlier: those the sites trained by themselves just now
             file = federation.site[name] / "settings.toml"
             bundle = alone / "bundles" / "all" / "local" / "seed0" / name
             file.write_text(file.read_text() + f"bundle = {json.dumps(str(bundle))}\n")
             federation.processes[name].terminate()
             federation.processes[name].wait(30)
             federation.start_site(name)
-        brought = (
+        imported = (
             "federation.methods=['concat', 'fedma']",
             "federation.start='bundles'",
             f"federation.bundles={json.dumps(str(alone / 'bundles' / 'all' / 'local' / 'seed0'))}",
         )
-        done = federation.run(*brought, name="brought")
+        done = federation.run(*imported, name="imported")
         assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
-        federation.compare(federation.in_process(*brought, name="brought"), "brought")
+        federation.compare(federation.in_process(*imported, name="imported"), "imported")
 
 
 @pytest.mark.long
