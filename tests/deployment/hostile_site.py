@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedprognos.deployment import site
-from fedprognos.deployment.flower import Flower
+from fedprognos.deployment import flower, site
 from fedprognos.deployment.folders import SiteOptions, read_options
 from fedprognos.deployment.messages import REQUESTS
 from fedprognos.deployment.site_data import read_site_data
@@ -59,4 +58,4 @@ if __name__ == "__main__":
     options = read_options(Path(folder), SiteOptions)
     _, experiment, base = config.load(experiment_file)
     own = read_site_data(options.name, experiment, base, Path(table))
-    site.serve(Path(folder), Flower(), own, lambda text: print(text, flush=True))  # noqa: T201
+    site.serve(Path(folder), flower, own, lambda text: print(text, flush=True))  # noqa: T201

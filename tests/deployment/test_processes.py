@@ -32,7 +32,8 @@ def test_stopping_waits_for_the_end_and_tidies_up_after_one_that_was_killed(tmp_
         "import sys, time; from pathlib import Path; "
         "from fedprognos.deployment.processes import alone, terminate_as_interrupt\n"
         "try:\n"
-        "    with terminate_as_interrupt(), alone(Path(sys.argv[1])):\n"
+        "    terminate_as_interrupt()\n"
+        "    with alone(Path(sys.argv[1])):\n"
         "        time.sleep(60)\n"
         "finally:\n"
         "    time.sleep(1.5)\n"  # the folder is given up, the process is not at its end

@@ -13,7 +13,7 @@ from sites_here import site_here
 from fedprognos.deployment import site_transport
 from fedprognos.deployment.engine import EngineError, Presence, SiteLostError
 from fedprognos.deployment.messages import ACTIVITIES, REQUESTS
-from fedprognos.deployment.site_transport import SiteTransport, Watcher
+from fedprognos.deployment.site_transport import SiteTransport
 from fedprognos.errors import MessageError
 from fedprognos.features import SurveyTerms
 from fedprognos.federation.client import Client
@@ -45,23 +45,6 @@ class FakeMailbox:
         return answer  # type: ignore[no-any-return]
 
 
-class During(Watcher):
-    """Does something while sites are waited for, and notes what it is told."""
-
-    def __init__(self, waiting: Callable[[During], None] = lambda watcher: None) -> None:
-        self.do, self.activities, self.absent, self.lines = waiting, set[str](), list[str](), list[LedgerLine]()
-
-    def waiting(self, activity: str, sites: tuple[str, ...]) -> None:
-        self.activities.add(activity)
-        self.do(self)
-
-    def missed(self, site: str) -> None:
-        self.absent.append(site)
-
-    def received(self, site: str, line: LedgerLine) -> None:
-        self.lines.append(line)
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_transport, "POLL_IN_S", 0.01)
@@ -83,16 +66,21 @@ def test_every_site_is_in_the_answer_whatever_it_does(good: bytes) -> None:
     spoilt = good.replace(b'"shape"', b'"shade"', 1)
     answers = {"a": good, "b": bytes(200_000), "c": b"nonsense", "d": None, "e": MessageError("broken"), "f": good}
     mailbox = FakeMailbox({**answers, "h": spoilt})
-    watcher = During()
-    replies = cohort(mailbox, "abcdegh", watcher=watcher).ask(dict.fromkeys("abcdegh", SURVEY))  # g never came
+    activities: set[str] = set()
+    lines: list[LedgerLine] = []
+    told: dict[str, Any] = {
+        "waiting": lambda activity, sites: activities.add(activity),
+        "received": lambda site, line: lines.append(line),
+    }
+    replies = cohort(mailbox, "abcdegh", **told).ask(dict.fromkeys("abcdegh", SURVEY))  # g never came
     assert isinstance(replies["a"], SurveyReply)
     codes = {name: reply.code for name, reply in replies.items() if isinstance(reply, Failure)}
     broken = dict.fromkeys("bceh", "message")
     assert codes == {**broken, "d": "timeout", "g": "absent"}
     assert "more than the 100000 agreed" in replies["b"].text
     assert "f" not in mailbox.pushed  # not a member of this run
-    assert watcher.activities == {"moments of the columns"}
-    assert [line.kind for line in watcher.lines] == ["SurveyReply"]
+    assert activities == {"moments of the columns"}
+    assert [line.kind for line in lines] == ["SurveyReply"]
 
 
 def test_a_request_beyond_the_limit_is_not_sent(good: bytes) -> None:
@@ -104,22 +92,22 @@ def test_a_request_beyond_the_limit_is_not_sent(good: bytes) -> None:
 def test_a_site_that_restarted_is_asked_again() -> None:
     mailbox = FakeMailbox({"a": None})
 
-    def restart(_: During) -> None:
+    def restart(*_: object) -> None:
         if mailbox.pushed:
             mailbox.sessions["a"] = "tuesday"
 
-    assert cohort(mailbox, "a", watcher=During(restart)).ask({"a": SURVEY})["a"].code == "timeout"
+    assert cohort(mailbox, "a", waiting=restart).ask({"a": SURVEY})["a"].code == "timeout"
     assert mailbox.pushed == ["a", "a"]
 
 
 def test_a_site_that_was_lost_and_comes_back_is_asked_again(good: bytes) -> None:
     mailbox = FakeMailbox({"a": SiteLostError("gone")})
 
-    def back(_: During) -> None:
+    def back(*_: object) -> None:
         if len(mailbox.pushed) == 2:
             mailbox.answers["a"] = good
 
-    replies = cohort(mailbox, "a", watcher=During(back), timeout_in_s=10.0).ask({"a": SURVEY})
+    replies = cohort(mailbox, "a", waiting=back, timeout_in_s=10.0).ask({"a": SURVEY})
     assert isinstance(replies["a"], SurveyReply)
 
 
@@ -156,15 +144,16 @@ def test_where_everybody_is_needed_an_absent_site_is_waited_for_until_it_is_back
     mailbox = FakeMailbox({"a": good})
     mailbox.answers["b"] = good
 
-    def back(watcher: During) -> None:
-        if watcher.absent:
+    missed: list[str] = []
+
+    def back(*_: object) -> None:
+        if missed:
             mailbox.sessions["b"] = "tuesday"
 
-    watcher = During(back)
-    options: dict[str, Any] = {"wait_for_all": True, "timeout_in_s": 30.0}
-    replies = cohort(mailbox, "ab", watcher=watcher, **options).ask(dict.fromkeys("ab", SURVEY))
+    options: dict[str, Any] = {"wait_for_all": True, "timeout_in_s": 30.0, "missed": missed.append}
+    replies = cohort(mailbox, "ab", waiting=back, **options).ask(dict.fromkeys("ab", SURVEY))
     assert all(isinstance(reply, SurveyReply) for reply in replies.values())
-    assert watcher.absent == ["b"]
+    assert missed == ["b"]
 
 
 def test_a_failure_is_the_site_s_own_and_short() -> None:

@@ -97,14 +97,14 @@ def test_a_malformed_reply_teaches_nothing_about_a_site(data: bytes) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        {"held": [[0, 8, "../../settings.toml"]], "size": 8},
-        {"held": [[0, 8, "/etc/passwd"]], "size": 8},
-        {"held": [[8, 0, "0" * 64]], "size": 8},
-        {"held": [[0, 8, "0" * 64], [4, 12, "0" * 64]], "size": 12},
-        {"held": [[0, LIMIT * 2, "0" * 64]], "size": LIMIT * 2},
-        {"held": [[0, 8]], "size": 8},
-        {"held": "x", "size": 8},
-        {"size": -1, "held": []},
+        {"parts": [[8, "../../settings.toml"]]},
+        {"parts": [[8, "/etc/passwd"]]},
+        {"parts": [[-8, "0" * 64]]},
+        {"parts": [[LIMIT * 2, "0" * 64]]},
+        {"parts": [[LIMIT, "0" * 64], [1, ""]]},
+        {"parts": [[8]]},
+        {"parts": "x"},
+        {},
         [],
     ],
 )

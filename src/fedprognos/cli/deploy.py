@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedprognos.deployment.flower import Flower, require_flower
+from fedprognos.deployment import flower as engine
 from fedprognos.experiment import config
 
 INTERRUPTED = 130
@@ -24,12 +24,11 @@ No code comes in."""
 deploy_app = typer.Typer(no_args_is_help=True, help="Federate over a network: a coordinator and sites.")
 Folder = Annotated[Path, typer.Argument(help="Folder that `deploy init` made.")]
 console = Console(highlight=False, markup=False, soft_wrap=True)
-engine = Flower()
 
 
 @deploy_app.callback()
 def _needs() -> None:
-    require_flower()
+    engine.require()
 
 
 def _tell(text: str) -> None:
@@ -41,9 +40,9 @@ def _until_interrupted(farewell: str) -> Iterator[None]:
     """End on Ctrl-C or SIGTERM with a word and the exit code of an interrupt."""
     from fedprognos.deployment.processes import terminate_as_interrupt
 
+    terminate_as_interrupt()
     try:
-        with terminate_as_interrupt():
-            yield
+        yield
     except KeyboardInterrupt:
         console.print(farewell)
         raise typer.Exit(INTERRUPTED) from None

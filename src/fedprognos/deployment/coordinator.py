@@ -7,27 +7,26 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedprognos.deployment import keys
 from fedprognos.deployment.deployed_run import DeployedRun, WriteReport
-from fedprognos.deployment.engine import Engine, EngineError, Hub, Presence, Tell
+from fedprognos.deployment.engine import Engine, EngineError, Hub, Tell
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
 from fedprognos.deployment.processes import STATUS, ProcessError, alone
-from fedprognos.deployment.site_transport import MAX_WAIT_IN_S, SiteTransport, Watcher
+from fedprognos.deployment.site_transport import MAX_WAIT_IN_S, SiteTransport
 from fedprognos.deployment.tensor_cache import SentTensors
 from fedprognos.errors import ConfigError, FedprognosError, OutputError
 from fedprognos.experiment import config
 from fedprognos.experiment.run_folder import RunFolder, folder_name
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.messages import LedgerLine
 from fedprognos.files import write_json
 from fedprognos.networks.threads import one_torch_thread
 
 QUEUE, RUNS, STATE, EVENTS = "queue", "runs", "state.json", "events.jsonl"
-STATUS_IN_S, PRESENCE_IN_S = 1.0, 5.0
+STATUS_IN_S = 2.0
 ARRIVAL_IN_S = 60.0
 """How long an announced reply may take to arrive."""
 DATA = "deployed"
@@ -88,9 +87,8 @@ class Coordinator:
     tell: Tell
     write_report: WriteReport
     experiment: str | None = None
-    _written_at: float = -PRESENCE_IN_S
-    _asked_at: float = -PRESENCE_IN_S
-    _presence: Mapping[str, Presence] = field(default_factory=dict)
+    _noted_at: float = -STATUS_IN_S
+    _sites: dict[str, Any] = field(default_factory=dict)
 
     def run(self, queued: Path) -> None:
         """Run an experiment; its entry in the queue goes when it has ended, well or badly."""
@@ -122,51 +120,32 @@ class Coordinator:
     def _perform(self, name: str, experiment: config.Experiment, place: Path, tell: Tell) -> None:
         folder = RunFolder(place, name, experiment, DATA)
         (scenario,) = experiment.partition
-        timeout_in_s = experiment.federation.timeout_in_s or MAX_WAIT_IN_S
-        sent = SentTensors()
+        min_clients, timeout_in_s = experiment.federation.min_clients, experiment.federation.timeout_in_s
+        timeout_in_s = timeout_in_s or MAX_WAIT_IN_S
+        ledgers, sent = place / "sites" / folder_name(scenario), SentTensors()
+        missed = "is not connected; waiting for it (set federation.min_clients to continue without it)"
         with self.hub.open_run(min(ARRIVAL_IN_S, timeout_in_s)) as mailbox:
             transport = SiteTransport(
                 mailbox,
                 tuple(sorted(self.options.sites)),
                 self.options.max_message_in_mb << 20,
                 timeout_in_s,
-                wait_for_all=experiment.federation.min_clients is None,
+                wait_for_all=min_clients is None,
                 sent=sent,
-                watcher=_RunWatcher(self, tell, place / "sites" / folder_name(scenario)),
+                waiting=self.note,
+                missed=lambda site: tell(f"{site} {missed}"),
+                received=lambda site, line: ClientFolder(ledgers / folder_name(site)).record(line),
             )
             DeployedRun(name, experiment, folder, transport, self.options.grace_in_s, tell, self.write_report).perform()
         tell(f"sent {sent.bytes / 1e6:.2f} MB; {sent.saved / 1e6:.2f} MB were already at the sites")
 
     def note(self, activity: str, waiting_for: tuple[str, ...]) -> None:
-        """Write the status, once a second at most; raise where the engine has ended."""
-        now = time.monotonic()
-        if now - self._written_at < STATUS_IN_S:
+        """Write the status, every other second at most; raise where the engine has ended."""
+        if time.monotonic() - self._noted_at < STATUS_IN_S:
             return
-        self._written_at = now
+        self._noted_at = time.monotonic()
         self.hub.check()
-        if now - self._asked_at > PRESENCE_IN_S:
-            self._asked_at = now
-            with contextlib.suppress(EngineError):
-                self._presence = self.hub.presence()
-        status = {"phase": activity, "waiting_for": list(waiting_for), "pid": os.getpid()}
-        sites = {name: asdict(one) for name, one in sorted(self._presence.items())}
-        known = {} if self.experiment is None else {"experiment": self.experiment}
-        write_json(self.folder / STATUS, {**known, **status, "sites": sites})
-
-
-@dataclass(eq=False)
-class _RunWatcher(Watcher):
-    """Keeps the status and, below `place`, a copy of every site's ledger."""
-
-    coordinator: Coordinator
-    tell: Tell
-    place: Path
-
-    def waiting(self, activity: str, sites: tuple[str, ...]) -> None:
-        self.coordinator.note(activity, sites)
-
-    def missed(self, site: str) -> None:
-        self.tell(f"{site} is not connected; waiting for it (set federation.min_clients to continue without it)")
-
-    def received(self, site: str, line: LedgerLine) -> None:
-        ClientFolder(self.place / folder_name(site)).record(line)
+        with contextlib.suppress(EngineError):
+            self._sites = {name: asdict(one) for name, one in sorted(self.hub.presence().items())}
+        doing = {"phase": activity, "waiting_for": list(waiting_for), "pid": os.getpid(), "sites": self._sites}
+        write_json(self.folder / STATUS, {**({"experiment": self.experiment} if self.experiment else {}), **doing})

@@ -36,59 +36,49 @@ class Presence:
 
 
 class Mailbox(Protocol):
-    """The coordinator's way to the sites during one run; sites are known by their keys."""
+    """The coordinator's way to the sites during one run."""
 
     def presence(self) -> Mapping[str, Presence]:
         """Every site by name, or :class:`EngineError`."""
 
     def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
-        """Send a request to a site that is online; a ticket to fetch the reply by."""
+        """Send a request to a site that is online; a ticket to fetch the reply by, or :class:`EngineError`."""
 
     def pull(self, ticket: str) -> bytes | None:
-        """The reply, or None as long as there is none.
-
-        Raises
-        ------
-        SiteLostError
-            Where the site went away.
-        MessageError
-            Where the reply cannot be read.
-        """
+        """The reply, None while there is none; :class:`SiteLostError`, or `MessageError` where it cannot be read."""
 
 
 class Hub(Protocol):
-    """The coordinator's end of the engine."""
+    """The coordinator's end."""
 
     def check(self) -> None:
-        """Raise :class:`~fedprognos.deployment.processes.ProcessError` where the engine has ended."""
+        """Raise `ProcessError` where the engine has ended."""
 
     def presence(self) -> Mapping[str, Presence]:
         """Every site by name, or :class:`EngineError`."""
 
     def open_run(self, arrival_in_s: float) -> AbstractContextManager[Mailbox]:
-        """A mailbox; a reply that is announced must arrive within `arrival_in_s`."""
+        """A mailbox; a reply that is announced must arrive within this time."""
 
 
 class Task(Protocol):
     """A request that arrived at a site in full."""
 
     @property
-    def data(self) -> bytes:
-        """The encoded request."""
+    def data(self) -> bytes: ...
 
-    def reply(self, data: bytes) -> None:
-        """Send the encoded reply."""
+    def reply(self, data: bytes) -> None: ...
 
 
 class Inbox(Protocol):
-    """A site's end of the engine."""
+    """A site's end."""
 
     def next(self) -> Task | None:
-        """The next request, or None where none came for a moment; raises `ProcessError` where the engine has ended."""
+        """The next request, None where none came for a moment; raises `ProcessError` where the engine has ended."""
 
 
 class Engine(Protocol):
-    """Carries bytes between the coordinator and the sites, each known by its key."""
+    """Carries bytes between the coordinator and the sites, each known by its key; a module can be one."""
 
     def host(self, folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> AbstractContextManager[Hub]:
         """Start the coordinator's end; only sites with these public keys are let in."""

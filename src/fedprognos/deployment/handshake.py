@@ -49,7 +49,7 @@ def wait_for_sites(
         enough_since = (enough_since or time.monotonic()) if enough else None
         if not missing or (enough_since is not None and time.monotonic() - enough_since >= grace_in_s):
             return tuple(sorted(here))
-        transport.watcher.waiting("waiting for sites", missing)
+        transport.waiting("waiting for sites", missing)
         time.sleep(1.0)
 
 

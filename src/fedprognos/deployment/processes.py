@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 
 from fedprognos.errors import FedprognosError
 
@@ -158,18 +157,9 @@ def _tidy(folder: Path) -> None:
             pass
 
 
-@contextlib.contextmanager
-def terminate_as_interrupt() -> Iterator[None]:
+def terminate_as_interrupt() -> None:
     """Let SIGTERM end this process as Ctrl-C does, through every `finally`."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def free_port() -> int:

@@ -10,19 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedprognos import __version__
+from fedprognos.deployment import messages
 from fedprognos.deployment.delivery import keep_delivery
 from fedprognos.deployment.engine import Engine, Tell
 from fedprognos.deployment.folders import SiteOptions, read_options
-from fedprognos.deployment.messages import (
-    REQUESTS,
-    DeliverReply,
-    DeliverRequest,
-    HelloReply,
-    HelloRequest,
-    RefusalReply,
-    RefusalRequest,
-    Request,
-)
 from fedprognos.deployment.processes import STATUS, alone
 from fedprognos.deployment.site_data import SiteData, check_site_data
 from fedprognos.deployment.tensor_cache import TensorCache, TensorsMissing, TensorsMissingError
@@ -81,43 +72,43 @@ class Site:
         if (known := self.answers.read(key)) is not None:
             self.client.folder.record(ledger_line(known))
             return known
-        reply, encoded = self.client.gate(whole, REQUESTS, self._answer)
+        reply, encoded = self.client.gate(whole, messages.REQUESTS, self._answer)
         if isinstance(reply, Failure):
             self.tell(f"could not answer: {self.client.folder.last_error()}")
         if isinstance(reply, FitReply):
             self.answers.keep(key, encoded)
-        if not isinstance(reply, DeliverReply):
+        if not isinstance(reply, messages.DeliverReply):
             self.tensors.keep(whole, encoded)
         return encoded
 
-    def _answer(self, request: Request) -> Any:
+    def _answer(self, request: messages.Request) -> Any:
         self.note(request.activity)
         match request:
-            case HelloRequest():
+            case messages.HelloRequest():
                 return self._hello(request)
-            case RefusalRequest():
+            case messages.RefusalRequest():
                 self.tell(f"REFUSED by the coordinator for '{request.experiment}': {request.reason}")
-                return RefusalReply()
-            case DeliverRequest():
+                return messages.RefusalReply()
+            case messages.DeliverRequest():
                 return self._keep(request)
             case FitRequest():
                 self.tell(f"training: round {request.round}, {request.phase}, {request.training.epochs} epochs")
         return self.client.answer(request)
 
-    def _hello(self, request: HelloRequest) -> HelloReply:
+    def _hello(self, request: messages.HelloRequest) -> messages.HelloReply:
         schema = check_site_data(self.data, request.terms)
         self.tell(f"taking part in '{request.experiment}'")
         secret = (self.folder / "tasks.secret").read_bytes()
-        return HelloReply(self.options.name, __version__, schema, self.data.fingerprint(secret))
+        return messages.HelloReply(self.options.name, __version__, schema, self.data.fingerprint(secret))
 
-    def _keep(self, request: DeliverRequest) -> DeliverReply:
+    def _keep(self, request: messages.DeliverRequest) -> messages.DeliverReply:
         place = keep_delivery(self.folder, self.client, self.data, request)
         shutil.rmtree(self.folder / "answers", ignore_errors=True)
         self.tensors.clear()
         self.tell(f"the federated model is in {place / 'bundle'}, with a head of your own in {place / 'personal'}")
         if self.write_report is not None and (place / "results.json").is_file():
             self.tell(f"your report: {self.write_report(place)}")
-        return DeliverReply()
+        return messages.DeliverReply()
 
     def note(self, doing: str) -> None:
         """Note what the site does, for `deploy status`."""

@@ -36,17 +36,12 @@ class SiteScores:
     experiment: Experiment
     left_out: Callable[[Failure], None]
 
+    shared_test: bool = False
+    probe: NDArray[np.float32] | None = None
+
     @property
     def clients(self) -> tuple[str, ...]:
         return self.cohort.clients
-
-    @property
-    def shared_test(self) -> bool:
-        return False
-
-    @property
-    def probe(self) -> NDArray[np.float32] | None:
-        return None
 
     def errors(self, owners: Sequence[str], network: Network) -> Errors:
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,19 +41,6 @@ class _Request:
         self.absent_since, self.missed = time.monotonic(), False
 
 
-class Watcher:
-    """Is told how requests fare; by itself it does nothing."""
-
-    def waiting(self, activity: str, sites: tuple[str, ...]) -> None:
-        """These sites have not answered yet; may raise to end the waiting."""
-
-    def missed(self, site: str) -> None:
-        """A site that everybody waits for is not connected."""
-
-    def received(self, site: str, line: LedgerLine) -> None:
-        """A site sent a message."""
-
-
 @dataclass(eq=False)
 class SiteTransport:
     """Brings requests to sites through a mailbox: the federation's `Transport`.
@@ -66,6 +53,10 @@ class SiteTransport:
         Wait for an absent site until it is back or the reply's time is over.
     sent
         What sites have already, which is left out of what they are sent.
+    waiting
+        Told again and again what is asked and who has not answered; may raise to end the waiting.
+    missed, received
+        Told of a site that everybody waits for, and of every message that came.
     """
 
     mailbox: Mailbox
@@ -74,7 +65,9 @@ class SiteTransport:
     timeout_in_s: float = MAX_WAIT_IN_S
     wait_for_all: bool = False
     sent: SentTensors = field(default_factory=SentTensors)
-    watcher: Watcher = field(default_factory=Watcher)
+    waiting: Callable[[str, tuple[str, ...]], None] = lambda activity, sites: None
+    missed: Callable[[str], None] = lambda site: None
+    received: Callable[[str, LedgerLine], None] = lambda site, line: None
     absent_in_s: float = ABSENT_IN_S
     _absent: set[str] = field(default_factory=set)
     """Waited for in vain once; not waited for again until they are back."""
@@ -91,7 +84,7 @@ class SiteTransport:
                 pending[name] = _Request(data, begun - (self.absent_in_s if name in self._absent else 0.0))
         kind = ledger_line(next(iter(requests.values()))).kind if requests else ""
         while pending:
-            self.watcher.waiting(ACTIVITIES.get(kind, kind), tuple(pending))
+            self.waiting(ACTIVITIES.get(kind, kind), tuple(pending))
             if time.monotonic() > begun + self.timeout_in_s:
                 late = f"no answer within {self.timeout_in_s:g} s"
                 replies |= {name: Failure(name, "timeout", late) for name in pending}
@@ -139,7 +132,7 @@ class SiteTransport:
             return None
         except MessageError as error:
             return Failure(name, error.code, error.what)
-        self.watcher.received(name, line)
+        self.received(name, line)
         if line.kind == TensorsMissing.__name__ and not request.whole:
             self.sent.forget(name)
             request.whole = True
@@ -157,5 +150,5 @@ class SiteTransport:
             return Failure(name, "absent", "it is not connected")
         if not request.missed:
             request.missed = True
-            self.watcher.missed(name)
+            self.missed(name)
         return None

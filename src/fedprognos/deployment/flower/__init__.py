@@ -1,7 +1,7 @@
 """Flower carries the messages: the one place that knows Flower, and the one place that changes it (`patches`).
 
 SuperLink and SuperNodes give TLS, node keys, queues and liveness. Coordinator and sites take on Flower's tasks in their
-own processes, so that neither side ever runs code that came over the network.
+own processes, so that neither side ever runs code that came over the network. This module is the engine.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from fedprognos.deployment.folders import CoordinatorOptions, SiteOptions
 
 
-def require_flower() -> None:
+def require() -> None:
     """Refuse early, with the command to install it, where Flower is missing."""
     for package in ("flwr", "cryptography"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "deploy", "deploying a federation")
 
 
-class Flower:
-    """The engine: a SuperLink at the coordinator, a SuperNode at each site."""
+def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> AbstractContextManager[Hub]:
+    """Start the coordinator's SuperLink."""
+    from fedprognos.deployment.flower import superlink
 
-    def host(self, folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> AbstractContextManager[Hub]:
-        from fedprognos.deployment.flower.superlink import SuperLink
+    return superlink.host(folder, options, keys)
 
-        return SuperLink(folder, options, keys)
 
-    def join(self, folder: Path, options: SiteOptions, tell: Tell) -> AbstractContextManager[Inbox]:
-        from fedprognos.deployment.flower.supernode import SuperNode
+def join(folder: Path, options: SiteOptions, tell: Tell) -> AbstractContextManager[Inbox]:
+    """Start a site's SuperNode."""
+    from fedprognos.deployment.flower import supernode
 
-        return SuperNode(folder, options, tell)
+    return supernode.join(folder, options, tell)

@@ -10,19 +10,11 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Self
 
 import httpx
 from flwr.common.constant import Status, SubStatus
 from flwr.common.serde import run_from_proto
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StopRunRequest,
-    UnregisterNodeRequest,
-)
+from flwr.proto import control_pb2 as control
 from flwr.proto.fab_pb2 import Fab
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
@@ -39,7 +31,7 @@ from fedprognos.deployment.flower.mailbox import FlowerMailbox, presence_of
 from fedprognos.deployment.flower.patches import BoundedGrid
 from fedprognos.deployment.flower.tasks import TaskQueue
 from fedprognos.deployment.folders import CoordinatorOptions
-from fedprognos.deployment.processes import START_IN_S, ProcessError, listening
+from fedprognos.deployment.processes import START_IN_S, Child, ProcessError, listening
 
 ANY_ADDRESS = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses one cannot connect to, or has a better name for
 RELEASE_IN_S = 10.0
@@ -72,36 +64,43 @@ class _ShowSecret:
         return call_next(context)
 
 
-class SuperLink:
-    """A hub: up inside a `with`, with the sites' keys known to it; down again whatever happens."""
+@contextlib.contextmanager
+def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> Iterator[SuperLink]:
+    """A SuperLink with the sites' keys known to it; down again whatever happens."""
+    address = "127.0.0.1" if options.bind in ANY_ADDRESS else options.bind
+    deadline = time.monotonic() + RELEASE_IN_S
+    while listening(address, options.port):
+        if time.monotonic() > deadline:
+            raise ProcessError(f"port {options.port} is in use", where=options.bind, hint="another coordinator?")
+        time.sleep(0.3)
+    limit = options.max_message_in_mb << 20
+    environment = {SECRET_FILE: str(folder / "control.secret"), LIMIT: str(limit)}
+    child = start("superlink", _arguments(folder, options), folder, environment)
+    try:
+        link = SuperLink(child, folder, f"{address}:{options.port}", keys)
+        with contextlib.closing(link):
+            child.wait_until(link.register)
+            yield link
+    finally:
+        child.stop()
 
-    def __init__(self, folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> None:
-        self._folder, self._options, self._keys = folder, options, keys
-        host = "127.0.0.1" if options.bind in ANY_ADDRESS else options.bind
-        self._address, self._authority = f"{host}:{options.port}", folder / "ca.crt"
-        self._wait_for_port(host)
-        secret_file, limit = folder / "control.secret", options.max_message_in_mb << 20
-        self._secret = secret_file.read_text("utf-8")
-        environment = {SECRET_FILE: str(secret_file), LIMIT: str(limit)}
-        self._child = start("superlink", self._arguments(), folder, environment)
+
+class SuperLink:
+    """A hub: the coordinator's line to the control interface of its SuperLink."""
+
+    def __init__(self, child: Child, folder: Path, address: str, keys: Mapping[str, bytes]) -> None:
+        self._child, self._address, self._keys = child, address, keys
+        self._tasks_secret, self._authority = folder / "tasks.secret", folder / "ca.crt"
+        self._secret = (folder / "control.secret").read_text("utf-8")
         self._control = ControlHttpClient.from_server_address(
-            self._address,
+            address,
             insecure=False,
             root_certificates=self._authority.read_bytes(),
             interceptors=[_ShowSecret(self._secret), RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
         )
 
-    def __enter__(self) -> Self:
-        try:
-            self._child.wait_until(self._registered)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._control.close()
-        self._child.stop()
 
     def check(self) -> None:
         self._child.check()
@@ -110,7 +109,7 @@ class SuperLink:
         """Every registered site by name: a node is who its key says it is."""
         names = {key: name for name, key in self._keys.items()}
         try:
-            found = self._control.ListNodes(ListNodesRequest()).nodes_info
+            found = self._control.ListNodes(control.ListNodesRequest()).nodes_info
         except httpx.HTTPError as error:
             raise EngineError(f"the SuperLink does not answer: {error}") from error
         return {
@@ -126,7 +125,7 @@ class SuperLink:
     def open_run(self, arrival_in_s: float) -> Iterator[FlowerMailbox]:
         """A run of the SuperLink's and the task that goes with it, taken on by this very process."""
         run_id = self._start_run()
-        queue = TaskQueue(self._address, TaskType.SERVER_APP, self._folder / "tasks.secret", self._authority)
+        queue = TaskQueue(self._address, TaskType.SERVER_APP, self._tasks_secret, self._authority)
         with contextlib.closing(queue):
             token = _token_of(run_id, queue)
             with queue.at_work(token, "flwr-serverapp") as client:
@@ -143,39 +142,16 @@ class SuperLink:
                     self._stop_run(run_id)
                     grid.close()
 
-    def _wait_for_port(self, host: str) -> None:
-        deadline = time.monotonic() + RELEASE_IN_S
-        while listening(host, self._options.port):
-            if time.monotonic() > deadline:
-                raise ProcessError(
-                    f"port {self._options.port} is in use", where=self._options.bind, hint="another coordinator?"
-                )
-            time.sleep(0.3)
-
-    def _arguments(self) -> list[str]:
-        at = self._folder
-        return [
-            *("--ssl-certfile", str(at / "server.crt")),
-            *("--ssl-keyfile", str(at / "server.key")),
-            *("--ssl-ca-certfile", str(at / "ca.crt")),
-            "--enable-supernode-auth",
-            *("--database", str(at / "superlink.db")),
-            *("--isolation", "process"),
-            *("--superexec-auth-secret-file", str(at / "tasks.secret")),
-            "--disable-runtime-dependency-installation",
-            *("--host", self._options.bind, "--port", str(self._options.port)),
-        ]
-
-    def _registered(self) -> bool:
-        """Let these keys in and no others, then open the door: before that, nobody; whether the SuperLink was up."""
+    def register(self) -> bool:
+        """Let these keys in and no others; before that nobody is let in. False where the SuperLink is not up yet."""
         try:
-            nodes = self._control.ListNodes(ListNodesRequest()).nodes_info
+            nodes = self._control.ListNodes(control.ListNodesRequest()).nodes_info
             there = {bytes(node.public_key): node.node_id for node in nodes if not node.unregistered_at}
             wanted = set(self._keys.values())
             for key in there.keys() - wanted:
-                self._control.UnregisterNode(UnregisterNodeRequest(node_id=there[key]))
+                self._control.UnregisterNode(control.UnregisterNodeRequest(node_id=there[key]))
             for key in sorted(wanted - there.keys()):
-                self._control.RegisterNode(RegisterNodeRequest(public_key=key))
+                self._control.RegisterNode(control.RegisterNodeRequest(public_key=key))
             context = ssl.create_default_context(cafile=str(self._authority))
             with httpx.Client(verify=context, headers={HEADER: self._secret}) as client:
                 client.post(f"https://{self._address}{UNLOCK}").raise_for_status()
@@ -185,12 +161,12 @@ class SuperLink:
 
     def _start_run(self) -> int:
         """A new run; those that a killed coordinator left open are closed."""
-        for run_id, run in self._control.ListRuns(ListRunsRequest()).run_dict.items():
+        for run_id, run in self._control.ListRuns(control.ListRunsRequest()).run_dict.items():
             if run.status.status != Status.FINISHED:
                 self._stop_run(int(run_id))
         app = _app()
         fab = Fab(hash_str=hashlib.sha256(app).hexdigest(), content=app)
-        response = self._control.StartRun(StartRunRequest(fab=fab))
+        response = self._control.StartRun(control.StartRunRequest(fab=fab))
         if not response.HasField("run_id"):
             raise EngineError("the SuperLink opened no run", hint="its log says why: superlink.log")
         return int(response.run_id)
@@ -198,7 +174,21 @@ class SuperLink:
     def _stop_run(self, run_id: int) -> None:
         """End a run, so that sites stop working for it."""
         with contextlib.suppress(httpx.HTTPError):
-            self._control.StopRun(StopRunRequest(run_id=run_id))
+            self._control.StopRun(control.StopRunRequest(run_id=run_id))
+
+
+def _arguments(folder: Path, options: CoordinatorOptions) -> list[str]:
+    return [
+        *("--ssl-certfile", str(folder / "server.crt")),
+        *("--ssl-keyfile", str(folder / "server.key")),
+        *("--ssl-ca-certfile", str(folder / "ca.crt")),
+        "--enable-supernode-auth",
+        *("--database", str(folder / "superlink.db")),
+        *("--isolation", "process"),
+        *("--superexec-auth-secret-file", str(folder / "tasks.secret")),
+        "--disable-runtime-dependency-installation",
+        *("--host", options.bind, "--port", str(options.port)),
+    ]
 
 
 def _token_of(run_id: int, queue: TaskQueue) -> str:

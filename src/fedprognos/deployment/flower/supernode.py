@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import httpx
 from flwr.app import Context, Message
@@ -24,7 +24,7 @@ from fedprognos.deployment.flower.launch import start
 from fedprognos.deployment.flower.mailbox import content, wrapped
 from fedprognos.deployment.flower.tasks import TaskQueue
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.processes import free_port, listening
+from fedprognos.deployment.processes import Child, free_port, listening
 
 LOOPBACK = "127.0.0.1"
 POLL_IN_S = 0.2
@@ -53,36 +53,36 @@ class FlowerTask:
                 self.tell(f"an answer was lost on the way: {error}")
 
 
+@contextlib.contextmanager
+def join(folder: Path, options: SiteOptions, tell: Tell) -> Iterator[SuperNode]:
+    """A SuperNode that connects to the coordinator; down again whatever happens."""
+    patches.fetch_parts_often()
+    port = free_port()
+    child = start("supernode", _arguments(folder, options, port), folder, {})
+    try:
+        child.wait_until(lambda: listening(LOOPBACK, port))
+        tasks = TaskQueue(f"{LOOPBACK}:{port}", TaskType.CLIENT_APP, folder / "tasks.secret")
+        with contextlib.closing(SuperNode(child, tasks, tell)) as node:
+            yield node
+    finally:
+        child.stop()
+
+
 class SuperNode:
-    """An inbox: connected inside a `with`.
+    """An inbox: messages are fetched in the background, because one whose run has ended never arrives."""
 
-    Messages are fetched in the background: one whose run has ended never arrives, and must not hold up the others.
-    """
-
-    def __init__(self, folder: Path, options: SiteOptions, tell: Tell) -> None:
-        self._tell, self._port = tell, free_port()
-        self._child = start("supernode", _arguments(folder, options, self._port), folder, {})
-        self._tasks = TaskQueue(f"{LOOPBACK}:{self._port}", TaskType.CLIENT_APP, folder / "tasks.secret")
+    def __init__(self, child: Child, tasks: TaskQueue, tell: Tell) -> None:
+        self._child, self._tasks, self._tell = child, tasks, tell
         self._arrived: queue.SimpleQueue[FlowerTask] = queue.SimpleQueue()
         self._awaited: set[contextlib.ExitStack] = set()
         self._closed, self._backoff = False, Backoff(POLL_IN_S)
 
-    def __enter__(self) -> Self:
-        patches.fetch_parts_often()
-        try:
-            self._child.wait_until(lambda: listening(LOOPBACK, self._port))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Stop waiting for messages that may never arrive: a closed connection ends the threads that fetch them."""
         self._closed = True
         self._tasks.close()
         for connection in list(self._awaited):
             connection.close()
-        self._child.stop()
 
     def next(self) -> FlowerTask | None:
         self._child.check()

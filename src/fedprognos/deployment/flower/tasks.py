@@ -7,13 +7,13 @@ loaded, answers in a fraction of the time, and runs nothing but the fedprognos i
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
+from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -22,7 +22,6 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.runtime import RuntimeHttpClient
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
-HEARTBEAT_IN_S = 10.0
 
 
 class TaskQueue:
@@ -63,19 +62,17 @@ class TaskQueue:
     def at_work(self, token: str, name: str) -> Iterator[RuntimeHttpClient]:
         """A connection for one task, with a heartbeat as long as it is worked on."""
         client = self._client(name, RuntimeTokenHttpInterceptor(token))
-        done = threading.Event()
-        thread = threading.Thread(target=_beat, args=(client, done), daemon=True)
-        thread.start()
+
+        def beat() -> bool:
+            with contextlib.suppress(httpx.HTTPError):
+                client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+                return True
+            return False
+
+        heart = HeartbeatSender(beat)
+        heart.start()
         try:
             yield client
         finally:
-            done.set()
-            thread.join(HEARTBEAT_IN_S)
+            heart.stop()
             client.close()
-
-
-def _beat(client: RuntimeHttpClient, done: threading.Event) -> None:
-    while not done.is_set():
-        with contextlib.suppress(httpx.HTTPError):
-            client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
-        done.wait(HEARTBEAT_IN_S)
