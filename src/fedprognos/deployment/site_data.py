@@ -77,7 +77,7 @@ def read_site_data(
 
 def data_terms(options: RecipeOptions) -> DataTerms:
     """What a recipe with these options needs of a site's data."""
-    return DataTerms(survey_terms(options), options.window, options.short)
+    return DataTerms(survey_terms(options), options.length, options.short)
 
 
 def check_site_data(data: SiteData, terms: DataTerms) -> Schema:
