@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedprognos.deployment import flower, site
+from fedprognos.deployment import site
+from fedprognos.deployment.flower import engine
 from fedprognos.deployment.folders import SiteOptions, read_options
 from fedprognos.deployment.messages import REQUESTS
 from fedprognos.deployment.site_data import read_site_data
@@ -58,4 +59,4 @@ if __name__ == "__main__":
     options = read_options(Path(folder), SiteOptions)
     _, experiment, base = config.load(experiment_file)
     own = read_site_data(options.name, experiment, base, Path(table))
-    site.serve(Path(folder), flower, own, lambda text: print(text, flush=True))  # noqa: T201
+    site.serve(Path(folder), engine, own, lambda text: print(text, flush=True))  # noqa: T201

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from deployments import deployment
 
-from fedprognos.deployment import flower, keys
+from fedprognos.deployment import keys
+from fedprognos.deployment.flower import engine
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
 from fedprognos.deployment.site_data import read_site_data
 from fedprognos.deployment.site_transport import SiteTransport
@@ -36,7 +37,7 @@ def main() -> None:
         public = {"plant-a": keys.read_public_key(public_key_file(place, "plant-a"))}
         _, experiment, base = config.load(federation.experiment)
         request = SurveyRequest(survey_terms(experiment.recipe))
-        with flower.host(place, read_options(place, CoordinatorOptions), public) as hub, hub.open_run(60.0) as box:
+        with engine.host(place, read_options(place, CoordinatorOptions), public) as hub, hub.open_run(60.0) as box:
             transport = SiteTransport(box, ("plant-a",), 1 << 26)
             while not transport.online():
                 time.sleep(0.5)

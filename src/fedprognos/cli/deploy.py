@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedprognos.deployment import flower as engine
+from fedprognos.deployment.flower import require_flower
 from fedprognos.experiment import config
 
 INTERRUPTED = 130
@@ -28,7 +28,7 @@ console = Console(highlight=False, markup=False, soft_wrap=True)
 
 @deploy_app.callback()
 def _needs() -> None:
-    engine.require()
+    require_flower()
 
 
 def _tell(text: str) -> None:
@@ -94,6 +94,7 @@ def renew(
 def coordinator(folder: Folder) -> None:
     """Start the coordinator: it runs what `deploy run` queues, and continues after a crash."""
     from fedprognos.deployment.coordinator import serve
+    from fedprognos.deployment.flower import engine
     from fedprognos.deployment.folders import coordinator_folder
     from fedprognos.report import write_report
 
@@ -113,6 +114,7 @@ def site(
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")] = None,
 ) -> None:
     """Check this site's data, say what will leave it, and join the federation."""
+    from fedprognos.deployment.flower import engine
     from fedprognos.deployment.folders import EXPERIMENT, SiteOptions, read_options
     from fedprognos.deployment.site import serve
     from fedprognos.deployment.site_data import check_site_data, data_terms, read_site_data

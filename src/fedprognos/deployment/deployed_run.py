@@ -74,63 +74,51 @@ class DeployedRun:
     tell: Tell
     write_report: WriteReport
 
-    @property
-    def path(self) -> Path:
-        return self.folder.path
-
     def perform(self) -> None:
         """Find the sites, agree on a recipe, train with every method, publish, deliver."""
-        started = time.time()
-        min_clients = self.experiment.federation.min_clients
-        wanted = tuple(members_so_far(self.path)) or self.transport.clients
-        here = wait_for_sites(self.transport, wanted, min_clients, self.grace_in_s, self.tell)
-        members = admit(self.transport, here, self.name, self.experiment, self.path, self.tell)
+        started, path = time.time(), self.folder.path
+        federation, seeds = self.experiment.federation, range(self.experiment.evaluation.seeds)
+        wanted = tuple(members_so_far(path)) or self.transport.clients
+        here = wait_for_sites(self.transport, wanted, federation.min_clients, self.grace_in_s, self.tell)
+        members = admit(self.transport, here, self.name, self.experiment, path, self.tell)
         self.tell(f"sites: {', '.join(members)}")
         transport, cache = replace(self.transport, clients=members), ReplyCache(self.folder.memory)
         (scenario,) = self.experiment.partition
-        recipe = self._recipe(MessageCohort(transport, cache=cache, scope=scenario))
+        cohort = MessageCohort(transport, cache=cache, scope=scenario)
+        recipe = common_recipe(
+            cohort, self.experiment.recipe, federation, lambda f: self.tell(f"left out {f.client}: {f.text}")
+        )
         results = []
-        for key in self._jobs(scenario):
+        for key in (JobKey(scenario, method, seed) for method in federation.methods for seed in seeds):
             self.tell(f"{key}: begins")
             results.append(self._job(key, recipe, transport, cache))
             self._keep(key, results[-1])
-        bundle = Bundle.load(self.folder.publish(self._best(scenario, members)))
+        best = JobKey(scenario, published_method(self.experiment), 0)
+        owner = None if strategies[best.method].shared else min(members)
+        bundle = Bundle.load(self.folder.publish(self.folder.bundle(best, owner)))
         delivered = self._deliver(transport, bundle)
         rows = tuple(row for result in results for row in result.rows)
         history = tuple(row for result in results for row in result.history)
         outcome = Results(self.name, __version__, self.experiment.dump(), rows, history, methods_of(rows))
-        write_json(self.path / "results.json", outcome.as_dict())
-        finished = datetime.now(UTC).isoformat(timespec="seconds")
-        took = round(time.time() - started, 1)
-        write_json(self.path / "provenance.json", {"finished": finished, "seconds": took, "delivered": delivered})
-        self.write_report(self.path)
+        write_json(path / "results.json", outcome.as_dict())
+        finished, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.time() - started, 1)
+        write_json(path / "provenance.json", {"finished": finished, "seconds": seconds, "delivered": delivered})
+        self.write_report(path)
         self.folder.forget()
-
-    def _jobs(self, scenario: str) -> list[JobKey]:
-        seeds = range(self.experiment.evaluation.seeds)
-        return [JobKey(scenario, method, seed) for method in self.experiment.federation.methods for seed in seeds]
-
-    def _recipe(self, cohort: MessageCohort) -> Recipe:
-        def left_out(failure: Failure) -> None:
-            self.tell(f"left out {failure.client}: {failure.text}")
-
-        return common_recipe(cohort, self.experiment.recipe, self.experiment.federation, left_out)
 
     def _job(self, key: JobKey, recipe: Recipe, transport: SiteTransport, cache: ReplyCache) -> JobResult:
         """The same job as in a run in one process, except that the sites evaluate."""
-
-        def left_out(failure: Failure) -> None:
-            self._notify(LeftOut(key, failure.client, failure.code, failure.text))
-
-        trainers = MessageCohort(transport, wire=self.experiment.federation.wire, cache=cache, scope=key.scenario)
         scorers = MessageCohort(transport, cache=cache, scope=key.scenario)
+        evaluator = SiteScores(
+            scorers, recipe, self.experiment, lambda f: self._notify(LeftOut(key, f.client, f.code, f.text))
+        )
         return Job(
             key,
             self.name,
             self.experiment,
             recipe,
-            SiteScores(scorers, recipe, self.experiment, left_out),
-            trainers,
+            evaluator,
+            MessageCohort(transport, wire=self.experiment.federation.wire, cache=cache, scope=key.scenario),
             MessageCohort(transport),
             self._notify,
             published=key.method == published_method(self.experiment),
@@ -145,10 +133,6 @@ class DeployedRun:
             whose = "all sites" if row.test_client == EVERYONE else row.test_client
             score = f"{row.scored_on} RMSE {row.rmse:.4g} {row.measure}"
             self.tell(f"{key}: {row.method}, {row.head} head, {whose}: {score}")
-
-    def _best(self, scenario: str, members: tuple[str, ...]) -> Path:
-        method = published_method(self.experiment)
-        return self.folder.bundle(JobKey(scenario, method, 0), None if strategies[method].shared else min(members))
 
     def _deliver(self, transport: SiteTransport, bundle: Bundle) -> dict[str, bool]:
         """Send the model to every site; one that cannot take it now is reported, not waited for."""

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from fedprognos.errors import FedprognosError
 
@@ -19,6 +20,7 @@ LOCK, STATUS = "running.lock", "status.json"
 START_IN_S = 60.0
 PATIENCE_IN_S = 8.0
 MAX_LOG_IN_BYTES = 5_000_000
+T = TypeVar("T")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -27,6 +29,14 @@ class ProcessError(FedprognosError):
 
     code = "process"
     exit_code = 10
+
+
+def wait_for(ready: Callable[[], T], patience_in_s: float) -> T:
+    """What `ready` gives, asked again until it is something or the time is over."""
+    deadline = time.monotonic() + patience_in_s
+    while not (found := ready()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
 
 
 class Child:
@@ -68,12 +78,13 @@ class Child:
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Wait until the process has started."""
-        deadline = time.monotonic() + START_IN_S
-        while not ready():
+
+        def started() -> bool:
             self.check()
-            if time.monotonic() > deadline:
-                raise ProcessError(f"{self.name} did not start within {START_IN_S:g} s", where=str(self.log))
-            time.sleep(0.1)
+            return ready()
+
+        if not wait_for(started, START_IN_S):
+            raise ProcessError(f"{self.name} did not start within {START_IN_S:g} s", where=str(self.log))
 
     def _last_line(self) -> str:
         """The last error in the log, or else its last line."""
@@ -85,7 +96,7 @@ class Child:
 
     def stop(self) -> None:
         """End the whole group, politely at first."""
-        for sign in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # the last for what outlived the leader
+        for sign in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, sign)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -131,12 +142,9 @@ def stop_running(folder: Path) -> bool:
     for sign, patience_in_s in ((signal.SIGTERM, 3 * PATIENCE_IN_S), (signal.SIGKILL, PATIENCE_IN_S)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, sign)
-        deadline = time.monotonic() + patience_in_s
-        while time.monotonic() < deadline:
-            if running(folder) is None and not _alive(pid):
-                _tidy(folder)
-                return True
-            time.sleep(0.1)
+        if wait_for(lambda: running(folder) is None and not _alive(pid), patience_in_s):
+            _tidy(folder)
+            return True
     raise ProcessError(f"process {pid} does not end", where=str(folder))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
 import httpx
@@ -18,6 +19,15 @@ from fedprognos.errors import MessageError
 
 KIND = "query.fedprognos"
 RECORD, ENTRY = "fedprognos", "message"
+
+
+@contextlib.contextmanager
+def engine_errors(what: str) -> Iterator[None]:
+    """Errors of Flower's as errors of the engine."""
+    try:
+        yield
+    except (httpx.HTTPError, ValueError) as error:
+        raise EngineError(f"{what}: {error}", hint="superlink.log says more") from error
 
 
 def wrapped(data: bytes) -> RecordDict:
@@ -56,10 +66,8 @@ class FlowerMailbox:
     def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
         number = str(next(self._numbers))  # Flower takes equal messages for one
         message = Message(wrapped(data), self._ids[site], KIND, ttl=ttl_in_s, group_id=number)
-        try:
+        with engine_errors(f"a message to {site} was not sent"):
             [ticket] = self._grid.push_messages([message])
-        except (httpx.HTTPError, ValueError) as error:
-            raise EngineError(f"a message to {site} was not sent: {error}") from error
         return str(ticket)
 
     def pull(self, ticket: str) -> bytes | None:

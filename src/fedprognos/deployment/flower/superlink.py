@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import ssl
-import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,11 +26,11 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedprognos.deployment.engine import EngineError, Presence
 from fedprognos.deployment.flower.guard import HEADER, UNLOCK
 from fedprognos.deployment.flower.launch import LIMIT, SECRET_FILE, start
-from fedprognos.deployment.flower.mailbox import FlowerMailbox, presence_of
+from fedprognos.deployment.flower.mailbox import FlowerMailbox, engine_errors, presence_of
 from fedprognos.deployment.flower.patches import BoundedGrid
 from fedprognos.deployment.flower.tasks import TaskQueue
 from fedprognos.deployment.folders import CoordinatorOptions
-from fedprognos.deployment.processes import START_IN_S, Child, ProcessError, listening
+from fedprognos.deployment.processes import START_IN_S, Child, ProcessError, listening, wait_for
 
 ANY_ADDRESS = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses one cannot connect to, or has a better name for
 RELEASE_IN_S = 10.0
@@ -68,17 +67,12 @@ class _ShowSecret:
 def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> Iterator[SuperLink]:
     """A SuperLink with the sites' keys known to it; down again whatever happens."""
     address = "127.0.0.1" if options.bind in ANY_ADDRESS else options.bind
-    deadline = time.monotonic() + RELEASE_IN_S
-    while listening(address, options.port):
-        if time.monotonic() > deadline:
-            raise ProcessError(f"port {options.port} is in use", where=options.bind, hint="another coordinator?")
-        time.sleep(0.3)
-    limit = options.max_message_in_mb << 20
-    environment = {SECRET_FILE: str(folder / "control.secret"), LIMIT: str(limit)}
+    if not wait_for(lambda: not listening(address, options.port), RELEASE_IN_S):
+        raise ProcessError(f"port {options.port} is in use", where=options.bind, hint="another coordinator?")
+    environment = {SECRET_FILE: str(folder / "control.secret"), LIMIT: str(options.max_message_in_mb << 20)}
     child = start("superlink", _arguments(folder, options), folder, environment)
     try:
-        link = SuperLink(child, folder, f"{address}:{options.port}", keys)
-        with contextlib.closing(link):
+        with contextlib.closing(SuperLink(child, folder, f"{address}:{options.port}", keys)) as link:
             child.wait_until(link.register)
             yield link
     finally:
@@ -108,15 +102,10 @@ class SuperLink:
     def nodes(self) -> dict[str, NodeInfo]:
         """Every registered site by name: a node is who its key says it is."""
         names = {key: name for name, key in self._keys.items()}
-        try:
+        with engine_errors("the SuperLink does not say who is there"):
             found = self._control.ListNodes(control.ListNodesRequest()).nodes_info
-        except httpx.HTTPError as error:
-            raise EngineError(f"the SuperLink does not answer: {error}") from error
-        return {
-            names[bytes(node.public_key)]: node
-            for node in found
-            if bytes(node.public_key) in names and not node.unregistered_at
-        }
+        known = [node for node in found if bytes(node.public_key) in names and not node.unregistered_at]
+        return {names[bytes(node.public_key)]: node for node in known}
 
     def presence(self) -> dict[str, Presence]:
         return {name: presence_of(node) for name, node in self.nodes().items()}
@@ -124,10 +113,13 @@ class SuperLink:
     @contextlib.contextmanager
     def open_run(self, arrival_in_s: float) -> Iterator[FlowerMailbox]:
         """A run of the SuperLink's and the task that goes with it, taken on by this very process."""
-        run_id = self._start_run()
+        with engine_errors("the SuperLink opened no run"):
+            run_id = self._start_run()
         queue = TaskQueue(self._address, TaskType.SERVER_APP, self._tasks_secret, self._authority)
         with contextlib.closing(queue):
-            token = _token_of(run_id, queue)
+            token = wait_for(lambda: queue.acquire(run_id), START_IN_S)
+            if token is None:
+                raise EngineError("the SuperLink handed out no task", hint="superlink.log says more")
             with queue.at_work(token, "flwr-serverapp") as client:
                 given = client.PullTaskInput(PullTaskInputRequest())
                 TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
@@ -168,7 +160,7 @@ class SuperLink:
         fab = Fab(hash_str=hashlib.sha256(app).hexdigest(), content=app)
         response = self._control.StartRun(control.StartRunRequest(fab=fab))
         if not response.HasField("run_id"):
-            raise EngineError("the SuperLink opened no run", hint="its log says why: superlink.log")
+            raise ValueError("no reason given")
         return int(response.run_id)
 
     def _stop_run(self, run_id: int) -> None:
@@ -189,17 +181,6 @@ def _arguments(folder: Path, options: CoordinatorOptions) -> list[str]:
         "--disable-runtime-dependency-installation",
         *("--host", options.bind, "--port", str(options.port)),
     ]
-
-
-def _token_of(run_id: int, queue: TaskQueue) -> str:
-    """The token of a run's task, once the SuperLink hands it out."""
-    deadline = time.monotonic() + START_IN_S
-    while time.monotonic() < deadline:
-        found = queue.acquire()
-        if found is not None and found[0] == run_id:
-            return found[1]
-        time.sleep(0.2)
-    raise EngineError("the SuperLink handed out no task", hint="its log says why: superlink.log")
 
 
 def _app() -> bytes:

@@ -87,9 +87,9 @@ class SuperNode:
     def next(self) -> FlowerTask | None:
         self._child.check()
         with contextlib.suppress(httpx.HTTPError):
-            if (found := self._tasks.acquire()) is not None:
+            if (token := self._tasks.acquire()) is not None:
                 self._backoff.reset()
-                threading.Thread(target=self._fetch, args=(found[1],), daemon=True).start()
+                threading.Thread(target=self._fetch, args=(token,), daemon=True).start()
         with contextlib.suppress(queue.Empty):
             return self._arrived.get(timeout=self._backoff.wait_in_s())
         return None

@@ -48,12 +48,10 @@ class TaskQueue:
             interceptors=[RuntimeVersionHttpInterceptor(component_name=name), *interceptors],  # type: ignore[list-item]
         )
 
-    def acquire(self) -> tuple[int, str] | None:
-        """The run and the token of a task that waits for us, or None."""
+    def acquire(self, run_id: int | None = None) -> str | None:
+        """The token of a task that waits for us, or None; of one run only where one is given."""
         response = self._queue.AcquireTask(AcquireTaskRequest(supported_task_types=[self._kind]))
-        if not response.HasField("task") or not response.token:
-            return None
-        return int(response.task.run_id), str(response.token)
+        return str(response.token) if response.token and run_id in (None, response.task.run_id) else None
 
     def close(self) -> None:
         self._queue.close()
