@@ -21,9 +21,9 @@ from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import Event, JobKey, LayerMatched, LeftOut, RoundDone
 from fedprognos.experiment.job import Job, JobResult
 from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.publish import published
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import EVERYONE
-from fedprognos.experiment.schedule import published_method
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.messages import Failure
@@ -88,25 +88,35 @@ class DeployedRun:
         recipe = common_recipe(
             cohort, self.experiment.recipe, federation, lambda f: self.tell(f"left out {f.client}: {f.text}")
         )
-        results = []
-        for key in (JobKey(scenario, method, seed) for method in federation.methods for seed in seeds):
-            self.tell(f"{key}: begins")
-            results.append(self._job(key, recipe, transport, cache))
-            self._keep(key, results[-1])
-        best = JobKey(scenario, published_method(self.experiment), 0)
+        found: dict[JobKey, JobResult] = {}
+
+        def work(keys: list[JobKey], *, calibrated: bool = False) -> None:
+            for key in keys:
+                self.tell(f"{key}: begins")
+                found[key] = self._job(key, recipe, transport, cache, calibrated)
+                self._keep(key, found[key])
+
+        work([JobKey(scenario, method, seed) for method in federation.methods for seed in seeds])
+        chosen = published(self.experiment, found, scenario)
+        if self.experiment.evaluation.folds:
+            work([key for key in found if key.method == chosen.method], calibrated=True)
+        best, results = JobKey(scenario, chosen.method, 0), list(found.values())
         owner = None if strategies[best.method].shared else min(members)
         bundle = Bundle.load(self.folder.publish(self.folder.bundle(best, owner)))
         delivered = self._deliver(transport, bundle)
         rows = tuple(row for result in results for row in result.rows)
         history = tuple(row for result in results for row in result.history)
-        outcome = Results(self.name, __version__, self.experiment.dump(), rows, history, methods_of(rows))
+        about = (methods_of(rows), chosen.method, chosen.reason)
+        outcome = Results(self.name, __version__, self.experiment.dump(), rows, history, *about)
         write_json(path / "results.json", outcome.as_dict())
         finished, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.time() - started, 1)
         write_json(path / "provenance.json", {"finished": finished, "seconds": seconds, "delivered": delivered})
         self.write_report(path)
         self.folder.forget()
 
-    def _job(self, key: JobKey, recipe: Recipe, transport: SiteTransport, cache: ReplyCache) -> JobResult:
+    def _job(
+        self, key: JobKey, recipe: Recipe, transport: SiteTransport, cache: ReplyCache, calibrated: bool
+    ) -> JobResult:
         """The same job as in a run in one process, except that the sites evaluate."""
         scorers = MessageCohort(transport, cache=cache, scope=key.scenario)
         evaluator = SiteScores(
@@ -121,7 +131,7 @@ class DeployedRun:
             MessageCohort(transport, wire=self.experiment.federation.wire, cache=cache, scope=key.scenario),
             MessageCohort(transport),
             self._notify,
-            published=key.method == published_method(self.experiment),
+            calibrated=calibrated,
         ).run()
 
     def _keep(self, key: JobKey, result: JobResult) -> None:

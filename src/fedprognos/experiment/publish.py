@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
+from fedprognos.evaluation import HistoryRow
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import JobKey
-from fedprognos.experiment.run_folder import JobRecord
 from fedprognos.federation.strategies import strategies
 
 
@@ -22,7 +23,14 @@ class Published:
     reason: str
 
 
-def published(experiment: Experiment, records: Mapping[JobKey, JobRecord], scenario: str) -> Published:
+class HasHistory(Protocol):
+    """Whatever a finished job left behind."""
+
+    @property
+    def history(self) -> Sequence[HistoryRow]: ...
+
+
+def published(experiment: Experiment, records: Mapping[JobKey, HasHistory], scenario: str) -> Published:
     """The federated method with the lowest validation error in a scenario, mean over seeds.
 
     Where training kept nothing out, or nothing federated was run, the last in the strategies' order is taken: federated
@@ -49,7 +57,7 @@ def default_method(methods: tuple[str, ...]) -> str:
 
 
 def _validation(
-    experiment: Experiment, records: Mapping[JobKey, JobRecord], scenario: str, method: str
+    experiment: Experiment, records: Mapping[JobKey, HasHistory], scenario: str, method: str
 ) -> float | None:
     """Validation error of the round that was kept, with the first head, mean over seeds."""
     wanted = experiment.federation.heads[0]
