@@ -164,6 +164,8 @@ class EvaluateReply:
 class OutputsRequest:
     """Send sums over what every layer below the head of this network puts out on the part that training learnt from."""
 
+    activity: ClassVar[str] = "sums of outputs"
+
     recipe: Recipe
     network: Network
     seed: int
