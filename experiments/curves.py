@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from fedprognos.report.looks import thin
-from fedprognos.report.material import Material, Setting
-from fedprognos.report.records import Extractors
+from fedprognos.report.match_records import Extractors
+from fedprognos.report.run_data import RunData
+from fedprognos.report.style import thin
 
 POINTS = 60
 """Most points of a drawn line."""
@@ -20,17 +20,16 @@ METHODS = ("local", "fedavg", "concat", "fedma", "central")
 DIGITS = 4
 
 
-def curves(material: Material) -> dict[str, Any]:
-    """Of the first setting: the portrait of its fleet, predictions, and extractors before and after a matching."""
-    setting = material.settings[0]
-    parts: dict[str, Any] = {"predictions": _predictions(setting, material.heads)}
-    if setting.fleet is not None:
-        parts["fleet"] = _fleet(setting.fleet)
-    rounds = setting.matchings.get("fedma", ())
+def curves(run: RunData) -> dict[str, Any]:
+    """Of one scenario: the summary of its fleet, predictions, and extractors before and after a matching."""
+    parts: dict[str, Any] = {"predictions": _predictions(run)}
+    if run.fleet is not None:
+        parts["fleet"] = _fleet(run.fleet)
+    rounds = run.match_records.get("fedma", ())
     extractors = next((r.extractors for r in rounds if r.extractors is not None), None)
     if extractors is not None:
         parts["extractors"] = _extractors(extractors)
-    return {setting.name: parts}
+    return {run.scenario: parts}
 
 
 def _fleet(fleet: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,15 +59,15 @@ def _thinned(item: Mapping[str, Any], most: int) -> dict[str, Any]:
     return {name: cut(value) for name, value in item.items()}
 
 
-def _predictions(setting: Setting, heads: Sequence[str]) -> list[dict[str, Any]]:
-    """Scored points of the first seed with the first head that the setting has, of the methods pictures compare."""
-    points = setting.predictions
+def _predictions(run: RunData) -> list[dict[str, Any]]:
+    """Scored points of the first seed with the first head that the scenario has, of the methods pictures compare."""
+    points = run.predictions
     points = points[points["scored"].astype(bool) & (points["seed"] == 0)]
-    head = next((h for h in heads if (points["head"] == h).any()), None)
+    head = next((h for h in run.heads if (points["head"] == h).any()), None)
     if head is None:
         return []
     points = points[(points["head"] == head) & points["method"].str.split("+").str[0].isin(METHODS)]
-    keys = ["method", "head", "train_clients", "test_client", *([] if setting.shared_test else ["unit"])]
+    keys = ["method", "head", "train_clients", "test_client", *([] if run.shared_test else ["unit"])]
     return [
         _curve({name: str(value) for name, value in zip(keys, key, strict=True)}, part)
         for key, part in points.groupby(keys, sort=True)

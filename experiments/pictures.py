@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,25 +15,26 @@ from experiments.lines import settings as lines_of
 from experiments.record import Record
 from experiments.svg import picture
 from experiments.tables_paper import main_head
+from fedprognos.evaluation import EVERYONE, trained_on
 from fedprognos.evaluation.predictions import COLUMNS
-from fedprognos.report.entries import Entry, entries, views
-from fedprognos.report.figures_fleet import fleet_figures
-from fedprognos.report.figures_matching import extractor_figures
-from fedprognos.report.figures_predictions import prediction_figures
-from fedprognos.report.figures_rounds import rounds_figure
-from fedprognos.report.looks import Chip, Figure, Palette, Panel, axis, layout
-from fedprognos.report.material import EVERYONE, Material, Setting, scope_of
-from fedprognos.report.records import Extractors
+from fedprognos.report.match_records import Extractors
+from fedprognos.report.parts import Chip, Panel
+from fedprognos.report.run_data import RunData
+from fedprognos.report.sections.fleet import fleet_figures
+from fedprognos.report.sections.matching import extractor_figures
+from fedprognos.report.sections.predictions import scatter_figure, units_figure
+from fedprognos.report.sections.rounds import rounds_figure
+from fedprognos.report.style import Palette, axis, layout
 
 COMPARED = {"soh": ("local", "fedma"), "rul": ("local", "fedavg", "fedma", "central")}
 """Whose predictions are drawn: too many lines hide each other, clouds have a panel each."""
-SIGNALS, SIGNALS_OF = "fleet0-discharges", "B0018"
+SIGNALS, SIGNALS_OF = "discharges", "B0018"
 DATA = (
-    ("fleet0-fade", "fade", "Capacity fade", 3),
-    ("fleet0-lifespans", "lifespans", "Lifespans", 3),
-    ("fleet0-targets", "targets", "Remaining life as it is learnt", 1),
+    ("fade", "fade", "Capacity fade", 3),
+    ("lifespans", "lifespans", "Lifespans", 3),
+    ("targets", "targets", "Remaining life as it is learnt", 1),
 )
-"""Figures of the fleet by id: name and title of the picture, panels beside each other."""
+"""Figures of the fleet by name: name and title of the picture, panels beside each other."""
 CHANNELS = ("voltage", "temperature")
 WIDTHS = ("fedavg", "concat", "fedma", "central", "single")
 
@@ -63,27 +65,16 @@ def pictures(records: Mapping[str, Record]) -> list[Picture]:
     return found
 
 
-def material_of(record: Record) -> Material:
-    """A record as the report reads it."""
-    settings = []
+def runs_of(record: Record) -> list[RunData]:
+    """A record as the report reads it, one value a scenario."""
+    runs = []
     for lines in lines_of(record):
         stored = record.pictures.get(lines.name, {})
         points = list(_points(stored.get("predictions", []), lines))
-        frame = pd.DataFrame(points, columns=[*COLUMNS, "scope"])
-        settings.append(
-            Setting(
-                name=lines.name,
-                rows=lines.rows,
-                clients=lines.clients,
-                predictions=frame,
-                fleet=stored.get("fleet"),
-                matchings={},
-                ledgers=(),
-                lives=(),
-                missing={},
-            )
-        )
-    return Material(record.results, tuple(settings), {})
+        frame = pd.DataFrame(points, columns=[*COLUMNS, "data"]).astype({"scored": bool})
+        published = ("fedma", main_head(record, lines))
+        runs.append(RunData(Path(), record.results, lines.name, frame, published, stored.get("fleet")))
+    return runs
 
 
 def _points(curves: Sequence[Mapping[str, Any]], lines: Lines) -> Iterator[dict[str, object]]:
@@ -91,15 +82,16 @@ def _points(curves: Sequence[Mapping[str, Any]], lines: Lines) -> Iterator[dict[
     names = {"+".join(row.train_clients): row.train_clients for row in lines.rows}
     for curve in curves:
         shared = {key: curve[key] for key in ("method", "head", "train_clients", "test_client", "unit")}
-        scope = scope_of(names[curve["train_clients"]], lines.clients)
+        data = trained_on(names[curve["train_clients"]], lines.clients)
         for point in zip(curve["position"], curve["truth"], curve["prediction"], strict=True):
             numbers = dict(zip(("position", "truth", "prediction"), point, strict=True))
-            yield {"scenario": lines.name, **shared, "seed": 0, **numbers, "scored": True, "scope": scope}
+            yield {"scenario": lines.name, **shared, "seed": 0, **numbers, "scored": True, "data": data}
 
 
 def _fleet(kind: str, record: Record) -> Iterator[Picture]:
     """What the data look like."""
-    figures = {figure.id: figure for figure in fleet_figures(material_of(record).settings[0], 0)}
+    fleet = runs_of(record)[0].fleet
+    figures = {} if fleet is None else {figure.name: figure for figure in fleet_figures(fleet)}
     if SIGNALS in figures:
         figure = figures[SIGNALS]
         label, panels = next((c for c in figure.choices if c[0].startswith(SIGNALS_OF)), figure.choices[-1])
@@ -116,28 +108,20 @@ def _fleet(kind: str, record: Record) -> Iterator[Picture]:
 
 def _rounds(record: Record) -> Iterator[Picture]:
     """Test error over rounds with the head the preset publishes, a panel a test; none where nothing has rounds."""
-    material = material_of(record)
     panels: list[Panel] = []
     chips: dict[str, Chip] = {}
-    for setting, lines in zip(material.settings, lines_of(record), strict=True):
-        if max((h.round for h in record.results.history if h.scenario == setting.name), default=1) < 2:
+    for run in runs_of(record):
+        if max((h.round for h in run.history), default=1) < 2:
             continue
-        head = next(h for h in [main_head(record, lines), *record.heads] if h != "personal")
-        palette = Palette((row.method for row in setting.rows), head)
-        seen = {view: entries(material, setting, view) for view in views(setting)}
-        figure = rounds_figure(material, setting, seen, palette, 0)
-        if figure is None:
-            continue
+        figure = rounds_figure(run)
         chips |= {chip.key: chip for chip in figure.chips if chip.key != "fedprox"}
         several = len(figure.choices) > 1
         for label, choice in figure.choices[1:] if several else figure.choices:
-            tests = [
-                p for p in choice if p.title.startswith("test") and (f"{head} head" in p.title or "," not in p.title)
-            ]
-            tests = tests or [p for p in choice if p.title.startswith("test")]
-            where = setting.name if not several else label if setting.name == EVERYONE else f"{label}, {setting.name}"
-            data = [trace for trace in tests[0].data if trace["meta"]["key"] in chips]
-            panels.append(replace(tests[0], title=where, data=data))
+            tests = [p for p in choice if p.title.startswith("test") and "MB" not in p.title]
+            first = min(tests, key=lambda p: ("raw labels" not in p.title, f"{run.head} head" not in p.title))
+            where = run.scenario if not several else label if run.scenario == EVERYONE else f"{label}, {run.scenario}"
+            data = [trace for trace in first.data if trace["meta"]["key"] in chips]
+            panels.append(replace(first, title=where, data=data))
     if panels:
         title = f"RMSE over rounds ({record.preset})"
         text = (
@@ -150,22 +134,19 @@ def _rounds(record: Record) -> Iterator[Picture]:
 
 def _predictions(record: Record) -> Iterator[Picture]:
     """The first setting's test predictions beside the truth."""
-    material, lines = material_of(record), lines_of(record)[0]
-    setting, head = material.settings[0], main_head(record, lines)
-    wanted = COMPARED[material.task]
-    found: list[Entry] = [
-        e for e in entries(material, setting, EVERYONE) if e.base in wanted and e.head == head and e.honest
-    ]
-    palette = Palette((e.method for e in found), head)
-    figures: dict[str, Figure] = {f.id: f for f in prediction_figures(material, setting, found, palette, 0)}
-    figure = figures.get("predictions0-lives" if material.task == "soh" else "predictions0-scatter")
-    if figure is None:
+    run, head = runs_of(record)[0], main_head(record, lines_of(record)[0])
+    wanted = [e for e in run.entries[EVERYONE] if e.method.partition("+")[0] in COMPARED[run.task] and e.honest]
+    found = [e for e in wanted if e.head == head]
+    if not len(run.predictions):
         return
+    soh = run.task == "soh"
+    figure = units_figure(run, found) if soh else scatter_figure(run, found)
     title = f"{figure.title} ({record.preset}, {head} head)"
-    panels = [_test_part(panel) if material.task == "soh" else panel for panel in figure.choices[0][1]]
-    chips = [chip for chip in figure.chips if chip.key != "before"]
-    svg = picture(title, panels, _named(chips), 3 if material.task == "soh" else 2)
-    yield Picture(f"{record.preset}-predictions", title, f"Test data of seed 0, {material.measured}.", svg)
+    panels = [_test_part(panel) if soh else panel for panel in figure.choices[0][1]]
+    drawn = ["truth", *(e.key for e in found)]
+    chips = [replace(chip, shown=chip.key in drawn) for chip in figure.chips]
+    svg = picture(title, panels, _named(chips), 3 if soh else 2)
+    yield Picture(f"{record.preset}-predictions", title, f"Test data of seed 0, {run.measured}.", svg)
 
 
 def _test_part(panel: Panel) -> Panel:
@@ -186,12 +167,12 @@ def _named(chips: Sequence[Chip]) -> list[Chip]:
 
 def _extractors(record: Record) -> Iterator[Picture]:
     """Outputs of neurons before and after the first matching, in the first setting."""
-    setting = material_of(record).settings[0]
-    stored = record.pictures.get(setting.name, {}).get("extractors")
+    run = runs_of(record)[0]
+    stored = record.pictures.get(run.scenario, {}).get("extractors")
     if stored is None:
         return
     for figure, when in zip(
-        extractor_figures(setting, Extractors.model_validate(stored), "x"), ("before", "after"), strict=False
+        extractor_figures(run.clients, Extractors.model_validate(stored), "x"), ("before", "after"), strict=False
     ):
         title = f"{figure.title} ({record.preset})"
         panels = figure.choices[0][1]
@@ -204,7 +185,7 @@ def _widths(kind: str, records: Sequence[Record]) -> Iterator[Picture]:
     if not records:
         return
     names = [s.name for s in lines_of(records[0])]
-    palette = Palette(WIDTHS)
+    palette = Palette({name: records[0].results.method(name) for name in WIDTHS}, "fedma")
     panels, drawn = [], set()
     for name in names[: 1 if kind == "battery" else 2]:
         traces = []
@@ -222,14 +203,14 @@ def _widths(kind: str, records: Sequence[Record]) -> Iterator[Picture]:
                     "x": [sum(widths) / len(widths)],
                     "y": [sample.mean],
                     "error_y": {"array": [sample.spread or 0.0]},
-                    "marker": {"color": palette.colour_of(line.base), "size": 9},
+                    "marker": {"color": palette.colour(line.base), "size": 9},
                 }
             )
         if traces:
             shape = layout(axis("neurons of the recurrent layer"), axis(f"RMSE in {found[0].rows[0].measure}"))
             panels.append(Panel(f"{name}, {column.title}", traces, shape, 260))
     if "fedma" in drawn:
-        chips = [Chip(m, NAMES[m], palette.colour_of(m), "solid") for m in WIDTHS if m in drawn]
+        chips = [Chip(m, NAMES[m], palette.colour(m), "solid") for m in WIDTHS if m in drawn]
         title = "Error against width, exact head"
         text = "Each mark is a method's mean over seeds, the line through it its spread."
         yield Picture(f"{kind}-widths", title, text, picture(title, panels, chips, 2))

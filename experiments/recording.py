@@ -10,7 +10,7 @@ from experiments.curves import curves
 from experiments.places import Places
 from experiments.record import Record, write_record
 from fedprognos.files import write_json
-from fedprognos.report.material import read_material
+from fedprognos.report import read_run
 
 DETERMINED = ("python", "versions")
 """Parts of provenance that equal runs on equal machines have in common."""
@@ -18,8 +18,8 @@ DETERMINED = ("python", "versions")
 
 def record_run(folder: Path, where: Places, preset: str) -> None:
     """Write the JSON of a run's folder and, beside it, its times."""
-    material = read_material(folder)
-    provenance: Mapping[str, Any] = material.provenance
+    run = read_run(folder)[0]
+    provenance: Mapping[str, Any] = run.provenance
     versions = {"python": provenance["python"], **provenance["versions"]}
-    write_record(where.json(preset), Record(material.results, versions, curves(material)))
+    write_record(where.json(preset), Record(run.results, versions, curves(run)))
     write_json(where.times(preset), {k: v for k, v in provenance.items() if k not in DETERMINED})

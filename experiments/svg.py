@@ -10,11 +10,12 @@ import html
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from fedprognos.report.looks import Chip, Panel, Trace
+from fedprognos.report.parts import Chip, Panel, Trace
 
 WIDTH = 900
 TITLE, BELOW, RIGHT, GAP = 26, 44, 14, 18
@@ -38,6 +39,8 @@ def picture(
     title: str, panels: Sequence[Panel], chips: Sequence[Chip] = (), columns: int = 3, height: int | None = None
 ) -> str:
     """Panels beside and below each other, with one legend above them."""
+    off = {chip.key for chip in chips if not chip.shown}
+    panels = [replace(p, data=[t for t in p.data if t.get("meta", {}).get("key") not in off]) for p in panels]
     legend, top = _legend([chip for chip in chips if chip.shown])
     columns = min(columns, len(panels))
     width = (WIDTH - GAP * (columns - 1)) / columns
@@ -70,10 +73,10 @@ def _legend(chips: Sequence[Chip]) -> tuple[list[str], float]:
 
 def _panel(panel: Panel, x: float, y: float, width: float, height: float) -> str:
     margin = LEFT if panel.layout["yaxis"]["title"]["text"] else NARROW_LEFT
+    margin = max([margin, *(12 + int(CHARACTER * len(name)) for name in panel.layout["yaxis"].get("ticktext", ()))])
     below = BELOW if panel.layout["xaxis"]["title"]["text"] else BELOW - 16
     box = Box(panel, x + margin, y + TITLE, width - margin - RIGHT, height - below)
-    shown = [trace for trace in panel.data if trace.get("visible", True)]
-    marks = [mark for trace in shown for mark in _trace(trace, box)]
+    marks = [mark for trace in panel.data for mark in _trace(trace, box)]
     words = html.unescape(panel.title)
     size = min(13.0, (width - margin) / (0.58 * max(1, len(words))))
     title = _text(x + margin, y + 16, words, round(size, 1), "ink", weight=600)
@@ -105,7 +108,7 @@ def _range(axis: Mapping[str, Any], traces: Sequence[Trace], name: str) -> tuple
     if "range" in axis:
         low, high = axis["range"]
         return float(low), float(high)
-    values = [float(v) for t in traces if t.get("visible", True) for v in t[name] if v is not None]
+    values = [float(v) for t in traces for v in t[name] if v is not None]
     values += [0.0] if axis.get("rangemode") == "tozero" else []
     for trace in traces:
         if name == "y" and "error_y" in trace:

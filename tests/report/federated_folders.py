@@ -28,14 +28,14 @@ def write_federated_run(
     folder: Path,
     *,
     clients: Sequence[str] = ("north", "south"),
-    settings: Sequence[str] = ("all",),
+    scenarios: Sequence[str] = ("all",),
     heads: Sequence[str] = ("exact", "mean", "personal"),
     noise: dict[str, float] | None = None,
     **more: Any,
 ) -> Path:
     """A finished run of three rounds, of which the second was chosen."""
     shared = [head for head in heads if head != "personal"]
-    write_run(folder, clients=clients, settings=settings, heads=shared, noise=noise or FEDERATED, **more)
+    write_run(folder, clients=clients, scenarios=scenarios, heads=shared, noise=noise or FEDERATED, **more)
     path = folder / "results.json"
     raw = json.loads(path.read_text("utf-8"))
     raw["config"]["federation"]["heads"] = list(heads)
@@ -51,12 +51,20 @@ def write_federated_run(
         if row["method"] in ("fedavg", "fedma")
     ]
     path.write_text(json.dumps(raw), "utf-8")
-    for setting in settings:
-        write_details(folder, setting, clients)
+    for scenario in scenarios:
+        write_match_records(folder, scenario, clients)
         for client in clients:
-            write_ledger(folder, setting, client)
-        write_ledger(folder, setting, "(pooled)")
+            write_ledger(folder, scenario, client)
+        write_ledger(folder, scenario, "(pooled)")
+    publish(folder, "fedma", shared[0])
     return folder
+
+
+def publish(folder: Path, method: str, head: str) -> None:
+    """Say which model is in bundle/."""
+    (folder / "bundle").mkdir(exist_ok=True)
+    origin = {"scenario": "all", "method": method, "head": head}
+    (folder / "bundle" / "bundle.json").write_text(json.dumps({"provenance": origin}), "utf-8")
 
 
 def _after_round(row: dict[str, Any], number: int) -> dict[str, Any]:
@@ -75,7 +83,7 @@ def _after_round(row: dict[str, Any], number: int) -> dict[str, Any]:
     }
 
 
-def write_details(folder: Path, setting: str, clients: Sequence[str], rounds: int = 2) -> None:
+def write_match_records(folder: Path, scenario: str, clients: Sequence[str], rounds: int = 2) -> None:
     """The same matching every round; clients beyond the second are like the second."""
     assignments = {c: ASSIGNMENTS[min(k, 1)] for k, c in enumerate(clients)}
     layer = {
@@ -95,12 +103,12 @@ def write_details(folder: Path, setting: str, clients: Sequence[str], rounds: in
         "after": {c: [wave, wave, wave if k == 0 else None] for k, c in enumerate(clients)},
     }
     (folder / "details").mkdir(parents=True, exist_ok=True)
-    (folder / "details" / f"{quote(setting, safe='')}~fedma~seed0.json").write_text(json.dumps(found), "utf-8")
+    (folder / "details" / f"{quote(scenario, safe='')}~fedma~seed0.json").write_text(json.dumps(found), "utf-8")
 
 
-def write_ledger(folder: Path, setting: str, client: str) -> None:
+def write_ledger(folder: Path, scenario: str, client: str) -> None:
     """One survey, three fits, one examination."""
-    site = folder / "sites" / quote(setting, safe="") / quote(client, safe="()")
+    site = folder / "sites" / quote(scenario, safe="") / quote(client, safe="()")
     site.mkdir(parents=True)
     kinds = [("SurveyReply", 4000), *[("FitReply", 27_000)] * 3, ("ExamineReply", 18_500)]
     lines = [json.dumps({"kind": kind, "bytes": size, "tensors": {"/x": [3]}}) for kind, size in kinds]

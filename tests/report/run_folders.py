@@ -1,4 +1,4 @@
-"""Run folders written by hand: small, with values one can check, and with as many clients, seeds, settings as asked."""
+"""Run folders written by hand: small, with values one can check, as many clients, seeds and scenarios as asked."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ COLUMNS = (
     *("scenario", "method", "head", "train_clients", "test_client"),
     *("seed", "unit", "position", "truth", "prediction", "scored"),
 )
+CAP = 60.0
 NOISE = {"constant": 30.0, "ridge": 14.0, "local": 9.0, "central": 5.0}
 
 
@@ -27,7 +28,7 @@ def write_run(
     *,
     task: str = "rul",
     clients: Sequence[str] = ("north", "south"),
-    settings: Sequence[str] = ("all",),
+    scenarios: Sequence[str] = ("all",),
     seeds: int = 2,
     shared_test: bool = False,
     noise: dict[str, float] | None = None,
@@ -35,23 +36,23 @@ def write_run(
     units: int = 8,
     heads: Sequence[str] = ("mean",),
 ) -> Path:
-    """A finished run: yardsticks and `local` on own data, yardsticks and everything else on all data."""
+    """A finished run: baselines and `local` on own data, baselines and everything else on all data."""
     maker = _Maker(task, tuple(clients), seeds, shared_test, noise or NOISE, unit, units, tuple(heads))
     rows: list[Row] = []
-    for setting in settings:
-        found, lines = maker.setting(setting)
+    for scenario in scenarios:
+        found, lines = maker.scenario(scenario)
         rows += found
         for name in ("predictions", "fleets"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         pd.DataFrame(lines, columns=list(COLUMNS)).to_csv(
-            folder / "predictions" / f"{quote(setting, safe='')}.csv", index=False
+            folder / "predictions" / f"{quote(scenario, safe='')}.csv", index=False
         )
-        (folder / "fleets" / f"{quote(setting, safe='')}.json").write_text(json.dumps(maker.portrait()), "utf-8")
+        (folder / "fleets" / f"{quote(scenario, safe='')}.json").write_text(json.dumps(maker.fleet_summary()), "utf-8")
     config: dict[str, Any] = {
         "title": "A hand-made run",
         "data": {"kind": "synthetic-engines"},
-        "partition": {s: {"by": "column", "column": "site", "edges": None} for s in settings},
-        "recipe": {"cap": 60.0 if task == "rul" else None},
+        "partition": {s: {"by": "column", "column": "site", "edges": None} for s in scenarios},
+        "recipe": {"cap": CAP if task == "rul" else None},
         "federation": {"heads": list(heads)},
         "evaluation": {"bootstrap": 50, "seeds": seeds},
     }
@@ -66,7 +67,7 @@ def write_run(
             train_rmse=9.0 / e,
             validation_rmse=10.0 / e,
         )
-        for s in settings
+        for s in scenarios
         for k in range(seeds)
         for e in range(1, 6)
     ]
@@ -103,20 +104,20 @@ class _Maker:
         positions = np.tile(np.arange(71.0, 76.0), self.units)
         return names, positions, 2 - positions / 100 + offset / 100
 
-    def setting(self, setting: str) -> tuple[list[Row], list[tuple[Any, ...]]]:
+    def scenario(self, scenario: str) -> tuple[list[Row], list[tuple[Any, ...]]]:
         rows: list[Row] = []
         lines: list[tuple[Any, ...]] = []
         tests = ("all",) if self.shared_test else self.clients
         scale = 1.0 if self.task == "rul" else 0.005
         for method, noise in self.noise.items():
-            yardstick = method in ("constant", "last", "age", "ridge", "boosting")
-            own = yardstick or method.startswith("local")
+            baseline = method in ("constant", "last", "age", "ridge", "boosting")
+            own = baseline or method.startswith("local")
             groups = [(c,) for c in self.clients] if own else []
             groups += (
-                [self.clients] if not method.startswith("local") and (len(self.clients) > 1 or not yardstick) else []
+                [self.clients] if not method.startswith("local") and (len(self.clients) > 1 or not baseline) else []
             )
-            heads = ("",) if yardstick else ("personal",) if method.endswith("+personal") else self.heads
-            for seed, head in product(range(1 if yardstick else self.seeds), heads):
+            heads = ("",) if baseline else ("personal",) if method.endswith("+personal") else self.heads
+            for seed, head in product(range(1 if baseline else self.seeds), heads):
                 for group in groups:
                     mine = [t for t in tests if self.shared_test or t in group]
                     parts = []
@@ -124,8 +125,9 @@ class _Maker:
                         names, positions, truth = self.truth(test)
                         worse = noise * (1 + 0.3 * heads.index(head))
                         guess = truth + scale * worse * self.random.standard_normal(len(truth))
+                        guess = np.minimum(guess, CAP) if self.task == "rul" else guess
                         parts.append((test, np.array([f"{test}/{name}" for name in names]), truth, guess))
-                        same = (setting, method, head, "+".join(group), test, seed)
+                        same = (scenario, method, head, "+".join(group), test, seed)
                         points = zip(names, positions, truth, guess, strict=True)
                         lines += [(*same, *point, True) for point in points]
                         if seed == 0 and self.task == "rul":
@@ -136,15 +138,15 @@ class _Maker:
                             ]
                     if len(mine) > 1:
                         parts.append(("all", *(np.concatenate([p[k] for p in parts]) for k in (1, 2, 3))))
-                    rows += [self._row(setting, method, head, group, seed, part) for part in parts]
+                    rows += [self._row(scenario, method, head, group, seed, part) for part in parts]
         return rows, lines
 
     def _row(
-        self, setting: str, method: str, head: str, group: tuple[str, ...], seed: int, part: tuple[Any, ...]
+        self, scenario: str, method: str, head: str, group: tuple[str, ...], seed: int, part: tuple[Any, ...]
     ) -> Row:
         test, names, truth, guess = part
         index = np.unique(names, return_inverse=True)[1]
-        cap = 60.0 if self.task == "rul" else None
+        cap = CAP if self.task == "rul" else None
         scores = score(truth, guess, index, task=self.task, cap=cap, bootstrap=50)  # type: ignore[arg-type]
         facts = dict.fromkeys(("head", "round", "width", "parameters", "local_epochs", "bytes"))
         if head:
@@ -153,7 +155,7 @@ class _Maker:
             {
                 **facts,
                 **scores,
-                "scenario": setting,
+                "scenario": scenario,
                 "method": method,
                 "train_clients": group,
                 "test_client": test,
@@ -163,7 +165,7 @@ class _Maker:
             }
         )
 
-    def portrait(self) -> dict[str, Any]:
+    def fleet_summary(self) -> dict[str, Any]:
         soh = self.task == "soh"
         names = [self.unit.format(k=k) for k in range(3)]
         facts = {"units": 3, "rows": 300, "failed": 3, "lifespans": [80.0, 90.0, 130.0]}

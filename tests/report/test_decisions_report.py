@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from federated_folders import text_of, write_federated_run
 from run_folders import write_run
 from safetensors.numpy import save
 
-from fedprognos.report import write_report
-from fedprognos.report.entries import entries
-from fedprognos.report.judging import followed, judged
-from fedprognos.report.material import read_material
+from fedprognos.report import read_run, write_report
+from fedprognos.report.sections.decisions import judged
 
 
-def with_lives(folder: Path, spoilt: bool = False) -> None:
+def with_trajectories(folder: Path, name: str = "trajectories", spoilt: bool = False) -> None:
     """Twelve units followed to failure from 60 cycles on; `central` is right, `constant` always says 30."""
     truth = np.tile(np.arange(60.0, -1, -1), 12)
     unit = np.repeat(np.arange(12), 61)
@@ -32,8 +33,8 @@ def with_lives(folder: Path, spoilt: bool = False) -> None:
             models.append({**names, **more})
     document = {"version": 1, "tests": [{"test_client": "all", "unit_ids": [f"u{k}" for k in range(12)]}]}
     data = save(tensors, metadata={"fedprognos": json.dumps({**document, "models": models})})
-    (folder / "lives").mkdir()
-    (folder / "lives" / "all~x~seed0.safetensors").write_bytes(data[:50] if spoilt else data)
+    (folder / name).mkdir()
+    (folder / name / "all~x~seed0.safetensors").write_bytes(data[:50] if spoilt else data)
 
 
 @pytest.fixture
@@ -41,12 +42,10 @@ def folder(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run", shared_test=True)
 
 
-def test_decisions_follow_from_the_lives(folder: Path) -> None:
-    with_lives(folder)
-    material = read_material(folder)
-    setting = material.settings[0]
-    made = {j.entry.method: j for j in judged(material, setting, entries(material, setting, "all"))}
-    assert followed(setting) is not None
+@pytest.mark.parametrize("name", ["trajectories", "lives"])
+def test_decisions_follow_from_the_trajectories(folder: Path, name: str) -> None:
+    with_trajectories(folder, name)
+    made = {j.entry.method: j for j in judged(read_run(folder)[0])}
     assert set(made) == {"central", "constant"}
     right, always = made["central"], made["constant"]
     assert right.unused == pytest.approx(right.thresholds)  # maintained just when the threshold says
@@ -55,33 +54,58 @@ def test_decisions_follow_from_the_lives(folder: Path) -> None:
     assert right.accuracy == {0.5: 1.0, 0.75: 1.0}
     assert always.accuracy == {0.5: 1.0, 0.75: 0.0}  # right in the middle of life only
     assert (right.horizon, always.horizon) == (60.0, 0.0)
+
+
+def test_when_to_maintain_is_said_before_research_detail(folder: Path) -> None:
+    with_trajectories(folder)
     page = write_report(folder).read_text("utf-8")
-    for text in ('id="decisions"', "decisions0-costs", "decisions0-cones", "Alpha-lambda accuracy"):
-        assert text in page
+    assert "Maintained when Central predicts 2 cycles or less" in text_of(page)
+    places = [
+        page.index(f'<section id="{name}"') for name in ("answer", "methods", "decisions", "predictions", "fleet")
+    ]
+    assert places == sorted(places)
+    assert "decisions0-costs" in page
 
 
-def test_without_lives_the_page_says_so(folder: Path) -> None:
-    assert "no predictions along whole lives" in write_report(folder).read_text("utf-8")
+def test_without_trajectories_the_page_says_so(folder: Path) -> None:
+    page = write_report(folder).read_text("utf-8")
+    assert "no predictions along whole lives" in page
+    assert 'id="decisions"' not in page
 
 
-def test_spoilt_lives_spoil_no_report(folder: Path) -> None:
-    with_lives(folder, spoilt=True)
+def test_spoilt_trajectories_spoil_no_report(folder: Path) -> None:
+    with_trajectories(folder, spoilt=True)
     assert "Decisions cannot be judged" in write_report(folder).read_text("utf-8")
 
 
-def test_intervals_are_drawn_and_their_coverage_told(folder: Path) -> None:
+def bands(page: str, figures: Callable[[str], Any]) -> list[dict[str, Any]]:
+    panels = figures(page)["predictions0-units"][0]
+    return [t for panel in panels for t in panel["data"] if t.get("meta", {}).get("key") == "interval"]
+
+
+def test_intervals_are_drawn_and_their_coverage_said(tmp_path: Path, figures: Callable[[str], Any]) -> None:
+    folder = write_federated_run(tmp_path, shared_test=True, heads=("exact",))
     results = json.loads((folder / "results.json").read_text())
     for row in results["rows"]:
-        if row["method"] == "central":
+        if row["method"] == "fedma":
             row["coverage"], row["interval_width"] = 0.925, 40.0
     (folder / "results.json").write_text(json.dumps(results))
     for path in (folder / "predictions").glob("*.csv"):
         lines = pd.read_csv(path)
-        mine = lines["method"] == "central"
+        mine = lines["method"] == "fedma"
         lines["low"] = np.where(mine, lines["prediction"] - 20, np.nan)
         lines["high"] = np.where(mine, lines["prediction"] + np.where(lines.index % 2, 20, np.inf), np.nan)
         lines.to_csv(path, index=False)
     page = write_report(folder).read_text("utf-8")
-    assert "intervals0" in page
-    assert "Interval width" in page
-    assert "92\u00a0%" in page
+    assert bands(page, figures)
+    text = text_of(page)
+    assert "should hold 90 % of the true values; on the test they hold 92 %" in text
+    assert "Interval width" in text
+    assert "No intervals" not in text
+
+
+def test_without_calibration_there_are_no_intervals_and_no_band(tmp_path: Path, figures: Callable[[str], Any]) -> None:
+    page = write_report(write_federated_run(tmp_path)).read_text("utf-8")
+    assert "No intervals: the model was not calibrated" in text_of(page)
+    assert bands(page, figures) == []
+    assert 'value="interval"' not in page

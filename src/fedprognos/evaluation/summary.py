@@ -29,6 +29,8 @@ class Summary:
         client only.
     view
         The client on whose test units it is seen, or :data:`EVERYONE`.
+    selected_on
+        How rounds were chosen; clients without a validation part choose the last one, and are pooled with the others.
     rows
         One a seed; clients' own models, each tested on its own units, are pooled into one.
     parts
@@ -89,17 +91,17 @@ def summarise(rows: Iterable[Row], view: str = EVERYONE, *, each_client: bool = 
 def _of_scenario(scenario: str, rows: Sequence[Row], view: str, each_client: bool) -> list[Summary]:
     clients = {client for row in rows for client in row.train_clients}
     apart = each_client and {row.test_client for row in rows} == {EVERYONE}
-    groups: dict[tuple[str, str | None, str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str | None, str, bool], list[Row]] = defaultdict(list)
     for row in rows:
         data = trained_on(row.train_clients, clients)
         data = row.train_clients[0] if apart and data == OWN else data
-        groups[row.method, row.head, data, row.selected_on].append(row)
+        groups[row.method, row.head, data, row.selected_on == "test"].append(row)
     found = []
-    for (method, head, data, selected_on), group in groups.items():
+    for (method, head, data, _), group in groups.items():
         if seen := _seen_from(view, data, group):
             seeds = sorted({row.seed for row in seen})
             one_a_seed = tuple(pooled([row for row in seen if row.seed == seed]) for seed in seeds)
-            found.append(Summary(scenario, method, head, data, view, selected_on, one_a_seed, tuple(seen)))
+            found.append(Summary(scenario, method, head, data, view, seen[0].selected_on, one_a_seed, tuple(seen)))
     return found
 
 

@@ -1,8 +1,26 @@
-"""The report: one HTML file that works offline, made from the files a run wrote.
-
-It shows the fleet, the table of methods, predictions beside the truth, and where in life the errors are.
-"""
+"""The report: one HTML file that works offline, made of sections, from the files a run wrote."""
 
 from fedprognos.report.page import write_report
+from fedprognos.report.parts import Card, Cell, Chip, Column, Figure, Line, Panel, Section, Table
+from fedprognos.report.run_data import RunData, read_run
+from fedprognos.report.sections import ReportSection, sections
+from fedprognos.report.verdict import Answer, answer
 
-__all__ = ["write_report"]
+__all__ = [
+    "Answer",
+    "Card",
+    "Cell",
+    "Chip",
+    "Column",
+    "Figure",
+    "Line",
+    "Panel",
+    "ReportSection",
+    "RunData",
+    "Section",
+    "Table",
+    "answer",
+    "read_run",
+    "sections",
+    "write_report",
+]

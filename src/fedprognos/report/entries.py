@@ -1,208 +1,177 @@
-"""Rows of the results gathered into entries: one method and head on one choice of training data, from one side."""
+"""Results as the report shows them: one entry a method, head and choice of training data, and who plays which part."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
-from fedprognos.evaluation import Row, baselines, pooled, score
-from fedprognos.report.material import EVERYONE, OWN, PERSONAL, SHARED, Material, Setting
+from fedprognos.evaluation import EVERYONE, OWN, SHARED, Method, Row, Scores, Summary, score, summarise
 
-NOT_FEDERATED = (*baselines, "local", "mean-of-locals", "central")
+if TYPE_CHECKING:
+    from fedprognos.report.run_data import RunData
+
+Interval = tuple[float, float]
+PERSONAL = "personal"
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
-    """A line of the table: rows that differ in the seed only, clients' own models pooled into one row a seed.
+class Entry(Summary):
+    """A summary with what people see of its method.
 
     Parameters
     ----------
-    scope
-        Whose data was trained on; see :meth:`Setting.scope`.
-    view
-        The client from whose side this is seen, or "all".
-    head
-        The kind of head, None for yardsticks; `names_head` says whether a label has to mention it.
-    remark
-        How its round was chosen, where that sets it apart.
-    intervals, intervals_capped
-        95 % bounds of the RMSE a seed; empty where there are none.
+    about
+        Label, order and kind of the method.
+    names_head
+        Whether a label has to mention the head.
+    intervals
+        95 % bounds of `rmse` and `rmse_capped`, mean over seeds, where they are known.
     """
 
-    method: str
-    scope: str
-    head: str | None
-    view: str
-    remark: str
-    rows: tuple[Row, ...]
-    intervals: tuple[tuple[float, float], ...]
-    intervals_capped: tuple[tuple[float, float], ...]
-    names_head: bool = False
+    about: Method
+    names_head: bool
+    intervals: Mapping[str, Interval]
+
+    @property
+    def honest(self) -> bool:
+        """Whether its round was chosen without looking at the test."""
+        return self.selected_on != "test"
 
     @property
     def key(self) -> str:
-        """What identifies it among the figures of one setting."""
-        return f"{self.method}|{self.scope}|{self.head or ''}|{self.remark}"
-
-    @property
-    def base(self) -> str:
-        """The method without its variant."""
-        return self.method.partition("+")[0]
-
-    @property
-    def head_label(self) -> str:
-        """The head in words, where there are several and the name does not say it."""
-        said = self.head is None or self.method.endswith(f"+{self.head}")
-        return "" if said or not self.names_head else f"{self.head} head"
-
-    @property
-    def label(self) -> str:
-        """Method, training data and head in words."""
-        return " · ".join(part for part in (self.method, self.scope, self.head_label, self.remark) if part)
+        """What identifies it among the figures of one scenario."""
+        return f"{self.method}|{self.data}|{self.head or ''}|{'' if self.honest else 'test'}"
 
     @property
     def short_label(self) -> str:
-        """The same without the head, for figures that show one head only."""
-        return " · ".join(part for part in (self.method, self.scope, self.remark) if part)
+        """Method and, where it is not obvious, training data, for figures that show one head only."""
+        obvious = self.about.kind != "baseline" and self.data in ("", OWN, SHARED)
+        parts = [self.about.label, "personal heads" if self.head == PERSONAL else ""]
+        parts += ["" if obvious else self.data, "" if self.honest else "round chosen on the test"]
+        return ", ".join(part for part in parts if part)
 
     @property
-    def is_personal(self) -> bool:
-        """Whether every client has a head of its own."""
-        return self.head == PERSONAL
+    def label(self) -> str:
+        """The same with the head, where there are several."""
+        named = self.names_head and self.head not in (None, PERSONAL)
+        return f"{self.short_label}, {self.head} head" if named else self.short_label
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is no network."""
+        return self.about.kind == "baseline"
 
     @property
     def is_federated(self) -> bool:
         """Whether clients made one model together without sharing data."""
-        return self.base not in NOT_FEDERATED
+        return self.about.kind == "federated"
+
+
+def entries(run: RunData, view: str) -> list[Entry]:
+    """Entries of one scenario seen from one client or from everybody, in the order of the results table."""
+    return [_entry(run, summary) for summary in summarise(run.rows, view)]
+
+
+def _entry(run: RunData, summary: Summary) -> Entry:
+    points = points_of(run, summary)
+    if summary.view != EVERYONE:
+        mine = points["train_clients"] == summary.view
+        points = points[mine if summary.data == OWN else points["test_client"].isin({summary.view, EVERYONE})]
+    found: list[Row] = []
+    bounds: dict[str, list[Interval]] = {"rmse": [], "rmse_capped": []}
+    for row in summary.rows:
+        said = points[points["seed"] == row.seed]
+        if len(said) and len(said) == sum(part.n_test for part in summary.parts if part.seed == row.seed):
+            raw = _scores(run, said, np.inf)
+            for field, scores in (("rmse", raw), ("rmse_capped", _scores(run, said, run.cap) if run.cap else {})):
+                low, high = scores.get("rmse_low"), scores.get("rmse_high")
+                bounds[field] += [] if low is None or high is None else [(low, high)]
+            row = row.model_copy(update={"r2": raw["r2"]})  # noqa: PLW2901 - pooled rows have none
+        found.append(row)
+    middle = {field: tuple(np.mean(np.array(ends), axis=0).tolist()) for field, ends in bounds.items() if ends}
+    parts = {**vars(summary), "rows": tuple(found), "about": run.results.method(summary.method)}
+    return Entry(**parts, names_head=len(run.shared_heads) > 1, intervals=middle)
+
+
+def _scores(run: RunData, points: pd.DataFrame, cap: float) -> Scores:
+    """Against labels cut off at a cap; a unit tested by several models is one unit."""
+    unit = points.groupby(["test_client", "unit"], sort=True).ngroup().to_numpy().astype(np.int64)
+    truth, said = (points[name].to_numpy(np.float64) for name in ("truth", "prediction"))
+    samples = int(run.results.config.get("evaluation", {}).get("bootstrap", 200))
+    return score(np.minimum(truth, cap), said, unit, task="soh", bootstrap=samples)
+
+
+def points_of(run: RunData, found: Summary) -> pd.DataFrame:
+    """The points that count in the table; what was chosen on the test has none."""
+    none = run.predictions.iloc[:0]
+    return none if found.selected_on == "test" else run.scored.get((found.method, found.data, found.head or ""), none)
+
+
+def comparable(found: Sequence[Entry]) -> list[Entry]:
+    """Entries that answered for the whole test and were chosen without it: among these there may be a best."""
+    whole = max((entry.n_test for entry in found), default=0)
+    return [entry for entry in found if entry.n_test == whole and entry.honest]
+
+
+def best(found: Iterable[Entry], field: str) -> Entry | None:
+    """The entry with the smallest mean error."""
+    known = [(mean, k, entry) for k, entry in enumerate(found) if (mean := entry.mean(field)) is not None]
+    return min(known, key=lambda item: item[:2])[2] if known else None
+
+
+def of_head(found: Sequence[Entry], head: str | None) -> list[Entry]:
+    """Honest ones: baselines, networks with this head (or whatever a method has instead), and personal ones."""
+    methods = {(e.method, e.data) for e in found if e.head == head}
+    kept = (None, head, PERSONAL)
+    return [e for e in found if e.honest and (e.head in kept or (e.method, e.data) not in methods)]
+
+
+def drawn(run: RunData) -> list[Entry]:
+    """Entries for figures: every network, and each baseline on the data that suits it best."""
+    found = of_head(run.entries[EVERYONE], run.head)
+    kept = [e for e in found if not e.is_baseline]
+    for method in dict.fromkeys(e.method for e in found if e.is_baseline):
+        same = [e for e in found if e.method == method]
+        winner = best(comparable(same), run.error)
+        kept += [winner] if winner is not None else []
+    return kept
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Whom the answer is about: the federated model that is published, and what it is compared with.
+
+    `ensemble` is the mean of the clients' own predictions.
+    """
+
+    together: Entry | None
+    alone: Entry | None
+    central: Entry | None
+    baseline: Entry | None
+    ensemble: Entry | None
 
     @property
-    def everybodys(self) -> bool:
-        """Whether all clients took part."""
-        return self.scope in (SHARED, "")
-
-    @property
-    def is_yardstick(self) -> bool:
-        """Whether it costs nothing to train."""
-        return self.method in baselines
-
-    @property
-    def honest(self) -> bool:
-        """Whether it was chosen without looking at the test."""
-        return all(row.selected_on != "test" for row in self.rows)
-
-    @property
-    def n_test(self) -> int:
-        """Test points."""
-        return self.rows[0].n_test
-
-    def values(self, field: str) -> FloatArray:
-        """One metric, a value a seed; empty where it does not apply."""
-        found = [getattr(row, field, None) for row in self.rows]
-        return np.array([v for v in found if v is not None and np.isfinite(v)], dtype=np.float64)
-
-    def mean(self, field: str) -> float | None:
-        """Mean of a metric over seeds."""
-        values = self.values(field)
-        return float(values.mean()) if values.size else None
-
-    def interval(self, capped: bool = False) -> tuple[float, float] | None:
-        """Bounds of the RMSE, averaged over seeds."""
-        found = self.intervals_capped if capped else self.intervals
-        if not found:
-            return None
-        low, high = np.mean(np.array(found), axis=0)
-        return float(low), float(high)
+    def keys(self) -> list[str]:
+        """What figures show at first."""
+        return [e.key for e in (self.together, self.alone, self.central, self.baseline) if e is not None]
 
 
-def views(setting: Setting) -> list[str]:
-    """From whose side results can be seen: everybody's first, then each client's."""
-    return [EVERYONE, *setting.clients] if len(setting.clients) > 1 else [EVERYONE]
+def roles(run: RunData) -> Roles:
+    """Everyone's part at equal head; alone counts even where it answered for a part of the test only."""
+    honest = [e for e in run.entries[EVERYONE] if e.honest]
+    federated = [e for e in honest if e.is_federated and e.head != PERSONAL]
+    same = [e for e in federated if e.head == run.head] or federated
+    published = run.published[0] if run.published is not None else None
+    together = next((e for e in same if e.method == published), same[-1] if same else None)
+    head = together.head if together is not None else run.head
 
+    def part(kind: str, data: Sequence[str]) -> Entry | None:
+        return next((e for e in honest if (e.about.kind, e.head) == (kind, head) and e.data in data), None)
 
-def entries(material: Material, setting: Setting, view: str) -> list[Entry]:
-    """Entries of one setting seen from one side, in the order of the results table."""
-    groups: dict[tuple[str, str, str | None, str], list[Row]] = defaultdict(list)
-    for row in setting.rows:
-        groups[(row.method, setting.scope(row.train_clients), row.head, row.selected_on)].append(row)
-    ways: dict[tuple[str, str, str | None], set[str]] = defaultdict(set)
-    for method, scope, head, selected_on in groups:
-        if selected_on != "test":
-            ways[(method, scope, head)].add(selected_on)
-    found = []
-    for (method, scope, head, selected_on), rows in groups.items():
-        seen = _seen_from(view, scope, rows)
-        if not seen:
-            continue
-        remark = f"by {selected_on}" if len(ways[(method, scope, head)]) > 1 else ""
-        remark = "round chosen on the test" if selected_on == "test" else remark
-        found.append(_entry(material, setting, (method, scope, head, view, remark), seen))
-    return found
-
-
-def _seen_from(view: str, scope: str, rows: Sequence[Row]) -> list[Row]:
-    """The rows that count from one side: a client's own models and whatever was tested on its units."""
-    if view != EVERYONE:
-        mine = [r for r in rows if scope != OWN or r.train_clients == (view,)]
-        return [r for r in mine if r.test_client == view] or [r for r in mine if r.test_client == EVERYONE]
-    return [r for r in rows if r.test_client == EVERYONE] or list(rows)
-
-
-def _entry(material: Material, setting: Setting, name: tuple[str, str, str | None, str, str], rows: list[Row]) -> Entry:
-    method, scope, head, view, _ = name
-    honest = all(row.selected_on != "test" for row in rows)
-    lines = _points(setting, method, scope, head, honest)
-    if view != EVERYONE:
-        lines = lines[
-            (lines["train_clients"] == view) if scope == OWN else (lines["test_client"].isin({view, EVERYONE}))
-        ]
-    one_a_seed, raw, capped = [], [], []
-    for seed in sorted({row.seed for row in rows}):
-        group = [row for row in rows if row.seed == seed]
-        points = lines[lines["seed"] == seed]
-        fits = len(points) == sum(row.n_test for row in group)
-        row = group[0] if len(group) == 1 else _pooled(group, points if fits else points.iloc[:0], material)
-        one_a_seed.append(row)
-        if row.rmse_low is not None and row.rmse_high is not None:
-            raw.append((row.rmse_low, row.rmse_high))
-        if fits and material.cap is not None and (bounds := _bounds(points, material, material.cap)) is not None:
-            capped.append(bounds)
-    several = len([h for h in material.heads if h != PERSONAL]) > 1
-    return Entry(*name, tuple(one_a_seed), tuple(raw), tuple(capped), several)
-
-
-def scored(setting: Setting, entry: Entry) -> pd.DataFrame:
-    """The points of an entry that count in the table; what was chosen on the test has none."""
-    return _points(setting, entry.method, entry.scope, entry.head, entry.honest)
-
-
-def _points(setting: Setting, method: str, scope: str, head: str | None, honest: bool) -> pd.DataFrame:
-    none = setting.predictions.iloc[:0]
-    return setting.scored.get((method, scope, head or ""), none) if honest else none
-
-
-def unit_index(points: pd.DataFrame) -> NDArray[np.int64]:
-    """Which test unit each point belongs to; a unit tested by several models is one unit."""
-    return np.asarray(points.groupby(["test_client", "unit"], sort=True).ngroup(), dtype=np.int64)
-
-
-def _pooled(rows: Sequence[Row], points: pd.DataFrame, material: Material) -> Row:
-    """Each client's own model on its own test, as if one model had answered for all."""
-    row = pooled(rows)
-    if not len(points):
-        return row
-    truth, prediction = points["truth"].to_numpy(), points["prediction"].to_numpy()
-    scores = score(truth, prediction, unit_index(points), task=material.task, bootstrap=material.bootstrap)
-    return row.model_copy(update={name: scores[name] for name in ("r2", "rmse_low", "rmse_high")})
-
-
-def _bounds(points: pd.DataFrame, material: Material, cap: float) -> tuple[float, float] | None:
-    truth, prediction = np.minimum(points["truth"].to_numpy(), cap), points["prediction"].to_numpy()
-    scores = score(truth, prediction, unit_index(points), task="soh", bootstrap=material.bootstrap)
-    low, high = scores["rmse_low"], scores["rmse_high"]
-    return None if low is None or high is None else (low, high)
+    baseline = best([e for e in comparable(honest) if e.is_baseline], run.error)
+    alone, ensemble = part("local", (OWN, "")), part("local", (SHARED,))
+    return Roles(together, alone, part("central", (SHARED, "")), baseline, ensemble)

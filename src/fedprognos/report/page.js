@@ -72,9 +72,14 @@
     }
   }
 
+  // A closed fold hides its content without taking its place away, so ask for the fold as well.
+  function seen(figure) {
+    return figure.offsetParent && !figure.closest("details:not([open])");
+  }
+
   // One after another, so that the page can be read and scrolled meanwhile.
   function drawVisible() {
-    const waiting = Array.from(document.querySelectorAll("[data-figure]")).filter((f) => f.offsetParent && !drawn.has(f));
+    const waiting = Array.from(document.querySelectorAll("[data-figure]")).filter((f) => seen(f) && !drawn.has(f));
     const next = () => {
       const figure = waiting.shift();
       if (!figure) return document.documentElement.setAttribute("data-drawn", String(drawn.size));
@@ -85,16 +90,35 @@
   }
 
   function redraw() {
-    drawn.forEach((figure) => (figure.offsetParent ? attempt(figure) : drawn.delete(figure)));
+    drawn.forEach((figure) => (seen(figure) ? attempt(figure) : drawn.delete(figure)));
+  }
+
+  // Tables wider than their box say so.
+  function measure() {
+    document.querySelectorAll(".scroll").forEach((box) => box.classList.toggle("more", box.scrollWidth > box.clientWidth + 1));
   }
 
   function resize() {
     drawn.forEach((figure) => figure.querySelectorAll(".plot").forEach((plot) => Plotly.Plots.resize(plot)));
   }
 
-  function showSetting(number) {
-    document.querySelectorAll(".setting").forEach((block) => (block.hidden = block.dataset.setting !== number));
+  function showScenario(number) {
+    document.querySelectorAll("[data-scenario]").forEach((part) => (part.hidden = part.dataset.scenario !== number));
+    document.querySelectorAll("main > section").forEach((section) => {
+      const parts = Array.from(section.querySelectorAll("[data-scenario]"));
+      section.hidden = parts.length > 0 && parts.every((part) => part.hidden);
+    });
     drawVisible();
+    measure();
+  }
+
+  // A link into a fold opens it.
+  function unfold() {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let fold = target.querySelector("details") || target; fold; fold = fold.parentElement) {
+      if (fold.tagName === "DETAILS") fold.open = true;
+    }
   }
 
   function sortBy(header) {
@@ -124,19 +148,32 @@
     header.querySelector("button").addEventListener("click", () => sortBy(header));
   });
   document.querySelectorAll(".switch input").forEach((input) => {
-    input.addEventListener("change", () => showSetting(input.value));
+    input.addEventListener("change", () => showScenario(input.value));
   });
+  document.querySelectorAll("details").forEach((fold) => {
+    fold.addEventListener("toggle", () => {
+      drawVisible();
+      measure();
+    });
+  });
+  addEventListener("resize", measure);
+  addEventListener("hashchange", unfold);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  // On paper: light, and plots as wide as the sheet, which CSS alone cannot tell them.
+  // On paper: light, unfolded, and plots as wide as the sheet, which CSS alone cannot tell them.
+  let folded = [];
   addEventListener("beforeprint", () => {
+    folded = Array.from(document.querySelectorAll("details:not([open])"));
+    folded.forEach((fold) => (fold.open = true));
     document.documentElement.dataset.theme = "light";
-    redraw();
+    document.querySelectorAll("[data-figure]").forEach((figure) => seen(figure) && attempt(figure));
     resize();
   });
   addEventListener("afterprint", () => {
+    folded.forEach((fold) => (fold.open = false));
     delete document.documentElement.dataset.theme;
     redraw();
     resize();
   });
-  showSetting("0");
+  unfold();
+  showScenario("0");
 })();

@@ -1,212 +1,194 @@
-"""The verdict in plain words: which method wins by how much, and how sure one can be with these test units."""
+"""The answer in one sentence, for report and terminal alike: is training together worth it, and how sure is that?
+
+Two entries are compared unit by unit. If both were equally good, each test unit's difference of squared errors (mean
+over seeds) could as well have the other sign; how often random signs give a sum at least as far from zero is the
+chance of the difference found. Points of one unit rise and fall together, so units are what counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
-from fedprognos.report.choosing import best, comparable
-from fedprognos.report.comparison import FEW_UNITS, SAME, difference, relative
-from fedprognos.report.entries import Entry, scored
-from fedprognos.report.material import OWN, PERSONAL, Material, Setting
-from fedprognos.report.words import errors, listed, number, percent, plural, values, who
+import numpy as np
+import pandas as pd
 
-Roles = Sequence[tuple[str, Entry | None]]
+from fedprognos.arrays import FloatArray
+from fedprognos.report.entries import Entry, points_of
+from fedprognos.report.run_data import RunData
+from fedprognos.report.words import number, percent, plural
+
+FLIPS = 9999
+EXACT = 13
+"""With up to so many units all signs are tried."""
+FEW_UNITS = 6
+"""With fewer test units even all of them agreeing may be chance."""
+CLEAR = 0.05
+AGREE = 0.75
+"""Share of seeds that must agree for a difference to be clear."""
+SAME = 0.005
+"""Errors that differ by less than this share are called equal."""
 
 
 @dataclass(frozen=True)
-class Card:
-    """A key figure: a role, who plays it, and its errors."""
+class Comparison:
+    """How one entry's error compares with another's.
 
-    role: str
-    who: str
-    key: str
-    rmse: str
-    detail: str
+    Parameters
+    ----------
+    change
+        By what share the first error exceeds the second.
+    units, chance
+        Test units compared, and how likely such a difference is by chance; None where points are missing.
+    agreeing, seeds
+        In how many seeds of how many the difference has the same direction.
+    """
+
+    change: float
+    units: int
+    chance: float | None
+    agreeing: int
+    seeds: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is more than chance."""
+        sure = self.chance is not None and self.chance < CLEAR and self.agreeing >= AGREE * self.seeds
+        return sure and self.units >= FEW_UNITS and not self.same
+
+    @property
+    def same(self) -> bool:
+        """Whether there is hardly a difference at all."""
+        return abs(self.change) < SAME
+
+    @property
+    def amount(self) -> str:
+        """The difference in words."""
+        if self.same:
+            return "the same error"
+        return f"{percent(abs(self.change))} {'less' if self.change < 0 else 'more'} error"
+
+    @property
+    def odds(self) -> str:
+        """The chance in words."""
+        if self.units < FEW_UNITS:
+            return f"{plural(self.units, 'test unit')}: too few to say"
+        if self.chance is None:
+            return "how sure is unknown"
+        if self.chance < CLEAR and self.agreeing < AGREE * self.seeds:
+            return f"only {self.agreeing} of {self.seeds} seeds agree"
+        return "chance under 1\u00a0%" if self.chance < 0.01 else f"chance {percent(self.chance)}"
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Headline, sentences and key figures of one setting."""
+class Answer:
+    """The answer of one scenario: together against alone, what else there is, and what nobody may miss."""
 
     headline: str
-    sentences: tuple[str, ...]
-    cards: tuple[Card, ...]
+    beside: str
+    warnings: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All of it in a line, as the terminal shows it."""
+        return " ".join(part for part in (self.headline, self.beside, *self.warnings) if part)
 
 
-def verdict(material: Material, setting: Setting, found: Sequence[Entry]) -> Verdict:
-    """Compare the federated methods, or without them the best network, with everything that is simpler."""
-    fair = comparable(found)
-    winner = best([e for e in fair if e.is_federated and e.head == material.head])
-    winner = winner or best([e for e in fair if e.is_federated])
-    yardstick = best([e for e in fair if e.is_yardstick])
-    if winner is not None:
-        headline, sentences, roles = _federated(setting, fair, winner, yardstick)
-    else:
-        winner = best([e for e in fair if not e.is_yardstick])
-        headline, sentences, roles = _trained(setting, fair, winner, yardstick)
-    if winner is not None:
-        sentences += _second_opinion(material, [e for e in fair if e.is_yardstick or e.head == winner.head])
-        sentences += _other_heads(material, fair, winner)
-    sentences += _warnings(material, setting, found, winner)
-    cards: list[Card] = []
-    for role, entry in roles:
-        if entry is not None and entry.key not in [card.key for card in cards]:
-            cards.append(_card(role, entry))
-    return Verdict(headline, tuple(sentences), tuple(cards))
+def answer(run: RunData) -> Answer:
+    """Whether training together is worth it, by the error that tells methods apart."""
+    r = run.roles
+    parts = []
+    if r.central is not None and r.together is not None:
+        parts.append(f"all data in one place {_error(run, r.central)}")
+    if r.baseline is not None:
+        parts.append(f"best baseline {_error(run, r.baseline)} ({r.baseline.short_label})")
+    beside = "; ".join(parts)
+    return Answer(_headline(run), f"{beside[0].upper()}{beside[1:]}." if beside else "", tuple(_warnings(run)))
 
 
-def _federated(
-    setting: Setting, fair: Sequence[Entry], winner: Entry, yardstick: Entry | None
-) -> tuple[str, list[str], Roles]:
-    """The best federated method against all that is simpler, at equal head."""
-    same = [e for e in fair if e.head == winner.head]
-    alone = best([e for e in same if e.base == "local"])
-    mean = best([e for e in same if e.base == "mean-of-locals"])
-    central = best([e for e in same if e.base == "central"])
-    sentences = [_basis(setting, winner), *_rivals(same, winner), *_merged_nothing(setting, winner)]
-    for entry, lead in (
-        (alone, "Clients that train alone reach {}; federating makes the error "),
-        (
-            mean,
-            "The mean of the clients’ own predictions, which needs no federated training, reaches {}; {who} is ",
-        ),
-        (
-            central,
-            "Pooling everybody’s data in one place (central) reaches {}; against it the federated error is ",
-        ),
-    ):
-        if entry is not None:
-            text = lead.format(values(entry), who=winner.method)
-            sentences.append(text + difference(setting, winner, entry))
-    if yardstick is not None:
-        sentences.append(_against_yardstick(setting, winner, yardstick, "federated method"))
-    roles = (
-        ("best federated", winner),
-        ("each client alone", alone),
-        ("mean of these", mean),
-        ("all data in one place", central),
-        ("best yardstick", yardstick),
-    )
-    return f"The best federated method is {who(winner)}: {errors(winner)}.", sentences, roles
+def _error(run: RunData, entry: Entry) -> str:
+    return number(entry.mean(run.error))
 
 
-def _trained(
-    setting: Setting, fair: Sequence[Entry], winner: Entry | None, yardstick: Entry | None
-) -> tuple[str, list[str], Roles]:
-    """The best network against the networks clients train alone and the best yardstick."""
-    if winner is None:
-        if yardstick is None:
-            return "There is nothing to compare.", [], ()
-        headline = f"No network was trained; the best yardstick is {who(yardstick)}: {errors(yardstick)}."
-        return headline, [], (("best yardstick", yardstick),)
-    networks = [e for e in fair if e.head == winner.head and not e.is_yardstick]
-    alone = best([e for e in networks if e.base == "local" and e.scope == OWN])
-    sentences = [_basis(setting, winner)]
-    if alone is not None and alone is not winner:
-        lead = f"Clients that train alone reach {values(alone)}; learning from all data makes the error "
-        sentences.append(lead + difference(setting, winner, alone))
-    elif alone is not None and (second := best([e for e in networks if e is not winner])) is not None:
-        lead = f"No network that learns from more data does better: {who(second)} reaches {values(second)}, "
-        sentences.append(lead + difference(setting, second, winner))
-    if yardstick is not None:
-        sentences.append(_against_yardstick(setting, winner, yardstick, "network"))
-    roles = (("best network", winner), ("each client alone", alone), ("best yardstick", yardstick))
-    return f"The best network is {who(winner)}: {errors(winner)}.", sentences, roles
+def _headline(run: RunData) -> str:
+    r, off = run.roles, f"{run.measure} off"
+    if r.together is not None and r.alone is not None:
+        judged = _judged(run, compare(run, r.together, r.alone))
+        return f"Together {_error(run, r.together)} {off}, alone {_error(run, r.alone)}: {judged}."
+    if r.together is not None:
+        return f"Together {_error(run, r.together)} {off}; nobody trained alone, so there is no comparison."
+    if r.alone is not None and r.central is not None:
+        both = f"All data in one place {_error(run, r.central)} {off}, alone {_error(run, r.alone)}"
+        return f"{both}. Nothing was trained together."
+    single = r.alone or r.central
+    if single is None:
+        return "No network was trained."
+    return f"{'Alone' if single is r.alone else 'All data in one place'} {_error(run, single)} {off}."
 
 
-def _basis(setting: Setting, entry: Entry) -> str:
-    seeds, units = len(entry.rows), entry.rows[0].n_units
-    over = f"the mean of {seeds} seeds" if seeds > 1 else "from a single seed, so how much training varies is unknown"
-    whose = "one client" if len(setting.clients) == 1 else f"{len(setting.clients)} clients"
-    text = f"That is {over}, on {plural(units, 'test unit')} of {whose}"
-    if units < FEW_UNITS:
-        return f"{text}: too few to say whether any difference would hold for others."
-    bounds = entry.interval()
-    if bounds is None:
-        return f"{text}."
-    raw = "the error" if entry.mean("rmse_capped") is None else "the raw error"
-    return f"{text}; the 95 % interval of {raw} is {number(bounds[0])} to {number(bounds[1])}."
+def _judged(run: RunData, found: Comparison) -> str:
+    if found.clear:
+        verdict = "not worth it" if found.change > 0 else "better" if baseline_wins(run) else "worth it"
+        return f"{verdict} ({found.amount}; {found.odds})"
+    if found.chance is None or found.units < FEW_UNITS:
+        return f"{found.amount} ({found.odds})"
+    return "no clear difference" + ("" if found.same else f" ({found.amount}, which may be chance)")
 
 
-def _rivals(same: Sequence[Entry], winner: Entry) -> list[str]:
-    """The winner of several is partly lucky: say so, and who does as well."""
-    others = [e for e in same if e.is_federated and e is not winner]
-    if not others:
-        return []
-    equal = [e.method for e in others if (change := relative(e, winner)) is not None and change < SAME]
-    text = f"It is the best of {len(others) + 1} federated methods by test error, which flatters it a little"
-    return [f"{text}; {listed(equal)} {'does' if len(equal) == 1 else 'do'} as well." if equal else f"{text}."]
+def baseline_wins(run: RunData) -> bool:
+    """Whether a baseline has a lower error than the federated model, or than every network where there is none."""
+    r = run.roles
+    rivals = [r.together] if r.together is not None else [e for e in (r.alone, r.central) if e is not None]
+    errors = [value for e in rivals if (value := e.mean(run.error)) is not None]
+    reached = r.baseline.mean(run.error) if r.baseline is not None else None
+    return reached is not None and bool(errors) and reached < min(errors)
 
 
-def _merged_nothing(setting: Setting, winner: Entry) -> list[str]:
-    rounds = setting.matchings.get(winner.base, ())
-    if rounds and all(layer.absorbing == "all kept" for r in rounds for layer in r.layers):
-        return ["Matching merged nothing here: this network is the clients’ networks side by side."]
-    return []
-
-
-def _against_yardstick(setting: Setting, network: Entry, yardstick: Entry, what: str) -> str:
-    change = relative(network, yardstick)
-    if change is not None and change < 0:
-        lead = f"The best yardstick, {who(yardstick)}, reaches {values(yardstick)}; the {what}’s error is "
-        return lead + difference(setting, network, yardstick)
-    lead = f"A yardstick does better than every {what}: {who(yardstick)} reaches {values(yardstick)}, an error "
-    return lead + difference(setting, yardstick, network)
-
-
-def _other_heads(material: Material, fair: Sequence[Entry], winner: Entry) -> list[str]:
-    """The same comparison with the other heads, in one sentence each."""
+def _warnings(run: RunData) -> list[str]:
     found = []
-    for head in material.heads:
-        same = [e for e in fair if e.head == head]
-        leader = best([e for e in same if e.is_federated == winner.is_federated])
-        if head == winner.head or leader is None:
-            continue
-        named = (("alone", "local"), ("central", "central"))
-        others = [(name, best([e for e in same if e.base == base and e is not leader])) for name, base in named]
-        beside = "; ".join(f"{name} {values(e)}" for name, e in others if e is not None)
-        kind = "personal heads" if head == PERSONAL else f"the {head} head"
-        text = f"With {kind}, {leader.method} is best: {values(leader)}"
-        found.append(f"{text} ({beside})." if beside else f"{text}.")
+    if baseline_wins(run) and run.roles.baseline is not None:
+        found.append(f"A simple baseline does better than the network: {run.roles.baseline.short_label}.")
+    if any(row.scored_on == "validation" for row in run.rows):
+        found.append(
+            "Errors are on what sites kept out of training, because some site has too few test units to report on. "
+            "The round was chosen on the same data, which flatters a little."
+        )
+    if collapsed := sum(row.collapsed for row in run.rows):
+        found.append(f"{plural(collapsed, 'network')} collapsed to a constant; the table marks them.")
     return found
 
 
-def _second_opinion(material: Material, fair: Sequence[Entry]) -> list[str]:
-    """Say so where capped labels would have named another winner."""
-    raw, capped = best(fair), best(fair, "rmse_capped")
-    if material.cap is None or raw is None or capped is None or capped is raw:
-        return []
-    return [f"Of all of them {who(raw)} comes first raw, {who(capped)} capped ({number(capped.mean('rmse_capped'))})."]
+def compare(run: RunData, first: Entry, second: Entry) -> Comparison:
+    """The first entry's error against the second's, unit by unit."""
+    a, b = first.mean(run.error), second.mean(run.error)
+    change = 0.0 if a is None or not b else (a - b) / b
+    pairs = zip(first.values(run.error), second.values(run.error), strict=False)
+    agree = [bool(x < y) == (change < 0) for x, y in pairs]
+    one, other = (_by_unit(run, entry) for entry in (first, second))
+    both = one.index.intersection(other.index)
+    if not len(both):
+        return Comparison(change, min(e.rows[0].n_units for e in (first, second)), None, sum(agree), len(agree))
+    one, other = one.loc[both], other.loc[both]
+    gain = one["count"] / one["count"].sum() * (one["sum"] / one["count"] - other["sum"] / other["count"])
+    return Comparison(change, len(both), chance_of(gain.to_numpy(np.float64)), sum(agree), len(agree))
 
 
-def _warnings(material: Material, setting: Setting, found: Sequence[Entry], winner: Entry | None) -> list[str]:
-    sentences = []
-    if any(row.scored_on == "validation" for row in setting.rows):
-        sentences.append(
-            "Errors are on the parts that sites kept out of training, told as sums, because some site has too few test "
-            "units to tell anything of them. The round was chosen on the same parts, which flatters a little; "
-            "test errors are in each site’s own report."
-        )
-    collapsed = sum(row.collapsed for row in setting.rows)
-    if collapsed:
-        sentences.append(f"Warning: {collapsed} results are of networks collapsed to a constant, marked in the table.")
-    reference = winner or next(iter(found), None)
-    points = scored(setting, reference) if reference is not None else None
-    if material.cap is not None and reference is not None and points is not None and len(points):
-        beyond = points["truth"] > material.cap
-        squared = (points["prediction"] - points["truth"]) ** 2
-        share = float(squared[beyond].sum() / squared.sum()) if squared.sum() > 0 else 0.0
-        if beyond.mean() > 0.05 and share > 0.3:
-            sentences.append(
-                f"{percent(float(beyond.mean()))} of the test points have more life left than the cap of "
-                f"{material.cap:g} {material.unit}, which no prediction exceeds; they make up {percent(share)} of "
-                f"the squared raw error of {who(reference)}, so the capped error tells the methods apart better."
-            )
-    return sentences
+def _by_unit(run: RunData, entry: Entry) -> pd.DataFrame:
+    """Sum and number of squared errors of every test unit, all seeds together."""
+    points = points_of(run, entry)
+    squared = (points["prediction"] - points["truth"].clip(upper=run.cap)) ** 2
+    return squared.groupby([points["test_client"], points["unit"]], sort=True).agg(["sum", "count"])
 
 
-def _card(role: str, entry: Entry) -> Card:
-    capped = entry.mean("rmse_capped")
-    detail = f"{number(capped)} capped" if capped is not None else f"MAE {number(entry.mean('mae'))}"
-    return Card(role, entry.short_label, entry.key, number(entry.mean("rmse")), detail)
+def chance_of(differences: FloatArray) -> float:
+    """How often random signs move the sum of paired differences at least as far from zero (two-sided).
+
+    >>> chance_of(np.ones(6)) == 2 / 2**6
+    True
+    """
+    n = len(differences)
+    every = n <= EXACT
+    draws = np.random.default_rng(0).choice((-1.0, 1.0), size=(0 if every else FLIPS, n))
+    signs = np.array(list(product((-1.0, 1.0), repeat=n))) if every else draws
+    reached = int((np.abs(signs @ differences) >= abs(differences.sum()) * (1 - 1e-9)).sum())
+    return reached / len(signs) if every else (reached + 1) / (len(signs) + 1)  # what was observed is one of the ways

@@ -1,10 +1,10 @@
-"""Numbers and entries in words, the same way everywhere in the report."""
+"""Numbers in words, the same way everywhere in the report and the terminal."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from fedprognos.report.entries import Entry
+import numpy as np
 
 
 def percent(share: float) -> str:
@@ -42,25 +42,36 @@ def size(count: float) -> str:
     return f"{count:.0f}\u00a0B"
 
 
-def count(number_: float) -> str:
+def whole(value: float) -> str:
     """A whole number with its thousands apart.
 
-    >>> count(18531.0)
+    >>> whole(18531.0)
     '18\\xa0531'
     """
-    return f"{number_:,.0f}".replace(",", "\u00a0")
+    return f"{value:,.0f}".replace(",", "\u00a0")
 
 
-def plural(number_: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     """A number with its noun.
 
     >>> plural(1, "message"), plural(3, "message")
     ('1 message', '3 messages')
     """
-    return f"{number_} {noun}{'' if number_ == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def listed(names: list[str]) -> str:
+def not_drawn(left: int, noun: str) -> list[str]:
+    """A note about what a figure leaves out; nothing where it leaves out nothing.
+
+    >>> not_drawn(1, "client"), not_drawn(0, "client")
+    (['1 more client is not drawn.'], [])
+    """
+    if left <= 0:
+        return []
+    return [f"{left} more {noun}{' is' if left == 1 else 's are'} not drawn."]
+
+
+def listed(names: Sequence[str]) -> str:
     """Names in a row.
 
     >>> listed(["a", "b", "c"])
@@ -69,22 +80,10 @@ def listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def who(entry: Entry) -> str:
-    """Method, whose data, and what else sets it apart."""
-    data = "" if entry.is_federated and entry.everybodys else f" on {entry.scope}" if entry.scope else ""
-    apart = ", ".join(part for part in (entry.head_label, entry.remark) if part)
-    return f"{entry.method}{data} ({apart})" if apart else f"{entry.method}{data}"
+def measured_in(measure: str) -> str:
+    """A measure as it stands behind a quantity.
 
-
-def errors(entry: Entry) -> str:
-    """The error with its unit, raw and capped."""
-    capped = entry.mean("rmse_capped")
-    text = f"RMSE {number(entry.mean('rmse'))} {entry.rows[0].measure}"
-    return text if capped is None else f"{text} against raw and {number(capped)} against capped labels"
-
-
-def values(entry: Entry) -> str:
-    """The bare errors."""
-    capped = entry.mean("rmse_capped")
-    raw = number(entry.mean("rmse"))
-    return raw if capped is None else f"{raw} raw, {number(capped)} capped"
+    >>> measured_in("cycles"), measured_in("of rated")
+    ('in cycles', 'as a share of rated')
+    """
+    return f"as a share {measure}" if measure.startswith("of ") else f"in {measure}"

@@ -1,0 +1,124 @@
+"""The first screen: is training together worth it, in one sentence and a few large numbers."""
+
+from __future__ import annotations
+
+from fedprognos.evaluation import EVERYONE
+from fedprognos.report.entries import PERSONAL, best, comparable
+from fedprognos.report.parts import Card, Cell, Column, Line, Section, Table
+from fedprognos.report.run_data import RunData
+from fedprognos.report.sections import ReportSection, sections
+from fedprognos.report.verdict import AGREE, CLEAR, answer, compare
+from fedprognos.report.words import listed, number, percent, plural
+
+COLUMNS = (
+    Column("Error"),
+    Column("Together has"),
+    Column(
+        "Chance",
+        "Paired permutation test, two-sided: how often random signs of each test unit’s difference in squared error, "
+        f"mean over seeds, do as much. Clear: below {percent(CLEAR)}, and {percent(AGREE)} of the seeds agree.",
+    ),
+    Column("Seeds that agree"),
+)
+
+
+def build(run: RunData) -> Section:
+    """The answer, the large numbers, and behind a click how sure all this is."""
+    found = answer(run)
+    capped = "" if run.cap is None else f", labels capped at {run.cap:g} {run.measure}"
+    units = plural(max(row.n_units for row in run.rows), "test unit")
+    what = f"Root mean squared error on {units} of {plural(len(run.clients), 'client')}{capped}. Lower is better."
+    words, sure = [what, _intervals(run)], [_certainty(run)]
+    return Section("In short", found.headline, _cards(run), found.warnings, words, parts=sure)
+
+
+def _cards(run: RunData) -> list[Card]:
+    r = run.roles
+    parts = (
+        ("Together", r.together, r.together.label if r.together else ""),
+        ("Alone", r.alone, "each client for itself"),
+        ("All data in one place", r.central, "what sharing everything would give"),
+        ("Best baseline", r.baseline, r.baseline.short_label if r.baseline else ""),
+    )
+    known = [(role, e, text, e.mean(run.error) or 0.0) for role, e, text in parts if e is not None]
+    longest = max((value for *_, value in known), default=0.0) or 1.0
+    return [
+        Card(role, number(value), run.measure, text, run.palette.colour(e.method), value / longest)
+        for role, e, text, value in known
+    ]
+
+
+def _intervals(run: RunData) -> str:
+    together = run.roles.together
+    coverage = together.mean("coverage") if together is not None else None
+    if coverage is None:
+        return "No intervals: the model was not calibrated, so it cannot say how far off a prediction may be."
+    asked = run.results.config.get("evaluation", {}).get("coverage", 0.9)
+    return f"Its intervals should hold {percent(asked)} of the true values; on the test they hold {percent(coverage)}."
+
+
+def _certainty(run: RunData) -> Section:
+    r = run.roles
+    words, lines = [], []
+    shown = r.together or r.central or r.alone or r.baseline
+    if shown is not None:
+        seeds, bounds = shown.seeds, shown.intervals.get(run.error)
+        words.append(
+            f"Errors are means of {seeds} seeds." if seeds > 1 else "A single seed: how training varies is unknown."
+        )
+        if bounds is not None:
+            words[0] += f" 95 % interval when test units are drawn anew: {number(bounds[0])} to {number(bounds[1])}."
+    rivals = {"alone": r.alone, "all data in one place": r.central, "mean of the clients’ own predictions": r.ensemble}
+    for role, e in {**rivals, "best baseline": r.baseline}.items():
+        if e is not None and r.together is not None:
+            found, error = compare(run, r.together, e), e.mean(run.error)
+            agree = Cell(f"{found.agreeing} of {found.seeds}", found.agreeing)
+            cells = [
+                Cell(number(error), error),
+                Cell(found.amount, found.change),
+                Cell(found.odds.removeprefix("chance "), found.chance),
+                agree,
+            ]
+            lines.append(Line(role, cells, run.palette.colour(e.method), e.label if e.is_baseline else ""))
+    table = Table("The published model against everything simpler.", "Against", COLUMNS, lines)
+    words += [*_rivals(run), *_other_heads(run), *_beyond_cap(run)]
+    return Section("How sure is this?", words=words, tables=[table] if lines else [], folded=True)
+
+
+def _rivals(run: RunData) -> list[str]:
+    """The published model was not chosen by its test error; say who would have won."""
+    same = [e for e in comparable(run.entries[EVERYONE]) if e.is_federated and e.head == run.head]
+    winner = best(same, run.error)
+    if winner is None or len(same) < 2:
+        return []
+    reached = number(winner.mean(run.error))
+    return [f"Of {len(same)} federated methods {winner.about.label} has the lowest test error: {reached}."]
+
+
+def _other_heads(run: RunData) -> list[str]:
+    """The same comparison with the other heads, in one sentence each."""
+    found = []
+    for head in run.heads[1:]:
+        same = [e for e in comparable(run.entries[EVERYONE]) if e.head == head]
+        leader = best([e for e in same if e.is_federated], run.error)
+        if leader is not None:
+            others = [f"{e.about.label} {number(e.mean(run.error))}" for e in same if not e.is_federated]
+            kind = "personal heads" if head == PERSONAL else f"the {head} head"
+            beside = f" ({listed(others)})" if others else ""
+            found.append(f"With {kind} {leader.about.label} is best: {number(leader.mean(run.error))}{beside}.")
+    return found
+
+
+def _beyond_cap(run: RunData) -> list[str]:
+    """Why errors are taken against capped labels."""
+    scored = run.predictions[run.predictions["scored"].astype(bool)]
+    beyond = 0.0 if run.cap is None or not len(scored) else float((scored["truth"] > run.cap).mean())
+    if beyond < 0.05:
+        return []
+    return [
+        f"{percent(beyond)} of the test points have more life left than the cap, which no prediction exceeds: raw "
+        "labels would drown every difference."
+    ]
+
+
+sections.add(ReportSection("answer", 10, "In short", build))

@@ -1,0 +1,194 @@
+"""When to maintain and what it costs: what every method's predictions would mean, from whole lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedprognos.arrays import FloatArray, IntArray
+from fedprognos.evaluation import Trajectories
+from fedprognos.evaluation.decisions import (
+    ALPHA,
+    ENOUGH,
+    accurate,
+    decided,
+    followed_to,
+    horizons,
+    last_seen,
+    maintained_at,
+    median_horizon,
+    rising,
+)
+from fedprognos.report.entries import Entry, drawn
+from fedprognos.report.parts import Cell, Column, Figure, Line, Panel, Section, Table, Trace
+from fedprognos.report.run_data import RunData
+from fedprognos.report.sections import ReportSection, sections
+from fedprognos.report.style import axis, hover, layout
+from fedprognos.report.words import number, percent
+
+Model = tuple[FloatArray, FloatArray, IntArray]
+"""Truth, prediction and unit of one model's points along the lives of the whole test."""
+THRESHOLDS = 33
+BEARABLE = 0.05
+"""Share of unexpected breaks that thresholds are asked for."""
+MOMENTS = (0.5, 0.75)
+"""Shares of life at which the alpha-lambda accuracy is given."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """One entry's decisions, means over seeds and over the clients' own models.
+
+    Parameters
+    ----------
+    thresholds, breaks, unused : (T,)
+        Predicted remaining life at which units are maintained; share of units that break; mean life thrown away.
+    accuracy
+        Share of units within alpha at each moment of life, None where no unit was followed so far.
+    horizon
+        Median prognostic horizon; None where the records end too early.
+    """
+
+    entry: Entry
+    thresholds: FloatArray
+    breaks: FloatArray
+    unused: FloatArray
+    accuracy: Mapping[float, float | None]
+    horizon: float | None
+
+    @property
+    def bearable(self) -> tuple[float, float] | None:
+        """The lowest threshold with few enough breaks and the life it throws away; None where there is none."""
+        found = np.flatnonzero(self.breaks <= BEARABLE)
+        return (float(self.thresholds[found[0]]), float(self.unused[found[0]])) if found.size else None
+
+
+def build(run: RunData) -> Section:
+    """Breaks against life thrown away, what that means for the published model, and behind a click the rest."""
+    made = judged(run)
+    more = Section("Every method in numbers", tables=[_table(run, made)], folded=True)
+    return Section("When to maintain", _lead(run, made), figures=[_costs(run, made)], parts=[more])
+
+
+def judged(run: RunData) -> list[Judged]:
+    """Decisions of the entries that figures show."""
+    top = run.cap or float(np.quantile(np.concatenate([one.truth for one in run.trajectories]), 0.9))
+    thresholds = np.unique(np.round(np.linspace(0.0, top, THRESHOLDS), 0 if top > THRESHOLDS else 3))
+    found = [(e, [_arrays(model) for model in _models(run, e)]) for e in drawn(run)]
+    return [_judged(entry, models, thresholds) for entry, models in found if models]
+
+
+def _models(run: RunData, entry: Entry) -> list[list[Trajectories]]:
+    """An entry's trajectories by model: those of a seed that answer for the whole test together."""
+    groups: dict[tuple[int, str], list[Trajectories]] = {}
+    for one in run.trajectories:
+        if (one.method, run.data_of.get(one.train_clients), one.head) == (entry.method, entry.data, entry.head or ""):
+            groups.setdefault((one.seed, one.train_clients if run.shared_test else ""), []).append(one)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _arrays(parts: Sequence[Trajectories]) -> Model:
+    """Several tests' points as one, units kept apart."""
+    before = np.cumsum([0, *(len(one.unit_ids) for one in parts)])
+    unit = np.concatenate([one.unit + shift for one, shift in zip(parts, before, strict=False)])
+    return np.concatenate([one.truth for one in parts]), np.concatenate([one.prediction for one in parts]), unit
+
+
+def _judged(entry: Entry, models: Sequence[Model], thresholds: FloatArray) -> Judged:
+    costs = []
+    for truth, prediction, unit in models:
+        last = last_seen(truth, unit)
+        rules = [decided(maintained_at(truth, prediction, unit, t), last, followed_to(last)) for t in thresholds]
+        costs.append([(rule.breaks, rule.unused) for rule in rules])
+    breaks, unused = np.array(costs).mean(axis=0).T
+    accuracy: dict[float, float | None] = {}
+    for moment in MOMENTS:
+        near = np.concatenate([accurate(*model, moment) for model in models])
+        accuracy[moment] = None if np.isnan(near).all() else float(np.nanmean(near))
+    reached = [median_horizon(*horizons(*model)) for model in models]
+    known = [h for h in reached if h is not None]
+    horizon = float(np.mean(known)) if len(known) == len(reached) else None
+    return Judged(entry, thresholds, -rising(-breaks), rising(unused), accuracy, horizon)
+
+
+def _lead(run: RunData, made: Sequence[Judged]) -> str:
+    """What the published model, or else the first drawn, would cost beside training alone."""
+    by_key = {j.entry.key: j for j in made}
+    r = run.roles
+    mine, own = (by_key.get(e.key) if e is not None else None for e in (r.together or r.central, r.alone))
+    if mine is None or mine.bearable is None:
+        return f"No threshold keeps unexpected breaks below {percent(BEARABLE)} here."
+    threshold, unused = mine.bearable
+    text = (
+        f"Maintained when {mine.entry.short_label} predicts {threshold:g} {run.measure} or less, at most "
+        f"{percent(BEARABLE)} of the units break unexpectedly and each gives up {number(unused)} {run.measure} of life"
+    )
+    alone = "" if own is None or own is mine else "; alone no threshold does that"
+    if alone and own is not None and own.bearable is not None:
+        alone = f"; alone, for as few breaks, {number(own.bearable[1])}"
+    return f"{text}{alone}."
+
+
+def _costs(run: RunData, made: Sequence[Judged]) -> Figure:
+    both: list[Trace] = []
+    by_threshold: list[Trace] = []
+    for j in made:
+        e, share, text = j.entry, 100 * j.breaks, [f"{t:g}" for t in j.thresholds]
+        told = hover(e.short_label, "<br>maintained at %{text}: %{y}% break, %{x} given up")
+        both.append(run.palette.line(e, j.unused, share, told, text=text))
+        told = hover(e.short_label, "<br>maintained at %{x}: %{y}% break")
+        by_threshold.append(run.palette.line(e, j.thresholds, share, told))
+    y = axis("units that break, %", range=[0, 100])
+    unused = axis(f"mean life given up, {run.measured}", rangemode="tozero")
+    threshold = axis(f"maintained at a predicted life, {run.measured}", rangemode="tozero")
+    panels = [
+        Panel("Breaks against life given up", both, layout(unused, y), 330),
+        Panel("Breaks by threshold", by_threshold, layout(threshold, y), 330),
+    ]
+    caption = (
+        "A low threshold lets units break, a high one gives life up: the nearer to the lower left corner, the better. "
+        "Thresholds are read off the test: they compare methods, take your own from your own fleet."
+    )
+    chips = run.palette.chips([j.entry for j in made], run.roles.keys)
+    title = "Unexpected breaks and unused life"
+    return Figure(
+        "costs", title, caption + run.with_head, [("", panels)], chips=chips, notes=_followed(run), grid="pairs"
+    )
+
+
+def _followed(run: RunData) -> list[str]:
+    """Says so where records end before failure."""
+    tests = {one.test_client: one for one in run.trajectories}
+    last = np.concatenate([last_seen(one.truth, one.unit) for one in tests.values()])
+    failed = int((last <= 0).sum())
+    if failed == len(last):
+        return []
+    return [
+        f"{failed} of the {len(last)} test units were followed to failure, the others as far as their records go "
+        f"(product-limit estimate). Below {followed_to(last):g} {run.measure} fewer than {ENOUGH} were: units not "
+        "maintained by then count as breaking."
+    ]
+
+
+def _table(run: RunData, made: Sequence[Judged]) -> Table:
+    def cell(value: float | None, share: bool = False) -> Cell:
+        return Cell("–") if value is None else Cell(percent(value) if share else number(value), value)
+
+    near = f"Share of units then predicted within {percent(ALPHA)} of the truth."
+    columns = [
+        Column("Threshold", f"Lowest predicted life at which at most {percent(BEARABLE)} of the units break."),
+        Column("Life given up", "Mean life left when maintained at that threshold."),
+        *(Column(f"Accurate at {percent(m)} of life", near if m == MOMENTS[0] else "") for m in MOMENTS),
+        Column("Horizon", "Life left from which on half of the units stay within a tenth of their first one."),
+    ]
+    lines = []
+    for j in made:
+        first = j.bearable or (None, None)
+        cells = [*(cell(v) for v in first), *(cell(j.accuracy[m], True) for m in MOMENTS), cell(j.horizon)]
+        lines.append(Line(j.entry.short_label, cells, run.palette.colour(j.entry.method)))
+    return Table(f"Along whole lives, {run.measured}, means over seeds.", "Method", columns, lines)
+
+
+sections.add(ReportSection("decisions", 30, "When to maintain", build, lambda run: bool(run.trajectories)))

@@ -1,0 +1,101 @@
+"""What left each site: the sites' own ledgers, added up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from fedprognos.report.parts import Cell, Column, Line, Section, Table
+from fedprognos.report.run_data import RunData
+from fedprognos.report.sections import ReportSection, sections
+from fedprognos.report.style import client_colours
+from fedprognos.report.words import plural, size
+
+TITLE = "What left each site"
+POOLED = "(pooled)"
+"""The folder of the pretended client behind central training, which is no site."""
+KINDS = {
+    "SurveyReply": "numbers of rows, means and sums of squares of columns and labels, for scaling",
+    "BringReply": "a network the client had trained earlier, with its scaling",
+    "FitReply": "weights after training, the number of windows, the error of every epoch",
+    "ExamineReply": "sums of errors on what training kept out; for the exact head sums of products of features and "
+    "labels (H′H, H′y)",
+    "PersonalReply": "only that a head of the client’s own was made; it stays",
+    "ResidualReply": "how many errors fall between given edges",
+    "ScoreReply": "sums of the finished model’s errors",
+    "HelloReply": "the site’s name, version and column names, and a seal that changes with its data",
+    "RefusalReply": "only that the site heard why it cannot take part",
+    "DeliverReply": "only that the finished model was kept",
+    "Failure": "that the client could not answer, without details",
+}
+UNKNOWN = "this report does not know this kind, so it cannot say what it holds"
+
+
+@dataclass(frozen=True)
+class SiteLedger:
+    """Messages that left a site, by kind: their number and bytes; and lines that could not be read."""
+
+    site: str
+    kinds: Mapping[str, tuple[int, int]]
+    unreadable: int
+
+    @property
+    def total(self) -> tuple[int, int]:
+        """Number and bytes of all messages."""
+        return sum(n for n, _ in self.kinds.values()), sum(size for _, size in self.kinds.values())
+
+
+def build(run: RunData) -> Section:
+    """Sizes and numbers of messages by site and kind, and what each kind holds."""
+    ledgers = read_ledgers(run.folder, run.scenario)
+    if not ledgers:
+        lead = f"The run's folder has no ledgers of the scenario {run.scenario} in sites/."
+        return Section(TITLE, lead, folded=True)
+    found = {kind for site in ledgers for kind in site.kinds}
+    kinds = [*(kind for kind in KINDS if kind in found), *sorted(found - set(KINDS))]
+    colours = client_colours(run.clients)
+    lines = [Line(s.site, _cells(s, kinds), colours.get(s.site, "muted")) for s in ledgers]
+    lost = [(plural(s.unreadable, "line"), s.site) for s in ledgers if s.unreadable]
+    warnings = [f"{many} of the ledger of {site} cannot be read and is missing here." for many, site in lost]
+    if lacking := sorted(set(run.clients) - {site.site for site in ledgers}):
+        warnings.append(f"No ledger was found for: {', '.join(lacking)}.")
+    messages, moved = (sum(site.total[k] for site in ledgers) for k in (0, 1))
+    lead = f"{plural(messages, 'message')}, {size(moved)}, all methods and seeds together."
+    lead += " No rows of data, no names of units, no times."
+    columns = [*(Column(kind) for kind in kinds), Column("All")]
+    table = Table("Answers that sites sent, from their own ledgers.", "Site", columns, lines)
+    terms = [(kind, KINDS.get(kind, UNKNOWN)) for kind in kinds]
+    return Section(TITLE, lead, warnings=warnings, tables=[table], terms=terms, folded=True)
+
+
+def _cells(site: SiteLedger, kinds: Sequence[str]) -> list[Cell]:
+    sent = [site.kinds.get(kind, (0, 0)) for kind in kinds] + [site.total]
+    return [Cell(size(moved), float(moved), plural(n, "message")) if n else Cell("–") for n, moved in sent]
+
+
+def read_ledgers(folder: Path, scenario: str) -> list[SiteLedger]:
+    """Every site's ledger in order of name."""
+    places = [path for path in sorted((folder / "sites").glob("*")) if unquote(path.name) == scenario]
+    files = [file for place in places for file in sorted(place.glob("*/ledger.jsonl"))]
+    return [_read(file) for file in files if file.parent.name != POOLED]
+
+
+def _read(path: Path) -> SiteLedger:
+    kinds: dict[str, tuple[int, int]] = {}
+    unreadable = 0
+    for text in path.read_text("utf-8", errors="replace").splitlines():
+        try:
+            raw = json.loads(text)
+            kind, moved = str(raw["kind"]), int(raw["bytes"])
+        except (ValueError, KeyError, TypeError):
+            unreadable += 1
+            continue
+        messages, total = kinds.get(kind, (0, 0))
+        kinds[kind] = (messages + 1, total + moved)
+    return SiteLedger(unquote(path.parent.name), kinds, unreadable)
+
+
+sections.add(ReportSection("ledger", 100, TITLE, build, lambda run: run.roles.together is not None))

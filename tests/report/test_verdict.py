@@ -1,0 +1,157 @@
+"""One plain answer: together, alone, all data in one place and the best baseline, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federated_folders import publish, text_of, write_federated_run
+from hypothesis import given
+from hypothesis import strategies as st
+from run_folders import write_run
+
+from fedprognos.report import answer, read_run, write_report
+from fedprognos.report.verdict import CLEAR, chance_of, compare
+from fedprognos.report.words import number
+
+BETTER = {"constant": 60.0, "ridge": 30.0, "local": 20.0, "central": 3.0, "fedavg": 9.0, "fedma": 4.0}
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    """Change every row with a method; a change is a function of the row."""
+    path = folder / "results.json"
+    raw = json.loads(path.read_text("utf-8"))
+    for row in raw["rows"]:
+        row |= {key: change(row) for key, change in changes.items()}
+    path.write_text(json.dumps(raw), "utf-8")
+
+
+def test_worth_it_with_all_four_numbers(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path, noise=BETTER)
+    run = read_run(folder)[0]
+    found = answer(run)
+    values = {e.method: e.mean("rmse_capped") for e in run.entries["all"] if e.head in (None, "exact")}
+    assert found.headline.startswith(
+        f"Together {number(values['fedma'])} cycles off, alone {number(values['local'])}: worth it ("
+    )
+    assert "less error; chance under 1\u00a0%)" in found.headline
+    assert f"All data in one place {number(values['central'])}; best baseline" in found.beside
+    assert found.warnings == ()
+    assert found.headline in text_of(write_report(folder).read_text("utf-8")).replace(" %", "\u00a0%")
+
+
+def test_not_worth_it_when_federating_makes_it_worse(tmp_path: Path) -> None:
+    noise = {"constant": 60.0, "ridge": 50.0, "local": 2.0, "central": 1.0, "fedma": 20.0}
+    found = answer(read_run(write_federated_run(tmp_path, noise=noise))[0])
+    assert ": not worth it (" in found.headline
+    assert "more error" in found.headline
+
+
+def test_never_worth_it_when_a_baseline_does_better(tmp_path: Path) -> None:
+    noise = {**BETTER, "ridge": 0.5}
+    found = answer(read_run(write_federated_run(tmp_path, noise=noise))[0])
+    assert "worth it" not in found.headline
+    assert [w[:-10] for w in found.warnings] == ["A simple baseline does better than the network: Ridge,"]
+
+
+def test_no_clear_difference_when_it_may_be_chance(tmp_path: Path) -> None:
+    noise = {"constant": 30.0, "local": 10.0, "central": 9.9, "fedma": 10.0}
+    assert "no clear difference (" in answer(read_run(write_federated_run(tmp_path, noise=noise))[0]).headline
+
+
+def test_nothing_is_claimed_from_three_units(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path, noise=BETTER, clients=("only", "other"), units=1)
+    found = answer(read_run(folder)[0]).headline
+    assert "2 test units: too few to say" in found
+    assert "worth it" not in found
+
+
+def test_nothing_is_claimed_without_points(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path, noise=BETTER)
+    (folder / "predictions" / "all.csv").unlink()
+    found = answer(read_run(folder)[0]).headline
+    assert "how sure is unknown" in found
+    assert "worth it" not in found
+
+
+def test_seeds_that_disagree_are_no_clear_difference(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path, noise=BETTER)
+    edit(folder, rmse_capped=lambda row: 99.0 if (row["method"], row["seed"]) == ("fedma", 1) else row["rmse_capped"])
+    run = read_run(folder)[0]
+    assert run.roles.together is not None
+    assert run.roles.alone is not None
+    found = compare(run, run.roles.together, run.roles.alone)
+    assert (found.agreeing, found.seeds) == (1, 2)
+    assert not found.clear
+    assert "only 1 of 2 seeds agree" in found.odds
+
+
+def test_alone_is_never_dropped(tmp_path: Path) -> None:
+    """Clients without a validation part choose the last round; rows of both kinds are one entry."""
+    folder = write_federated_run(tmp_path, noise=BETTER)
+    edit(folder, selected_on=lambda row: "last" if row["train_clients"] == ["north"] else "validation")
+    run = read_run(folder)[0]
+    assert run.roles.alone is not None
+    assert run.roles.alone.n_test == 16
+    assert "alone" in answer(run).headline
+
+
+def test_the_answer_is_about_the_model_in_the_bundle(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path)
+    for method, head, label in (("fedma", "exact", "FedMA"), ("fedavg", "mean", "FedAvg")):
+        publish(folder, method, head)
+        run = read_run(folder)[0]
+        assert run.roles.together is not None
+        assert (run.roles.together.method, run.roles.together.head, run.head) == (method, head, head)
+        assert f"{label}, {head} head" in text_of(write_report(folder).read_text("utf-8"))
+
+
+def test_what_was_chosen_on_the_test_plays_no_part(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path)
+    path = folder / "results.json"
+    raw = json.loads(path.read_text("utf-8"))
+    raw["rows"] += [
+        {**row, "selected_on": "test", "rmse": 0.001, "rmse_capped": 0.001}
+        for row in raw["rows"]
+        if row["method"] in ("fedma", "local")
+    ]
+    path.write_text(json.dumps(raw), "utf-8")
+    run = read_run(folder)[0]
+    assert all(e is None or e.honest for e in vars(run.roles).values())
+    assert "round chosen on the test" in write_report(folder).read_text("utf-8")
+
+
+def test_without_federation_or_networks_the_answer_says_so(tmp_path: Path) -> None:
+    found = answer(read_run(write_run(tmp_path / "a"))[0]).headline
+    assert found.startswith("All data in one place")
+    assert "Nothing was trained together." in found
+    found = answer(read_run(write_run(tmp_path / "b", noise={"constant": 30.0, "ridge": 14.0}))[0])
+    assert found.headline == "No network was trained."
+    assert "best baseline" in found.beside.lower()
+    found = answer(read_run(write_run(tmp_path / "c", noise={"constant": 30.0, "local": 14.0}))[0])
+    assert found.headline.startswith("Alone ")
+
+
+def test_the_measure_is_that_of_the_labels(tmp_path: Path) -> None:
+    assert " Ah off, alone " in answer(read_run(write_federated_run(tmp_path, task="soh"))[0]).headline
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=10))
+def test_chance_does_not_depend_on_direction_order_or_scale(differences: list[float]) -> None:
+    values = np.array(differences)
+    chance = chance_of(values)
+    assert 0 < chance <= 1
+    assert chance_of(-values) == chance
+    assert chance_of(values[::-1].copy()) == pytest.approx(chance, abs=2 / 2 ** len(values) + 1e-12)
+
+
+def test_chance_is_what_it_says() -> None:
+    assert chance_of(np.ones(5)) == 2 / 2**5
+    assert chance_of(np.ones(40)) < 0.001
+    assert chance_of(np.zeros(20)) == 1.0
+    random = np.random.default_rng(3)
+    found = [chance_of(random.standard_normal(20)) for _ in range(300)]
+    assert np.mean(np.array(found) < CLEAR) == pytest.approx(CLEAR, abs=0.03)  # as often as it should by chance
