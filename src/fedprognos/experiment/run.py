@@ -132,7 +132,7 @@ def run(
         bundle = folder.publish(_best_bundle(chosen.method, dealt, folder))
         write_json(folder.path / "results.json", results.as_dict())
         write_json(folder.path / "provenance.json", _provenance(started, records))
-    return Run(folder.path, results, Bundle.load(bundle))
+        return Run(folder.path, results, Bundle.load(bundle))
 
 
 def load_fleets(
