@@ -80,7 +80,7 @@ def run(layers, x):
 
 
 def run_recurrent(layer, x):
-    """Outputs ``(B, T, H)`` of an LSTM or GRU, told apart by their number of rows."""
+    """Outputs ``(B, T, H)`` of an LSTM or GRU, recognised by their number of rows."""
     H = width_of(layer)
     h = c = np.zeros((len(x), H))
     found = np.empty((*x.shape[:2], H))

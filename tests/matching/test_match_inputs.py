@@ -34,7 +34,7 @@ def test_bad_vectors_are_refused_by_name_of_client(bad):
         match({"plant-1": GOOD, "plant-7": bad})
 
 
-def test_the_place_of_a_bad_value_is_told():
+def test_the_place_of_a_bad_value_is_named():
     bad = GOOD.copy()
     bad[2, 5] = np.nan
     with pytest.raises(DataError, match="client 'b': neuron 2 has the value nan in dimension 5"):

@@ -105,7 +105,7 @@ def test_scaling_all_weights_changes_nothing(seed, factor, cost, estimate):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("noise", [0.05, 0.2, 0.4])
 @pytest.mark.parametrize(("shared", "private"), [(48, (32, 32, 32)), (40, (24, 8, 16)), (60, (10, 0, 30))])
-def test_shared_and_private_neurons_are_told_apart(seed, noise, shared, private):
+def test_shared_and_private_neurons_are_recognised(seed, noise, shared, private):
     clients, truth = known_clients(seed, shared=shared, private=private, noise=noise)
     found = match(clients)
     assert pair_f1(found.assignments, truth) >= 0.99
@@ -162,8 +162,8 @@ def test_no_neuron_is_lost_and_growth_is_limited(clients, cost, sigma, cap, quot
     assert found.means.shape == (found.size, dimensions)
     assert np.isfinite(found.means).all()
     widest = max(anchored, *(len(w) for w in clients.values()))
-    brought = anchored + sum(len(w) for w in clients.values())
-    assert widest <= found.size <= brought
+    everything = anchored + sum(len(w) for w in clients.values())
+    assert widest <= found.size <= everything
     if cap is not None:
         assert found.size <= max(cap, widest)
     if quota is not None:

@@ -76,7 +76,7 @@ def absorb(
     ridge: float = 10.0**-3.5,
     head: OutputSums | None = None,
 ) -> Absorption:
-    """Shrink a network to the neurons whose outputs cannot be told from the others'.
+    """Shrink a network to the neurons whose outputs the others do not predict.
 
     Neurons go one at a time, the cheapest first, and exact combinations of others before all the rest. What goes is
     replaced by its least-squares prediction: in the layer's own recurrent weights and biases, and in the input

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import scipy.linalg
 
 from fedprognos.errors import ConfigError
 from fedprognos.matching.arrays import Floats, Indices
 from fedprognos.matching.options import check_whole
-from fedprognos.matching.outputs import ridge_of
+from fedprognos.matching.outputs import ridge_of, solved
 from fedprognos.matching.shrinking import regression
 from fedprognos.matching.sums import OutputSums
 
@@ -41,14 +40,11 @@ def contributions(
     True
     """
     head = regression(sums, sums.width, ridge)
-    factor = scipy.linalg.cho_factor(head.C)
-    v, P = scipy.linalg.cho_solve(factor, head.c), scipy.linalg.cho_solve(factor, np.eye(sums.width))
-    whole = head.loss - float(head.c @ v)
-    rises = {
-        name: float(v[own] @ scipy.linalg.solve(P[np.ix_(own, own)], v[own], assume_a="pos")) if len(own) else 0.0
-        for name, own in groups.items()
+    P = solved(head.C, np.eye(sums.width))
+    v = P @ head.c
+    return head.loss, {
+        name: head.loss + float(v[own] @ solved(P[np.ix_(own, own)], v[own])) for name, own in groups.items()
     }
-    return whole, {name: whole + rise for name, rise in rises.items()}
 
 
 def repeats(sums: OutputSums, groups: Mapping[str, Indices]) -> Floats:
@@ -65,12 +61,11 @@ def repeats(sums: OutputSums, groups: Mapping[str, Indices]) -> Floats:
     delta = ridge_of(C, sums)
     found = np.ones((len(groups), len(groups)))
     for i, a in enumerate(groups.values()):
-        factor = scipy.linalg.cho_factor(C[np.ix_(a, a)] + delta * np.eye(len(a)))
         for j, b in enumerate(groups.values()):
             across, whole = C[np.ix_(a, b)], float(C[b, b].sum())
             if i != j and whole > 0:
-                told = np.einsum("ab,ab->", across, scipy.linalg.cho_solve(factor, across))
-                found[i, j] = min(max(float(told) / whole, 0.0), 1.0)
+                explained = np.einsum("ab,ab->", across, solved(C[np.ix_(a, a)] + delta * np.eye(len(a)), across))
+                found[i, j] = min(max(float(explained) / whole, 0.0), 1.0)
     return found
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 
+from fedprognos.errors import DataError
 from fedprognos.matching.arrays import Booleans, Floats, Indices
 from fedprognos.matching.sums import OutputSums
 
@@ -83,6 +85,14 @@ def ridge_of(C: Floats, sums: OutputSums) -> float:
     """A ridge above the rounding of a covariance, and otherwise as small as possible."""
     rounding = np.finfo(np.float64).eps * len(C) * float(np.mean(sums.S.diagonal())) / sums.n
     return max(DELTA * float(np.mean(C.diagonal())), rounding, 1e-200)
+
+
+def solved(C: Floats, right: Floats) -> Floats:
+    """C^-1 ``right`` for a covariance C with a ridge; refuses what is none."""
+    try:
+        return np.asarray(scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), right))
+    except scipy.linalg.LinAlgError as error:
+        raise DataError("the sums are not those of any rows", hint="check them with OutputSums.check") from error
 
 
 def copies(C: Floats, limit: Floats) -> Indices:

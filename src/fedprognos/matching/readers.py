@@ -18,9 +18,9 @@ CACHE = 64_000
 def inverse(C: Floats) -> Floats:
     """Of a symmetric positive definite matrix."""
     factor, failed = dpotrf(C, lower=True)
-    found, wrong = (None, 1) if failed else dpotri(factor, lower=True, overwrite_c=True)
-    if wrong or found is None:
-        raise DataError("the sums of outputs are not those of any rows", hint="check them with OutputSums.check")
+    if failed:
+        raise DataError("the sums are not those of any rows", hint="check them with OutputSums.check")
+    found = dpotri(factor, lower=True, overwrite_c=True)[0]
     upper = np.triu_indices_from(found, 1)
     found[upper] = found.T[upper]
     return np.ascontiguousarray(found)
@@ -76,13 +76,13 @@ class HeadReader:
     """A ridge regression on the outputs: its penalised loss rises by v_m^2 / P[m, m] when m goes.
 
     ``C`` is the covariance of the outputs with the penalty on its diagonal, ``c`` that with the labels, ``loss`` the
-    penalised loss without any of them, ``variance`` the labels', ``sd`` the outputs'.
+    penalised loss with all of them, ``variance`` the labels', ``sd`` the outputs'.
     """
 
     def __init__(self, C: Floats, c: Floats, loss: float, variance: float, sd: Floats) -> None:
         self._C, self._c, self._sd, self._variance = C, c, sd, variance
         self._solve()
-        self.loss = loss - float(c @ self._v)
+        self.loss = loss
 
     def _solve(self) -> None:
         self._P = inverse(self._C)
@@ -112,7 +112,7 @@ class HeadReader:
 
 
 class LayerReader:
-    """The next layer: its gates miss what the others cannot tell of m; the loss is 1 and the share that is missed.
+    """The next layer: its gates miss what others cannot predict of m. The loss is 1 plus the share that is missed.
 
     ``weights`` are ``(gates, K, N)``, ``importance`` ``(K,)`` how much each of its neurons counts, ``C`` and ``sd`` the
     covariance and spread of the outputs.

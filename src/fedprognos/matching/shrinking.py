@@ -11,12 +11,11 @@ from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 import numpy as np
-import scipy.linalg
 
 from fedprognos.errors import DataError
 from fedprognos.matching.arrays import Floats, Indices
 from fedprognos.matching.elimination import Absorbed, Elimination
-from fedprognos.matching.outputs import DEAD, Outputs, outputs_of, ridge_of
+from fedprognos.matching.outputs import DEAD, Outputs, outputs_of, ridge_of, solved
 from fedprognos.matching.readers import HeadReader, LayerReader, Reader, share_of
 from fedprognos.matching.signatures import LinearWeights, RecurrentWeights
 from fedprognos.matching.sums import OutputSums
@@ -29,8 +28,8 @@ Tensors: TypeAlias = dict[str, Floats]
 class Regression:
     """The head's ridge regression, for the neurons alone: features that stay are solved for already.
 
-    ``C`` is ``(N, N)`` with the penalty on its diagonal, ``c`` ``(N,)``. ``loss`` is the penalised loss without any of
-    the neurons, ``variance`` the labels', ``sd`` the outputs'.
+    ``C`` is ``(N, N)`` with the penalty on its diagonal, ``c`` ``(N,)``. ``loss`` is the penalised loss with all
+    neurons, ``variance`` the labels', ``sd`` the outputs'.
     """
 
     C: Floats
@@ -45,8 +44,7 @@ class Regression:
 
     def importance(self, kept: Indices) -> Floats:
         """``(K,)`` how much the head uses each of the neurons that are kept."""
-        v = scipy.linalg.solve(self.C[np.ix_(kept, kept)], self.c[kept], assume_a="pos")
-        return np.asarray(np.abs(v) * self.sd[kept])
+        return np.asarray(np.abs(solved(self.C[np.ix_(kept, kept)], self.c[kept])) * self.sd[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +121,7 @@ def checked_layer(where: str, layer: Layer, sums: OutputSums, inputs: int | None
     """A layer's tensors in float64, of shapes that fit its sums and the layer below."""
     tensors = {f.name: np.asarray(getattr(layer, f.name), np.float64) for f in fields(layer)}
     first = tensors["weight_ih" if isinstance(layer, RecurrentWeights) else "weight"]
-    rows, width = len(first), sums.width
+    rows, width = first.shape[0] if first.ndim else 0, sums.width
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(tensors, (rows,))
     shapes["weight_ih" if "weight_ih" in tensors else "weight"] = (rows, first.shape[-1] if inputs is None else inputs)
     if "weight_hh" in tensors:
@@ -166,16 +164,17 @@ def regression(sums: OutputSums, neurons: int, ridge: float) -> Regression:
     c, label = q / sums.n - mean * (sums.y / sums.n), sums.y / sums.n
     variance = max(sums.yy / sums.n - label**2, 0.0)
     sd = np.sqrt(np.maximum(C.diagonal(), 0.0))
-    # The penalty is frozen while neurons go. Without any, copies could not be told apart.
+    # The penalty is frozen while neurons go. Without any, the covariance of copies could not be inverted.
     penalty = max(ridge * float(np.mean(sums.S.diagonal())) / sums.n, ridge_of(C, sums))
     C = C + penalty * np.eye(sums.width)
     loss, own, rest = variance, slice(neurons), slice(neurons, None)
     if neurons < sums.width:
-        factor = scipy.linalg.cho_factor(C[rest, rest])
-        loss -= float(c[rest] @ scipy.linalg.cho_solve(factor, c[rest]))
-        told = scipy.linalg.cho_solve(factor, C[rest, own])
-        C, c = C[own, own] - C[own, rest] @ told, c[own] - c[rest] @ told
-    return Regression(C[own, own], c[own], loss, variance or 1.0, sd[own])
+        slopes = solved(C[rest, rest], np.column_stack([C[rest, own], c[rest]]))
+        loss, slopes = loss - float(c[rest] @ slopes[:, -1]), slopes[:, :-1]
+        C, c = C[own, own] - C[own, rest] @ slopes, c[own] - c[rest] @ slopes
+    C, c = C[own, own], c[own]
+    loss -= float(c @ solved(C, c))
+    return Regression(C, c, loss, variance or 1.0, sd[own])
 
 
 def eliminated(plan: Plan, k: int, reader: Reader, width: int, tolerance: float | None) -> list[Absorbed]:
@@ -192,7 +191,7 @@ def shrink(plan: Plan, widths: Sequence[int], last: Sequence[Absorbed], toleranc
     importance = np.empty(0)
     for k in range(len(layers) - 1, -1, -1):
         if k == len(layers) - 1:
-            gone, before = list(last[: plan.sizes[k] - widths[k]]), plan.head.reader().loss
+            gone, before = list(last[: plan.sizes[k] - widths[k]]), plan.head.loss
         else:
             C, sd = plan.sums[k].moments(starts=False)[1], plan.outputs[k].sd
             read = layers[k + 1]["weight_ih"].reshape(-1, len(importance), plan.sizes[k])
@@ -239,8 +238,7 @@ def predicted(outputs: Outputs, kept: Indices) -> Floats:
     mixture = np.zeros((len(C), size))
     mixture[kept, np.arange(size)] = 1.0
     gone = np.setdiff1d(np.arange(len(C)), kept)
-    factor = scipy.linalg.cho_factor(C[np.ix_(kept, kept)])
-    mixture[gone] = scipy.linalg.cho_solve(factor, C[np.ix_(kept, gone)]).T
+    mixture[gone] = solved(C[np.ix_(kept, kept)], C[np.ix_(kept, gone)]).T
     place = dict(zip(outputs.label[kept].tolist(), range(size), strict=True))
     for m in gone:
         label = int(outputs.label[m])
