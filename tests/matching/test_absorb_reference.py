@@ -29,7 +29,7 @@ def federations(draw):
     return layers, x, y, widths
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(federations(), st.sampled_from([0.0, 0.3, 3.0]), st.sampled_from([1e-6, 10**-3.5, 1.0]))
 def test_same_neurons_go_and_the_same_arrays_are_left(federation, alpha, ridge):
     layers, x, y, widths = federation

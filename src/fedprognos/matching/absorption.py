@@ -59,10 +59,9 @@ class Absorption:
         have to tell depends on who reads them.
         """
         widths = widths_for(self._plan, width)
-        if widths[-1] < self.widths[-1]:
-            raise ConfigError(
-                f"width {widths[-1]} is below {self.widths[-1]}", hint="absorb to the smallest width first"
-            )
+        least = self._plan.sizes[-1] - len(self._last)
+        if widths[-1] < least:
+            raise ConfigError(f"width {widths[-1]} is below {least}", hint="absorb to the smallest width first")
         return described(self._plan, shrink(self._plan, widths, self._last), self._last)
 
 
