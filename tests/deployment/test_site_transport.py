@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,19 +112,33 @@ def test_a_site_that_was_lost_and_comes_back_is_asked_again(good: bytes) -> None
 
 def test_an_engine_that_fails_for_a_moment_does_no_harm(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     mailbox = FakeMailbox({"a": good})
-    failing = iter(["presence", "push"])
+    for name in ("presence", "push"):
+        answers, work = iter([EngineError("not now"), None]), getattr(mailbox, name)
 
-    def now_and_then(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def maybe(*args: Any) -> Any:
-            if name in failing:
-                raise EngineError("not now")
+        def at_second_try(*args: Any, answers: Any = answers, work: Any = work) -> Any:
+            if (error := next(answers, None)) is not None:
+                raise error
             return work(*args)
 
-        return maybe
-
-    for name in ("presence", "push"):
-        monkeypatch.setattr(mailbox, name, now_and_then(name, getattr(mailbox, name)))
+        monkeypatch.setattr(mailbox, name, at_second_try)
     assert isinstance(cohort(mailbox, "a", timeout_in_s=10.0).ask({"a": SURVEY})["a"], SurveyReply)
+
+
+def test_a_message_that_cannot_be_sent_to_one_site_holds_up_no_other(
+    good: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox = FakeMailbox({"a": good, "b": good})
+    push = mailbox.push
+
+    def not_to_a(site: str, *more: Any) -> str:
+        if site == "a":
+            raise EngineError("too large for the engine")
+        return push(site, *more)
+
+    monkeypatch.setattr(mailbox, "push", not_to_a)
+    replies = cohort(mailbox, "ab").ask(dict.fromkeys("ab", SURVEY))
+    assert replies["a"].code == "absent"
+    assert isinstance(replies["b"], SurveyReply)
 
 
 def test_an_absent_site_is_waited_for_once(good: bytes) -> None:

@@ -34,13 +34,7 @@ DATA = "deployed"
 
 
 def submit(folder: Path, name: str, experiment: config.Experiment) -> Path:
-    """Queue an experiment, or a finished, failed or stopped one again; the folder of its results.
-
-    Raises
-    ------
-    OutputError
-        Where another experiment has results of that name.
-    """
+    """Queue an experiment, or a finished, failed or stopped one again; the folder of its results."""
     place = folder / RUNS / folder_name(name)
     try:
         RunFolder(place, name, experiment, DATA)

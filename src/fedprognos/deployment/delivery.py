@@ -66,13 +66,7 @@ def _table(text: str) -> dict[str, Any]:
 def _evaluate(
     place: Path, client: Client, scenario: Scenario, request: DeliverRequest, bundle: Bundle, head: str
 ) -> None:
-    """Rows and predictions for the site's own report, in the form of any run's folder.
-
-    Parameters
-    ----------
-    head
-        Name of the personal head.
-    """
+    """Rows and predictions for the site's own report, as in any run's folder; `head` names the personal one."""
     options = EvaluationOptions(seeds=1, bootstrap=request.bootstrap)
     exam = examination(scenario, request.recipe, options)
     tests = HeldTests(exam, {client.name: client.folder}, request.coverage)

@@ -56,13 +56,7 @@ def wait_for_sites(
 def admit(
     transport: SiteTransport, here: tuple[str, ...], name: str, experiment: Experiment, folder: Path, tell: Tell
 ) -> tuple[str, ...]:
-    """Names of the sites that fit the experiment; a run that continues keeps the sites it began with.
-
-    Raises
-    ------
-    FederationError
-        When too few sites fit.
-    """
+    """Names of the sites that fit the experiment; a run that continues keeps the sites it began with."""
     began = members_so_far(folder)
     asked = [site for site in here if site in began or not began]
     hello = HelloRequest(name, data_terms(experiment.recipe))
@@ -88,13 +82,7 @@ def admit(
 
 
 def misfits(replies: Mapping[str, HelloReply], began: Mapping[str, str]) -> dict[str, str]:
-    """Why sites cannot take part, in words their engineers can act on.
-
-    Parameters
-    ----------
-    began
-        Fingerprints of the sites' data when the run began.
-    """
+    """Why sites cannot take part, in words their engineers can act on; `began` holds the fingerprints at the start."""
     reasons = {}
     for site, reply in replies.items():
         if reply.name != site:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,8 +25,8 @@ from fedprognos.errors import ConfigError, OutputError
 
 AUTHORITY_IN_DAYS, SERVER_IN_DAYS = 3650, 365
 UNUSED = (
-    *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
-    *("encipher_only", "decipher_only"),
+    *("content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "encipher_only", "decipher_only"),
 )
 """What no key of ours is used for."""
 
@@ -65,13 +64,13 @@ def make_server_certificate(authority: Path, folder: Path, host: str) -> x509.Ce
         raise ConfigError(
             "not a key that `deploy init` made", where=str(authority / "ca.key"), hint="restore it from a backup"
         )
-    days = min(SERVER_IN_DAYS, days_left(issuer))
+    hosts = dict.fromkeys([host, "localhost", "127.0.0.1", "::1"])
     return _issue(
         folder / "server",
         "fedprognos coordinator",
-        days,
+        min(SERVER_IN_DAYS, days_left(issuer)),
         (issuer.subject, signer),
-        x509.SubjectAlternativeName(_hosts([host, "localhost", "127.0.0.1", "::1"])),
+        x509.SubjectAlternativeName([_general_name(name) for name in hosts]),
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
         x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
     )
@@ -122,14 +121,11 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _hosts(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    names: list[x509.GeneralName] = []
-    for host in dict.fromkeys(hosts):
-        try:
-            names.append(x509.IPAddress(ipaddress.ip_address(host)))
-        except ValueError:
-            names.append(x509.DNSName(host))
-    return names
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _issue(
@@ -160,7 +156,6 @@ def _issue(
     for extension in extensions or (x509.SubjectKeyIdentifier.from_public_key(key.public_key()),):
         builder = builder.add_extension(extension, critical=False)
     certificate = builder.sign(signer, hashes.SHA384())
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    write_private(path.with_suffix(".key"), private)
+    write_private(path.with_suffix(".key"), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     write_private(path.with_suffix(".crt"), certificate.public_bytes(Encoding.PEM))
     return certificate

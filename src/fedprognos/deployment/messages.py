@@ -16,15 +16,7 @@ from fedprognos.networks import Calibration, Network
 
 @dataclass(frozen=True)
 class DataTerms:
-    """What an experiment needs of a site's data.
-
-    Parameters
-    ----------
-    survey
-        Which columns and operating conditions.
-    window, short
-        Rows in a window, and what becomes of shorter units.
-    """
+    """What an experiment needs of a site's data: columns and conditions, rows in a window, what to do with less."""
 
     survey: SurveyTerms
     window: int | None = None
@@ -42,13 +34,7 @@ class HelloRequest:
 
 @dataclass(frozen=True)
 class HelloReply:
-    """A site's name and columns.
-
-    Parameters
-    ----------
-    fingerprint
-        Changes with the site's data; made with a secret of the site's, so that it tells nothing else.
-    """
+    """A site's name and columns, and a fingerprint that changes with its data and tells nothing else."""
 
     name: str
     version: str
@@ -74,10 +60,7 @@ class RefusalReply:
 class DeliverRequest:
     """Keep the finished model, make yourself a head of your own, and evaluate both on your own test units.
 
-    Parameters
-    ----------
-    provenance, metrics
-        Of the bundle, as JSON objects.
+    The bundle's provenance and metrics are JSON objects.
     """
 
     activity: ClassVar[str] = "delivery of the model"

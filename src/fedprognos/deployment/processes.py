@@ -40,13 +40,7 @@ def wait_for(ready: Callable[[], T], patience_in_s: float) -> T:
 
 
 class Child:
-    """A process in a group of its own that logs to `NAME.log` in the folder.
-
-    Parameters
-    ----------
-    reasons
-        The error to raise for exit codes that say why the process ended.
-    """
+    """A process in a group of its own that logs to `NAME.log`; `reasons` are errors to raise for its exit codes."""
 
     def __init__(
         self,

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from fedprognos.deployment.backoff import Backoff
 from fedprognos.deployment.engine import EngineError, Mailbox, SiteLostError
 from fedprognos.deployment.messages import ACTIVITIES
@@ -47,12 +45,8 @@ class SiteTransport:
 
     Parameters
     ----------
-    clients
-        Names of the sites that take part, sorted.
     wait_for_all
         Wait for an absent site until it is back or the reply's time is over.
-    sent
-        What sites have already, which is left out of what they are sent.
     waiting
         Told again and again what is asked and who has not answered; may raise to end the waiting.
     missed, received
@@ -74,7 +68,7 @@ class SiteTransport:
 
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         """Replies or failures of all sites that were sent something."""
-        begun, looked, backoff = time.monotonic(), -np.inf, Backoff(POLL_IN_S)
+        begun, looked, backoff = time.monotonic(), float("-inf"), Backoff(POLL_IN_S)
         replies: dict[str, bytes | Failure] = {}
         pending: dict[str, _Request] = {}
         for name, data in requests.items():
@@ -107,12 +101,15 @@ class SiteTransport:
 
     def _push(self, pending: Mapping[str, _Request]) -> None:
         """Send to every site that is there and was not sent this, or restarted since and forgot it."""
-        with contextlib.suppress(EngineError):  # the next look is not far
+        try:
             here = self.online()
-            self._absent.difference_update(here)
-            for name, request in pending.items():
-                if name in here and here[name] != request.session:
-                    data = self.sent.shorten(name, request.data)
+        except EngineError:  # the next look is not far
+            return
+        self._absent.difference_update(here)
+        for name, request in pending.items():
+            if name in here and here[name] != request.session:
+                data = self.sent.shorten(name, request.data)
+                with contextlib.suppress(EngineError):
                     request.ticket = self.mailbox.push(name, data, self.timeout_in_s)
                     request.session = here[name]
 

@@ -45,13 +45,7 @@ def content(message: Message) -> bytes:
 
 
 class FlowerMailbox:
-    """Sends to nodes through a grid and fetches their replies.
-
-    Parameters
-    ----------
-    nodes
-        Gives the node of every site.
-    """
+    """Sends to the sites' nodes through a grid and fetches their replies."""
 
     def __init__(self, grid: Grid, nodes: Callable[[], Mapping[str, NodeInfo]]) -> None:
         self._grid, self._nodes = grid, nodes

@@ -105,13 +105,7 @@ def keep_routine_out_of_the_log() -> None:
 
 
 class BoundedGrid(HttpGrid):
-    """Flower's grid would wait two hours for the parts of a reply, and fetch any number of them.
-
-    Parameters
-    ----------
-    arrival_in_s
-        How long an announced reply may take to arrive.
-    """
+    """Flower's grid would wait two hours for the parts of a reply, and fetch any number of them."""
 
     def __init__(self, address: str, root_certificates: bytes, token: str, arrival_in_s: float) -> None:
         super().__init__(address, root_certificates=root_certificates, token=token)

@@ -25,15 +25,7 @@ ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 
 class TaskQueue:
-    """Where tasks of one kind are handed out.
-
-    Parameters
-    ----------
-    secret
-        File with the secret that lets this process take on tasks.
-    authority
-        File with the certificate of who vouches for the other side; None on this machine's loopback, without TLS.
-    """
+    """Where tasks of one kind are handed out to who has the secret; without an authority's certificate on loopback."""
 
     def __init__(self, address: str, kind: TaskType, secret: Path, authority: Path | None = None) -> None:
         self._address, self._kind, self._authority = address, kind, authority
