@@ -113,7 +113,7 @@ def test_rows_passed_over_are_counted_and_the_first_is_named(tmp_path: Path) -> 
     pd.concat([frame[:30], frame[28:30], frame[5:6], frame[30:]]).to_csv(path, index=False)
     done = invoke("predict", BUNDLE.save(tmp_path / "b"), path)
     assert done.exit_code == 0
-    assert "rows passed over: 1 duplicate, 2 out of order" in done.output
+    assert "rows passed over: 2 late, 1 duplicate" in done.output
     assert f"{path}, line 32, unit engines-0: position 29 comes after 30" in done.output
 
 

@@ -15,7 +15,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
 from fedprognos.features import recipe_for
 from fedprognos.fleet import Fleet
-from fedprognos.prognosis import Predictor, Stream
+from fedprognos.prognosis import Predictor, Stream, Verdict
 from small_fleets import SERIES, cyclic_fleet, recipe_of, series_fleet, series_unit
 
 ENGINES = series_fleet([40, 25, 12, 7])
@@ -43,7 +43,7 @@ def test_health_is_what_the_bundle_predicts_with_its_interval(tmp_path: Path) ->
 def test_a_short_unit_is_told_what_is_missing() -> None:
     last = Predictor.of(BUNDLE).predict(ENGINES)[3]
     assert (last.state, last.value, last.low) == ("warming-up", None, None)
-    assert last.reason == "7 of 10 rows; 3 more are needed"
+    assert last.reason == "7 of 10 rows"
     alone = Predictor.of(BUNDLE).predict(ENGINES.select(["engines-3"]))
     assert alone == [last]
 
@@ -135,7 +135,7 @@ def test_real_engines_fed_row_by_row_give_the_offline_numbers(preset: str) -> No
             u.health.value for u in stream.feed_many(rows_of(unit, few, recipe)) if u.health and u.health.state == "ok"
         ]
         np.testing.assert_allclose(online, bundle.predict(few, last=False)[unit.id], atol=1e-6 * recipe.label_std)
-    assert stream.counts.accepted == few.rows
+    assert stream.counts[Verdict.ACCEPTED] == few.rows
 
 
 @pytest.mark.needs_data("nasa-battery")

@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import Bundle, Network, NetworkSpec
 from fedprognos.prognosis import Predictor
-from fedprognos.service import ServiceSettings
+from fedprognos.service import ServiceOptions
 from fedprognos.service.app import create_app
 from fedprognos.service.run import Server, configuration
 from small_fleets import recipe_of
@@ -57,18 +57,18 @@ def rows_of(unit: Unit, fleet: Fleet) -> list[Json]:
 
 
 @contextmanager
-def running(bundle: Bundle, address: str = "127.0.0.1", **settings: Any) -> Iterator[TestClient]:
+def running(bundle: Bundle, address: str = "127.0.0.1", **options: Any) -> Iterator[TestClient]:
     """The real application in this process, as a client at an address sees it."""
-    app = create_app(Predictor.of(bundle), ServiceSettings(**{"rate_per_s": 0.0, **settings}))
+    app = create_app(Predictor.of(bundle), ServiceOptions(**{"rate_per_s": 0.0, **options}))
     with TestClient(app, "http://127.0.0.1", client=(address, 40000), raise_server_exceptions=False) as client:
         yield client
 
 
 @contextmanager
-def served(bundle: Bundle, state: Path, port: int | None = None, **settings: Any) -> Iterator[str]:
+def served(bundle: Bundle, state: Path, port: int | None = None, **options: Any) -> Iterator[str]:
     """The real application behind a real socket, in a thread of this process; its address."""
     port = port or free_port()
-    chosen = ServiceSettings(**{"port": port, "state": state, "rate_per_s": 0.0, **settings})
+    chosen = ServiceOptions(**{"port": port, "state": state, "rate_per_s": 0.0, **options})
     server = Server(configuration(Predictor.of(bundle), chosen))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 from services import rows_of, served, small_bundle
 
 from fedprognos.prognosis import Predictor
-from fedprognos.service import ServiceSettings
+from fedprognos.service import ServiceOptions
 from fedprognos.service.app import create_app
 from small_fleets import series_fleet
 
@@ -21,7 +21,7 @@ FLEET = series_fleet([28, 14])
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-APP = create_app(Predictor.of(small_bundle(FLEET)), ServiceSettings(max_rows=50))
+APP = create_app(Predictor.of(small_bundle(FLEET)), ServiceOptions(max_rows=50))
 SCHEMA = schemathesis.openapi.from_dict(APP.openapi()).exclude(path="/v1/events")
 
 

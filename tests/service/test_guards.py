@@ -9,8 +9,8 @@ import pytest
 from services import running, small_bundle
 
 from fedprognos.errors import ConfigError
-from fedprognos.service import ServiceSettings
-from fedprognos.service.settings import read_token
+from fedprognos.service import ServiceOptions
+from fedprognos.service.options import read_token
 from small_fleets import series_fleet
 
 BUNDLE = small_bundle(series_fleet([30]))
@@ -39,7 +39,7 @@ def test_without_a_token_only_this_machine_is_served() -> None:
         assert client.get("/v1/fleet", headers={"Host": "evil.example"}).status_code == 403
         assert client.get("/v1/fleet", headers={"Host": "localhost:8080"}).status_code == 200
     with pytest.raises(ConfigError, match="only this machine"):
-        ServiceSettings(host="0.0.0.0").check()  # noqa: S104
+        ServiceOptions(host="0.0.0.0").check()  # noqa: S104
 
 
 def test_large_bodies_are_refused_announced_or_not() -> None:

@@ -14,7 +14,7 @@ import pytest
 from services import process, rows_of, small_bundle
 
 from fedprognos.prognosis import Predictor, Row
-from fedprognos.service import Keeper
+from fedprognos.service import DurableStream
 from small_fleets import series_fleet
 
 FLEET = series_fleet([400, 300])
@@ -63,7 +63,7 @@ def test_huge_bodies_and_ever_new_units_are_refused_in_bounded_memory(tmp_path: 
                 body = json.dumps([{**row, "unit": f"new {part} {k}"} for k in range(2000)]).encode()
                 answer = client.post("/v1/rows", content=body, headers=kind)
                 assert answer.status_code == 422
-                assert "50 units are watched already; forget some" in answer.json()["results"][0]["reason"]
+                assert "50 units are watched already; forget one" in answer.json()["results"][0]["reason"]
             assert client.get("/v1/fleet").json()["units"] == 50
         assert peak_in_MB(child.pid) - before < 30
 
@@ -98,10 +98,10 @@ def test_a_full_disk_is_said_and_nothing_accepted_is_lost(tmp_path: Path) -> Non
         child.send_signal(signal.SIGKILL)
         child.wait(20)
 
-    own = Keeper(Predictor.load(bundle), state)  # the disk has room again
+    own = DurableStream(Predictor.load(bundle), state)  # the disk has room again
     offline = BUNDLE.predict(FLEET, last=False)["engines-0"]
     n = accepted["engines-0"]
-    assert own.history("engines-0")[0][-1][1].position == n
-    rest = own.take([Row(**row) for row in rows_of(FLEET["engines-0"], FLEET)[n:]])
+    assert own.history("engines-0")[0][-1].position == n
+    rest = own.take([Row(**row) for row in rows_of(FLEET["engines-0"], FLEET)[n:]]).updates
     assert [o.health.value for o in rest if o.health] == pytest.approx(offline[n - 9 :].tolist(), abs=1e-5)
     own.close()

@@ -17,8 +17,8 @@ from services import free_port, rows_of, small_bundle
 
 from fedprognos.errors import ConfigError, OutputError
 from fedprognos.prognosis import Predictor, Row
-from fedprognos.service import Keeper
-from fedprognos.service.mqtt import Watcher, WatchSettings
+from fedprognos.service import DurableStream
+from fedprognos.service.mqtt import Watcher, WatchOptions
 from small_fleets import series_fleet
 
 FLEET = series_fleet([22, 18])
@@ -26,15 +26,15 @@ BUNDLE = small_bundle(FLEET)
 
 
 @contextmanager
-def watcher(port: int, **settings: Any) -> Iterator[Watcher]:
+def watcher(port: int, **options: Any) -> Iterator[Watcher]:
     own = Watcher(
-        Keeper(Predictor.of(BUNDLE)),
-        WatchSettings("127.0.0.1", port, first_pause_in_s=0.1, timeout_in_s=2.0, **settings),
+        DurableStream(Predictor.of(BUNDLE)),
+        WatchOptions("127.0.0.1", port, first_pause_in_s=0.1, timeout_in_s=2.0, **options),
     )
     try:
         yield own
     finally:
-        own.keeper.close()
+        own.stream.close()
 
 
 def unwanted(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def test_a_broker_that_vanishes_is_waited_for_and_nothing_sent_meanwhile_is_lost
     mosquitto()
     with watcher(port) as watch:
         asyncio.run(story(watch))
-        assert watch.keeper.stream.health("engines-0").value == pytest.approx(  # type: ignore[union-attr]
+        assert watch.stream.stream.health("engines-0").value == pytest.approx(  # type: ignore[union-attr]
             BUNDLE.predict(FLEET)["engines-0"][-1], abs=1e-5
         )
 
@@ -130,7 +130,7 @@ def test_rows_that_were_not_stored_are_delivered_again(tmp_path: Path) -> None:
         raise OutputError("nothing of this batch was stored", hint="make room on the disk")
 
     async def story(first: Watcher, second: Watcher) -> None:
-        first.keeper.take = refuses  # type: ignore[method-assign]
+        first.stream.take = refuses  # type: ignore[method-assign]
         task = asyncio.create_task(first.run())
         client = await publisher(port)
         await until(lambda: first.tally.connections == 1)
@@ -156,7 +156,7 @@ def test_a_health_that_was_stored_but_not_told_is_told_when_its_row_comes_again(
     rows = rows_of(FLEET["engines-0"], FLEET)
 
     async def story(watch: Watcher) -> None:
-        watch.keeper.take([Row(**row) for row in rows])
+        watch.stream.take([Row(**row) for row in rows])
         task = asyncio.create_task(watch.run())
         client = await publisher(port)
         await until(lambda: watch.tally.connections == 1)
@@ -195,4 +195,4 @@ def test_a_password_lets_in(tmp_path: Path) -> None:
 )
 def test_topics_that_cannot_work_are_refused(topics: dict[str, str], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
-        WatchSettings("127.0.0.1", **topics).check()  # type: ignore[arg-type]
+        WatchOptions("127.0.0.1", **topics).check()  # type: ignore[arg-type]

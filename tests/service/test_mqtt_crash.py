@@ -17,7 +17,7 @@ from brokers import broker, mosquitto, payload, publisher, until, watching
 from services import free_port, rows_of, small_bundle
 
 from fedprognos.prognosis import Predictor
-from fedprognos.service import Keeper
+from fedprognos.service import DurableStream
 from small_fleets import series_fleet
 
 FLEET = series_fleet([300, 240])
@@ -45,9 +45,9 @@ async def subscribed(log: Path) -> None:
 
 
 def assert_all_is_there(folder: Path, bundle: Path, health: dict[str, Any]) -> None:
-    kept = Keeper(Predictor.load(bundle), folder)
+    kept = DurableStream(Predictor.load(bundle), folder)
     for unit in FLEET:
-        assert [h.position for _, h in kept.history(unit.id)[0]] == unit.time.tolist()
+        assert [h.position for h in kept.history(unit.id)[0]] == unit.time.tolist()
         assert health[unit.id]["value"] == pytest.approx(BUNDLE.predict(FLEET)[unit.id][-1], abs=1e-5)
     kept.store.close()
 

@@ -24,7 +24,7 @@ from services import Json, free_port, process, rows_of, running, small_bundle
 from fedprognos import load_fleets
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import Predictor
-from fedprognos.service import Keeper
+from fedprognos.service import DurableStream
 
 Points = dict[tuple[str, float], float]
 ENGINES = {"turbofan-fd001": 3, "turbofan": 3}
@@ -192,9 +192,9 @@ def in_the_run(run: Path, bundle: Path, fleet: Fleet) -> Points:
 
 def kept(predictor: Predictor, state: Path) -> Points:
     """Every health that a service or watcher told, from its state folder."""
-    keeper = Keeper(predictor, state)
-    found = points_of((h.unit, h.position, h.value) for n in keeper.names().values() for _, h in keeper.history(n)[0])
-    keeper.store.close()
+    stream = DurableStream(predictor, state)
+    found = points_of((h.unit, h.position, h.value) for n in stream.names().values() for h in stream.history(n)[0])
+    stream.store.close()
     return found
 
 

@@ -17,7 +17,7 @@ from services import process, rows_of, running, small_bundle
 from fedprognos.errors import DataError, OutputError
 from fedprognos.fleet import Fleet
 from fedprognos.prognosis import Predictor, Row
-from fedprognos.service import Keeper, keeper
+from fedprognos.service import DurableStream, durable_stream
 from fedprognos.service.store import KEPT_ROWS
 from small_fleets import cyclic_fleet, series_fleet
 
@@ -41,9 +41,9 @@ def mixed(fleet: Fleet, seed: int = 0) -> list[Row]:
     return rows
 
 
-def healths(keeper: Keeper, rows: list[Row], at_once: int = 1) -> list[object]:
+def healths(stream: DurableStream, rows: list[Row], at_once: int = 1) -> list[object]:
     parts = [rows[a : a + at_once] for a in range(0, len(rows), at_once)]
-    return [(o.result, o.reason, o.health) for part in parts for o in keeper.take(part)]
+    return [(u.verdict, u.reason, u.healths) for part in parts for u in stream.take(part).updates]
 
 
 @pytest.mark.parametrize("kind", FLEETS)
@@ -52,11 +52,11 @@ def test_a_restart_changes_no_number(kind: str, tidied: bool, tmp_path: Path) ->
     fleet = FLEETS[kind]
     predictor = Predictor.of(small_bundle(fleet))
     rows = mixed(fleet)
-    expected = healths(Keeper(predictor), rows)
+    expected = healths(DurableStream(predictor), rows)
     found: list[object] = []
     cuts = [0, len(rows) // 5, len(rows) // 2, len(rows) // 2 + 1, len(rows)]
     for a, b in itertools.pairwise(cuts):
-        own = Keeper(predictor, tmp_path)
+        own = DurableStream(predictor, tmp_path)
         found += healths(own, rows[a:b])
         own.close() if tidied else own.store.close()
     assert found == expected
@@ -67,7 +67,7 @@ def test_a_forgotten_unit_stays_forgotten_and_may_begin_anew(tidied: str, tmp_pa
     fleet = FLEETS["series"]
     predictor = Predictor.of(small_bundle(fleet))
     rows = {unit.id: [Row(**row) for row in rows_of(unit, fleet)] for unit in fleet}
-    own = Keeper(predictor, tmp_path)
+    own = DurableStream(predictor, tmp_path)
     for history in rows.values():  # the one forgotten came last, so its numbers are the highest
         own.take(history)
     if tidied in {"before", "both"}:
@@ -77,15 +77,15 @@ def test_a_forgotten_unit_stays_forgotten_and_may_begin_anew(tidied: str, tmp_pa
     if tidied in {"after", "both"}:
         own.tidy()
     own.store.close()
-    own = Keeper(predictor, tmp_path)
+    own = DurableStream(predictor, tmp_path)
     assert set(own.names().values()) == {"engines-0", "engines-1"} == set(own.stream.units())
-    fresh = healths(Keeper(predictor), rows["engines-2"], 7)
+    fresh = healths(DurableStream(predictor), rows["engines-2"], 7)
     assert healths(own, rows["engines-2"][:14], 7) == fresh[:14]
     own.store.close()
-    own = Keeper(predictor, tmp_path)
+    own = DurableStream(predictor, tmp_path)
     assert healths(own, rows["engines-2"][14:], 7) == fresh[14:]
     goes_on = dataclasses.replace(rows["engines-0"][-1], position=41.0)
-    assert own.take([goes_on])[0].health is not None
+    assert own.take([goes_on]).updates[0].health is not None
     own.close()
 
 
@@ -103,17 +103,17 @@ def test_what_clients_see_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_the_state_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "ROWS_BETWEEN_SNAPSHOTS", 200)
+    monkeypatch.setattr(durable_stream, "ROWS_BETWEEN_SNAPSHOTS", 200)
     fleet = series_fleet([900])
     predictor = Predictor.of(small_bundle(fleet))
     rows = [Row(**row) for row in rows_of(fleet["engines-0"], fleet)]
-    own = Keeper(predictor, tmp_path)
-    expected = healths(Keeper(predictor), rows, 10)
+    own = DurableStream(predictor, tmp_path)
+    expected = healths(DurableStream(predictor), rows, 10)
     assert healths(own, rows[:850], 10) == expected[:850]
     assert KEPT_ROWS <= len(list(own.store.rows_after(0))) <= KEPT_ROWS + 200
     assert len(list(tmp_path.glob("stream-*"))) == 1
     own.store.close()
-    again = Keeper(predictor, tmp_path)
+    again = DurableStream(predictor, tmp_path)
     assert healths(again, rows[850:], 10) == expected[850:]
     again.close()
 
@@ -123,7 +123,7 @@ def test_a_full_disk_undoes_the_batch_and_says_so(tmp_path: Path) -> None:
     rows = [row for unit in fleet for row in rows_of(unit, fleet)]
     with running(small_bundle(fleet), state=tmp_path) as client:
         assert client.post("/v1/rows", json=rows[:5]).status_code == 200
-        database = client.app.state.service.keeper.store._db  # type: ignore[attr-defined]
+        database = client.app.state.service.stream.store._db  # type: ignore[attr-defined]
         pages = database.execute("PRAGMA page_count").fetchone()[0]
         database.execute(f"PRAGMA max_page_count={pages}")
         bulky = [{**row, "unit": f"{row['unit']} {'x' * 200}"} for row in rows]
@@ -138,15 +138,15 @@ def test_a_full_disk_undoes_the_batch_and_says_so(tmp_path: Path) -> None:
 
 def test_a_state_in_use_or_of_another_model_is_refused(tmp_path: Path) -> None:
     predictor = Predictor.of(small_bundle(FLEETS["series"]))
-    own = Keeper(predictor, tmp_path)
+    own = DurableStream(predictor, tmp_path)
     with pytest.raises(OutputError, match="another service is using this state"):
-        Keeper(predictor, tmp_path)
+        DurableStream(predictor, tmp_path)
     own.close()
     with pytest.raises(DataError, match="another recipe"):
-        Keeper(Predictor.of(small_bundle(FLEETS["series"], window=12)), tmp_path)
+        DurableStream(Predictor.of(small_bundle(FLEETS["series"], window=12)), tmp_path)
     (tmp_path / "state.sqlite").write_bytes(b"not a database" * 100)
     with pytest.raises(OutputError, match="cannot be used"):
-        Keeper(predictor, tmp_path)
+        DurableStream(predictor, tmp_path)
 
 
 def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
@@ -178,14 +178,14 @@ def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
     assert len(acknowledged) == 4
     assert all(position < 2000 for position in acknowledged.values())
     predictor = Predictor.load(bundle)
-    own = Keeper(predictor, tmp_path / "state")
+    own = DurableStream(predictor, tmp_path / "state")
     offline = small_bundle(fleet).predict(fleet, last=False)
     for unit, position in acknowledged.items():
         kept, _ = own.history(unit)
-        last = kept[-1][1].position
+        last = kept[-1].position
         assert position <= last <= position + 1  # the row in flight may have been stored, unacknowledged
         following = rows_of(fleet[unit], fleet)[int(last)]
-        health = own.take([Row(**following)])[0].health
+        health = own.take([Row(**following)]).updates[0].health
         assert health is not None
         assert health.value == pytest.approx(offline[unit][int(last) + 1 - 10], rel=1e-6)
     own.close()

@@ -96,9 +96,7 @@ def _summary(console: Console, done: Prediction, out: Path | None) -> None:
     if done.flags:
         lines.append("flags: " + ", ".join(f"{count} {flag}" for flag, count in sorted(done.flags.items())))
     if done.first_refusal:
-        passed = {"duplicate": done.counts.duplicates, "out of order": done.counts.out_of_order}
-        passed["refused"] = done.counts.refused
-        listed = ", ".join(f"{count} {kind}" for kind, count in passed.items() if count)
+        listed = ", ".join(f"{count} {verdict}" for verdict, count in done.counts.items() if verdict != "accepted")
         lines.append(f"rows passed over: {listed}; the first: {done.first_refusal}")
     if out is not None:
         lines.append(f"wrote {out}")

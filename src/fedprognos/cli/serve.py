@@ -45,11 +45,11 @@ def serve(
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve", "the service") from None
     from fedprognos.prognosis import Predictor
-    from fedprognos.service import ServiceSettings
-    from fedprognos.service.settings import read_token, usual_threshold
+    from fedprognos.service import ServiceOptions
+    from fedprognos.service.options import read_token, usual_threshold
 
     predictor = Predictor.load(bundle, head)
-    settings = ServiceSettings(
+    options = ServiceOptions(
         host=host,
         port=port,
         state=state,
@@ -59,10 +59,10 @@ def serve(
         max_body_in_bytes=max_body_in_bytes,
         rate_per_s=rate_per_s,
     )
-    settings.check()
+    options.check()
     recipe = predictor.recipe
-    due = "no threshold" if settings.threshold is None else f"maintenance due at {settings.threshold:g}"
-    who = "clients with the token" if settings.token else "this machine only; a token would let others in"
+    due = "no threshold" if options.threshold is None else f"maintenance due at {options.threshold:g}"
+    who = "clients with the token" if options.token else "this machine only; a token would let others in"
     lines = (
         f"Page    http://{f'[{host}]' if ':' in host else host}:{port}/",
         f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, window {recipe.window}; {due}",
@@ -70,4 +70,4 @@ def serve(
         f"Access  {who}",
     )
     Console(stderr=True).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
-    run_service(predictor, settings)
+    run_service(predictor, options)

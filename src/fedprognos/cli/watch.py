@@ -33,13 +33,13 @@ def watch(
 ) -> None:
     """Read rows (JSON) from a broker and publish health back. Needs the extra `serve`."""
     try:
-        from fedprognos.service.mqtt import Watcher, WatchSettings, tally_text
+        from fedprognos.service.mqtt import Watcher, WatchOptions, tally_text
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "aiomqtt", "serve", "reading from a broker") from None
     from fedprognos.prognosis import Predictor
-    from fedprognos.service import Keeper
+    from fedprognos.service import DurableStream
 
-    settings = WatchSettings(
+    options = WatchOptions(
         host=mqtt,
         port=port or (8883 if tls or ca else 1883),
         topic=topic,
@@ -50,9 +50,9 @@ def watch(
         ca=ca,
         client_id=client_id,
     )
-    settings.check()
+    options.check()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    watcher = Watcher(Keeper(Predictor.load(bundle, head), state, max_units=max_units), settings)
+    watcher = Watcher(DurableStream(Predictor.load(bundle, head), state, max_units=max_units), options)
 
     async def until_stopped() -> None:
         task = asyncio.ensure_future(watcher.run())
@@ -64,7 +64,7 @@ def watch(
     try:
         asyncio.run(until_stopped())
     finally:
-        watcher.keeper.close()
+        watcher.stream.close()
         Console(stderr=True).print(tally_text(watcher.tally), highlight=False, markup=False)
 
 

@@ -25,8 +25,8 @@ from scipy.special import ndtr, ndtri
 
 from fedprognos.arrays import BoolArray
 from fedprognos.features import Recipe
-from fedprognos.prognosis.health import DRIFT, OUT_OF_RANGE
 
+OUT_OF_RANGE, DRIFT = "out-of-range", "drift"
 RANGE = 10.0
 DISTANCE = 0.99
 LEAST_ROWS = 10

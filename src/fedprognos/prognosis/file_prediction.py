@@ -11,10 +11,10 @@ from pathlib import Path
 from fedprognos.errors import ConfigError
 from fedprognos.fleet.table_files import table_paths
 from fedprognos.prognosis.frames import CHUNK, chunks, find_columns
-from fedprognos.prognosis.health import Health
+from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.health_files import Writer, writing
 from fedprognos.prognosis.predictor import Predictor
-from fedprognos.prognosis.streaming import Counts, Stream
+from fedprognos.prognosis.streaming import Stream
 
 Progress = Callable[[float], None]
 
@@ -36,7 +36,7 @@ class Prediction:
     """
 
     now: list[Health]
-    counts: Counts
+    counts: Counter[Verdict]
     rows: int = 0
     written: int = 0
     first_refusal: str = ""
@@ -85,18 +85,16 @@ def predict_files(
     with writing(out) as write:
         for k, (path, own) in enumerate(zip(paths, columns, strict=True)):
             for chunk in chunks(path, own, recipe, chunk_rows):
-                taken = stream.feed_table(
-                    chunk.units, chunk.positions, chunk.sensors, chunk.settings, chunk.cycles, every=every
-                )
-                appeared.update(dict.fromkeys(chunk.units))
+                taken = stream.feed_table(chunk.rows, every=every)
+                appeared.update(dict.fromkeys(chunk.rows.units))
                 result.rows += len(taken)
                 if not result.first_refusal:
-                    refused = next((i for i, (one, _) in enumerate(taken) if one.refusal is not None), None)
+                    refused = next((i for i, one in enumerate(taken) if one.verdict is not Verdict.ACCEPTED), None)
                     if refused is not None:
-                        where = chunk.table.at(refused, chunk.units[refused])
-                        result.first_refusal = f"{where}: {taken[refused][0].reason}"
+                        where = chunk.table.at(refused, chunk.rows.units[refused])
+                        result.first_refusal = f"{where}: {taken[refused].reason}"
                 if every:
-                    _write(write, result, [health for _, healths in taken for health in healths])
+                    _write(write, result, [health for one in taken for health in one.healths])
                 if progress is not None:
                     progress((k + chunk.done) / len(paths))
         ended = stream.finish()

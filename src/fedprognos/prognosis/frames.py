@@ -21,6 +21,7 @@ from fedprognos.fleet.file_format import find_csv_format
 from fedprognos.fleet.roles import pick
 from fedprognos.fleet.table_files import Table, read_file
 from fedprognos.fleet.time_axis import SECONDS, seconds_since_1970, time_format
+from fedprognos.prognosis.health import RowTable
 
 CHUNK = 20_000
 WHOLE_FILE = "-"
@@ -38,20 +39,10 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some rows of a file, columns in the recipe's order.
+    """Some rows of a file, where they stand in it, and the share of the file that is read."""
 
-    Parameters
-    ----------
-    done
-        Share of the file that is read.
-    """
-
+    rows: RowTable
     table: Table
-    units: list[str]
-    positions: list[float]
-    cycles: list[int | None]
-    sensors: FloatArray
-    settings: FloatArray
     done: float
 
 
@@ -115,7 +106,8 @@ def chunks(path: Path, columns: Columns, recipe: Recipe, rows: int = CHUNK) -> I
         cycles: list[int | None] = [None] * len(frame)
         if columns.cycle is not None:
             cycles = _cycles(table, numbers[columns.cycle], units, columns.cycle)
-        yield Chunk(table, units, numbers[columns.time].tolist(), cycles, values[:, :width], values[:, width:], done)
+        times, ends = numbers[columns.time].tolist(), [False] * len(frame)
+        yield Chunk(RowTable(units, times, cycles, ends, values[:, :width], values[:, width:]), table, done)
     if empty:
         raise DataError("no rows", where=str(path), hint="the file holds a header and nothing else")
 

@@ -1,17 +1,18 @@
-"""What goes into a prognosis and what comes out: rows, updates and healths."""
+"""What goes into a prognosis and what comes out: rows, what became of them, and health."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
 
+from fedprognos.arrays import FloatArray
+
 State = Literal["ok", "warming-up", "cannot-say"]
-PADDED, STRETCHED = "padded", "stretched"
-UNSEEN, OUT_OF_RANGE, DRIFT, GAP = "unseen-condition", "out-of-range", "drift", "gap"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Health:
     """Health of a unit at one moment of its life.
 
@@ -20,7 +21,7 @@ class Health:
     position
         Cycle number: of the row for a series unit, of the cycle for a cyclic one.
     value
-        RUL or SoH in the recipe's unit; None unless the state is "ok".
+        RUL or SoH in the recipe's measure; None unless the state is "ok".
     low, high
         Interval; both None where the bundle has no calibration, one of them where it cannot bound that side.
     reason
@@ -41,7 +42,7 @@ class Health:
     flags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One sample of one unit.
 
@@ -64,23 +65,76 @@ class Row:
     end: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class RowTable:
+    """Many rows of finite numbers, in the order they came.
+
+    Parameters
+    ----------
+    sensors : (T, C)
+    settings : (T, S)
+        Columns in the recipe's order.
+    """
+
+    units: Sequence[str]
+    positions: Sequence[float]
+    cycles: Sequence[int | None]
+    ends: Sequence[bool]
+    sensors: FloatArray
+    settings: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def part(self, some: slice) -> RowTable:
+        """Some of the rows."""
+        return RowTable(
+            self.units[some],
+            self.positions[some],
+            self.cycles[some],
+            self.ends[some],
+            self.sensors[some],
+            self.settings[some],
+        )
+
+
+class Verdict(StrEnum):
+    """What became of a row."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """It was there already, which does no harm."""
+    LATE = "late"
+    """A later row of its unit was there before it."""
+    JUMPED = "jumped"
+    """Its clock is too far ahead to be believed; rows that go on from there confirm it."""
+    REFUSED = "refused"
+    """It cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
 class Update:
     """What became of a row.
 
     Parameters
     ----------
-    health
-        The unit's new health where the row brought one: every accepted row of a series unit, and the row of a
-        cyclic unit that completes a cycle.
-    accepted
-        Whether the row was taken; a duplicate is not taken, and does no harm.
     reason
-        Why not.
+        Why it was not accepted.
+    healths
+        What it told of its unit: one health for every accepted row of a series unit, one for every cycle that the
+        row of a cyclic unit completed.
     """
 
-    unit: str
-    position: float
-    health: Health | None
-    accepted: bool
+    row: Row
+    verdict: Verdict
     reason: str = ""
+    healths: tuple[Health, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return self.verdict is Verdict.ACCEPTED
+
+    @property
+    def health(self) -> Health | None:
+        """The unit's new health, where the row brought one."""
+        return self.healths[-1] if self.healths else None

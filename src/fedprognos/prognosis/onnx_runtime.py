@@ -14,8 +14,9 @@ from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.networks import Bundle, Calibration
+from fedprognos.prognosis.health_model import Windows
 from fedprognos.prognosis.onnx_graph import OUTPUTS, SCALED, build_graph, load_onnx
-from fedprognos.prognosis.predictor import Predictor, Windows
+from fedprognos.prognosis.predictor import Predictor
 
 if TYPE_CHECKING:
     import onnx

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
-import warnings
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,33 +15,24 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 
 from fedprognos.arrays import FloatArray
-from fedprognos.errors import BundleError, RecipeError
-from fedprognos.features import ConditionWarning, Recipe, build_windows
+from fedprognos.errors import BundleError
+from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import Bundle, Calibration
-from fedprognos.prognosis import drift
-from fedprognos.prognosis.health import PADDED, Health
-from fedprognos.prognosis.points import Point, window_points
-
-BATCH = 1024
-"""Windows gathered at a time."""
-PASS = 256
-"""Windows the network is given at a time: more would no longer fit into the processor's cache."""
-Windows = NDArray[np.float32]
-Forward = Callable[[Windows], NDArray[np.floating]]
+from fedprognos.prognosis.health import Health, RowTable
+from fedprognos.prognosis.health_model import Forward, HealthModel, Windows
+from fedprognos.prognosis.streaming import Stream
 
 
-class Predictor:
+class Predictor(HealthModel):
     """Health of units from raw rows.
 
     Parameters
     ----------
-    recipe
-        How rows become windows and outputs become health.
-    forward
-        Standardised outputs (B,) of scaled windows (B, window, channels).
-    calibration
-        What intervals are made from, where there is one.
+    recipe, forward, calibration
+        See :class:`HealthModel`.
+    bundle
+        Where it comes from.
 
     Examples
     --------
@@ -58,11 +47,8 @@ class Predictor:
     def __init__(
         self, recipe: Recipe, forward: Forward, calibration: Calibration | None = None, bundle: Bundle | None = None
     ) -> None:
-        self.recipe = recipe
-        self.calibration = calibration
-        self._forward = forward
+        super().__init__(recipe, forward, calibration)
         self._bundle = bundle
-        self._lock = threading.Lock()
 
     @staticmethod
     def load(bundle: str | Path, head: str | Path | None = None) -> Predictor:
@@ -114,74 +100,36 @@ class Predictor:
     def target_unit(self) -> str:
         return self.recipe.target_unit
 
-    @property
-    def recipe_digest(self) -> str:
-        """Names the way rows are scaled and cut; state kept under one recipe is of no use under another."""
-        return hashlib.sha256(self.recipe.to_json().encode()).hexdigest()
-
-    def windows(self, batch: Windows) -> FloatArray:
-        """Health (B,) of scaled windows (B, window, channels). May be called from several threads."""
-        return self.recipe.decode(self.outputs(batch))
-
-    def outputs(self, batch: Windows) -> FloatArray:
-        """Standardised outputs of the network (B,), before they become health."""
-        expected = (self.recipe.window, self.recipe.channels)
-        if batch.shape[1:] != expected:
-            raise RecipeError(f"windows of shape {batch.shape[1:]}, expected {expected}")
-        if not len(batch):
-            return np.empty(0)
-        with self._lock:
-            parts = [self._forward(batch[a : a + PASS]) for a in range(0, len(batch), PASS)]
-        return np.concatenate(parts).astype(np.float64)
-
-    def healths(self, points: Sequence[Point], batch: Windows, coverage: float = 0.9) -> list[Health]:
-        """Health of each window in one pass, with its interval and what makes it less trustworthy."""
-        return [
-            health
-            for a in range(0, len(points), BATCH)
-            for health in self._healths(points[a : a + BATCH], batch[a : a + BATCH], coverage)
-        ]
-
-    def _healths(self, points: Sequence[Point], batch: Windows, coverage: float) -> list[Health]:
-        values = self.windows(batch)
-        bounds: tuple[FloatArray, FloatArray] | None = None
-        if self.calibration is not None:
-            bounds = self.calibration.interval(values, coverage)
-        found = drift.inspect(self.recipe, batch, np.array([PADDED in point.flags for point in points]))
-        made = []
-        for k, point in enumerate(points):
-            flags, reason = found.of(k)
-            flags = (*point.flags, *flags)
-            if not np.isfinite(values[k]):
-                text = f"the inputs are beyond all measure{': ' + reason if reason else ''}"
-                made.append(Health(point.unit, point.position, None, state="cannot-say", reason=text, flags=flags))
-                continue
-            low, high = (None, None) if bounds is None else (_finite(bounds[0][k]), _finite(bounds[1][k]))
-            made.append(Health(point.unit, point.position, float(values[k]), low, high, reason=reason, flags=flags))
-        return made
-
     def predict(self, fleet: Fleet, last: bool = True, coverage: float = 0.9) -> list[Health]:
-        """Health of each unit: at its last row or cycle, or at every point a full window reaches.
+        """Health of each unit at its last row or cycle, or at every row or cycle where there is something to say.
 
         A unit that is too short for a window is answered too, with the state "warming-up" and what is missing.
         """
-        recipe = self.recipe
-        recipe.check(fleet.schema, recipe.describe(fleet))
-        ready = [replace(unit, target=None, rul_at_end=None) for unit in fleet if _long_enough(recipe, unit)]
-        healths: list[Health] = []
-        if ready:
-            asked = fleet.select(ready)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConditionWarning)  # the flags say so
-                windows = build_windows(recipe, asked, points="last" if last else "all", stride=1, labelled=False)
-            points = window_points(recipe, asked, windows)
-            for start in range(0, len(points), BATCH):
-                part = slice(start, start + BATCH)
-                healths += self._healths(points[part], windows.batch(part), coverage)
-        known = {unit.id for unit in ready}
-        healths += [_too_short(recipe, unit) for unit in fleet if unit.id not in known]
-        place = {name: k for k, name in enumerate(fleet.ids)}
-        return sorted(healths, key=lambda health: place[health.unit])
+        columns = self.recipe.check(fleet.schema, self.recipe.describe(fleet))
+        stream = Stream(self, sys.maxsize, coverage=coverage, trusting=True)
+        every: dict[str, list[Health]] = {}
+        for unit in fleet:
+            taken = stream.feed_table(table_of(unit, columns), every=not last)
+            every[unit.id] = [health for one in taken for health in one.healths if health.state != "warming-up"]
+        for health in stream.finish():
+            every[health.unit].append(health)
+        if last:
+            return [health for health in stream.healths(fleet.ids) if health is not None]
+        return [health for name in fleet.ids for health in every[name] or stream.healths([name]) if health is not None]
+
+    def stream(self, max_units: int = 50_000, *, coverage: float = 0.9, strict: bool = True) -> Stream:
+        """Units under watch; see :class:`Stream`."""
+        return Stream(self, max_units, coverage=coverage, strict=strict)
+
+
+def table_of(unit: Unit, columns: tuple[list[int], list[int]]) -> RowTable:
+    """A unit's whole history as rows, with the recipe's columns."""
+    cycles: Sequence[int | None] = [None] * unit.rows
+    if unit.cycles is not None and unit.cycle_numbers is not None:
+        cycles = np.repeat(unit.cycle_numbers, np.diff(unit.cycles)).tolist()
+    ends = [False] * unit.rows
+    sensors, settings = unit.sensors[:, columns[0]], unit.settings[:, columns[1]]
+    return RowTable([unit.id] * unit.rows, unit.time.tolist(), cycles, ends, sensors, settings)
 
 
 def read_head(path: str | Path) -> FloatArray:
@@ -216,24 +164,3 @@ class _TorchForward:
         finally:
             torch.set_num_threads(threads)
         return outputs
-
-
-def _finite(bound: float) -> float | None:
-    return float(bound) if np.isfinite(bound) else None
-
-
-def _long_enough(recipe: Recipe, unit: Unit) -> bool:
-    if recipe.short == "pad" or recipe.cycle == "grid":
-        return True
-    if unit.cycles is None:
-        return unit.rows >= recipe.window
-    return bool((np.diff(unit.cycles) >= recipe.window).any())
-
-
-def _too_short(recipe: Recipe, unit: Unit) -> Health:
-    position = float(unit.positions[-1])
-    if unit.cycles is None:
-        text = f"{unit.rows} of {recipe.window} rows; {recipe.window - unit.rows} more are needed"
-        return Health(unit.id, position, None, state="warming-up", reason=text)
-    text = f"no cycle has the {recipe.window} samples that are needed"
-    return Health(unit.id, position, None, state="cannot-say", reason=text)

@@ -1,34 +1,32 @@
-"""Health as rows come in: one update a sample or cycle, memory of one window a unit, equal to the offline numbers."""
+"""Health as rows come in: one update a row or cycle, equal to the offline numbers."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
-from fedprognos.prognosis import snapshot, unit_rows
-from fedprognos.prognosis.health import Health, Row, Update
-from fedprognos.prognosis.points import Point, known_conditions
-from fedprognos.prognosis.predictor import BATCH, Predictor
-from fedprognos.prognosis.row_checks import numbers_of
-from fedprognos.prognosis.unit_state import Taken, UnitState, Windows
+from fedprognos.features.history import Cut, rule_of
+from fedprognos.prognosis import snapshot
+from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
+from fedprognos.prognosis.health_model import BATCH, HealthModel
+from fedprognos.prognosis.rows import checked
+from fedprognos.prognosis.unit_state import UnitState
 
 
-@dataclass
-class Counts:
-    """What happened to the rows so far."""
+@dataclass(slots=True)
+class Taken:
+    """What became of a row of a table."""
 
-    accepted: int = 0
-    duplicates: int = 0
-    out_of_order: int = 0
-    refused: int = 0
-    evicted: int = 0
+    verdict: Verdict
+    reason: str = ""
+    healths: list[Health] = field(default_factory=list)
 
 
 class Stream:
@@ -36,22 +34,26 @@ class Stream:
 
     Parameters
     ----------
-    predictor
-        The model.
+    model
+        From windows to health, such as a :class:`fedprognos.prognosis.Predictor`.
     max_units
-        Units remembered; where there are more, the one that was silent longest is forgotten and counted.
+        Units remembered.
+    when_full
+        What to do with a further one: "forget" the unit that was silent longest, or "refuse" the row.
     coverage
         Of the intervals.
     strict
         Refuse rows with sensors or settings that the model does not know; False passes over them.
+    trusting
+        Take rows as they come without judging their clocks: those of a fleet are known to be in order.
 
     Examples
     --------
     >>> from fedprognos.features import Recipe
     >>> recipe = Recipe(task="rul", sensors=("heat",), window=2, mean=((0.0,),), std=((1.0,),), label_mean=50.0)
-    >>> stream = Stream(Predictor(recipe, lambda windows: windows.mean(axis=(1, 2))))
+    >>> stream = Stream(HealthModel(recipe, lambda windows: windows.mean(axis=(1, 2))))
     >>> stream.feed("pump", 1, {"heat": 1.0}).health.reason
-    '1 of 2 rows; 1 more are needed'
+    '1 of 2 rows'
     >>> stream.feed("pump", 2, {"heat": 3.0}).health.value
     52.0
     >>> stream.feed("pump", 3, {"heat": "hot"}).reason
@@ -59,13 +61,23 @@ class Stream:
     """
 
     def __init__(
-        self, predictor: Predictor, max_units: int = 50_000, *, coverage: float = 0.9, strict: bool = True
+        self,
+        model: HealthModel,
+        max_units: int = 50_000,
+        *,
+        when_full: Literal["forget", "refuse"] = "forget",
+        coverage: float = 0.9,
+        strict: bool = True,
+        trusting: bool = False,
     ) -> None:
-        self.predictor = predictor
+        self.model = model
         self.max_units = max_units
+        self.when_full = when_full
         self.coverage = coverage
         self.strict = strict
-        self.counts = Counts()
+        self.trusting = trusting
+        self.counts: Counter[Verdict] = Counter()
+        self.evicted = 0
         self._states: OrderedDict[str, UnitState] = OrderedDict()
         self._lock = threading.RLock()
 
@@ -86,134 +98,113 @@ class Stream:
 
     def feed_many(self, rows: Sequence[Row]) -> list[Update]:
         """Take rows of any units in the order given; the network looks at all new windows in one pass."""
-        recipe = self.predictor.recipe
+        recipe = self.model.recipe
         updates: list[Update | None] = [None] * len(rows)
-        good: list[int] = []
+        good: list[tuple[int, Row]] = []
         values: list[list[float]] = []
         for k, row in enumerate(rows):
-            found, reason = numbers_of(recipe, row, self.strict)
+            found, reason = checked(recipe, row, self.strict)
             if reason:
-                updates[k] = Update(row.unit, row.position, None, False, reason)
-                continue
-            good.append(k)
-            values.append(found)
+                updates[k] = Update(row, Verdict.REFUSED, reason)
+            else:
+                good.append((k, row))
+                values.append(found)
+        columns = np.array(values, dtype=np.float64).reshape(len(good), -1)
+        split = len(recipe.sensors)
+        table = RowTable(
+            [row.unit for _, row in good],
+            [float(row.position) for _, row in good],
+            [row.cycle for _, row in good],
+            [row.end for _, row in good],
+            columns[:, :split],
+            columns[:, split:],
+        )
         with self._lock:
-            self.counts.refused += len(rows) - len(good)
-            if good:
-                table = np.array(values, dtype=np.float64)
-                split = len(recipe.sensors)
-                taken = self._take(
-                    [rows[k].unit for k in good],
-                    [float(rows[k].position) for k in good],
-                    [rows[k].cycle for k in good],
-                    [rows[k].end for k in good],
-                    table[:, :split],
-                    table[:, split:],
-                )
-                for k, (outcome, healths) in zip(good, taken, strict=True):
-                    row, health = rows[k], healths[-1] if healths else None
-                    updates[k] = Update(row.unit, row.position, health, outcome.refusal is None, outcome.reason)
+            self.counts[Verdict.REFUSED] += len(rows) - len(good)
+            for (k, row), one in zip(good, self.feed_table(table), strict=True):
+                updates[k] = Update(row, one.verdict, one.reason, tuple(one.healths))
         return [update for update in updates if update is not None]
 
-    def feed_table(
-        self,
-        units: Sequence[str],
-        positions: Sequence[float],
-        sensors: FloatArray,
-        settings: FloatArray,
-        cycles: Sequence[int | None] | None = None,
-        ends: Sequence[bool] | None = None,
-        *,
-        every: bool = True,
-    ) -> list[tuple[Taken, list[Health]]]:
-        """Take many rows of finite numbers, columns in the recipe's order; what became of each, in order.
+    def feed_table(self, table: RowTable, *, every: bool = True) -> list[Taken]:
+        """Take many rows; what became of each, in order.
 
         Parameters
         ----------
         every
             Give all healths. False only remembers the rows, and :meth:`health` tells where each unit stands.
         """
-        taken: list[tuple[Taken, list[Health]]] = []
-        for a in range(0, len(units), BATCH):
-            part = slice(a, a + BATCH)
-            size = len(units[part])
-            own = [None] * size if cycles is None else cycles[part]
-            last = [False] * size if ends is None else ends[part]
+        taken: list[Taken] = []
+        for a in range(0, len(table), BATCH):
             with self._lock:
-                taken += self._take(units[part], positions[part], own, last, sensors[part], settings[part], every)
+                taken += self._take(table.part(slice(a, a + BATCH)), every)
         return taken
 
-    def _take(
-        self,
-        units: Sequence[str],
-        positions: Sequence[float],
-        cycles: Sequence[int | None],
-        ends: Sequence[bool],
-        sensors: FloatArray,
-        settings: FloatArray,
-        every: bool = True,
-    ) -> list[tuple[Taken, list[Health]]]:
-        recipe = self.predictor.recipe
+    def _take(self, table: RowTable, every: bool) -> list[Taken]:
         with np.errstate(all="ignore"):
-            scaled, strange = recipe.scale(sensors, settings)
-        unseen = ~known_conditions(recipe, settings) if strange else np.zeros(len(units), dtype=bool)
-        sound: NDArray[np.bool_] = np.asarray(np.isfinite(scaled).all(axis=1))
-        taken: list[tuple[Taken, list[Health]]] = []
-        asked: list[tuple[list[Health], int, UnitState, Point, Windows]] = []
-        for k, (unit, position, cycle, end) in enumerate(zip(units, positions, cycles, ends, strict=True)):
-            healths: list[Health] = []
-            if not sound[k]:
-                outcome = Taken("refused", self._beyond(scaled[k]))
+            scaled, unseen = self.model.recipe.scale(table.sensors, table.settings)
+        finite: list[bool] = np.asarray(np.isfinite(scaled).all(axis=1)).tolist()
+        taken: list[Taken] = []
+        asked: list[tuple[str, Cut, UnitState, Taken, int]] = []
+        rows = zip(table.units, table.positions, table.cycles, table.ends, finite, unseen.tolist(), strict=True)
+        for k, (unit, position, cycle, end, sound, strange) in enumerate(rows):
+            state = self._state(unit) if sound else None
+            if state is None:
+                one = Taken(Verdict.REFUSED, self._full() if sound else self._overflow(scaled[k]))
             else:
-                state = self._state(unit)
-                if cycle is None:
-                    outcome = unit_rows.take_series_row(recipe, state, unit, position, scaled[k], bool(unseen[k]))
-                else:
-                    number = int(cycle)
-                    outcome = unit_rows.take_cycle_row(
-                        recipe, state, unit, number, position, scaled[k], bool(unseen[k]), end
-                    )
-                for point, window, health in outcome.made:
-                    if health is not None:
-                        healths.append(health)
-                        if health.state == "warming-up" or (state.health is None and state.pending is None):
-                            state.health = health  # a cycle that says nothing does not undo what is known
-                    elif every:
-                        seen = unit_rows.series_window(recipe, state) if window is None else window
-                        asked.append((healths, len(healths), state, point, seen))
-                        healths.append(Health(unit, point.position, None))
-                        state.pending = None
-                    else:
-                        state.pending = (point, window)
-            self._count(outcome)
-            taken.append((outcome, healths))
-        if asked:
-            found = self.predictor.healths([a[3] for a in asked], np.stack([a[4] for a in asked]), self.coverage)
-            for (healths, place, state, _, _), health in zip(asked, found, strict=True):
-                healths[place] = state.health = health
+                verdict, reason, cuts = state.push(scaled[k], position, cycle, end, strange, self.trusting)
+                told = [self._told(unit, state, cut) for cut in cuts]
+                one = Taken(verdict, reason, told if every else [])
+                if every:
+                    asked += [(unit, cut, state, one, n) for n, cut in enumerate(cuts) if cut.window is not None]
+                if verdict is Verdict.ACCEPTED and not cuts and cycle is None:
+                    one.healths.append(self._warming_up(unit, state))
+                    state.health = one.healths[0]
+            self.counts[one.verdict] += 1
+            taken.append(one)
+        found = self.model.healths([(unit, cut) for unit, cut, *_ in asked], self.coverage)
+        for (_, cut, state, one, n), health in zip(asked, found, strict=True):
+            one.healths[n] = state.health = health
+            if state.pending is cut:
+                state.pending = None
         return taken
 
-    def _beyond(self, row: NDArray[np.float32]) -> str:
-        recipe = self.predictor.recipe
-        names = [*recipe.sensors, *recipe.settings]
+    def _told(self, unit: str, state: UnitState, cut: Cut) -> Health:
+        """What is known of a window before the model has looked at it."""
+        if cut.window is not None:
+            state.pending = cut
+            return Health(unit, cut.position, None, state="warming-up")
+        have, need = state.history.progress
+        reason = f"the cycle has {have:g} samples, {need:g} are needed"
+        health = Health(unit, cut.position, None, state="cannot-say", reason=reason)
+        if state.health is None and state.pending is None:
+            state.health = health  # a cycle that says nothing does not undo what is known
+        return health
+
+    def _warming_up(self, unit: str, state: UnitState) -> Health:
+        have, need = state.history.progress
+        counted = rule_of(self.model.recipe).counted
+        return Health(unit, state.position, None, state="warming-up", reason=f"{have:g} of {need:g} {counted}")
+
+    def _overflow(self, row: NDArray[np.float32]) -> str:
+        names = [*self.model.recipe.sensors, *self.model.recipe.settings]
         at = int(np.argmin(np.isfinite(row)))
-        return f"'{names[min(at, len(names) - 1)]}' is beyond all measure"
+        return f"'{names[min(at, len(names) - 1)]}' overflows after scaling"
 
-    def _count(self, outcome: Taken) -> None:
-        name = outcome.refusal or "accepted"
-        setattr(self.counts, name, getattr(self.counts, name) + 1)
+    def _full(self) -> str:
+        return f"{self.max_units} units are watched already; forget one, or allow more"
 
-    def _state(self, unit: str) -> UnitState:
+    def _state(self, unit: str) -> UnitState | None:
+        """The memory of a unit, begun where there is none; None where there is no room for it."""
         state = self._states.get(unit)
         if state is not None:
             self._states.move_to_end(unit)
             return state
         while len(self._states) >= self.max_units:
+            if self.when_full == "refuse":
+                return None
             self._states.popitem(last=False)
-            self.counts.evicted += 1
-        recipe = self.predictor.recipe
-        state = UnitState(np.zeros((recipe.window, recipe.channels), dtype=np.float32))
-        self._states[unit] = state
+            self.evicted += 1
+        state = self._states[unit] = UnitState(self.model.recipe)
         return state
 
     # --- what is known -----------------------------------------------------------------------
@@ -228,47 +219,31 @@ class Stream:
         return self.healths([unit])[0]
 
     def healths(self, units: Sequence[str] | None = None) -> list[Health | None]:
-        """Where units stand (all of them by default), in one pass for those the network has not looked at yet."""
-        recipe = self.predictor.recipe
+        """Where units stand (all of them by default), in one pass for those the model has not looked at yet."""
         with self._lock:
-            names = list(self._states) if units is None else list(units)
-            for a in range(0, len(names), BATCH):
-                self._look([self._states[n] for n in names[a : a + BATCH] if n in self._states])
-            found: list[Health | None] = []
-            for name in names:
-                state = self._states.get(name)
-                health = None if state is None else state.health
-                if state is not None and health is None and recipe.cycle is not None and state.cycle is not None:
-                    health = unit_rows.cycle_progress(recipe, state, name)
-                found.append(health)
-            return found
-
-    def _look(self, states: Sequence[UnitState]) -> None:
-        waiting = [(state, *state.pending) for state in states if state.pending is not None]
-        if waiting:
-            recipe = self.predictor.recipe
-            windows = [unit_rows.series_window(recipe, state) if w is None else w for state, _, w in waiting]
-            found = self.predictor.healths([point for _, point, _ in waiting], np.stack(windows), self.coverage)
-            for (state, _, _), health in zip(waiting, found, strict=True):
-                state.health, state.pending = health, None
+            names = list(self._states if units is None else units)
+            known = {name: self._states[name] for name in names if name in self._states}
+            waiting = [(name, state) for name, state in known.items() if state.pending is not None]
+            for a in range(0, len(waiting), BATCH):
+                part = waiting[a : a + BATCH]
+                cuts = [(name, state.pending) for name, state in part if state.pending is not None]
+                for (_, state), health in zip(part, self.model.healths(cuts, self.coverage), strict=True):
+                    state.health, state.pending = health, None
+            return [known[n].health or self._warming_up(n, known[n]) if n in known else None for n in names]
 
     def finish(self) -> list[Health]:
         """End every running cycle, as at the end of a file; healths of the cycles that had none yet."""
-        recipe = self.predictor.recipe
-        if recipe.cycle is None:
-            return []
         with self._lock:
             self.healths()  # what is pending would be overwritten
             ended: list[str] = []
             silent: list[Health] = []
             for unit, state in self._states.items():
-                for point, window, health in unit_rows.close_cycle(recipe, state, unit):
-                    if health is None:
-                        state.pending = (point, window)
-                        ended.append(unit)
-                    else:
+                for cut in state.history.close():
+                    health = self._told(unit, state, cut)
+                    if cut.window is None:
                         silent.append(health)
-                        state.health = state.health or health
+                    else:
+                        ended.append(unit)
             return [*silent, *(health for health in self.healths(ended) if health is not None)]
 
     def forget(self, unit: str) -> bool:
@@ -281,14 +256,16 @@ class Stream:
     def snapshot(self, path: str | Path) -> None:
         """Write all that is remembered to a file, as a whole or not at all."""
         with self._lock:
-            self.healths()  # a snapshot holds no window that the network has still to look at
-            snapshot.write(Path(path), self.predictor, self._states, vars(self.counts))
+            self.healths()  # a snapshot holds no window that the model has still to look at
+            snapshot.write(Path(path), self.model.recipe_digest, self._states, self.counts, self.evicted)
 
-    @staticmethod
-    def restore(path: str | Path, predictor: Predictor, max_units: int = 50_000, **options: object) -> Stream:
-        """A stream that goes on where :meth:`snapshot` was called; options as for :class:`Stream`."""
-        stream = Stream(predictor, max_units, **options)  # type: ignore[arg-type]
-        states, counts = snapshot.read(Path(path), predictor)
-        stream._states = states
-        stream.counts = Counts(**counts)
-        return stream
+    def restore(self, path: str | Path) -> None:
+        """Go on where :meth:`snapshot` was called.
+
+        Raises
+        ------
+        DataError
+            Where the file is damaged, or belongs to another recipe.
+        """
+        with self._lock:
+            self._states, self.counts, self.evicted = snapshot.read(Path(path), self.model)

@@ -1,6 +1,6 @@
 """The service: rows in over HTTP, health out, a page to look at, and a state that survives being killed."""
 
-from fedprognos.service.keeper import Keeper, Outcome
-from fedprognos.service.settings import ServiceSettings
+from fedprognos.service.durable_stream import Batch, DurableStream
+from fedprognos.service.options import ServiceOptions
 
-__all__ = ["Keeper", "Outcome", "ServiceSettings"]
+__all__ = ["Batch", "DurableStream", "ServiceOptions"]

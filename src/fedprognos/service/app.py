@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
 
@@ -15,23 +14,23 @@ from fastapi.routing import APIRoute
 from pydantic_core import to_json
 
 from fedprognos import __version__
-from fedprognos.prognosis.health import Row
+from fedprognos.prognosis.health import Row, Verdict
 from fedprognos.prognosis.predictor import Predictor
-from fedprognos.service import schemas
+from fedprognos.service import answers
 from fedprognos.service.batching import Batcher
+from fedprognos.service.durable_stream import Batch, DurableStream
 from fedprognos.service.events import Events
-from fedprognos.service.fleet_view import FleetView, health_json, summary_json
+from fedprognos.service.fleet_view import FleetView
 from fedprognos.service.forecast import forecast
 from fedprognos.service.guards import Guard, refuse
-from fedprognos.service.intake import parse, read_row
-from fedprognos.service.keeper import Keeper, Outcome
+from fedprognos.service.json_rows import parse, read_row
 from fedprognos.service.metrics import Metrics
+from fedprognos.service.options import ServiceOptions, near_margin
 from fedprognos.service.page_files import add_page
 from fedprognos.service.problems import add_problems
-from fedprognos.service.settings import ServiceSettings
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": schemas.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 422, 429, 503)
+    code: {"model": answers.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 422, 429, 503)
 }
 
 
@@ -40,27 +39,27 @@ class Service:
 
     batcher: Batcher
 
-    def __init__(self, predictor: Predictor, settings: ServiceSettings) -> None:
+    def __init__(self, predictor: Predictor, options: ServiceOptions) -> None:
         self.predictor = predictor
-        self.settings = settings
-        self.keeper = Keeper(predictor, settings.state, max_units=settings.max_units, coverage=settings.coverage)
-        self.view = FleetView(settings.threshold)
-        self.view.load(self.keeper)
+        self.options = options
+        self.stream = DurableStream(predictor, options.state, max_units=options.max_units, coverage=options.coverage)
+        self.view = FleetView(options.threshold, near_margin(predictor.recipe))
+        self.view.load(self.stream)
         self.events = Events(self.view)
         self.metrics = Metrics(self.view)
 
     async def forget(self, unit: str) -> bool:
         """Drop a unit everywhere; whether it was known."""
-        known = await self.batcher.ask(partial(self.keeper.forget, unit))
+        known = await self.batcher.ask(partial(self.stream.forget, unit))
         if known:
             self.view.forget(unit)
             self.events.publish_forgotten(unit)
         return known
 
-    def after_batch(self, outcomes: Sequence[Outcome]) -> None:
+    def after_batch(self, batch: Batch) -> None:
         """Show what a batch changed."""
-        self.events.publish(self.view.apply(outcomes))
-        self.metrics.batch_done(outcomes, self.keeper)
+        self.events.publish(self.view.apply(batch))
+        self.metrics.batch_done(batch)
 
 
 class _Direct(APIRoute):
@@ -71,14 +70,14 @@ class _Direct(APIRoute):
         return endpoint
 
 
-def create_app(predictor: Predictor, settings: ServiceSettings) -> FastAPI:
+def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     """The application over a state folder, which it holds from now on until it is shut down."""
-    settings.check()
-    service = Service(predictor, settings)
+    options.check()
+    service = Service(predictor, options)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        service.batcher = Batcher(service.keeper, settings.max_waiting_rows, service.after_batch)
+        service.batcher = Batcher(service.stream, options.max_waiting_rows, service.after_batch)
         yield
         service.events.close()
         await service.batcher.close()
@@ -94,18 +93,18 @@ def create_app(predictor: Predictor, settings: ServiceSettings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Guard, options=options)
     _add_rows(app, service)
     _add_answers(app, service)
     _add_operation(app, service)
     add_page(app)
-    add_problems(app, settings, service.metrics)
+    add_problems(app, options, service.metrics)
     return app
 
 
 def _add_rows(app: FastAPI, service: Service) -> None:
-    answers: dict[int | str, dict[str, Any]] = {422: {"model": schemas.RowsAnswer, "description": "No row was taken"}}
-    body = schemas.rows_body(service.predictor.recipe, service.settings.max_rows)
+    refused: dict[int | str, dict[str, Any]] = {422: {"model": answers.RowsAnswer, "description": "No row was taken"}}
+    body = answers.rows_body(service.predictor.recipe, service.options.max_rows)
 
     async def post_rows(request: Request) -> Response:
         """Send one row, or a list of rows of any units; answered when the accepted ones are on disk.
@@ -116,31 +115,24 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         if kind != "application/json":
             return refuse(415, "send application/json")
         given = parse(await request.body())
-        values = given if isinstance(given, list) else [given]
-        if not 1 <= len(values) <= service.settings.max_rows:
-            return refuse(400, f"send 1 to {service.settings.max_rows} rows, not {len(values)}")
-        read = [read_row(value) for value in values]
+        if not 1 <= len(given) <= service.options.max_rows:
+            return refuse(400, f"send 1 to {service.options.max_rows} rows, not {len(given)}")
+        read = [read_row(value) for value in given]
         rows = [row for row in read if isinstance(row, Row)]
-        outcomes = iter(await service.batcher.submit(rows) if rows else [])
+        updates = iter(await service.batcher.submit(rows) if rows else ())
         service.metrics.refused(len(read) - len(rows))
-        results = [_result_json(next(outcomes)) if isinstance(row, Row) else _not_a_row(row) for row in read]
-        counts = {"accepted": 0, "duplicate": 0, "refused": 0}
-        for result in results:
-            counts[result["result"]] += 1
-        answer = {
-            "accepted": counts["accepted"],
-            "duplicates": counts["duplicate"],
-            "refused": counts["refused"],
-            "results": results,
-        }
-        return _json(answer, 422 if counts["refused"] == len(results) else 200)
+        results = [answers.row_result(row if isinstance(row, str) else next(updates)) for row in read]
+        accepted = sum(result.result is Verdict.ACCEPTED for result in results)
+        duplicates = sum(result.result is Verdict.DUPLICATE for result in results)
+        answer = answers.RowsAnswer(accepted, duplicates, len(results) - accepted - duplicates, results)
+        return _json(answer, 200 if accepted or duplicates else 422)
 
     app.router.add_api_route(
         "/v1/rows",
         post_rows,
         methods=["POST"],
-        response_model=schemas.RowsAnswer,
-        responses=answers,
+        response_model=answers.RowsAnswer,
+        responses=refused,
         openapi_extra={"requestBody": body},
         route_class_override=_Direct,
     )
@@ -149,7 +141,7 @@ def _add_rows(app: FastAPI, service: Service) -> None:
 def _add_answers(app: FastAPI, service: Service) -> None:
     view, recipe = service.view, service.predictor.recipe
 
-    @app.get("/v1/units", response_model=schemas.UnitsAnswer)
+    @app.get("/v1/units", response_model=answers.UnitsAnswer)
     async def get_units(
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
@@ -157,62 +149,49 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Units, the most urgent first."""
         total, units = view.page(limit, offset, q)
-        return _json({"total": total, "now": time.time(), "units": [summary_json(unit) for unit in units]})
+        return _json(answers.UnitsAnswer(total, time.time(), units))
 
-    @app.get("/v1/units/{unit:path}", response_model=schemas.UnitAnswer)
+    @app.get("/v1/units/{unit:path}", response_model=answers.UnitAnswer)
     async def get_unit(unit: str) -> Response:
         """One unit: its health, history and forecast, and its latest rows."""
         found = view.units.get(unit)
         if found is None:
             return _unknown(unit)
-        healths, rows = await service.batcher.ask(partial(service.keeper.history, unit))
-        expected = forecast(recipe.task, [health for _, health in healths], view.threshold)
-        split = len(recipe.sensors)
-        samples = [
-            {
-                "position": row.position,
-                "cycle": row.cycle,
-                "received": row.received,
-                "sensors": dict(zip(recipe.sensors, row.values[:split], strict=True)),
-                "settings": dict(zip(recipe.settings, row.values[split:], strict=True)),
-            }
-            for row in rows
-        ]
-        return _json(
-            {
-                **summary_json(found),
-                "now": time.time(),
-                "history": [health_json(health) for _, health in healths],
-                "forecast": None if expected is None else asdict(expected),
-                "samples": samples,
-            }
+        healths, rows = await service.batcher.ask(partial(service.stream.history, unit))
+        answer = answers.unit_answer(
+            found,
+            now=time.time(),
+            history=healths,
+            forecast=forecast(recipe.task, healths, view.threshold),
+            samples=[answers.sample(row, recipe) for row in rows],
         )
+        return _json(answer)
 
     @app.delete("/v1/units/{unit:path}", status_code=204, response_class=Response)
     async def delete_unit(unit: str) -> Response:
         """Forget a unit: its window, rows and healths, here and on disk. Rows sent later begin it anew."""
         return Response(status_code=204) if await service.forget(unit) else _unknown(unit)
 
-    @app.get("/v1/fleet", response_model=schemas.FleetAnswer)
+    @app.get("/v1/fleet", response_model=answers.FleetAnswer)
     async def get_fleet() -> Response:
         """The fleet in numbers, and what its model is about."""
-        return _json(
-            {
-                "units": len(view.units),
-                "counts": view.counts(),
-                "flagged": view.flagged(),
-                "threshold": view.threshold,
-                "task": recipe.task,
-                "target": recipe.target,
-                "target_unit": "" if recipe.relative else recipe.target_unit,
-                "position_name": "cycle",
-                "sensors": recipe.sensors,
-                "settings": recipe.settings,
-                "cap": recipe.cap,
-                "coverage": service.settings.coverage,
-                "now": time.time(),
-            }
+        answer = answers.FleetAnswer(
+            units=len(view.units),
+            counts=view.counts(),
+            flagged=view.flagged(),
+            threshold=view.threshold,
+            margin=view.margin,
+            task=recipe.task,
+            target=recipe.target,
+            target_unit="" if recipe.relative else recipe.target_unit,
+            position_name="cycle",
+            sensors=recipe.sensors,
+            settings=recipe.settings,
+            cap=recipe.cap,
+            coverage=None if service.predictor.calibration is None else service.options.coverage,
+            now=time.time(),
         )
+        return _json(answer)
 
     @app.get("/v1/events", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
     async def get_events() -> Response:
@@ -223,17 +202,17 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
 
 def _add_operation(app: FastAPI, service: Service) -> None:
-    @app.get("/healthz", response_model=schemas.Ready)
+    @app.get("/healthz", response_model=answers.Ready)
     async def healthz() -> Response:
         """Whether the process lives."""
-        return _json({"status": "alive"})
+        return _json(answers.Ready("alive"))
 
-    @app.get("/readyz", response_model=schemas.Ready)
+    @app.get("/readyz", response_model=answers.Ready)
     async def readyz() -> Response:
         """Whether rows can be taken."""
         if not service.batcher.alive:
             return refuse(503, "the service cannot take rows")
-        return _json({"status": "ready"})
+        return _json(answers.Ready("ready"))
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
@@ -249,17 +228,3 @@ def _json(value: Any, status: int = 200) -> Response:
 
 def _unknown(unit: str) -> Response:
     return refuse(404, f"no unit '{unit[:256]}' is watched")
-
-
-def _result_json(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "unit": outcome.unit,
-        "position": outcome.position,
-        "result": outcome.result,
-        "reason": outcome.reason,
-        "health": None if outcome.health is None else health_json(outcome.health),
-    }
-
-
-def _not_a_row(reason: str) -> dict[str, Any]:
-    return {"unit": None, "position": None, "result": "refused", "reason": reason, "health": None}

@@ -10,14 +10,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from fedprognos.errors import FedprognosError
-from fedprognos.prognosis.health import Row
-from fedprognos.service.keeper import Keeper, Outcome
+from fedprognos.prognosis.health import Row, Update
+from fedprognos.service.durable_stream import Batch, DurableStream
 
 LARGEST_BATCH = 4096
-Request = tuple[Sequence[Row], asyncio.Future[list[Outcome]]]
+Request = tuple[Sequence[Row], asyncio.Future[Sequence[Update]]]
 Answer = TypeVar("Answer")
 
 
@@ -28,26 +29,26 @@ class BusyError(FedprognosError):
 
 
 class Batcher:
-    """Hands rows to the keeper, many requests at a time.
+    """Hands rows to the stream, many requests at a time.
 
     Parameters
     ----------
-    keeper
+    stream
         Used from one thread only.
     max_waiting
         Rows that may wait.
     after
-        Called in the event loop with the outcomes of each batch, before they are answered.
+        Called in the event loop with each batch, before its requests are answered.
     """
 
-    def __init__(self, keeper: Keeper, max_waiting: int, after: Callable[[Sequence[Outcome]], None]) -> None:
-        self._keeper = keeper
+    def __init__(self, stream: DurableStream, max_waiting: int, after: Callable[[Batch], None]) -> None:
+        self._stream = stream
         self._max_waiting = max_waiting
         self._after = after
         self._waiting: deque[Request] = deque()
         self._rows = 0
         self._arrived = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="keeper")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stream")
         self._task = asyncio.create_task(self._work())
         self._closing = False
 
@@ -61,28 +62,28 @@ class Batcher:
         """Whether rows can be taken."""
         return not self._closing and not self._task.done()
 
-    async def submit(self, rows: Sequence[Row]) -> list[Outcome]:
-        """Outcomes of the rows, once they are stored."""
+    async def submit(self, rows: Sequence[Row]) -> Sequence[Update]:
+        """What became of the rows, once they are stored."""
         if not self.alive:
             raise BusyError("the service is stopping")
         if self._rows + len(rows) > self._max_waiting:
             raise BusyError(f"{self._rows} rows are waiting already")
-        future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Sequence[Update]] = asyncio.get_running_loop().create_future()
         self._waiting.append((rows, future))
         self._rows += len(rows)
         self._arrived.set()
         return await future
 
     async def ask(self, question: Callable[[], Answer]) -> Answer:
-        """Run something in the keeper's thread."""
+        """Run something in the stream's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, question)
 
     async def close(self) -> None:
-        """Finish what is waiting, then let the keeper tidy up."""
+        """Finish what is waiting, then let the stream tidy up."""
         self._closing = True
         self._arrived.set()
         await self._task
-        await self.ask(self._keeper.close)
+        await self.ask(self._stream.close)
         self._thread.shutdown()
 
     async def _work(self) -> None:
@@ -96,17 +97,17 @@ class Batcher:
             requests = self._next()
             rows = [row for own, _ in requests for row in own]
             try:
-                outcomes = await self.ask(lambda rows=rows: self._keeper.take(rows))  # type: ignore[misc]
+                batch = await self.ask(partial(self._stream.take, rows))
             except Exception as error:  # the batch failed as a whole; the next one may not
                 for _, future in requests:
                     if not future.done():
                         future.set_exception(error)
                 continue
-            self._after(outcomes)
+            self._after(batch)
             place = 0
             for own, future in requests:
                 if not future.done():  # a client that went away has its rows stored all the same
-                    future.set_result(outcomes[place : place + len(own)])
+                    future.set_result(batch.updates[place : place + len(own)])
                 place += len(own)
 
     def _next(self) -> list[Request]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from pydantic_core import to_json
 
-from fedprognos.service.fleet_view import FleetView, UnitView, summary_json
+from fedprognos.service.fleet_view import FleetView, UnitView
 
 PAUSE_IN_S = 0.5
 BEAT_IN_S = 15.0
@@ -44,13 +44,13 @@ class Events:
 
     def publish(self, units: Iterable[UnitView]) -> None:
         """Tell all followers that units changed."""
-        self._tell({unit.name: unit for unit in units})
+        self._send({unit.unit: unit for unit in units})
 
     def publish_forgotten(self, unit: str) -> None:
         """Tell all followers that a unit is gone."""
-        self._tell({unit: None})
+        self._send({unit: None})
 
-    def _tell(self, changed: dict[str, UnitView | None]) -> None:
+    def _send(self, changed: dict[str, UnitView | None]) -> None:
         for follower in self._followers:
             follower.changed.update(changed)
             if len(follower.changed) > MOST_UNITS:
@@ -92,7 +92,7 @@ class Events:
     def _event(self, kind: str, changed: dict[str, UnitView | None]) -> bytes:
         data = {
             "counts": self._view.counts(),
-            "units": [summary_json(unit) for unit in changed.values() if unit is not None],
+            "units": [unit for unit in changed.values() if unit is not None],
             "forgotten": [name for name, unit in changed.items() if unit is None],
         }
         return b"event: " + kind.encode() + b"\ndata: " + to_json(data) + b"\n\n"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from fedprognos.prognosis.health import Health
-from fedprognos.service.keeper import Keeper, Outcome
+from fedprognos.service.durable_stream import Batch, DurableStream
 
 Status = Literal["due", "soon", "unknown", "ok", "warming-up"]
 STATUSES: tuple[Status, ...] = ("due", "soon", "unknown", "ok", "warming-up")
@@ -20,7 +19,7 @@ SPARK = 40
 
 @dataclass(slots=True, eq=False)
 class UnitView:
-    """The latest of one unit.
+    """Where a unit stands.
 
     Parameters
     ----------
@@ -30,7 +29,7 @@ class UnitView:
         Its latest values, oldest first.
     """
 
-    name: str
+    unit: str
     position: float
     received: float
     cycle: int | None = None
@@ -42,69 +41,75 @@ class UnitView:
     def urgency(self) -> tuple[int, float, str]:
         """Sorts the most urgent first."""
         value = self.health.value if self.health is not None else None
-        return STATUSES.index(self.status), math.inf if value is None else value, self.name
+        return STATUSES.index(self.status), math.inf if value is None else value, self.unit
 
 
-def status_of(health: Health | None, threshold: float | None) -> Status:
+def status_of(health: Health | None, threshold: float | None, margin: float = 0.0) -> Status:
     """How urgent a health is.
+
+    Parameters
+    ----------
+    threshold
+        Health at or below which maintenance is due.
+    margin
+        How near to it a value without an interval is too near to be called fine.
 
     Examples
     --------
     >>> status_of(Health("a", 1, 40.0, 20.0, 60.0), threshold=25.0)
+    'soon'
+    >>> status_of(Health("a", 1, 27.0), threshold=25.0, margin=10.0)
     'soon'
     >>> status_of(Health("a", 1, 20.0), threshold=25.0)
     'due'
     """
     if health is None or health.state == "warming-up":
         return "warming-up"
-    if health.state == "cannot-say" or health.value is None:
+    if health.value is None:
         return "unknown"
     if threshold is None:
         return "ok"
     if health.value <= threshold:
         return "due"
-    return "soon" if health.low is not None and health.low <= threshold else "ok"
+    least = health.value - margin if health.low is None else health.low
+    return "soon" if least <= threshold else "ok"
 
 
 class FleetView:
-    """All units, and how they stand.
+    """All units, and how they stand; see :func:`status_of` for the parameters."""
 
-    Parameters
-    ----------
-    threshold
-        Health at or below which maintenance is due.
-    """
-
-    def __init__(self, threshold: float | None = None) -> None:
+    def __init__(self, threshold: float | None = None, margin: float = 0.0) -> None:
         self.threshold = threshold
+        self.margin = margin
         self.units: dict[str, UnitView] = {}
         self._counts: Counter[Status] = Counter()
         self._sorted: list[UnitView] | None = None
 
-    def load(self, keeper: Keeper) -> None:
+    def load(self, stream: DurableStream) -> None:
         """Begin with what the state holds."""
-        names = keeper.names()
-        for row in keeper.store.latest_rows():
+        names = stream.names()
+        for row in stream.store.latest_rows():
             self._add(UnitView(names[row.unit], row.position, row.received, row.cycle))
-        for number, _, health in keeper.store.latest_healths(SPARK):
+        for number, health in stream.store.latest_healths(SPARK):
             view = self.units.get(names[number])
             if view is not None:
-                self._set_health(view, Health(**{**_parts(health), "unit": view.name}))
+                self._set_health(view, replace(health, unit=view.unit))
         self._sorted = None
 
-    def apply(self, outcomes: Iterable[Outcome]) -> list[UnitView]:
+    def apply(self, batch: Batch) -> list[UnitView]:
         """Note what became of rows; the units that changed."""
         changed: dict[str, UnitView] = {}
-        for outcome in outcomes:
-            if outcome.result != "accepted":
+        for update in batch.updates:
+            if not update.accepted:
                 continue
-            view = self.units.get(outcome.unit)
+            row = update.row
+            view = self.units.get(row.unit)
             if view is None:
-                view = self._add(UnitView(outcome.unit, outcome.position, outcome.received))
-            view.position, view.cycle, view.received = outcome.position, outcome.cycle, outcome.received
-            if outcome.health is not None:
-                self._set_health(view, outcome.health)
-            changed[outcome.unit] = view
+                view = self._add(UnitView(row.unit, row.position, batch.received))
+            view.position, view.cycle, view.received = row.position, row.cycle, batch.received
+            for health in update.healths:
+                self._set_health(view, health)
+            changed[row.unit] = view
         if changed:
             self._sorted = None
         return list(changed.values())
@@ -117,30 +122,26 @@ class FleetView:
             self._sorted = None
 
     def _add(self, view: UnitView) -> UnitView:
-        self.units[view.name] = view
+        self.units[view.unit] = view
         self._counts[view.status] += 1
         return view
 
     def _set_health(self, view: UnitView, health: Health) -> None:
         if health.value is not None:
-            view.spark.append(health.value)
+            view.spark.append(round(health.value, 4))
         view.health = health
         self._counts[view.status] -= 1
-        view.status = status_of(health, self.threshold)
+        view.status = status_of(health, self.threshold, self.margin)
         self._counts[view.status] += 1
 
-    def ordered(self) -> list[UnitView]:
-        """All units, the most urgent first."""
+    def page(self, limit: int, offset: int, search: str = "") -> tuple[int, list[UnitView]]:
+        """How many units match, and a part of them, the most urgent first."""
         if self._sorted is None:
             self._sorted = sorted(self.units.values(), key=lambda view: view.urgency)
-        return self._sorted
-
-    def page(self, limit: int, offset: int, search: str = "") -> tuple[int, list[UnitView]]:
-        """How many units match, and a part of them."""
-        found = self.ordered()
+        found = self._sorted
         if search:
             text = search.casefold()
-            found = [view for view in found if text in view.name.casefold()]
+            found = [view for view in found if text in view.unit.casefold()]
         return len(found), found[offset : offset + limit]
 
     def counts(self) -> dict[str, int]:
@@ -150,33 +151,3 @@ class FleetView:
     def flagged(self) -> int:
         """Units whose health is less trustworthy."""
         return sum(1 for view in self.units.values() if view.health is not None and view.health.flags)
-
-
-def health_json(health: Health) -> dict[str, Any]:
-    """A health as clients see it."""
-    return {
-        "position": health.position,
-        "value": health.value,
-        "low": health.low,
-        "high": health.high,
-        "state": health.state,
-        "reason": health.reason,
-        "flags": list(health.flags),
-    }
-
-
-def summary_json(view: UnitView) -> dict[str, Any]:
-    """A unit as clients see it."""
-    return {
-        "unit": view.name,
-        "status": view.status,
-        "position": view.position,
-        "cycle": view.cycle,
-        "received": view.received,
-        "health": None if view.health is None else health_json(view.health),
-        "spark": [round(value, 4) for value in view.spark],
-    }
-
-
-def _parts(health: Health) -> dict[str, Any]:
-    return {name: getattr(health, name) for name in health.__dataclass_fields__}

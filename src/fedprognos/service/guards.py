@@ -11,8 +11,8 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedprognos.service.options import LOOPBACK, ServiceOptions
 from fedprognos.service.page_files import FILES
-from fedprognos.service.settings import LOOPBACK, ServiceSettings
 
 OPEN = frozenset({"/healthz", "/readyz", *FILES})
 """Served without a token: the page holds no data, and health checks tell none."""
@@ -64,11 +64,11 @@ class RateLimit:
 class Guard:
     """Stands before the application."""
 
-    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
+    def __init__(self, app: ASGIApp, options: ServiceOptions) -> None:
         self._app = app
-        self._token = None if settings.token is None else settings.token.encode()
-        self._max_body = settings.max_body_in_bytes
-        self._limit = RateLimit(settings.rate_per_s)
+        self._token = None if options.token is None else options.token.encode()
+        self._max_body = options.max_body_in_bytes
+        self._limit = RateLimit(options.rate_per_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

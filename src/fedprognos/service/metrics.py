@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter as Tally
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from fedprognos.prognosis.health import Verdict
+from fedprognos.service.durable_stream import Batch
 from fedprognos.service.fleet_view import FleetView
-from fedprognos.service.keeper import Keeper, Outcome
 
 SHORT_IN_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 4096)
@@ -23,7 +25,7 @@ class Metrics:
         self._rows = Counter(
             "fedprognos_rows", "Rows received, by what became of them", ["result"], registry=self.registry
         )
-        self._by_result = {name: self._rows.labels(name) for name in ("accepted", "duplicate", "refused")}
+        self._by_result = {verdict: self._rows.labels(verdict.value) for verdict in Verdict}
         self.batch = Histogram("fedprognos_batch_rows", "Rows of a batch", buckets=SIZES, registry=self.registry)
         self.predict = Histogram(
             "fedprognos_predict_seconds",
@@ -39,21 +41,17 @@ class Metrics:
         self.waiting = Gauge("fedprognos_waiting_rows", "Rows that wait to be taken", registry=self.registry)
         self.registry.register(_Units(view))
 
-    def batch_done(self, outcomes: Sequence[Outcome], keeper: Keeper) -> None:
+    def batch_done(self, batch: Batch) -> None:
         """Count a batch."""
-        counts = {"accepted": 0, "duplicate": 0, "refused": 0}
-        for outcome in outcomes:
-            counts[outcome.result] += 1
-        for result, count in counts.items():
-            if count:
-                self._by_result[result].inc(count)
-        self.batch.observe(len(outcomes))
-        self.predict.observe(keeper.timing.predict_in_s)
-        self.stored.observe(keeper.timing.store_in_s)
+        for verdict, count in Tally(update.verdict for update in batch.updates).items():
+            self._by_result[verdict].inc(count)
+        self.batch.observe(len(batch.updates))
+        self.predict.observe(batch.predict_in_s)
+        self.stored.observe(batch.store_in_s)
 
     def refused(self, count: int) -> None:
         """Count rows that never reached the stream."""
-        self._by_result["refused"].inc(count)
+        self._by_result[Verdict.REFUSED].inc(count)
 
     def text(self) -> bytes:
         """All of it as Prometheus reads it."""

@@ -20,10 +20,9 @@ import aiomqtt
 from pydantic_core import to_json
 
 from fedprognos.errors import ConfigError, DataError, OutputError
-from fedprognos.prognosis.health import Health, Row
-from fedprognos.service.fleet_view import health_json
-from fedprognos.service.intake import parse, read_row
-from fedprognos.service.keeper import Keeper
+from fedprognos.prognosis.health import Health, Row, Verdict
+from fedprognos.service.durable_stream import DurableStream
+from fedprognos.service.json_rows import parse, read_row
 
 LOG = logging.getLogger("fedprognos.watch")
 LARGEST_PAYLOAD = 5_000_000
@@ -34,7 +33,7 @@ SHOWN_FAULTS = 10
 
 
 @dataclass(frozen=True)
-class WatchSettings:
+class WatchOptions:
     """Broker, topics and how to get in.
 
     Parameters
@@ -92,54 +91,52 @@ class Tally:
 
 @dataclass
 class Watcher:
-    """Feeds what a broker delivers to a keeper.
+    """Feeds what a broker delivers to a stream.
 
     Parameters
     ----------
     unpublished
-        The latest health of units not yet told, kept while the broker is away.
+        The latest health of units not yet published, kept while the broker is away.
     """
 
-    keeper: Keeper
-    settings: WatchSettings
+    stream: DurableStream
+    options: WatchOptions
     tally: Tally = field(default_factory=Tally)
     unpublished: dict[str, bytes] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Watch until cancelled; a broker that vanishes is waited for."""
-        self.settings.check()
-        pause = self.settings.first_pause_in_s
+        self.options.check()
+        pause = self.options.first_pause_in_s
         while True:
             before = self.tally.messages
             try:
                 async with self._client() as client:
-                    await client.subscribe(self.settings.topic, qos=1)
+                    await client.subscribe(self.options.topic, qos=1)
                     self.tally.connections += 1
-                    LOG.info(
-                        "connected to %s:%d, reading %s", self.settings.host, self.settings.port, self.settings.topic
-                    )
-                    await self._tell(client)
+                    LOG.info("connected to %s:%d, reading %s", self.options.host, self.options.port, self.options.topic)
+                    await self._publish(client)
                     await self._listen(client)
             except (aiomqtt.MqttError, OSError) as error:
                 if self.tally.messages > before:
-                    pause = self.settings.first_pause_in_s
-                LOG.warning("no broker at %s:%d (%s); trying again", self.settings.host, self.settings.port, error)
+                    pause = self.options.first_pause_in_s
+                LOG.warning("no broker at %s:%d (%s); trying again", self.options.host, self.options.port, error)
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, hides nothing
             pause = min(2 * pause, LONGEST_PAUSE_IN_S)
 
     def _client(self) -> aiomqtt.Client:
-        settings = self.settings
-        secured = settings.tls or settings.ca is not None
+        options = self.options
+        secured = options.tls or options.ca is not None
         client = aiomqtt.Client(
-            settings.host,
-            settings.port,
-            username=settings.username,
-            password=settings.password,
-            identifier=settings.client_id,
+            options.host,
+            options.port,
+            username=options.username,
+            password=options.password,
+            identifier=options.client_id,
             clean_session=False,
             keepalive=30,
-            timeout=settings.timeout_in_s,
-            tls_params=aiomqtt.TLSParameters(ca_certs=None if settings.ca is None else str(settings.ca))
+            timeout=options.timeout_in_s,
+            tls_params=aiomqtt.TLSParameters(ca_certs=None if options.ca is None else str(options.ca))
             if secured
             else None,
         )
@@ -153,7 +150,7 @@ class Watcher:
             while len(messages) and len(batch) < LARGEST_BATCH:  # what waits already shares a pass and a commit
                 batch.append(await anext(messages))
             await self._take(batch)
-            await self._tell(client)
+            await self._publish(client)
             for message in batch:
                 client._client.ack(message.mid, message.qos)
 
@@ -166,36 +163,35 @@ class Watcher:
             return
         while True:
             try:
-                outcomes = await asyncio.to_thread(self.keeper.take, rows)
+                updates = (await asyncio.to_thread(self.stream.take, rows)).updates
                 break
             except OutputError as error:  # a full disk: wait with what was delivered, the broker holds the rest
                 LOG.error("%s; %s", error.what, error.hint)
-                await asyncio.sleep(10 * self.settings.first_pause_in_s)
-        for outcome in outcomes:
-            if outcome.result == "accepted":
+                await asyncio.sleep(10 * self.options.first_pause_in_s)
+        for update in updates:
+            if update.accepted:
                 self.tally.accepted += 1
-                self._note(outcome.health)
-            elif outcome.result == "duplicate":
+                self._note(update.health)
+            elif update.verdict is Verdict.DUPLICATE:
                 self.tally.duplicates += 1
-                self._note(self.keeper.stream.health(outcome.unit))  # perhaps stored, but never told
+                self._note(self.stream.stream.health(update.row.unit))  # perhaps stored, but never published
             else:
                 self.tally.refused += 1
-                self._complain(f"unit '{outcome.unit}': {outcome.reason}", self.tally.refused)
+                self._complain(f"unit '{update.row.unit}': {update.reason}", self.tally.refused)
 
     def _note(self, health: Health | None) -> None:
         if health is not None:
-            self.unpublished[health.unit] = to_json({"unit": health.unit, **health_json(health)})
+            self.unpublished[health.unit] = to_json(health)
 
     def _read(self, message: aiomqtt.Message) -> list[Row]:
         """Rows of a message; a faulty one is counted and passed over."""
         topic = str(message.topic)
-        unit = unit_of(self.settings.topic, topic)
+        unit = unit_of(self.options.topic, topic)
         try:
             if not isinstance(message.payload, bytes) or len(message.payload) > LARGEST_PAYLOAD:
                 raise DataError(f"the payload is not JSON of at most {LARGEST_PAYLOAD} bytes")
-            given = parse(message.payload)
             rows: list[Row] = []
-            for value in given if isinstance(given, list) else [given]:
+            for value in parse(message.payload):
                 row = read_row(value, unit)
                 if isinstance(row, str):
                     raise DataError(row)
@@ -212,12 +208,12 @@ class Watcher:
         if count <= SHOWN_FAULTS or count % 1000 == 0:
             LOG.warning("passed over (%d so far): %s", count, text)
 
-    async def _tell(self, client: aiomqtt.Client) -> None:
-        if self.settings.publish is None:
+    async def _publish(self, client: aiomqtt.Client) -> None:
+        if self.options.publish is None:
             self.unpublished.clear()
         while self.unpublished:
             unit, payload = next(iter(self.unpublished.items()))
-            topic = str(self.settings.publish).replace("{unit}", unit.replace("+", "%2B").replace("#", "%23"))
+            topic = str(self.options.publish).replace("{unit}", unit.replace("+", "%2B").replace("#", "%23"))
             await client.publish(topic, payload, qos=1, retain=True)
             self.unpublished.pop(unit, None)
             self.tally.published += 1

@@ -11,10 +11,10 @@ from fedprognos.errors import DataError, OutputError
 from fedprognos.service.batching import BusyError
 from fedprognos.service.guards import TooLargeError, refuse
 from fedprognos.service.metrics import Metrics
-from fedprognos.service.settings import ServiceSettings
+from fedprognos.service.options import ServiceOptions
 
 
-def add_problems(app: FastAPI, settings: ServiceSettings, metrics: Metrics) -> None:
+def add_problems(app: FastAPI, options: ServiceOptions, metrics: Metrics) -> None:
     """Handlers that turn errors into answers."""
 
     @app.exception_handler(BusyError)
@@ -28,7 +28,7 @@ def add_problems(app: FastAPI, settings: ServiceSettings, metrics: Metrics) -> N
 
     @app.exception_handler(TooLargeError)
     async def too_large(_: Request, __: TooLargeError) -> JSONResponse:
-        detail = f"the body is larger than {settings.max_body_in_bytes} bytes"
+        detail = f"the body is larger than {options.max_body_in_bytes} bytes"
         return refuse(413, detail, {"connection": "close"})
 
     @app.exception_handler(DataError)

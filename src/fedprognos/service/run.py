@@ -10,7 +10,7 @@ import uvicorn
 from fedprognos.errors import OutputError
 from fedprognos.prognosis.predictor import Predictor
 from fedprognos.service.app import create_app
-from fedprognos.service.settings import ServiceSettings
+from fedprognos.service.options import ServiceOptions
 
 GRACE_IN_S = 10
 
@@ -24,12 +24,12 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def configuration(predictor: Predictor, settings: ServiceSettings) -> uvicorn.Config:
+def configuration(predictor: Predictor, options: ServiceOptions) -> uvicorn.Config:
     """How the application is run; it holds its state folder from now on."""
     return uvicorn.Config(
-        create_app(predictor, settings),
-        host=settings.host,
-        port=settings.port,
+        create_app(predictor, options),
+        host=options.host,
+        port=options.port,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -39,14 +39,14 @@ def configuration(predictor: Predictor, settings: ServiceSettings) -> uvicorn.Co
     )
 
 
-def serve(predictor: Predictor, settings: ServiceSettings) -> None:
+def serve(predictor: Predictor, options: ServiceOptions) -> None:
     """Serve until interrupted; what was accepted is stored, and a snapshot left for the next start."""
-    server = Server(configuration(predictor, settings))
+    server = Server(configuration(predictor, options))
     try:
         server.run()
     except (KeyboardInterrupt, asyncio.CancelledError):
         return
     except SystemExit:
         raise OutputError(
-            f"cannot listen on {settings.host}:{settings.port}", hint="is the port taken? choose another --port"
+            f"cannot listen on {options.host}:{options.port}", hint="is the port taken? choose another --port"
         ) from None

@@ -1,4 +1,4 @@
-"""State on disk (SQLite): rows as they were taken, and healths as they were told.
+"""State on disk (SQLite): rows as they were taken, and the healths they gave.
 
 A write-ahead log with `synchronous=FULL`: what :meth:`Store.write` has returned from survives the death of the
 process and of the machine. One fsync serves all rows of a batch, so it costs little. The database is held
@@ -20,7 +20,7 @@ import numpy as np
 from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis.health import Health
 
-FORMAT = "2"
+FORMAT = "3"
 DATABASE = "state.sqlite"
 KEPT_ROWS = 120
 """Rows a unit that stay to be looked at."""
@@ -115,7 +115,11 @@ class Store:
     # --- writing -----------------------------------------------------------------------------
 
     def write(
-        self, units: Iterable[tuple[int, str]], rows: Iterable[StoredRow], healths: Iterable[tuple[object, ...]]
+        self,
+        units: Iterable[tuple[int, str]],
+        rows: Iterable[StoredRow],
+        healths: Iterable[tuple[int, Health]],
+        received: float,
     ) -> None:
         """Add to the state as a whole or not at all; on disk when this returns."""
         with self._transaction():
@@ -124,10 +128,16 @@ class Store:
                 "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 ((r.id, r.unit, r.cycle, r.position, r.end, r.received, r.accepted, r.numbers) for r in rows),
             )
-            self._db.executemany("INSERT INTO healths VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", healths)
+            self._db.executemany(
+                "INSERT INTO healths VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (unit, received, h.position, h.value, h.low, h.high, h.state, h.reason, ",".join(h.flags))
+                    for unit, h in healths
+                ),
+            )
 
     def forget(self, number: int, name: str) -> None:
-        """Drop a unit; the snapshot, which still holds it, is told to pass over it."""
+        """Drop a unit; the snapshot still holds it, so its name is kept to pass over it."""
         with self._transaction():
             self._db.execute("DELETE FROM rows WHERE unit = ?", (number,))
             self._db.execute("DELETE FROM healths WHERE unit = ?", (number,))
@@ -170,10 +180,8 @@ class Store:
         return None if found is None else str(found[0])
 
     def last_id(self) -> int:
-        """The highest number given so far, 0 for none; the unit that had it may be forgotten by now."""
-        found = self._db.execute(
-            "SELECT max((SELECT ifnull(max(id), 0) FROM rows), (SELECT ifnull(max(id), 0) FROM healths))"
-        ).fetchone()
+        """The highest number of a row so far, 0 for none; the unit that had it may be forgotten by now."""
+        found = self._db.execute("SELECT ifnull(max(id), 0) FROM rows").fetchone()
         return max(int(found[0]), self.snapshot())
 
     def snapshot(self) -> int:
@@ -203,39 +211,23 @@ class Store:
         query = "SELECT * FROM rows WHERE unit = ? AND accepted ORDER BY id DESC LIMIT ?"
         return [_row(found) for found in self._db.execute(query, (unit, limit))][::-1]
 
-    def healths_of(self, unit: int, name: str, limit: int = KEPT_HEALTHS) -> list[tuple[float, Health]]:
-        """Latest healths of a unit with the time they were told, oldest first."""
+    def healths_of(self, unit: int, name: str, limit: int = KEPT_HEALTHS) -> list[Health]:
+        """Latest healths of a unit, oldest first."""
         query = "SELECT * FROM healths WHERE unit = ? ORDER BY id DESC LIMIT ?"
-        return [(found[2], _health(name, found)) for found in self._db.execute(query, (unit, limit))][::-1]
+        return [_health(name, found) for found in self._db.execute(query, (unit, limit))][::-1]
 
-    def latest_healths(self, limit: int) -> Iterator[tuple[int, float, Health]]:
-        """The latest healths of all units, oldest first: unit, time, health."""
+    def latest_healths(self, limit: int) -> Iterator[tuple[int, Health]]:
+        """The latest healths of all units, oldest first, with the number of their unit; they name none."""
         query = (
             "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY unit ORDER BY id DESC) AS place FROM healths) "
             "WHERE place <= ? ORDER BY id"
         )
         for found in self._db.execute(query, (limit,)):
-            yield found[1], found[2], _health("", found)
+            yield found[1], _health("", found)
 
     def close(self) -> None:
         """Let go of the folder."""
         self._db.close()
-
-
-def health_record(number: int, unit: int, received: float, health: Health) -> tuple[object, ...]:
-    """A health as :meth:`Store.write` takes it."""
-    return (
-        number,
-        unit,
-        received,
-        health.position,
-        health.value,
-        health.low,
-        health.high,
-        health.state,
-        health.reason,
-        ",".join(health.flags),
-    )
 
 
 def _row(found: Sequence[object]) -> StoredRow:

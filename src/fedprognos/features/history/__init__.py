@@ -70,6 +70,8 @@ class History(Memory, ABC):
     """One unit's history as the network sees it, row by row; it remembers no more than it needs for the next window."""
 
     __slots__ = ()
+    complete = False
+    """Whether what follows in the running cycle changes nothing."""
 
     @abstractmethod
     def push(
@@ -114,6 +116,8 @@ class HistoryRule:
         From a recipe to the empty history of a unit.
     fits
         Whether any window can be cut from a unit.
+    counted
+        What :attr:`History.progress` counts.
     """
 
     name: str
@@ -122,6 +126,7 @@ class HistoryRule:
     cut: Callable[[Recipe, Unit, Rows, BoolArray, int], UnitCuts | None]
     start: Callable[[Recipe], History]
     fits: Callable[[Recipe, Unit], bool]
+    counted: str
 
 
 histories: Shelf[HistoryRule] = Shelf("history rule", __name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,8 @@ class CycleHistory(History):
     """The running cycle, as far as it is filled."""
 
     __slots__ = ("complete", "count", "cycle", "filled", "length", "odd", "rows")
-    scalars = ("cycle", "count", "filled", "complete", "odd")
-    arrays = ("rows",)
+    scalars: ClassVar[tuple[str, ...]] = ("cycle", "count", "filled", "complete", "odd")
+    arrays: ClassVar[tuple[str, ...]] = ("rows",)
 
     def __init__(self, recipe: Recipe) -> None:
         self.length = recipe.window

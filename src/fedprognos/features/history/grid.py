@@ -37,8 +37,13 @@ def on_grid(grid: FloatArray, time: FloatArray, rows: Rows) -> Rows:
     old, new = rows[left].astype(np.float64), rows[right].astype(np.float64)
     between = (grid > time[left]) & (right > left)
     step = np.where(between, time[right] - time[left], 1.0)
-    at = ((new - old) / step[:, None]) * (grid - time[left])[:, None] + old
+    at = _line(old, new, step[:, None], (grid - time[left])[:, None])
     return np.where(between[:, None], at, old).astype(np.float32)
+
+
+def _line(old: FloatArray, new: FloatArray, step: FloatArray | float, since: FloatArray) -> FloatArray:
+    """Values on the straight lines from one sample to the next, some time since the first of them."""
+    return (new - old) / step * since + old
 
 
 def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int) -> UnitCuts:
@@ -78,20 +83,20 @@ class GridHistory(CycleHistory):
         before = self.last_time if self.count else min(0.0, position)
         if position - before > GAP_SHARE * self.grid[-1]:
             self.odd |= GAP
-        reached = int(np.searchsorted(self.grid, position, side="right"))
-        if reached > self.filled:
-            time, rows = (position,), (row,)
-            if self.count:
-                time, rows = (before, position), (self.last_row, row)  # type: ignore[assignment]
-            self._fill(reached, np.array(time), np.stack(rows))
+        reached = int(self.grid.searchsorted(position, side="right"))
+        if not self.count:
+            self.rows[:reached] = row
+        elif reached > self.filled:
+            old, new = self.last_row.astype(np.float64), row.astype(np.float64)
+            since = self.grid[self.filled : reached] - before
+            self.rows[self.filled : reached] = _line(old, new, position - before, since[:, None])
+            if self.grid[reached - 1] == position:
+                self.rows[reached - 1] = row
+        self.filled = max(reached, self.filled)
         self.last_time, self.last_row = position, row.copy()
 
-    def _fill(self, reached: int, time: FloatArray, rows: Rows) -> None:
-        self.rows[self.filled : reached] = on_grid(self.grid[self.filled : reached], time, rows)
-        self.filled = reached
-
     def _cut_short(self) -> Cut:
-        self._fill(self.length, np.array([self.last_time]), self.last_row[None])
+        self.rows[self.filled :] = self.last_row
         return self._cut(self.rows.copy(), STRETCHED)
 
     @property
@@ -99,4 +104,9 @@ class GridHistory(CycleHistory):
         return self.last_time if self.count else 0.0, float(self.grid[-1])
 
 
-histories.add(HistoryRule("grid", "every cycle on a grid in time", 20, cut, GridHistory, lambda recipe, unit: True))
+def fits(recipe: Recipe, unit: Unit) -> bool:
+    """Every cycle gives a window, however short."""
+    return True
+
+
+histories.add(HistoryRule("grid", "every cycle on a time grid", 20, cut, GridHistory, fits, "s of the cycle"))

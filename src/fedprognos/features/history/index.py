@@ -20,10 +20,8 @@ def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int
     met = np.concatenate([[0], np.cumsum(unseen)])
     odd = np.where(met[np.minimum(bounds[:-1] + recipe.window, bounds[1:])] > met[bounds[:-1]], UNSEEN, 0)
     if short.any() and recipe.short == "pad":
-        rows = np.concatenate(
-            [padded(scaled[unit.cycle(k)][: recipe.window], recipe.window) for k in range(len(short))]
-        )
         every = np.arange(len(short))
+        rows = np.concatenate([padded(scaled[unit.cycle(k)][: recipe.window], recipe.window) for k in every.tolist()])
         return UnitCuts(rows, every * recipe.window, every, np.where(short, odd | PADDED, odd).astype(np.uint8))
     kept = np.flatnonzero(~short)
     return UnitCuts(scaled, bounds[:-1][kept], kept, odd[kept].astype(np.uint8), int(short.sum()))
@@ -55,4 +53,4 @@ class IndexHistory(CycleHistory):
         return self.filled, self.length
 
 
-histories.add(HistoryRule("index", "the first samples of every cycle", 30, cut, IndexHistory, fits))
+histories.add(HistoryRule("index", "first samples of every cycle", 30, cut, IndexHistory, fits, "samples of the cycle"))

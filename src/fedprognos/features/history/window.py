@@ -85,4 +85,4 @@ class SlidingHistory(History):
         return min(self.count, len(self.ring)), len(self.ring)
 
 
-histories.add(HistoryRule("window", "the last rows", 10, cut, SlidingHistory, fits))
+histories.add(HistoryRule("window", "last rows", 10, cut, SlidingHistory, fits, "rows"))

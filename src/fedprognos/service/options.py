@@ -11,10 +11,11 @@ from fedprognos.features import Recipe
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost", "::ffff:127.0.0.1"})
 DUE_SHARE_OF_CAP = 0.2
 END_OF_LIFE_SHARE = 0.7
+NEAR_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class ServiceSettings:
+class ServiceOptions:
     """Limits and addresses of one service.
 
     Parameters
@@ -77,6 +78,15 @@ def read_token(file: Path | None, environment: str | None) -> str | None:
             hint="python -c 'import secrets; print(secrets.token_urlsafe(32))'",
         )
     return token
+
+
+def near_margin(recipe: Recipe) -> float:
+    """How near to the threshold a value without an interval is too near to be called fine.
+
+    Without a calibration nobody knows how far off a value is. Half the spread of the labels is a rule of thumb: a
+    model that always gave their mean would be off by twice as much.
+    """
+    return NEAR_SHARE * recipe.label_std
 
 
 def usual_threshold(recipe: Recipe) -> float | None:

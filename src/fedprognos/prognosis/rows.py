@@ -10,36 +10,49 @@ from fedprognos.features import Recipe
 from fedprognos.prognosis.health import Row
 
 LONGEST_NAME = 256
+LARGEST_WHOLE = 2**53
+"""Beyond it a float64 cannot tell whole numbers apart."""
 
 
-def numbers_of(recipe: Recipe, row: Row, strict: bool) -> tuple[list[float], str]:
+def checked(recipe: Recipe, row: Row, strict: bool = True) -> tuple[list[float], str]:
     """Sensors and settings of a row in the recipe's order, and why it cannot be used (empty where it can).
+
+    Nothing is taken for granted: the parts of a row may be anything that JSON can hold.
 
     Parameters
     ----------
     strict
         Refuse sensors and settings that the model does not know; otherwise they are passed over.
     """
-    reason = _place(recipe, row)
+    reason = _name(row.unit) or _place(recipe, row)
     if reason:
         return [], reason
     values: list[float] = []
-    for kind, wanted, given in (
-        ("sensor", recipe.sensors, row.sensors),
-        ("setting", recipe.settings, row.settings),
-    ):
+    for kind, wanted, given in (("sensor", recipe.sensors, row.sensors), ("setting", recipe.settings, row.settings)):
         reason = _collect(kind, wanted, given, strict, values)
         if reason:
             return [], reason
     return values, ""
 
 
+def _name(unit: object) -> str:
+    """Why a text cannot name a unit. Names stand in addresses, where "." and ".." would never arrive."""
+    if not isinstance(unit, str) or not 1 <= len(unit) <= LONGEST_NAME:
+        return f"unit must be a text of 1 to {LONGEST_NAME} characters"
+    if unit in {".", ".."} or any(ord(c) < 32 or ord(c) == 127 for c in unit):
+        return "unit must not be '.' or '..' or hold control characters"
+    return ""
+
+
 def _place(recipe: Recipe, row: Row) -> str:
-    unit: object = row.unit
-    if not isinstance(unit, str) or not unit or len(unit) > LONGEST_NAME:
-        return f"the unit's name must be text of 1 to {LONGEST_NAME} characters"
-    if isinstance(problem := _number(row.position), str):
-        return f"position is {problem}"
+    position = _number(row.position)
+    if isinstance(position, str):
+        return f"position is {position}"
+    if abs(position) > LARGEST_WHOLE:
+        return f"position {_shown(row.position)} is too large"
+    end: object = row.end
+    if not isinstance(end, bool):
+        return f"end is {_shown(end)}, not true or false"
     if recipe.cycle is None:
         if row.end:
             return "this model knows no cycles that end"
@@ -49,7 +62,7 @@ def _place(recipe: Recipe, row: Row) -> str:
     cycle: object = row.cycle
     if isinstance(cycle, bool) or not isinstance(cycle, numbers.Integral):
         return f"cycle is {_shown(cycle)}, not a whole number"
-    return "" if abs(int(cycle)) < 2**53 else f"cycle {_shown(cycle)} is too large"
+    return "" if abs(int(cycle)) <= LARGEST_WHOLE else f"cycle {_shown(cycle)} is too large"
 
 
 def _collect(kind: str, wanted: Sequence[str], given: object, strict: bool, values: list[float]) -> str:
