@@ -5,6 +5,7 @@ Strategies, heads, evaluation and bundles hold this one type. Training and predi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -142,6 +143,15 @@ class Network:
         """The network itself, or :class:`BundleError` naming the tensor that does not fit its shape."""
         check_weights(self.spec, self.weights, where)
         return self
+
+
+def weights_digest(network: Network) -> str:
+    """Names a network by its shape and every weight."""
+    found = hashlib.sha256(network.spec.model_dump_json().encode())
+    for name in sorted(network.weights):
+        found.update(name.encode())
+        found.update(np.ascontiguousarray(network.weights[name]).data)
+    return found.hexdigest()
 
 
 def check_weights(spec: NetworkSpec, weights: Tensors, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,15 @@ Windows = NDArray[np.float32]
 Forward = Callable[[Windows], NDArray[np.floating]]
 
 
+class Stepping(Protocol):
+    """A network one row at a time; see :class:`fedprognos.networks.stepping.Stepper`."""
+
+    @property
+    def size(self) -> int: ...
+
+    def step(self, rows: Windows, states: Windows) -> tuple[FloatArray, Windows]: ...
+
+
 class HealthModel:
     """Health of windows.
 
@@ -37,18 +47,45 @@ class HealthModel:
         Standardised outputs (B,) of scaled windows (B, window, channels).
     calibration
         What intervals are made from, where there is one.
+    stepper
+        For whole lives, instead of `forward`: from rows and the states of their units to outputs and states.
+    digest
+        Names the model, where the states of its units are of no use to another one.
     """
 
-    def __init__(self, recipe: Recipe, forward: Forward, calibration: Calibration | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        forward: Forward,
+        calibration: Calibration | None = None,
+        stepper: Stepping | None = None,
+        digest: str = "",
+    ) -> None:
         self.recipe = recipe
         self.calibration = calibration
-        self._forward = forward
+        self.stepper = stepper
+        self._forward, self._digest = forward, digest
         self._lock = threading.Lock()
+        if recipe.life and stepper is None:
+            raise RecipeError("a model of whole lives needs a step", hint="load the bundle, or a step graph")
 
     @property
     def recipe_digest(self) -> str:
-        """Names the way rows are scaled and cut; state kept under one recipe is of no use under another."""
-        return hashlib.sha256(self.recipe.to_json().encode()).hexdigest()
+        """Names how rows are scaled and cut, and for whole lives the model: what is kept under one fits no other."""
+        model = self._digest if self.recipe.life else ""
+        return hashlib.sha256((self.recipe.to_json() + model).encode()).hexdigest()
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that the network remembers of a unit; none where it looks at windows."""
+        return 0 if self.stepper is None else self.stepper.size
+
+    def step(self, rows: Windows, states: Windows) -> tuple[FloatArray, Windows]:
+        """Standardised outputs (B,) of units after one more row each, and their states then."""
+        if self.stepper is None:
+            raise RecipeError("this model reads windows, not whole lives")
+        with self._lock:
+            return self.stepper.step(rows, states)
 
     def windows(self, batch: Windows) -> FloatArray:
         """Health (B,) of scaled windows (B, window, channels). May be called from several threads."""
@@ -65,12 +102,14 @@ class HealthModel:
             parts = [self._forward(batch[a : a + PASS]) for a in range(0, len(batch), PASS)]
         return np.concatenate(parts).astype(np.float64)
 
-    def healths(self, cuts: Sequence[tuple[str, Cut]], coverage: float) -> list[Health]:
-        """Health of units at their windows, in one pass."""
+    def healths(
+        self, cuts: Sequence[tuple[str, Cut]], coverage: float, outputs: FloatArray | None = None
+    ) -> list[Health]:
+        """Health of units at their windows, in one pass; from standardised outputs (N,) where they are known."""
         if not cuts:
             return []
         batch = np.stack([cut.window for _, cut in cuts if cut.window is not None])
-        values = self.windows(batch)
+        values = self.windows(batch) if outputs is None else self.recipe.decode(outputs)
         low, high = _bounds(self.calibration, values, coverage)
         found = drift.inspect(self.recipe, batch, np.array([bool(cut.odd & PADDED) for _, cut in cuts]))
         made = []

@@ -22,7 +22,7 @@ from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.health_model import HealthModel
 from fedprognos.prognosis.unit_state import UnitState
 
-FORMAT = 3
+FORMAT = 4
 
 
 def write(
@@ -60,7 +60,7 @@ def read(path: Path, model: HealthModel) -> tuple[OrderedDict[str, UnitState], C
         _check(document, facts, tensors, model, path)
         states: OrderedDict[str, UnitState] = OrderedDict()
         for k, (unit, health) in enumerate(zip(document["units"], document["healths"], strict=True)):
-            state = states[unit] = UnitState(model.recipe)
+            state = states[unit] = UnitState(model.recipe, model.state_size)
             state.restore({name: array[k] for name, array in tensors.items()})
             state.health = None if health is None else Health(**{**health, "flags": tuple(health["flags"])})
         counts = Counter({Verdict(name): int(n) for name, n in document["counts"].items()})

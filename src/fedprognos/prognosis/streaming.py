@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.features.history import Cut, rule_of
 from fedprognos.prognosis import snapshot
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
@@ -153,20 +154,39 @@ class Stream:
             else:
                 verdict, reason, cuts = state.push(scaled[k], position, cycle, end, strange, self.trusting)
                 told = [self._told(unit, state, cut) for cut in cuts]
-                one = Taken(verdict, reason, told if every else [])
-                if every:
+                one = Taken(verdict, reason, told if every or self.model.recipe.life else [])
+                if every or self.model.recipe.life:
                     asked += [(unit, cut, state, one, n) for n, cut in enumerate(cuts) if cut.window is not None]
                 if verdict is Verdict.ACCEPTED and not cuts and cycle is None:
                     one.healths.append(self._warming_up(unit, state))
                     state.health = one.healths[0]
             self.counts[one.verdict] += 1
             taken.append(one)
-        found = self.model.healths([(unit, cut) for unit, cut, *_ in asked], self.coverage)
+        outputs = self._stepped(asked) if self.model.recipe.life else None
+        found = self.model.healths([(unit, cut) for unit, cut, *_ in asked], self.coverage, outputs)
         for (_, cut, state, one, n), health in zip(asked, found, strict=True):
             one.healths[n] = state.health = health
             if state.pending is cut:
                 state.pending = None
         return taken
+
+    def _stepped(self, asked: Sequence[tuple[str, Cut, UnitState, Taken, int]]) -> FloatArray:
+        """Let the network read the rows of each unit in order, those of different units together."""
+        waves: list[list[int]] = []
+        turn: Counter[str] = Counter()
+        for k, (unit, *_) in enumerate(asked):
+            if turn[unit] == len(waves):
+                waves.append([])
+            waves[turn[unit]].append(k)
+            turn[unit] += 1
+        outputs = np.empty(len(asked))
+        for wave in waves:
+            rows = np.concatenate([cut.window for _, cut, *_ in (asked[k] for k in wave) if cut.window is not None])
+            states = [asked[k][2] for k in wave]
+            outputs[wave], after = self.model.step(rows, np.stack([state.network for state in states]))
+            for state, own in zip(states, after, strict=True):
+                state.network = own
+        return outputs
 
     def _told(self, unit: str, state: UnitState, cut: Cut) -> Health:
         """What is known of a window before the model has looked at it."""
@@ -204,7 +224,7 @@ class Stream:
                 return None
             self._states.popitem(last=False)
             self.evicted += 1
-        state = self._states[unit] = UnitState(self.model.recipe)
+        state = self._states[unit] = UnitState(self.model.recipe, self.model.state_size)
         return state
 
     # --- what is known -----------------------------------------------------------------------

@@ -24,13 +24,16 @@ class UnitState:
         The latest window, where the model has not looked at it yet.
     health
         The latest health.
+    network : (size,)
+        What a network of whole lives remembers; of size 0 where windows are looked at.
     """
 
-    __slots__ = ("clock", "health", "history", "pending")
+    __slots__ = ("clock", "health", "history", "network", "pending")
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, size: int = 0) -> None:
         self.history = rule_of(recipe).start(recipe)
         self.clock = Clock(recipe.cycle is not None)
+        self.network = np.zeros(size, dtype=np.float32)
         self.pending: Cut | None = None
         self.health: Health | None = None
 
@@ -70,9 +73,13 @@ class UnitState:
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """All arrays; the health is kept apart."""
         parts = {"history": self.history, "clock": self.clock}
-        return {f"{part}.{name}": array for part, own in parts.items() for name, array in own.snapshot().items()}
+        found = {f"{part}.{name}": array for part, own in parts.items() for name, array in own.snapshot().items()}
+        return {**found, "network": self.network}
 
     def restore(self, kept: Arrays) -> None:
         """Go on from a snapshot."""
+        if kept["network"].shape != self.network.shape:
+            raise ValueError("the network's state has another size")
+        self.network = np.asarray(kept["network"], dtype=np.float32)
         for part, own in (("history", self.history), ("clock", self.clock)):
             own.restore({name.partition(".")[2]: array for name, array in kept.items() if name.startswith(part + ".")})

@@ -1,0 +1,87 @@
+"""Whole lives online: row by row is the same as all at once, and a snapshot goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedprognos.errors import DataError
+from fedprognos.networks import Bundle, Network, NetworkSpec
+from fedprognos.prognosis import Predictor, Row, Stream
+from small_fleets import recipe_of, series_fleet
+
+FLEET = series_fleet([30, 45, 61, 2])
+RECIPE = recipe_of(FLEET, window=None, history="life", cap=40, conditions={"altitude": 0})
+
+
+def bundle_of(seed: int = 0, cell: str = "gru", reservoir: int = 8, widths: tuple[int, ...] = (6,)) -> Bundle:
+    spec = NetworkSpec(inputs=RECIPE.channels, widths=widths, cell=cell, reservoir=reservoir, direct=1)
+    head = np.random.default_rng(seed).normal(size=spec.features + 1)
+    return Bundle(RECIPE, Network.seeded(spec, seed).with_head(head))
+
+
+def rows_of(fleet) -> list[Row]:  # type: ignore[no-untyped-def]
+    """All rows of a fleet, in the order of their times, units mixed."""
+    rows = []
+    for unit in fleet:
+        for t, sensors, settings in zip(unit.time, unit.sensors, unit.settings, strict=True):
+            values = dict(zip(fleet.schema.sensors, sensors.tolist(), strict=True))
+            rows.append(
+                Row(unit.id, float(t), values, dict(zip(fleet.schema.settings, settings.tolist(), strict=True)))
+            )
+    return sorted(rows, key=lambda row: row.position)
+
+
+@pytest.mark.parametrize(("cell", "reservoir", "widths"), [("gru", 8, (6,)), ("lstm", 0, (5, 4)), ("gru", 9, ())])
+def test_row_by_row_is_all_at_once(cell: str, reservoir: int, widths: tuple[int, ...]) -> None:
+    predictor = Predictor.of(bundle_of(cell=cell, reservoir=reservoir, widths=widths))
+    offline = {(h.unit, h.position): h.value for h in predictor.predict(FLEET, last=False)}
+    stream = predictor.stream()
+    online = {}
+    rows = rows_of(FLEET)
+    for start in range(0, len(rows), 17):  # several rows of a unit at once, and one alone
+        for update in stream.feed_many(rows[start : start + 17]):
+            online[update.row.unit, update.row.position] = update.healths[-1].value
+    assert online.keys() == offline.keys()
+    spread = RECIPE.label_std
+    assert max(abs(online[k] - offline[k]) for k in offline) < 1e-5 * spread
+    last = {h.unit: h.value for h in predictor.predict(FLEET)}
+    assert all(abs(stream.health(unit).value - value) < 1e-5 * spread for unit, value in last.items())
+
+
+def test_a_snapshot_goes_on_and_that_of_another_model_is_refused(tmp_path: Path) -> None:
+    predictor, rows = Predictor.of(bundle_of()), rows_of(FLEET)
+    whole, cut = predictor.stream(), predictor.stream()
+    for row in rows:
+        whole.feed_many([row])
+    for row in rows[:40]:
+        cut.feed_many([row])
+    cut.snapshot(tmp_path / "state")
+    again = predictor.stream()
+    again.restore(tmp_path / "state")
+    for row in rows[40:]:
+        again.feed_many([row])
+    assert [h.value for h in again.healths(FLEET.ids)] == [h.value for h in whole.healths(FLEET.ids)]
+    with pytest.raises(DataError, match="another"):
+        Predictor.of(bundle_of(seed=1)).stream().restore(tmp_path / "state")
+
+
+def test_a_row_that_comes_twice_changes_nothing() -> None:
+    predictor, rows = Predictor.of(bundle_of()), rows_of(FLEET)
+    once, twice = predictor.stream(), predictor.stream()
+    for row in rows:
+        once.feed_many([row])
+        twice.feed_many([row, row])
+    assert [h.value for h in once.healths(FLEET.ids)] == [h.value for h in twice.healths(FLEET.ids)]
+
+
+def test_a_unit_costs_the_same_at_any_age() -> None:
+    predictor = Predictor.of(bundle_of())
+    stream = Stream(predictor)
+    sensors = dict.fromkeys(FLEET.schema.sensors, 1.0)
+    settings = dict.fromkeys(FLEET.schema.settings, 0.0)
+    for t in range(1, 2000):
+        stream.feed("old", t, sensors, settings)
+    assert sum(a.nbytes for a in stream._states["old"].snapshot().values()) < 500
