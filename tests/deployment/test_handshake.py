@@ -111,9 +111,9 @@ def test_central_training_is_left_out_and_refused_alone() -> None:
 
 
 def test_several_scenarios_are_refused() -> None:
-    _, experiment, _ = config.load("turbofan")
-    with pytest.raises(ConfigError, match="2 scenarios: heterogeneous, homogeneous"):
-        deployable(experiment, lambda text: None)
+    partition = {"alike": {"by": "random", "clients": 3}, "by site": {"by": "column", "column": "site"}}
+    with pytest.raises(ConfigError, match="2 scenarios: alike, by site"):
+        deployable(config.parse({**EXPERIMENT, "partition": partition}, "test"), lambda text: None)
 
 
 def test_a_name_that_another_experiment_has_is_refused_when_it_is_queued(tmp_path: Path) -> None:
