@@ -35,14 +35,14 @@ def wait_for_sites(
 ) -> tuple[str, ...]:
     """The sites that are there once all are, or once enough of them have been for some time."""
     here: set[str] = set()
-    told: set[str] | None = None
+    shown: set[str] | None = None
     enough_since: float | None = None
     while True:
         with contextlib.suppress(EngineError):
             here = set(transport.online()) & set(wanted)
         missing = tuple(sorted(set(wanted) - here))
-        if here != told:
-            told = here
+        if here != shown:
+            shown = here
             more = f"; waiting for {', '.join(missing)}" if missing else ""
             tell(f"{len(here)} of {len(wanted)} sites are here{more}")
         enough = min_clients is not None and len(here) >= min_clients

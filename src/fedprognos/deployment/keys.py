@@ -57,7 +57,7 @@ def make_authority(folder: Path) -> x509.Certificate:
 
 
 def make_server_certificate(authority: Path, folder: Path, host: str) -> x509.Certificate:
-    """The coordinator's `server.key` and `server.crt`, good for its host's name and for this machine."""
+    """The coordinator's `server.key` and `server.crt`, valid for its host's name and for this machine."""
     issuer = read_certificate(authority / "ca.crt")
     signer = load_pem_private_key(_read(authority / "ca.key"), password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):

@@ -19,7 +19,7 @@ POLL_IN_S, LOOK_IN_S = 0.5, 3.0
 MAX_WAIT_IN_S = 12 * 3600.0
 """The wait for a reply where the experiment sets none."""
 ABSENT_IN_S = 45.0
-"""How long an absent site is waited for before a request goes on without it, or somebody is told that it waits."""
+"""How long a request waits for an absent site before it continues without it, or before somebody is notified."""
 
 
 @dataclass
@@ -48,9 +48,9 @@ class SiteTransport:
     wait_for_all
         Wait for an absent site until it is back or the reply's time is over.
     waiting
-        Told again and again what is asked and who has not answered; may raise to end the waiting.
+        Called again and again with what is asked and who has not answered; may raise to end the waiting.
     missed, received
-        Told of a site that everybody waits for, and of every message that came.
+        Called with a site that everybody waits for, and with every message that came.
     """
 
     mailbox: Mailbox
