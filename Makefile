@@ -24,7 +24,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
-# The paper's experiments again: runs (hours, they go on where they were), docs/results/*.json, docs/results.md.
+# The paper's experiments again: runs (hours, they go on where they were), docs/results/*.json, docs/results.md and docs/results/tables.md.
 results: $(VENV)/.dev
 	$(BIN)/python -m experiments results
 

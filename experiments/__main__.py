@@ -31,10 +31,18 @@ def run(
 
 @app.command()
 def page(quick: Quick = False) -> None:
-    """Make the page and its pictures anew from the JSON files."""
+    """Make the pages and their pictures anew from the JSON files."""
     from experiments.page import write_page
 
     Console().print(write_page(places(quick)), highlight=False)
+
+
+@app.command()
+def matching() -> None:
+    """Make the pictures of docs/matching.md and print the numbers that the page quotes."""
+    from experiments.matching_pictures import write_matching_pictures
+
+    Console().print_json(data=write_matching_pictures())
 
 
 @app.command()
@@ -63,7 +71,7 @@ def choices(quick: Quick = False, workers: Workers = None, data_dir: DataDir = N
 
 @app.command()
 def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
-    """Everything: all presets, what models cost, the page and its pictures."""
+    """Everything: all presets, what models cost, the pages and their pictures."""
     where = places(quick)
     _run(where.presets, where, workers, data_dir)
     complexity(quick)
@@ -71,7 +79,7 @@ def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = N
 
 
 def _run(presets: list[str] | tuple[str, ...], where: Places, workers: int | None, data_dir: Path | None) -> None:
-    from experiments.running import run_preset
+    from experiments.recording import run_preset
     from fedprognos.cli.terminal import RunView
 
     console = Console()

@@ -1,28 +1,18 @@
-"""Rows of a record gathered into lines of a table: a method with a head on one choice of training data."""
+"""Lines of a table: a method with a head on one choice of training data, with its errors test by test."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from experiments.record import Record
-from experiments.samples import Sample, pooled
-from fedprognos.evaluation import Row, baselines
+from experiments.samples import Sample
+from fedprognos.evaluation import EVERYONE, OWN, SHARED, Method, Summary
+from fedprognos.experiment.methods import known_methods
 
-EVERYONE = "all"
 HEADS = ("mean", "exact", "personal")
-NAMES = {
-    "local": "Local",
-    "mean-of-locals": "mean of the local models",
-    "single": "best single client’s body",
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "concat": "concat",
-    "fedma": "FedMA",
-    "central": "Central",
-}
 Field = Literal["rmse", "rmse_capped"]
 
 
@@ -37,60 +27,53 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One line.
+    """One line; `views` holds its summary for every test."""
 
-    Parameters
-    ----------
-    own
-        Whether every client trained alone: then a column holds the model of the client it is about, or, where
-        all are tested on one fleet, `train` has one name and every client has a line of its own.
-    """
+    views: Mapping[str, Summary]
 
-    method: str
-    head: str | None
-    train: tuple[str, ...]
-    own: bool
-    rows: tuple[Row, ...]
+    @property
+    def whole(self) -> Summary:
+        """What it is on all tests together."""
+        return next(iter(self.views.values()))
 
     @property
     def name(self) -> str:
-        base = self.method.partition("+")[0]
-        return NAMES.get(base, base)
+        """The method without its variant."""
+        return self.whole.method.partition("+")[0]
 
     @property
-    def base(self) -> str:
-        return self.method.partition("+")[0]
+    def method(self) -> Method:
+        return known_methods()[self.name]
+
+    @property
+    def head(self) -> str | None:
+        return self.whole.head
+
+    @property
+    def own(self) -> bool:
+        """Whether every client trained alone."""
+        return self.whole.data not in (SHARED, "")
+
+    @property
+    def client(self) -> str:
+        """The client that trained alone, where its line holds no others."""
+        return self.whole.data if self.own and self.whole.data != OWN else ""
 
     def sample(self, column: Column) -> Sample | None:
         """The errors of one column, over seeds."""
-        found = [row for row in self.rows if row.test_client == column.test]
-        if not found and column.test == EVERYONE:
-            return self._pooled(column.field)
-        return sample_of(found, column.field)
+        rows = self.views[column.test].rows if column.test in self.views else ()
+        errors = {row.seed: row.scores.get(column.field) for row in rows}
+        known = {seed: error for seed, error in errors.items() if error is not None}
+        return Sample(known, {row.seed: row.round for row in rows if row.round is not None}) if known else None
 
-    def _pooled(self, field: Field) -> Sample | None:
-        """Every client's own model on its own test, taken together."""
-        tests = sorted({row.test_client for row in self.rows})
-        parts = {t: sample_of([r for r in self.rows if r.test_client == t], field) for t in tests}
-        known = {t: s for t, s in parts.items() if s is not None}
-        counts = {row.test_client: row.n_test for row in self.rows}
-        return pooled(known, counts) if known and len(known) == len(parts) else None
-
-    def fact(self, field: str) -> list[float]:
+    def fact(self, name: str) -> list[float]:
         """A number about the models, all of them."""
-        values = [getattr(row, field) for row in self.rows]
+        values = [getattr(row, name) for row in self.whole.parts]
         return [float(sum(v)) if isinstance(v, tuple) else float(v) for v in values if v is not None]
 
 
-def sample_of(rows: Sequence[Row], field: str) -> Sample | None:
-    """One quantity over seeds; None where there is none."""
-    values = {row.seed: getattr(row, field, None) for row in rows}
-    known = {seed: float(v) for seed, v in sorted(values.items()) if v is not None}
-    return Sample(known, {row.seed: row.round for row in rows if row.round is not None}) if known else None
-
-
-class Setting:
-    """The rows of one setting of a record."""
+class Comparison:
+    """All lines of one scenario of a record."""
 
     def __init__(self, record: Record, name: str) -> None:
         self.record, self.name = record, name
@@ -102,9 +85,18 @@ class Setting:
         return {row.test_client for row in self.rows} == {EVERYONE}
 
     @property
+    def measure(self) -> str:
+        return self.rows[0].measure
+
+    @property
     def digits(self) -> int:
         """Decimals of an error: hundredths of cycles, tenths of mAh."""
-        return 4 if self.rows[0].measure == "Ah" else 2
+        return 4 if self.measure == "Ah" else 2
+
+    @property
+    def main_head(self) -> str:
+        """The head its experiment publishes; where every model is tested on one fleet nobody has a personal one."""
+        return next(head for head in self.record.heads if head != "personal" or not self.shared_test)
 
     @property
     def columns(self) -> list[Column]:
@@ -118,22 +110,18 @@ class Setting:
     @cached_property
     def lines(self) -> list[Line]:
         """Lines that were chosen without the test, baselines first, then head by head."""
-        groups: dict[tuple[str, str | None, tuple[str, ...], bool], list[Row]] = {}
-        for row in self.rows:
-            if row.selected_on == "test":
-                continue
-            own = len(row.train_clients) == 1 < len(self.clients)
-            train = row.train_clients if self.shared_test or not own else ()
-            groups.setdefault((row.method, row.head, train, own), []).append(row)
-        found = [Line(*key, tuple(rows)) for key, rows in groups.items()]
-        return sorted(
-            found, key=lambda line: (_head(line.head), not line.own, self.record.results.method(line.base).order)
-        )
+        groups: dict[tuple[str, str | None, str], dict[str, Summary]] = {}
+        for test in dict.fromkeys([EVERYONE, *(column.test for column in self.columns)]):
+            for one in self.record.results.summary(self.name, test, each_client=True):
+                if one.selected_on != "test" and (test == EVERYONE or one.rows[0].test_client == test):
+                    groups.setdefault((one.method, one.head, one.data), {})[test] = one
+        found = [Line(views) for views in groups.values()]
+        return sorted(found, key=lambda line: (_place(line.head), not line.own, line.method.order))
 
-    def line(self, method: str, head: str | None, train: Sequence[str] | None = None) -> Line | None:
-        """The line of a method with a head; `train` tells clients that trained alone apart."""
+    def line(self, method: str, head: str | None, client: str | None = None) -> Line | None:
+        """The line of a method with a head; `client` tells clients that trained alone apart."""
         for line in self.lines:
-            if line.base == method and line.head == head and (train is None or set(line.train) == set(train)):
+            if line.name == method and line.head == head and client in (None, line.client):
                 return line
         return None
 
@@ -156,16 +144,34 @@ class Setting:
         return Sample(values, chosen) if values else None
 
 
-def settings(record: Record) -> list[Setting]:
-    """All settings of a record, in the order of the experiment."""
-    named = dict.fromkeys([*record.results.config.get("partition", {}), *(r.scenario for r in record.results.rows)])
-    there = {row.scenario for row in record.results.rows}
-    return [Setting(record, name) for name in named if name in there]
+def comparisons(record: Record) -> list[Comparison]:
+    """All scenarios of a record, in the order of the experiment."""
+    there = dict.fromkeys(row.scenario for row in record.results.rows)
+    named = dict.fromkeys([*record.results.config.get("partition", {}), *there])
+    return [Comparison(record, name) for name in named if name in there]
 
 
-def is_baseline(line: Line) -> bool:
-    return line.method in baselines
+def comparison(record: Record | None, scenario: str) -> Comparison | None:
+    """One scenario of a record, where it is there."""
+    found: Sequence[Comparison] = comparisons(record) if record is not None else ()
+    return next((one for one in found if one.name == scenario), None)
 
 
-def _head(head: str | None) -> int:
+def by_width(found: Sequence[Comparison], head: str) -> list[tuple[float, Comparison, Line]]:
+    """Lines of one model for everybody, in the order of their width."""
+    lines = [
+        (sum(widths) / len(widths), one, line)
+        for one in found
+        for line in one.lines
+        if line.head == head and not line.own and (widths := line.fact("width"))
+    ]
+    return sorted(lines, key=lambda item: (item[0], item[1].record.preset, item[2].name))
+
+
+def label(method: str) -> str:
+    """A method's name for people."""
+    return known_methods()[method].label
+
+
+def _place(head: str | None) -> int:
     return -1 if head is None else HEADS.index(head)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from experiments.pictures import Picture
 from experiments.samples import Sample
 
 NOTHING = "–"
@@ -97,3 +98,9 @@ def stacked(*lines: str) -> str:
 def folded(title: str, body: str) -> str:
     """A part the reader opens when it is wanted."""
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def shown(drawn: Mapping[str, Picture], name: str, folder: str = "") -> str:
+    """A picture with its caption, or nothing where there is none."""
+    found = drawn.get(name)
+    return "" if found is None else f"![{found.title}]({folder}{name}.svg)\n\n*{found.title}.* {found.caption}"

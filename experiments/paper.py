@@ -63,7 +63,7 @@ class ErrorBar(_Part):
     paper: float | None = None
     """The paper's best FedMA."""
     ridge: float | None = None
-    """Local ridge, the yardstick that costs nothing."""
+    """Ridge regression on each client's own data, which costs next to nothing."""
 
     @property
     def limit(self) -> float:

@@ -17,7 +17,7 @@ class Places:
     Parameters
     ----------
     out
-        Holds `results.md`, and in `results/` the JSON files and pictures.
+        Holds `results.md`, and in `results/` the tables behind it, the JSON files and pictures.
     runs
         Run folders, one a preset: what was interrupted goes on there.
     """
@@ -29,6 +29,10 @@ class Places:
     @property
     def page(self) -> Path:
         return self.out / "results.md"
+
+    @property
+    def tables(self) -> Path:
+        return self.folder / "tables.md"
 
     @property
     def folder(self) -> Path:

@@ -76,11 +76,3 @@ def improvement(local: float, federated: float) -> float:
     7.9
     """
     return (local - federated) / local
-
-
-def pooled(samples: Mapping[str, Sample], counts: Mapping[str, int]) -> Sample:
-    """RMSEs of several tests as one over all their points."""
-    seeds = sorted(set.intersection(*(set(s.by_seed) for s in samples.values())))
-    total = sum(counts[name] for name in samples)
-    squares = {seed: sum(counts[name] * s.by_seed[seed] ** 2 for name, s in samples.items()) for seed in seeds}
-    return Sample({seed: math.sqrt(square / total) for seed, square in squares.items()}, {})

@@ -1,15 +1,15 @@
-"""The bars that were set beforehand, and whether the tuned presets reach them."""
+"""The targets that were set beforehand, and whether the tuned presets reach them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.lines import EVERYONE, NAMES, Column, Field, Setting, settings
+from experiments.lines import Column, Field, comparison, label
 from experiments.markdown import NOTHING, number, sample, signed, table
 from experiments.paper import Bars, ErrorBar, Paper, PaperTable
 from experiments.record import Record
 from experiments.samples import Sample
-from experiments.tables_paper import main_head
+from fedprognos.evaluation import EVERYONE
 
 HELD = ("fedma", "concat")
 """Methods held to the bars: what matching gives, and keeping everything."""
@@ -25,10 +25,10 @@ def bars_table(printed: Paper, records: Mapping[str, Record]) -> str:
         "method",
         "head",
         "paper’s best FedMA",
-        "must",
-        "stretch",
+        "target",
+        "stretch target",
         "ours",
-        "must reached",
+        "target reached",
         "stretch reached",
     ]
     return table(header, rows, 3)
@@ -51,10 +51,10 @@ def _error_rows(bar: ErrorBar, bars: Bars, records: Mapping[str, Record]) -> lis
     for method in HELD:
         head, found = _sample(records, bar.preset, bar.scenario, method, bar.test, bar.field)
         if found is None:
-            rows.append([bar.case, NAMES[method], NOTHING, *limits, NOTHING, NOTHING, NOTHING])
+            rows.append([bar.case, label(method), NOTHING, *limits, NOTHING, NOTHING, NOTHING])
             continue
         verdicts = [reached(found.mean <= limit, found.seeds, bars.seeds) for limit in (bar.limit, bar.stretch)]
-        rows.append([bar.case, NAMES[method], head, *limits, sample(found, digits), *verdicts])
+        rows.append([bar.case, label(method), head, *limits, sample(found, digits), *verdicts])
     return rows
 
 
@@ -76,25 +76,21 @@ def _central_rows(bars: Bars, excess: float, records: Mapping[str, Record]) -> l
             head, ours = _sample(records, *place, method, EVERYONE, field)  # type: ignore[arg-type]
             _, central = _sample(records, *place, "central", EVERYONE, field)  # type: ignore[arg-type]
             if ours is None or central is None:
-                rows.append([case, NAMES[method], NOTHING, *limits, NOTHING, NOTHING, NOTHING])
+                rows.append([case, label(method), NOTHING, *limits, NOTHING, NOTHING, NOTHING])
                 continue
             above = ours.mean / central.mean - 1
             oks = (above <= bars.central_within, above <= 0 and set(ours.rounds.values()) == {1})
             verdicts = [reached(ok, ours.seeds, bars.seeds) for ok in oks]
-            rows.append([case, NAMES[method], head, *limits, f"{signed(100 * above, 1)} %", *verdicts])
+            rows.append([case, label(method), head, *limits, f"{signed(100 * above, 1)} %", *verdicts])
     return rows
 
 
 def _sample(
-    records: Mapping[str, Record], preset: str, setting: str, method: str, test: str, field: Field
+    records: Mapping[str, Record], preset: str, scenario: str, method: str, test: str, field: Field
 ) -> tuple[str, Sample | None]:
     """A method's errors with the head its preset publishes."""
-    record = records.get(preset)
-    place: Setting | None = None
-    if record is not None:
-        place = next((s for s in settings(record) if s.name == setting), None)
-    if record is None or place is None:
+    found = comparison(records.get(preset), scenario)
+    if found is None:
         return "", None
-    head = main_head(record, place)
-    line = place.line(method, head)
-    return head, None if line is None else line.sample(Column("", test, field))
+    line = found.line(method, found.main_head)
+    return found.main_head, None if line is None else line.sample(Column("", test, field))

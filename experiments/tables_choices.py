@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from experiments.lines import NAMES
+from experiments.lines import label
 from experiments.markdown import BLANK, NOTHING, number, signed, table
 
 CHOSEN = """\
-`{preset}`, {scenario}, exact head, judged on training engines: {share:.0%} of each client's are kept out of training,
-others for each seed ({seeds}). RMSE on them, labels capped, after the last epoch and round; in brackets how much a
-change adds to it, ± the standard deviation of that over seeds. One change at a time from the preset as it is. Central
-training keeps other engines out than the clients do, so its column compares with itself only. A dash: not measured, or
-none of the method's concern."""
+`{preset}`, {scenario}, exact head, judged on held-out training engines: {share:.0%} of each client's engines are kept
+out of training, other ones for each seed. Seeds: {seeds}. Errors are RMSE on capped labels after the last epoch and
+round. In brackets: how much a change adds, ± the standard deviation of that over seeds. Each line changes one thing.
+Central training keeps out other engines than the clients do, so its column compares with itself only. A dash: not
+measured, or not an option of the method."""
 RIDGES = """\
 The same for other ridge strengths (`federation.ridge`; the preset's is {ridge:.0e}):"""
 
@@ -41,7 +41,7 @@ def choices_part(found: Mapping[str, Any]) -> list[str]:
         [f"{float(strength):.1e}", *(number(float(base[m][:, k].mean()), 2) for m in methods)]
         for k, strength in enumerate(found["strengths"])
     ]
-    names = [NAMES[m] for m in methods]
+    names = [label(m) for m in methods]
     said = CHOSEN.format(preset=found["preset"], scenario=found["scenario"], share=found["kept_out"], seeds=seeds)
     return [
         "### What the tuned experiment was chosen from",

@@ -4,57 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from experiments.lines import HEADS, Column, Line, Setting, is_baseline
+from experiments.lines import HEADS, Column, Comparison, Line, by_width
 from experiments.markdown import BLANK, NOTHING, rounds, sample, signed, size, table
-from experiments.samples import Difference, paired
+from experiments.samples import Difference, Sample, paired
+from fedprognos.evaluation import OWN
 
-RIVALS = ("local", "mean-of-locals", "single", "fedavg", "fedprox", "concat", "central")
-BY_WIDTH = ("single", "fedavg", "concat", "fedma", "central")
+COSTS = ["width", "parameters", "local epochs", "bytes", "round"]
 
 
-def comparison_table(setting: Setting) -> str:
-    """Every line of a setting; the lowest error of each head in bold."""
-    columns = setting.columns
-    header = ["head", "method", "trained on", *(c.title for c in columns)]
-    header += ["width", "parameters", "local epochs", "bytes", "round"]
-    lowest = {
-        (head, c): min((s.mean for line in _of(setting, head) if (s := line.sample(c)) is not None), default=None)
-        for head in HEADS
-        for c in columns
-    }
+def comparison_table(found: Comparison, lines: Sequence[Line] | None = None) -> str:
+    """Some lines of a scenario, all by default; the lowest error of each head in bold."""
+    header = ["head", "method", "trained on", *(c.title for c in found.columns), *COSTS]
+    lowest = {(head, c): _lowest(found, head, c) for head in HEADS for c in found.columns}
     rows = []
-    for line in setting.lines:
+    for line in found.lines if lines is None else lines:
         cells = []
-        for column in columns:
-            found = line.sample(column)
-            text = sample(found, setting.digits)
-            best = found is not None and found.mean == lowest.get((line.head or "", column))
+        for column in found.columns:
+            errors = line.sample(column)
+            text = sample(errors, found.digits)
+            best = errors is not None and errors.mean == lowest.get((line.head or "", column))
             cells.append(f"**{text}**" if best else text)
-        rows.append([line.head or NOTHING, line.name, trained_on(line, setting), *cells, *_costs(line, columns)])
+        rows.append([line.head or NOTHING, line.method.label, trained_on(line, found), *cells, *_costs(line, found)])
     return table(header, rows, 3)
 
 
-def trained_on(line: Line, setting: Setting) -> str:
+def _lowest(found: Comparison, head: str, column: Column) -> float | None:
+    samples = (line.sample(column) for line in found.lines if line.head == head)
+    return min((errors.mean for errors in samples if errors is not None), default=None)
+
+
+def trained_on(line: Line, found: Comparison) -> str:
     """Whose data a line's models saw."""
     if not line.own:
-        return "all" if len(setting.clients) > 1 else setting.clients[0]
-    return line.train[0] if line.train else "own"
+        return "all" if len(found.clients) > 1 else found.clients[0]
+    return "own" if line.whole.data == OWN else line.client
 
 
-def _of(setting: Setting, head: str) -> list[Line]:
-    return [line for line in setting.lines if line.head == head]
-
-
-def _costs(line: Line, columns: Sequence[Column]) -> list[str]:
-    if is_baseline(line):
-        return [NOTHING] * 5
-    found = next((s for c in columns if (s := line.sample(c)) is not None and s.rounds), None)
+def _costs(line: Line, found: Comparison) -> list[str]:
+    if line.method.kind == "baseline":
+        return [NOTHING] * len(COSTS)
+    after = next((s for c in found.columns if (s := line.sample(c)) is not None and s.rounds), None)
     return [
         span(line.fact("width")),
         span(line.fact("parameters")),
         span(line.fact("local_epochs")),
         size(_mean(line.fact("bytes"))),
-        NOTHING if line.base in ("local", "mean-of-locals", "central") else rounds(found),
+        rounds(after) if line.method.kind == "federated" else NOTHING,
     ]
 
 
@@ -75,26 +70,22 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def differences_table(setting: Setting) -> str | None:
-    """RMSE of FedMA minus that of each rival at the same head, with a 95 % interval over seeds."""
-    columns = setting.columns
+def differences_table(found: Comparison) -> str | None:
+    """RMSE of FedMA minus that of each other method at the same head, with a 95 % interval over seeds."""
     rows = []
     for head in HEADS:
-        ours = setting.line("fedma", head)
-        if ours is None:
-            continue
-        for rival in _of(setting, head):
-            if rival.base not in RIVALS:
-                continue
-            cells = []
-            for column in columns:
-                mine, theirs = ours.sample(column), rival.sample(column)
-                there = mine is not None and theirs is not None
-                cells.append(difference(paired(mine, theirs), setting.digits) if there else NOTHING)  # type: ignore[arg-type]
-            who = f"{rival.name} ({rival.train[0]})" if rival.own and rival.train else rival.name
-            rows.append([head, who, *cells])
-    header = ["head", "FedMA minus", *(c.title for c in columns)]
-    return table(header, rows, 2) if rows else None
+        ours = found.line("fedma", head)
+        for rival in found.lines if ours is not None else ():
+            if rival.head == head and rival.name != "fedma":
+                who = f"{rival.method.label} ({rival.client})" if rival.client else rival.method.label
+                rows.append([head, who, *(_difference(ours, rival, c, found.digits) for c in found.columns)])
+    return table(["head", "FedMA minus", *(c.title for c in found.columns)], rows, 2) if rows else None
+
+
+def _difference(ours: Line | None, rival: Line, column: Column, digits: int) -> str:
+    mine: Sample | None = None if ours is None else ours.sample(column)
+    theirs = rival.sample(column)
+    return NOTHING if mine is None or theirs is None else difference(paired(mine, theirs), digits)
 
 
 def difference(found: Difference, digits: int) -> str:
@@ -111,26 +102,20 @@ def difference(found: Difference, digits: int) -> str:
     return f"{f'**{mean}**' if clear else mean}{BLANK}{interval}"
 
 
-def width_table(found: Sequence[tuple[str, Setting]], head: str) -> str | None:
-    """Errors by the width of the federated layer, over all records that hold the setting."""
-    columns = found[0][1].columns
-    lines = [
-        (_mean(line.fact("width")) or 0.0, label, setting, line)
-        for label, setting in found
-        for line in setting.lines
-        if line.base in BY_WIDTH and not line.own and line.head == head and line.fact("width")
-    ]
-    if not any(line.base == "fedma" for *_, line in lines):
+def width_table(found: Sequence[Comparison], head: str) -> str | None:
+    """Errors by the width of the federated layer, over all records that hold the scenario."""
+    lines, columns = by_width(found, head), found[0].columns
+    if not any(line.name == "fedma" for *_, line in lines):
         return None
     rows = [
         [
             span(line.fact("width")),
-            line.name,
-            label,
-            *(sample(line.sample(c), setting.digits) for c in columns),
+            line.method.label,
+            one.record.preset,
+            *(sample(line.sample(c), one.digits) for c in columns),
             span(line.fact("parameters")),
             size(_mean(line.fact("bytes"))),
         ]
-        for _, label, setting, line in sorted(lines, key=lambda item: (item[0], item[1], item[3].method))
+        for _, one, line in lines
     ]
     return table(["width", "method", "preset", *(c.title for c in columns), "parameters", "bytes"], rows, 3)

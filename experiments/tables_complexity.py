@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.lines import NAMES
+from experiments.lines import label
 from experiments.markdown import size, table
 from experiments.paper import PaperComplexity
 
@@ -21,7 +21,7 @@ def models_table(measured: Mapping[str, Any]) -> str:
         rows.append(
             [
                 m["preset"],
-                NAMES[m["method"]],
+                label(m["method"]),
                 f"{network['cell'].upper()} {widths}, {m['steps']} × {network['inputs']}",
                 f"{m['parameters']:,}",
                 size(m["bytes"]),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from experiments.lines import NAMES as METHODS
-from experiments.lines import Column, Field, Setting, settings
+from experiments.lines import Column, Comparison, Field, comparison, comparisons, label
 from experiments.markdown import NOTHING, number, percent, rounds, sample, stacked, table
 from experiments.paper import PaperRow, PaperTable
 from experiments.record import Record
@@ -31,12 +28,12 @@ def battery_table(printed: PaperTable, rerun: Record | None, tuned: Record | Non
             )
             for found, base in pairs
         ]
-        lines.append([row.test, _trained_on(row), METHODS[row.method], _printed(row, 5), *cells])
+        lines.append([row.test, _trained_on(row), label(row.method), _printed(row, 5), *cells])
     return table(["tested on", "trained on", "method", *HEADER], lines, 3)
 
 
 def turbofan_table(printed: PaperTable, rerun: Record | None, tuned: Record | None) -> str:
-    """FD004 by setting, raw and capped; IMP is that of FedMA over the row's own model, as in the paper."""
+    """FD004 by scenario, raw and capped; IMP is that of FedMA over the row's own model, as in the paper."""
     federated = {row.scenario: row for row in printed.rows if row.method == "fedma"}
     lines = []
     for row in printed.rows:
@@ -46,8 +43,8 @@ def turbofan_table(printed: PaperTable, rerun: Record | None, tuned: Record | No
             imp = None if has_rounds(row) else _improvement(raw, choose(record, federated[row.scenario], "rmse"))
             both = [f"raw {sample(raw, 2)}", f"capped {sample(capped, 2)}"] if raw is not None else [NOTHING]
             cells.append(stacked(*both, _below(row, rounds(raw), imp)))
-        lines.append([str(row.scenario), _trained_on(row), METHODS[row.method], _printed(row, 2), *cells])
-    return table(["setting", "trained on", "method", *HEADER], lines, 3)
+        lines.append([str(row.scenario), _trained_on(row), label(row.method), _printed(row, 2), *cells])
+    return table(["scenario", "trained on", "method", *HEADER], lines, 3)
 
 
 def has_rounds(row: PaperRow) -> bool:
@@ -76,36 +73,27 @@ def _improvement(alone: Sample | None, found: Sample | None) -> float | None:
     return None if alone is None or found is None else improvement(alone.mean, found.mean)
 
 
-def main_head(record: Record, setting: Setting) -> str:
-    """The head an experiment publishes; where every model is tested on one fleet nobody has a personal one."""
-    wanted = [head for head in record.heads if head != "personal" or not setting.shared_test]
-    return wanted[0]
-
-
-def _find(record: Record, row: PaperRow) -> Setting | None:
-    """The setting a row belongs to: the one it names, or the one whose clients trained it together."""
-    every = settings(record)
-    if row.scenario is not None:
-        return next((s for s in every if s.name == row.scenario), None)
+def _find(record: Record | None, row: PaperRow) -> Comparison | None:
+    """The scenario a row belongs to: the one it names, or the one whose clients trained it together."""
+    if record is None or row.scenario is not None:
+        return comparison(record, str(row.scenario))
+    every = comparisons(record)
     if row.method == "local":
         return max((s for s in every if row.train[0] in s.clients), key=lambda s: len(s.clients), default=None)
     return next((s for s in every if set(s.clients) == set(row.train)), None)
 
 
 def _chosen(record: Record | None, row: PaperRow, field: Field) -> Sample | None:
-    setting = None if record is None else _find(record, row)
-    if record is None or setting is None:
+    found = _find(record, row)
+    if found is None:
         return None
-    train: Sequence[str] | None = row.train if row.method == "local" and setting.shared_test else None
-    line = setting.line(row.method, main_head(record, setting), train)
+    client = row.train[0] if row.method == "local" and found.shared_test else None
+    line = found.line(row.method, found.main_head, client)
     return None if line is None else line.sample(Column("", row.test, field))
 
 
 def _best(record: Record | None, row: PaperRow, field: Field) -> Sample | None:
-    setting = None if record is None else _find(record, row)
-    if record is None or setting is None:
-        return None
-    if row.method in ("local", "central"):  # they know no rounds
+    found = _find(record, row)
+    if found is None or not has_rounds(row):
         return _chosen(record, row, field)
-    head = main_head(record, setting)
-    return setting.best_on_test(row.method, head, row.test, field)
+    return found.best_on_test(row.method, found.main_head, row.test, field)

@@ -94,6 +94,13 @@ def test_a_summary_pools_own_models_and_keeps_shared_ones() -> None:
     assert results.summary("nowhere") == []
 
 
+def test_clients_that_had_nothing_to_validate_on_are_not_dropped() -> None:
+    chosen = {"a": "validation", "b": "last", "c": "test"}
+    rows = tuple(row(0, 3.0, train_clients=(c,), test_client=c, selected_on=s) for c, s in chosen.items())
+    honest, other = Results("x", "0", {}, rows, (), METHODS).summary()
+    assert (honest.selected_on != "test", honest.n_test, other.selected_on, other.n_test) == (True, 4, "test", 2)
+
+
 def test_own_models_on_a_common_test_are_kept_apart_where_that_is_asked_for() -> None:
     rows = tuple(row(0, e, train_clients=(c,), test_client=EVERYONE) for c, e in (("a", 3.0), ("b", 4.0)))
     results = Results("x", "0", {}, rows, (), METHODS)

@@ -34,7 +34,7 @@ FOUND = {
 def test_changes_are_told_by_their_difference_at_the_presets_ridge() -> None:
     _, said, table, _, curve = (part.replace(BLANK, " ") for part in choices_part(FOUND))
     assert "20% of each client's" in said
-    assert "each seed (2)" in said
+    assert "Seeds: 2." in said
     assert table.splitlines()[2:] == [
         "| as it is | 64–192 | 15.50 | 15.00 |",
         "| LSTM | 192 | 17.00 (+1.50 ± 0.71) | – |",

@@ -27,28 +27,38 @@ def where(tmp_path: Path) -> Places:
     return found
 
 
-def test_the_page_holds_every_part(where: Places) -> None:
+def test_the_pages_hold_every_part(where: Places) -> None:
     text = write_page(where).read_text("utf-8")
-    for title in (
-        "# Results",
-        "## The bars",
-        "## Batteries",
-        "## Turbofan",
-        "## Accuracy against width",
-        "## Settings",
-    ):
-        assert f"\n{title}" in f"\n{text}"
-    plain = text.replace(BLANK, " ")
+    assert [line for line in text.splitlines() if line.startswith("#")][:2] == ["# Results", "## Targets"]
+    assert "(results/tables.md)" in text
+    assert "\n| exact | FedMA | all | " in text
+    tables = where.tables.read_text("utf-8")
+    for title in ("# Tables", "## Batteries", "## Turbofan", "## Accuracy against width", "## The presets"):
+        assert f"\n{title}" in f"\n{tables}"
+    plain = tables.replace(BLANK, " ")
     assert "| B0006 | B0006, B0018 | FedMA | 0.03871<br>round 4, IMP 22.3 % |" in plain
-    assert "torch 2.13.0" in text
+    assert "torch 2.13.0" in tables
 
 
-def test_every_picture_of_the_page_exists_and_is_an_svg(where: Places) -> None:
-    text = write_page(where).read_text("utf-8")
-    linked = re.findall(r"\]\((results/[^)]+)\)", text)
-    assert "results/battery-paper-rounds.svg" in linked
-    for name in linked:
-        assert ET.parse(where.out / name).getroot().tag.endswith("svg")  # noqa: S314 - our own file
+def test_every_link_leads_somewhere_and_every_picture_is_shown(where: Places) -> None:
+    write_page(where)
+    linked = {
+        (page.parent / link).resolve()
+        for page in (where.page, where.tables)
+        for link in re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
+    }
+    assert where.folder.resolve() / "battery-paper-rounds.svg" in linked
+    assert all(path.is_file() for path in linked)
+    pictures = set(where.folder.resolve().glob("*.svg"))
+    assert pictures <= linked
+    for path in pictures:
+        assert ET.parse(path).getroot().tag.endswith("svg")  # noqa: S314 - our own file
+
+
+def test_pictures_say_neither_when_nor_by_which_version_they_were_made(where: Places) -> None:
+    drawn = [text for path, text in page_files(where).items() if path.suffix == ".svg"]
+    assert drawn
+    assert not any(word in text for text in drawn for word in ("dc:date", "Matplotlib"))
 
 
 def test_the_same_files_give_the_same_bytes(where: Places) -> None:
@@ -65,8 +75,8 @@ def test_pictures_of_another_time_are_removed(where: Places) -> None:
 def test_remarks_stand_in_their_part(where: Places) -> None:
     (where.folder / "remarks.md").write_text("# Remarks\n\n## turbofan\n\nMind the cap.\n\n## summary\n\nIn short.\n")
     text = write_page(where).read_text("utf-8")
-    assert text.index("In short.") < text.index("## The bars")
-    assert text.index("## Turbofan") < text.index("Mind the cap.") < text.index("## Settings")
+    assert text.index("In short.") < text.index("## Targets")
+    assert text.index("## Turbofan") < text.index("Mind the cap.")
 
 
 def test_without_results_the_command_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from experiments.complexity import write_complexity
 from experiments.page import write_page
 from experiments.places import places
 from experiments.record import read_record
-from experiments.running import run_preset
+from experiments.recording import run_preset
 
 
 @pytest.mark.long
@@ -29,7 +29,8 @@ def test_a_quick_preset_ends_as_a_page(preset: str, tmp_path: Path) -> None:
     run_preset(preset, where, workers=1)  # nothing is left to do
     assert where.json(preset).read_bytes() == first
     write_complexity(where)
-    text = write_page(where).read_text("utf-8")
+    write_page(where)
+    text = where.tables.read_text("utf-8")
     assert "## What it costs" in text
     assert f"{preset}-rounds.svg" in text
     assert f"{preset}-extractors-before.svg" in text

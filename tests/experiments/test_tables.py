@@ -7,10 +7,10 @@ import math
 import pytest
 from small_records import battery_record, record, row, turbofan_record
 
-from experiments.lines import Column, settings
+from experiments.lines import Column, comparisons
 from experiments.markdown import BLANK
 from experiments.paper import paper
-from experiments.samples import Sample, paired, pooled
+from experiments.samples import Sample, paired
 from experiments.tables_bars import bars_table
 from experiments.tables_comparison import comparison_table, differences_table, width_table
 from experiments.tables_paper import battery_table, turbofan_table
@@ -66,8 +66,7 @@ def test_turbofan_improvement_is_that_of_fedma_over_the_rows_own_model() -> None
 
 
 def test_equal_heads_are_compared_with_what_they_cost() -> None:
-    setting = settings(battery_record())[0]
-    table = comparison_table(setting)
+    table = comparison_table(comparisons(battery_record())[0])
     local = found(table, "mean", "Local", "own")
     # Pooled over three tests of ten points: sqrt((0.04² + 0.02² + 0.02²) / 3) and sqrt((0.06² + 0.04² + 0.02²) / 3).
     each = [math.sqrt((0.0016 + 0.0004 + 0.0004) / 3), math.sqrt((0.0036 + 0.0016 + 0.0004) / 3)]
@@ -75,25 +74,20 @@ def test_equal_heads_are_compared_with_what_they_cost() -> None:
     fedma = found(table, "mean", "FedMA", "all")
     assert fedma[3] == "**0.0250 ± 0.0071**"
     assert fedma[7:] == ["12", "300", "5", "5 MB", "2"]
-    assert found(table, "–", "ridge", "own")[3] == "0.0300"
+    assert found(table, "–", "Ridge", "own")[3] == "0.0300"
 
 
 def test_differences_are_paired_over_seeds() -> None:
-    table = differences_table(settings(turbofan_record())[0])
+    table = differences_table(comparisons(turbofan_record())[0])
     assert table is not None
     # FedMA minus concat: 0.2, 0.1, 0, -0.1, -0.2; mean 0, t(4) = 2.776, deviation 0.158: 2.776 * 0.158 / sqrt(5).
-    assert found(table, "exact", "concat")[2] == "0.00 [−0.20, +0.20]"
+    assert found(table, "exact", "Concat")[2] == "0.00 [−0.20, +0.20]"
     assert found(table, "exact", "Central")[2:] == ["**+0.20** [+0.20, +0.20]", "**−0.14** [−0.14, −0.14]"]
 
 
 def test_seeds_that_differ_cannot_be_paired() -> None:
     with pytest.raises(DataError, match="cannot be paired"):
         paired(Sample({0: 1.0}, {}), Sample({1: 1.0}, {}))
-
-
-def test_pooled_errors_weigh_tests_by_their_points() -> None:
-    parts = {"a": Sample({0: 3.0}, {}), "b": Sample({0: 4.0}, {})}
-    assert pooled(parts, {"a": 1, "b": 3}).mean == pytest.approx(math.sqrt((9 + 48) / 4))
 
 
 def test_bars_are_judged_by_the_mean_over_enough_seeds() -> None:
@@ -117,7 +111,7 @@ def test_a_battery_must_be_below_the_paper_and_below_local_ridge() -> None:
 def test_widths_are_in_order_whichever_preset_they_come_from() -> None:
     shared = {"scenario": "heterogeneous", "head": "exact", "measure": "cycles", "rmse_capped": 14.0}
     wide = record("turbofan-width", row("fedma", [21.0, 22.0], width=(90,), **shared), heads=("exact",))
-    places = [(r.preset, settings(r)[0]) for r in (turbofan_record(), wide)]
+    places = [comparisons(r)[0] for r in (turbofan_record(), wide)]
     table = width_table(places, "exact")
     assert table is not None
     assert [(c[0], c[1], c[2]) for c in cells(table)][-1] == ("90", "FedMA", "turbofan-width")
@@ -125,12 +119,12 @@ def test_widths_are_in_order_whichever_preset_they_come_from() -> None:
 
 
 def test_the_round_that_is_best_on_the_test_is_chosen_for_each_test_and_seed() -> None:
-    setting = settings(battery_record())[0]
-    best = setting.best_on_test("fedma", "mean", "B0006")
+    place = comparisons(battery_record())[0]
+    best = place.best_on_test("fedma", "mean", "B0006")
     assert best is not None
     assert (best.by_seed, best.rounds) == ({0: 0.01, 1: 0.03}, {0: 3, 1: 2})
-    assert setting.best_on_test("fedma", "mean", "B0007") is None
-    line = setting.line("fedma", "mean")
+    assert place.best_on_test("fedma", "mean", "B0007") is None
+    line = place.line("fedma", "mean")
     assert line is not None
     chosen = line.sample(Column("", "B0006", "rmse"))
     assert chosen is not None
