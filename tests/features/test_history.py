@@ -16,17 +16,18 @@ from fedprognos.experiment.run import load_fleets
 from fedprognos.features import ConditionWarning, Recipe, WindowSet, build_windows, make_recipe, survey, survey_terms
 from fedprognos.features.history import GAP, PADDED, STRETCHED, Cut, History, histories, rule_of
 from fedprognos.features.history.grid import on_grid
+from fedprognos.features.history.levels import at_levels, looked_at
 from fedprognos.fleet import Fleet, Schema, Unit
 
 LEVELS = ((0.0, 0.0), (20.0, 0.7), (42.0, 0.84))
 SERIES = Schema("rul", ("pressure", "temperature"), ("altitude", "mach"))
-CYCLIC = Schema("soh", ("voltage",), ("load",), time="time_in_s", target="capacity", target_unit="Ah")
+CYCLIC = Schema("soh", ("voltage", "heat"), ("load",), time="time_in_s", target="capacity", target_unit="Ah")
 
 
 def recipe_of(draw: st.DrawFn, schema: Schema, **parts: object) -> Recipe:
     """A recipe as no survey would make it: any scaling, one condition or several, everything told or not."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    many, told = draw(st.booleans()), draw(st.booleans())
+    many, told = draw(st.booleans()) and parts.get("cycle") != "levels", draw(st.booleans())
     rule = dict.fromkeys(schema.settings, 1) if many else {}
     keys = tuple(level[: len(rule)] for level in LEVELS) if many else ((),)
     shape = (len(keys), len(schema.sensors))
@@ -80,8 +81,10 @@ def cyclic(draw: st.DrawFn) -> tuple[Recipe, Fleet]:
         values = values_of(rng, bounds[-1], CYCLIC)
         facts = {"target": np.ones(len(sizes)), "cycles": bounds, "cycle_numbers": numbers}
         units.append(Unit(f"u{k}", np.concatenate(times), *values, **facts))
-    kind = draw(st.sampled_from(["grid", "index"]))
-    more = {"grid_end_in_s": draw(st.sampled_from([5.0, 12.5, 33.3, 80.0]))} if kind == "grid" else {}
+    kind = draw(st.sampled_from(["grid", "index", "levels"]))
+    more = {"grid_end_in_s": draw(st.sampled_from([5.0, 12.5, 33.3, 80.0]))} if kind != "index" else {}
+    if kind == "levels":
+        more |= {"levels": "voltage", "level_bounds": draw(st.sampled_from([(90.0, -120.0), (500.0, 0.0)]))}
     recipe = recipe_of(draw, CYCLIC, window=draw(st.integers(2, 20)), cycle=kind, **more)
     return recipe, Fleet("f", CYCLIC, tuple(units))
 
@@ -180,6 +183,25 @@ def test_the_grid_is_filled_as_numpy_would(times: list[int], points: int, seed: 
     np.testing.assert_array_equal(on_grid(grid, time, rows), plain)
 
 
+@given(
+    times=st.lists(st.integers(0, 60), min_size=1, max_size=12, unique=True),
+    points=st.integers(2, 30),
+    seed=st.integers(0, 999),
+)
+def test_levels_are_met_when_numpy_says(times: list[int], points: int, seed: int) -> None:
+    time, levels, end = np.sort(np.array(times)) * 0.5, np.linspace(70.0, -90.0, points), 25.0
+    rows = np.random.default_rng(seed).normal(0, 50, (len(time), 2)).astype(np.float32)
+    when, then = at_levels(levels, 0, end, *looked_at(end, time, rows))
+    # Held before its first and after its last sample, as on a grid; a fall after the last sample never comes.
+    inside = np.append(time[time < end], end)
+    value = [np.interp(inside, time, rows[:, c]) for c in range(2)]
+    low = np.minimum.accumulate(value[0])
+    plain = np.interp(-levels, -low, inside)
+    plain[levels >= low[0]], plain[levels < low[-1]] = 0.0, end
+    np.testing.assert_allclose(when, plain, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(then[:, 1], np.interp(when, inside, value[1]), rtol=1e-4, atol=1e-3)
+
+
 def test_a_cycle_says_what_is_odd_about_it() -> None:
     recipe = Recipe(
         task="soh", sensors=("v",), window=5, cycle="grid", grid_end_in_s=40.0, mean=((0.0,),), std=((1.0,),)
@@ -205,12 +227,13 @@ def test_a_history_of_another_shape_is_refused() -> None:
 
 
 def test_rules_are_known_by_name() -> None:
-    assert list(histories) == ["window", "grid", "index"]
+    assert list(histories) == ["window", "grid", "life", "levels", "index"]
 
 
 REAL = [
     pytest.param("turbofan", marks=pytest.mark.needs_data("cmapss")),
     pytest.param("battery", marks=pytest.mark.needs_data("nasa-battery")),
+    pytest.param("battery-tuned", marks=pytest.mark.needs_data("nasa-battery")),
 ]
 
 

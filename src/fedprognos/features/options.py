@@ -32,17 +32,26 @@ class RecipeOptions(Options):
     """Feed the settings themselves to the network, standardised over all conditions."""
     condition_inputs: bool = False
     """Feed the operating condition to the network as one-hot columns."""
-    cycle: Literal["index", "grid"] = "grid"
-    """Cyclic data: cut every cycle by sample index, or resample it onto a grid in time."""
+    cycle: Literal["index", "grid", "levels"] = "grid"
+    """Cyclic data: cut every cycle by sample index, resample it onto a grid in time, or read it when one sensor first
+    falls to each of some levels."""
     grid_end_in_s: PositiveFloat | None = None
+    """Only this first part of a cycle is looked at, on a grid or at levels."""
     grid_points: Annotated[int, Field(ge=2)] = 171
+    levels: str | None = None
+    """The sensor at whose levels cycles are read; the times at which they are met take its place."""
+    level_points: Annotated[int, Field(ge=2)] = 19
     min_count: PositiveInt = 20
     """Moments of fewer rows than this never leave a client."""
 
     @model_validator(mode="after")
-    def _one_length(self) -> Self:
+    def _fit_together(self) -> Self:
         if self.history is not None and self.window is not None:
             raise ValueError("history and window say the same; give one of them")
+        if (self.cycle == "levels") != (self.levels is not None):
+            raise ValueError("cycle = 'levels' and levels = SENSOR go together")
+        if self.levels is not None and (self.grid_end_in_s is None or self.conditions):
+            raise ValueError("levels need grid_end_in_s, and one operating condition (no recipe.conditions)")
         return self
 
     @property

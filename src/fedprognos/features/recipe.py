@@ -37,6 +37,9 @@ class Recipe(BaseModel):
         Scaling of each sensor in each condition.
     window, life
         Rows in a window; or the whole life of a unit, read row by row (then the window is one row).
+    levels, level_bounds
+        The sensor at whose levels a cycle is read, and the highest and lowest level. Its `mean` and `std` are those of
+        the times at which the levels are met.
     setting_mean, setting_std : (settings,)
         Scaling of the settings where `setting_inputs` feeds them to the network; empty otherwise.
     """
@@ -54,8 +57,10 @@ class Recipe(BaseModel):
     life: bool = False
     stride: int = 1
     short: Literal["exclude", "pad"] = "exclude"
-    cycle: Literal["index", "grid"] | None = None
+    cycle: Literal["index", "grid", "levels"] | None = None
     grid_end_in_s: float | None = None
+    levels: str | None = None
+    level_bounds: tuple[float, float] | None = None
     cap: float | None = None
     relative: bool = False
     conditions: dict[str, int] = {}
@@ -84,9 +89,22 @@ class Recipe(BaseModel):
             raise ValueError("window and stride must be at least 1 and the cap positive")
         if self.life and (self.window != 1 or self.cycle is not None or self.task != "rul"):
             raise ValueError("whole lives are read row by row, and only of series")
-        if self.cycle == "grid" and not (self.grid_end_in_s and self.grid_end_in_s > 0):
+        if self.cycle in ("grid", "levels") and not (self.grid_end_in_s and self.grid_end_in_s > 0):
             raise ValueError("a time grid needs a positive end")
+        self._check_levels()
         return self
+
+    def _check_levels(self) -> None:
+        if (self.cycle == "levels") != (self.levels is not None) or (self.levels is None) != (
+            self.level_bounds is None
+        ):
+            raise ValueError("cycles at levels go with a sensor and bounds")
+        if self.levels is None or self.level_bounds is None:
+            return
+        if self.levels not in self.sensors or len(self.condition_keys) > 1:
+            raise ValueError("levels are of one of the sensors, and of one operating condition")
+        if not (np.isfinite(self.level_bounds).all() and self.level_bounds[0] > self.level_bounds[1]):
+            raise ValueError("levels must fall from one finite bound to the other")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Recipe) and self.to_json() == other.to_json()
@@ -142,7 +160,10 @@ class Recipe(BaseModel):
         return [schema.sensors.index(s) for s in self.sensors], [schema.settings.index(s) for s in self.settings]
 
     def scale(self, sensors: FloatArray, settings: FloatArray) -> tuple[NDArray[np.float32], BoolArray]:
-        """Network inputs (T, channels) of rows in the recipe's column order, and which met an unseen condition (T,)."""
+        """Network inputs (T, channels) of rows in the recipe's column order, and which met an unseen condition (T,).
+
+        A sensor at whose levels cycles are read stays as it is: its place is taken by the times of its levels.
+        """
         known, mean, std = self._tables
         ids, seen = conditions.match(conditions.keys(settings, self.conditions, self.settings), known)
         scaled = np.empty((len(sensors), self.channels), dtype=np.float32)
@@ -151,6 +172,8 @@ class Recipe(BaseModel):
             scaled[:, :width] = (sensors - mean[0]) / std[0]
         else:
             scaled[:, :width] = (sensors - mean[ids]) / std[ids]
+        if self.levels is not None:
+            scaled[:, self.level_column] = sensors[:, self.level_column]
         if self.setting_mean:
             end = width + len(self.settings)
             scaled[:, width:end] = (settings - np.array(self.setting_mean)) / np.array(self.setting_std)
@@ -158,6 +181,16 @@ class Recipe(BaseModel):
         if self.condition_inputs:
             scaled[:, width:] = np.eye(len(known), dtype=np.float32)[ids]
         return scaled, ~seen
+
+    @property
+    def level_column(self) -> int:
+        """Column of the sensor at whose levels cycles are read."""
+        return self.sensors.index(self.levels or "")
+
+    def scale_level_times(self, times: FloatArray) -> NDArray[np.float32]:
+        """Network inputs of the times at which levels are met."""
+        k = self.level_column
+        return ((times - self.mean[0][k]) / self.std[0][k]).astype(np.float32)
 
     def scale_unit(
         self, unit: Unit, columns: tuple[list[int], list[int]], where: str

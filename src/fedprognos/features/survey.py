@@ -5,7 +5,6 @@ Moments of fewer than `min_count` rows are withheld: a moment of one row is a ro
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,6 +16,7 @@ from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
 from fedprognos.features.labels import health_labels
+from fedprognos.features.level_survey import digits_down, rows_at_levels
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.options import RecipeOptions
 from fedprognos.features.recipe import Recipe
@@ -39,6 +39,8 @@ class SurveyTerms(BaseModel):
         Labels above it count as it.
     relative
         Labels as a share of each unit's rated capacity.
+    levels, level_points, grid_end_in_s
+        The sensor at whose levels cycles are read, how many there are, and how much of a cycle is looked at.
     min_count
         Moments of fewer rows than this are not wanted; the client has a floor of its own.
     """
@@ -50,6 +52,9 @@ class SurveyTerms(BaseModel):
     conditions: dict[str, Annotated[int, Field(ge=-6, le=9)]] = {}
     cap: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     relative: bool = False
+    levels: str | None = None
+    level_points: Annotated[int, Field(ge=2, le=10_000)] = 19
+    grid_end_in_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     min_count: Annotated[int, Field(ge=1)] = 20
 
 
@@ -61,6 +66,9 @@ def survey_terms(options: RecipeOptions) -> SurveyTerms:
         conditions=dict(options.conditions),
         cap=options.cap,
         relative=options.label == "relative",
+        levels=options.levels,
+        level_points=options.level_points,
+        grid_end_in_s=options.grid_end_in_s if options.levels is not None else None,
         min_count=options.min_count,
     )
 
@@ -80,6 +88,9 @@ class Survey:
     shortest, shortest_in_s
         Rows and duration of the shortest cycle of a cyclic fleet, 0 otherwise; the duration rounded down to
         two digits, because as it stands it would be a time of the data.
+    level_high, level_low
+        Between which levels every cycle can be read, rounded inwards to three digits for the same reason; the moments
+        are then those at levels between these, with times in the place of the sensor.
     """
 
     schema: Schema
@@ -88,6 +99,8 @@ class Survey:
     labels: Moments
     shortest: int = 0
     shortest_in_s: float = 0.0
+    level_high: float = 0.0
+    level_low: float = 0.0
 
 
 def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
@@ -97,8 +110,14 @@ def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
     conditions.check_rule(terms.conditions, schema.settings)
     where = fleet.source or f"fleet {fleet.name}"
     order = [fleet.schema.sensors.index(s) for s in sensors]
-    rows = np.concatenate([np.concatenate([u.sensors[:, order], u.settings], axis=1) for u in fleet])
-    settings = np.concatenate([u.settings for u in fleet])
+    high, low = 0.0, 0.0
+    if terms.levels is None or schema.task != "soh":
+        rows = np.concatenate([np.concatenate([u.sensors[:, order], u.settings], axis=1) for u in fleet])
+    else:
+        if terms.grid_end_in_s is None or terms.conditions:
+            raise ConfigError("recipe.levels needs recipe.grid_end_in_s, and no recipe.conditions")
+        rows, high, low = rows_at_levels(fleet, sensors, terms.levels, terms.level_points, terms.grid_end_in_s)
+    settings = rows[:, len(sensors) :]
     keys = conditions.keys(settings, terms.conditions, schema.settings)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -136,20 +155,10 @@ def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
     shortest, shortest_in_s = 0, 0.0
     if schema.task == "soh":
         shortest = min(int(np.diff(u.cycles).min()) for u in fleet if u.cycles is not None)
-        shortest_in_s = _two_digits(min(u.time[u.cycles[1:] - 1].min() for u in fleet if u.cycles is not None))
-    return Survey(schema, cells, withheld, Moments.of(labels[:, None]), shortest, shortest_in_s)
-
-
-def _two_digits(value: float) -> float:
-    """Rounded down to two significant digits.
-
-    >>> _two_digits(2397.4), _two_digits(0.0123)
-    (2300.0, 0.012)
-    """
-    if value <= 0:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return float(f"{math.floor(value / unit) * unit:.2g}")
+        shortest_in_s = digits_down(
+            max(min(u.time[u.cycles[1:] - 1].min() for u in fleet if u.cycles is not None), 0.0), 2
+        )
+    return Survey(schema, cells, withheld, Moments.of(labels[:, None]), shortest, shortest_in_s, high, low)
 
 
 def chosen_sensors(schema: Schema, terms: SurveyTerms) -> tuple[str, ...]:
@@ -211,6 +220,8 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         short=section.short,
         cycle=section.cycle if schema.task == "soh" else None,
         grid_end_in_s=grid_end_in_s,
+        levels=section.levels if schema.task == "soh" else None,
+        level_bounds=_level_bounds(section, schema, [surveys[name] for name in names]),
         cap=section.cap if schema.task == "rul" else None,
         relative=relative,
         conditions=dict(section.conditions),
@@ -268,4 +279,17 @@ def _lengths(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> t
             f"recipe.grid_end_in_s = {end:g} is longer than the shortest training cycle ({shortest:g} s)",
             hint="the grid must end before every cycle does",
         )
-    return section.grid_points, end
+    return section.level_points if section.cycle == "levels" else section.grid_points, end
+
+
+def _level_bounds(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> tuple[float, float] | None:
+    """Between which levels every client's cycles can be read."""
+    if section.levels is None or schema.task != "soh":
+        return None
+    high, low = min(s.level_high for s in surveys), max(s.level_low for s in surveys)
+    if not high > low:
+        raise RecipeError(
+            f"the clients' cycles share no levels of {section.levels}: from {high:g} down to {low:g}",
+            hint="they work at different levels; read them on a grid in time instead (recipe.cycle = 'grid')",
+        )
+    return high, low
