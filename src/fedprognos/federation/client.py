@@ -33,6 +33,8 @@ from fedprognos.federation.messages import (
     OutputsRequest,
     PersonalReply,
     PersonalRequest,
+    PoolReply,
+    PoolRequest,
     Reply,
     Request,
     ResidualReply,
@@ -41,12 +43,14 @@ from fedprognos.federation.messages import (
     SurveyReply,
     SurveyRequest,
 )
+from fedprognos.federation.pool_messages import PooledSlopes
 from fedprognos.federation.scoring import score_reply
 from fedprognos.federation.seeds import stream
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, Epoch, Network, fit, predict
-from fedprognos.networks.head import head_statistics, personal_head
+from fedprognos.networks.head import HeadStatistics, head_statistics
 from fedprognos.networks.outputs import output_sums
+from fedprognos.networks.pooling import Grid, forward_segments, judged_on_held_out, pooled_head, sendable
 from fedprognos.networks.residuals import merge_small_bins, residuals
 
 MIN_COUNT = 20
@@ -127,6 +131,8 @@ class Client:
                 return self._evaluate(request)
             case OutputsRequest():
                 return self._outputs(request)
+            case PoolRequest():
+                return PoolReply(sendable(self._segments(request), self.min_count))
             case PersonalRequest():
                 return self._personal(request)
             case ResidualRequest():
@@ -197,16 +203,25 @@ class Client:
         train, _ = self._head_parts(request.recipe, request.seed, request.validation_fraction, fold)
         return OutputsReply(tuple(LayerOutputs(o.n, o.starts, o.s, o.S) for o in output_sums(network, train)))
 
+    def _segments(self, request: PoolRequest | PersonalRequest) -> list[HeadStatistics]:
+        """Statistics of the points from one cut to the next, on which a personal head is fitted and judged."""
+        network, fraction = request.network.check("request"), request.validation_fraction
+        if judged_on_held_out(network, fraction):
+            train, held = self._head_parts(request.recipe, request.seed, fraction, Fold())
+            parts = [train.select(np.arange(0)), train] if held is None else [train, held]
+        else:
+            windows = self._head_parts(request.recipe, request.seed, 0.0, Fold())[0]
+            cuts = Grid.of(network.spec.features).cuts
+            at = forward_segments(windows, cuts, self._stream(request.seed, "cuts"))
+            parts = [windows.select(index) for index in at]
+        return [head_statistics(network, part, request.recipe) for part in parts]
+
     def _personal(self, request: PersonalRequest) -> PersonalReply:
-        network = request.network.check("request")
-        train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction, Fold())
-        own = personal_head(
-            head_statistics(network, train, request.recipe),
-            None if held is None else head_statistics(network, held, request.recipe),
-            network.head,
-        )
-        self.folder.save_head(digest(encode(request)), own)
-        return PersonalReply(len(train))
+        segments, columns = self._segments(request), request.network.spec.features
+        slopes = request.slopes or near_head(request.network, len(segments))
+        slopes.check(len(segments), columns)
+        self.folder.save_head(digest(encode(request)), pooled_head(segments, slopes.freedoms, slopes.shared))
+        return PersonalReply(sum(segment.n for segment in segments))
 
     def _residuals(self, request: ResidualRequest) -> ResidualReply:
         ranges, edges, folds = request.ranges, request.edges, len(request.models)
@@ -274,6 +289,13 @@ class Fold:
         """Which windows belong to units of this fold."""
         order = np.random.default_rng(seed).permutation(len(windows.unit_ids))
         return np.isin(windows.unit, order[self.fold :: self.folds])
+
+
+def near_head(network: Network, fits: int) -> PooledSlopes:
+    """The slopes of a network's own head in the place of those that clients were to share."""
+    freedoms, slopes = Grid.of(network.spec.features).freedoms, network.head[:-1]
+    every = np.broadcast_to(slopes, (len(freedoms), 1, len(slopes)))
+    return PooledSlopes(freedoms, dict.fromkeys(range(fits), every))
 
 
 def failure(client: str, error: Exception) -> Failure:

@@ -9,10 +9,21 @@ from typing import Any, Protocol, TypeVar
 
 from fedprognos.errors import BundleError, FederationError, MessageError
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import ANSWERS, Failure, FitReply, FitRequest, ImportReply, Reply, Request
+from fedprognos.federation.messages import (
+    ANSWERS,
+    Failure,
+    FitReply,
+    FitRequest,
+    ImportReply,
+    PoolReply,
+    PoolRequest,
+    Reply,
+    Request,
+)
 from fedprognos.federation.options import Wire
 from fedprognos.federation.reply_cache import Received, ReplyCache
 from fedprognos.networks import check_weights
+from fedprognos.networks.pooling import pooled_fits
 
 R = TypeVar("R", bound=Reply)
 
@@ -151,6 +162,14 @@ def _checked(name: str, request: Request, reply: Reply | Failure) -> Reply | Fai
             check_weights(request.shape, {**known, **reply.weights}, f"client {name}")
         if isinstance(reply, ImportReply):
             reply.network.check(f"client {name}")
+        if isinstance(reply, PoolReply) and isinstance(request, PoolRequest):
+            if len(reply.fits) != pooled_fits(request.network, request.validation_fraction) or reply.fits[-1] is None:
+                return Failure(name, "message", "sent sums of other points than asked for")
+            for one in reply.fits:
+                if one is not None:
+                    one.check(request.network.spec.features)
     except BundleError as error:
         return Failure(name, "message", error.what)
+    except ValueError as error:
+        return Failure(name, "message", str(error))
     return reply

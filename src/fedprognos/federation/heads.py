@@ -10,10 +10,12 @@ import numpy as np
 
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import Cohort, digest, gather
-from fedprognos.federation.messages import ErrorSums, PersonalReply, PersonalRequest
+from fedprognos.federation.messages import ErrorSums, PersonalReply, PersonalRequest, PoolReply, PoolRequest
 from fedprognos.federation.plan import Plan, summed
+from fedprognos.federation.pool_messages import PooledSlopes
 from fedprognos.networks import Network
-from fedprognos.networks.head import exact_head, within_head
+from fedprognos.networks.head import exact_head
+from fedprognos.networks.pooling import Grid, pooled_fits, shared_slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +48,17 @@ def with_heads(cohort: Cohort, plan: Plan, clients: Iterable[str], network: Netw
 
 
 def personal_heads(cohort: Cohort, plan: Plan, network: Network, clients: tuple[str, ...]) -> Mapping[str, str]:
-    """Let clients make heads of their own, near slopes that they share; the names under which they keep them."""
+    """Let clients make heads of their own from slopes that they share; the names under which they keep them."""
     there = [name for name in cohort.clients if name in clients]
-    replies = plan.evaluate(cohort, there, network, statistics=True)
-    fit = {name: reply.fit for name, reply in replies.items() if reply.fit is not None}
-    shared = within_head(list(fit.values()), [replies[name].held for name in fit], plan.federation.ridge)
-    body = network.with_head(shared.head)
-    request = PersonalRequest(plan.recipe, body, plan.seed, plan.train.validation_fraction)
-    made = gather(cohort, dict.fromkeys(fit, request), PersonalReply, plan.federation.min_clients, plan.left_out)
+    fraction, least = plan.train.validation_fraction, plan.federation.min_clients
+    asked = PoolRequest(plan.recipe, network, plan.seed, fraction)
+    replies = gather(cohort, dict.fromkeys(there, asked), PoolReply, least, plan.left_out)
+    grid = Grid.of(network.spec.features)
+    shared = {}
+    for k in range(pooled_fits(network, fraction)):
+        sums = [one for reply in replies.values() if (one := reply.fits[k]) is not None]
+        if sums:
+            shared[k] = shared_slopes(sums, grid)
+    request = PersonalRequest(plan.recipe, network, plan.seed, fraction, PooledSlopes(grid.freedoms, shared))
+    made = gather(cohort, dict.fromkeys(replies, request), PersonalReply, least, plan.left_out)
     return dict.fromkeys(made, digest(encode(request)))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import ScoreSums
 from fedprognos.features import Recipe, Survey, SurveyTerms
+from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PoolReply, PoolRequest
 from fedprognos.networks import Calibration, Epoch, HeadStatistics, Network, NetworkSpec, Weights
 from fedprognos.networks.options import Training
 
@@ -200,24 +201,6 @@ class OutputsReply:
 
 
 @dataclass(frozen=True, eq=False)
-class PersonalRequest:
-    """Make yourself a head of your own, near the one of this model, and keep it."""
-
-    activity: ClassVar[str] = "making personal heads"
-    recipe: Recipe
-    network: Network
-    seed: int
-    validation_fraction: float
-
-
-@dataclass(frozen=True)
-class PersonalReply:
-    """That it was made; the head itself stays."""
-
-    windows: int
-
-
-@dataclass(frozen=True, eq=False)
 class ResidualRequest:
     """Send how many residuals, scaled as for a calibration, fall between these edges, by range of the prediction.
 
@@ -308,10 +291,21 @@ Request = (
     | FitRequest
     | EvaluateRequest
     | OutputsRequest
+    | PoolRequest
     | PersonalRequest
     | ResidualRequest
     | ScoreRequest
 )
-Reply = SurveyReply | ImportReply | FitReply | EvaluateReply | OutputsReply | PersonalReply | ResidualReply | ScoreReply
+Reply = (
+    SurveyReply
+    | ImportReply
+    | FitReply
+    | EvaluateReply
+    | OutputsReply
+    | PoolReply
+    | PersonalReply
+    | ResidualReply
+    | ScoreReply
+)
 REQUESTS: tuple[type[Request], ...] = get_args(Request)
 ANSWERS: tuple[type[Reply | Failure], ...] = (*get_args(Reply), Failure)

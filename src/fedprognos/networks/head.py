@@ -2,8 +2,8 @@
 
 Clients tell (n, y'y, H'H, H'y) of the frozen features H (with a ones column) and the standardised labels y,
 in float64; their sum solves to the very head that pooled features would give, without epochs and without rows.
-A personal head has an intercept of its own and slopes held near those that all clients share once each one's level
-is taken out ("within" clients, as with fixed effects): units that differ in level still agree on what a change means.
+Slopes "within" clients are those that all share once each one's level is taken out, as with fixed effects: units that
+differ in level still agree on what a change means. Personal heads go on from there (:mod:`fedprognos.networks.pooling`).
 """
 
 from __future__ import annotations
@@ -145,41 +145,3 @@ def exact_head(fit: HeadStatistics, held: HeadStatistics | None, otherwise: floa
     errors = [mean_squared_error(held, solve_head(fit, s)) for s in RIDGES]
     best = int(np.argmin(errors))
     return ExactHead(solve_head(fit.add(held), RIDGES[best]), RIDGES[best], errors[best])
-
-
-def personal_head(fit: HeadStatistics, held: HeadStatistics | None, shared: FloatArray) -> FloatArray:
-    """A client's own head: its own intercept, and slopes as near to the shared ones as its held-out part allows.
-
-    Windows that the layers below have learnt from cannot tell how far to go, so where nothing is held out the slopes
-    are the shared ones. Few windows choose badly: the strongest hold that is as good as the best within one standard
-    error of a mean of squares is taken.
-    """
-    if held is None:
-        return own_level(fit, shared)
-    errors = np.array([mean_squared_error(held, solve_head(fit, s, shared)) for s in RIDGES])
-    good = np.flatnonzero(errors <= errors.min() * (1 + np.sqrt(2 / held.n)))
-    return solve_head(fit.add(held), RIDGES[int(good[-1])], shared)
-
-
-def within_head(fit: Sequence[HeadStatistics], held: Sequence[HeadStatistics | None], otherwise: float) -> ExactHead:
-    """Slopes shared by all clients; their strength is chosen on the parts held out, each with its client's level.
-
-    Parameters
-    ----------
-    fit, held
-        Statistics of each client's parts, in the same order; None where nothing was held out.
-    otherwise
-        The strength where nobody holds anything out.
-    """
-    judges = [(f, h) for f, h in zip(fit, held, strict=True) if h is not None]
-    if not judges:
-        return ExactHead(solve_within(fit, otherwise), otherwise, None)
-
-    def error(strength: float) -> float:
-        shared = solve_within(fit, strength)
-        return sum(h.n * mean_squared_error(h, own_level(f, shared)) for f, h in judges) / sum(h.n for _, h in judges)
-
-    errors = [error(s) for s in RIDGES]
-    best = int(np.argmin(errors))
-    both = [f if h is None else f.add(h) for f, h in zip(fit, held, strict=True)]
-    return ExactHead(solve_within(both, RIDGES[best]), RIDGES[best], errors[best])

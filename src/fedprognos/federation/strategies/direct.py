@@ -1,0 +1,39 @@
+"""Linear head: the history itself, no network and no reservoir, with a head solved from everybody's sums.
+
+One exchange, nothing trained. A network that does not beat it has not earned its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from pydantic import PositiveInt
+
+from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.plan import Plan, Round
+from fedprognos.federation.strategies import Budget, Strategy, strategies
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.options import Options
+
+
+class DirectOptions(Options):
+    """A linear head on the history itself."""
+
+    steps: PositiveInt | None = None
+    """Steps of the history that the head sees, spread evenly over it; all of them, but at most 60, by default."""
+
+
+def direct(cohort: Cohort, plan: Plan, options: DirectOptions) -> Iterator[Round]:
+    """One round: only the head is to be found."""
+    steps = min(options.steps or 60, plan.recipe.window)
+    spec = NetworkSpec(inputs=plan.spec.inputs, widths=(), cell=plan.spec.cell, direct=steps)
+    weights = {name: np.zeros(shape, np.float32) for name, shape in spec.shapes.items()}
+    yield Round(1, {cohort.clients: Network(spec, weights)}, 0)
+
+
+def _epochs(_: DirectOptions, __: Budget) -> int:
+    return 0
+
+
+strategies.add(Strategy("direct", "Linear head", 14, direct, DirectOptions, _epochs))

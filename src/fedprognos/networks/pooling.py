@@ -1,0 +1,213 @@
+"""Personal heads by partial pooling: slopes that clients share, each one's deviations from them, averaged strengths.
+
+Client j has centred sums S_j = X'X / d and c_j = X'y / d of its d features and its labels. Shared slopes b and its own
+deviations e_j minimise, over all clients,
+
+    sum_j |y - X (b + e_j)|^2 / d + strength |b|^2 + sum_j |e_j|^2 / freedom.
+
+Both have closed forms: the coordinator solves for b from sums alone, each site for its own e_j. How strongly to hold
+slopes back is not chosen: a site averages the heads of all strengths, weighted by how each fitted to its earlier points
+predicts its later ones. That average is again one linear head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprognos.arrays import FloatArray
+from fedprognos.features import WindowSet
+from fedprognos.networks.head import HeadStatistics, add_all, mean_squared_error
+from fedprognos.networks.network import Network
+
+CUTS = (0.6, 0.7, 0.8, 0.9)
+"""Shares of a client's points that are fitted to, to predict the rest."""
+SHARPNESS = 16.0
+"""How much the weight of a strength falls with the logarithm of its error."""
+MANY_COLUMNS = 400
+"""Heads that see more columns try fewer cuts and strengths, so that messages stay below a few MB."""
+
+
+SEGMENTS = 4
+"""So many segments between cuts have at least `min_count` points together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """What is tried: shares of the points, strengths (s,) of the shared slopes, freedoms (f,) of the own ones.
+
+    A freedom of 0 leaves a client with the shared slopes and an intercept of its own.
+    """
+
+    cuts: tuple[float, ...]
+    strengths: FloatArray
+    freedoms: FloatArray
+
+    @staticmethod
+    def of(columns: int) -> Grid:
+        """The grid for a head that sees so many columns.
+
+        >>> len(Grid.of(38).strengths), len(Grid.of(38).freedoms), Grid.of(1000).cuts
+        (13, 14, (0.8,))
+        """
+        step = 1.0 if columns > MANY_COLUMNS else 0.5
+        strengths = 10.0 ** np.arange(-5.0, 1.01, step)
+        return Grid((0.8,) if columns > MANY_COLUMNS else CUTS, strengths, np.append(0.0, 1 / strengths[::-1]))
+
+
+def judged_on_held_out(network: Network, validation_fraction: float) -> bool:
+    """Whether strengths are judged on what training kept out: points that layers have learnt from would flatter them."""
+    return bool(network.spec.widths) and validation_fraction > 0
+
+
+def pooled_fits(network: Network, validation_fraction: float) -> int:
+    """How many nested parts of a client's points are fitted to, all of them included."""
+    return 2 if judged_on_held_out(network, validation_fraction) else len(Grid.of(network.spec.features).cuts) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class CentredSums:
+    """What pooling needs of some points.
+
+    Parameters
+    ----------
+    n
+        Points.
+    scatter : (d (d + 1) / 2,)
+        Upper triangle of S, row by row.
+    slope : (d,)
+        c.
+    """
+
+    n: int
+    scatter: NDArray[np.float64]
+    slope: NDArray[np.float64]
+
+    @staticmethod
+    def of(statistics: HeadStatistics) -> CentredSums:
+        """From sums with a ones column last."""
+        s, c = centred(statistics)
+        return CentredSums(statistics.n, s[np.triu_indices(len(c))], c)
+
+    def check(self, columns: int) -> CentredSums:
+        """Themselves, or ValueError where they are not of so many columns: they may come from anybody."""
+        if self.n < 1 or self.slope.shape != (columns,) or self.scatter.shape != (columns * (columns + 1) // 2,):
+            raise ValueError(f"centred sums of {columns} columns expected")
+        return self
+
+    def matrix(self) -> FloatArray:
+        """S itself."""
+        s = np.zeros((len(self.slope), len(self.slope)))
+        s[np.triu_indices(len(s))] = self.scatter
+        return s + np.triu(s, 1).T
+
+
+def centred(statistics: HeadStatistics) -> tuple[FloatArray, FloatArray]:
+    """S and c of some points."""
+    sums, width = statistics.hh[-1, :-1], max(len(statistics.hy) - 1, 1)
+    s = (statistics.hh[:-1, :-1] - np.outer(sums, sums) / statistics.n) / width
+    return s, (statistics.hy[:-1] - sums * (statistics.hy[-1] / statistics.n)) / width
+
+
+def shared_slopes(clients: Sequence[CentredSums], grid: Grid) -> FloatArray:
+    """Slopes b for every freedom and strength (f, s, d), from everybody's sums."""
+    spectra = [(*np.linalg.eigh(one.matrix()), one.slope) for one in clients]
+    found = []
+    for freedom in grid.freedoms:
+        left, right = np.zeros_like(spectra[0][1]), np.zeros_like(spectra[0][2])
+        for values, vectors, slope in spectra:
+            values = np.maximum(values, 0.0)
+            hold = 1 / (1 + freedom * values)
+            left += (vectors * (values * hold)) @ vectors.T
+            right += vectors @ (hold * (vectors.T @ slope))
+        values, vectors = np.linalg.eigh(left)
+        scaled = (vectors.T @ right) / (np.maximum(values, 0.0) + grid.strengths[:, None])
+        found.append(scaled @ vectors.T)
+    return np.stack(found)
+
+
+def own_slopes(statistics: HeadStatistics, freedoms: FloatArray, shared: FloatArray) -> FloatArray:
+    """A client's slopes b + e (f, s, d) from the shared ones."""
+    s, c = centred(statistics)
+    values, vectors = np.linalg.eigh(s)
+    hold = 1 / (1 + freedoms[:, None] * np.maximum(values, 0.0))
+    own = (shared @ vectors + (freedoms[:, None] * (vectors.T @ c))[:, None]) * hold[:, None]
+    return np.asarray(own @ vectors.T)
+
+
+def with_levels(statistics: HeadStatistics, slopes: FloatArray) -> FloatArray:
+    """Heads (..., d + 1) of slopes (..., d), each with the intercept that fits these points best."""
+    level = (statistics.hy[-1] - slopes @ statistics.hh[-1, :-1]) / statistics.n
+    return np.concatenate([slopes, level[..., None]], axis=-1)
+
+
+def prefixes(segments: Sequence[HeadStatistics]) -> list[HeadStatistics]:
+    """Statistics of the first segment, the first two, ..., all."""
+    found = [segments[0]]
+    for segment in segments[1:]:
+        found.append(found[-1].add(segment))
+    return found
+
+
+def pooled_head(
+    segments: Sequence[HeadStatistics], freedoms: FloatArray, shared: Mapping[int, FloatArray]
+) -> FloatArray:
+    """A client's own head (d + 1,), bias last: the average over all strengths.
+
+    Where nothing can be judged, it has the shared slopes of the middle strength.
+
+    Parameters
+    ----------
+    segments
+        Statistics of the client's points from one cut to the next, earliest first; some may be empty.
+    shared
+        Shared slopes (f, s, d) fitted to all clients' points before the end of a segment, by its number. Those of the
+        last are always there, others may be missing.
+    """
+    fits, errors = prefixes(segments), []
+    for k in sorted(shared)[:-1]:
+        later = add_all(segments[k + 1 :])
+        if fits[k].n and later.n:
+            heads = with_levels(fits[k], own_slopes(fits[k], freedoms, shared[k]))
+            mse = [mean_squared_error(later, head) for head in heads.reshape(-1, heads.shape[-1])]
+            errors.append(np.log(np.maximum(mse, 1e-12)))
+    last = shared[len(segments) - 1]
+    own = own_slopes(fits[-1], freedoms, last)
+    if not errors:
+        return with_levels(fits[-1], last[int(np.argmin(freedoms)), last.shape[1] // 2])
+    mean = np.mean(errors, axis=0)
+    weights = np.exp(-SHARPNESS * (mean - mean.min()))
+    return with_levels(fits[-1], (weights / weights.sum()) @ own.reshape(-1, last.shape[-1]))
+
+
+def sendable(segments: Sequence[HeadStatistics], floor: int) -> tuple[CentredSums | None, ...]:
+    """Sums of the first segment, the first two, ..., all; None in the place of what must not leave.
+
+    None is of fewer points than `floor`. Two of them differ by the sums of a segment, so where a segment is small, too,
+    only the sums of all points leave.
+    """
+    small = any(segment.n * SEGMENTS < floor for segment in segments)
+    last = len(segments) - 1
+    return tuple(
+        None if one.n < floor or (small and k < last) else CentredSums.of(one) for k, one in enumerate(prefixes(segments))
+    )
+
+
+def forward_segments(windows: WindowSet, cuts: Sequence[float], seed: int) -> list[NDArray[np.int64]]:
+    """Points of a client from one cut to the next: of a single unit in the order of time, of several unit by unit.
+
+    Segments are empty where there are fewer points, or units, than cuts.
+    """
+    present = np.unique(windows.unit)
+    if len(present) == 1:
+        order, size = np.argsort(windows.position, kind="stable"), len(windows)
+        groups = [order[k : k + 1] for k in range(size)]
+    else:
+        groups = [np.flatnonzero(windows.unit == u) for u in np.random.default_rng(seed).permutation(present)]
+    at = [min(max(round(cut * len(groups)), 1), len(groups) - 1) for cut in cuts]
+    empty = np.empty(0, dtype=np.int64)
+    bounds = [0, *at, len(groups)]
+    return [np.concatenate([empty, *groups[a:b]]) for a, b in zip(bounds, bounds[1:], strict=False)]
