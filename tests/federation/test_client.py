@@ -17,12 +17,12 @@ from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.heads import personal_heads, with_heads
 from fedprognos.federation.messages import (
     ANSWERS,
-    EvaluateReply,
     EvaluateRequest,
     Failure,
     FitRequest,
     ImportRequest,
     PersonalReply,
+    PoolReply,
     ResidualReply,
     ResidualRequest,
     SurveyRequest,
@@ -63,7 +63,7 @@ def everything_sent(folder: Path) -> tuple[dict[str, Fleet], list[tuple[str, byt
 
 def test_no_row_no_unit_no_time_is_in_any_message(tmp_path: Path) -> None:
     fleets, sent = everything_sent(tmp_path)
-    assert {"SurveyReply", "FitReply", "EvaluateReply", "PersonalReply", "Failure"} <= {
+    assert {"SurveyReply", "FitReply", "EvaluateReply", "PoolReply", "PersonalReply", "Failure"} <= {
         json.loads(json.loads(d[8 : 8 + int.from_bytes(d[:8], "little")])["__metadata__"]["fedprognos"])["kind"]
         for _, d in sent
     }
@@ -225,7 +225,7 @@ def test_a_personal_head_is_at_its_owners_level_and_never_leaves(tmp_path: Path)
     before = len(cohort.sent)
     keys = personal_heads(cohort, PLAN, shared, cohort.clients)
     replies = [decode(d, ANSWERS) for _, d in cohort.sent[before:]]
-    assert {type(r) for r in replies} == {EvaluateReply, PersonalReply}
+    assert {type(r) for r in replies} == {PoolReply, PersonalReply}
     last = [d for (_, d), r in zip(cohort.sent[before:], replies, strict=True) if isinstance(r, PersonalReply)]
     assert all(len(d) < 400 for d in last)
     bias = []

@@ -1,4 +1,4 @@
-"""What a client tells of its cycles where they are read at levels of a sensor: bounds in few digits, and moments there."""
+"""What a client sends of cycles that are read at levels of a sensor: bounds in few digits, and moments there."""
 
 from __future__ import annotations
 

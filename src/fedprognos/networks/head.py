@@ -3,7 +3,7 @@
 Clients tell (n, y'y, H'H, H'y) of the frozen features H (with a ones column) and the standardised labels y,
 in float64; their sum solves to the very head that pooled features would give, without epochs and without rows.
 Slopes "within" clients are those that all share once each one's level is taken out, as with fixed effects: units that
-differ in level still agree on what a change means. Personal heads go on from there (:mod:`fedprognos.networks.pooling`).
+differ in level still agree on what a change means. Personal heads are in :mod:`fedprognos.networks.pooling`.
 """
 
 from __future__ import annotations

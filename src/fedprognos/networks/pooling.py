@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ class Grid:
 
 
 def judged_on_held_out(network: Network, validation_fraction: float) -> bool:
-    """Whether strengths are judged on what training kept out: points that layers have learnt from would flatter them."""
+    """Whether strengths are judged on what training kept out: layers flatter points that they have learnt from."""
     return bool(network.spec.widths) and validation_fraction > 0
 
 
@@ -119,8 +120,7 @@ def shared_slopes(clients: Sequence[CentredSums], grid: Grid) -> FloatArray:
     for freedom in grid.freedoms:
         left, right = np.zeros_like(spectra[0][1]), np.zeros_like(spectra[0][2])
         for values, vectors, slope in spectra:
-            values = np.maximum(values, 0.0)
-            hold = 1 / (1 + freedom * values)
+            hold = 1 / (1 + freedom * np.maximum(values, 0.0))
             left += (vectors * (values * hold)) @ vectors.T
             right += vectors @ (hold * (vectors.T @ slope))
         values, vectors = np.linalg.eigh(left)
@@ -192,7 +192,8 @@ def sendable(segments: Sequence[HeadStatistics], floor: int) -> tuple[CentredSum
     small = any(segment.n * SEGMENTS < floor for segment in segments)
     last = len(segments) - 1
     return tuple(
-        None if one.n < floor or (small and k < last) else CentredSums.of(one) for k, one in enumerate(prefixes(segments))
+        None if one.n < floor or (small and k < last) else CentredSums.of(one)
+        for k, one in enumerate(prefixes(segments))
     )
 
 
@@ -210,4 +211,4 @@ def forward_segments(windows: WindowSet, cuts: Sequence[float], seed: int) -> li
     at = [min(max(round(cut * len(groups)), 1), len(groups) - 1) for cut in cuts]
     empty = np.empty(0, dtype=np.int64)
     bounds = [0, *at, len(groups)]
-    return [np.concatenate([empty, *groups[a:b]]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [np.concatenate([empty, *groups[a:b]]) for a, b in pairwise(bounds)]
