@@ -49,6 +49,16 @@ def window_of(machine):
     if recipe["cycle"] == "grid":
         grid = np.linspace(0.0, recipe["grid_end_in_s"], window)
         return np.stack([np.interp(grid, time, rows[:, c]) for c in range(rows.shape[1])], axis=1)
+    if recipe["cycle"] == "levels":
+        level, end = recipe["sensors"].index(recipe["levels"]), recipe["grid_end_in_s"]
+        at = np.append(time[time < end], end)
+        seen = np.stack([np.interp(at, time, rows[:, c]) for c in range(rows.shape[1])], axis=1)
+        low, levels = np.minimum.accumulate(seen[:, level]), np.linspace(*recipe["level_bounds"], window)
+        when = np.interp(-levels, -low, at)
+        when[levels >= low[0]], when[levels < low[-1]] = 0.0, end
+        then = np.stack([np.interp(when, at, seen[:, c]) for c in range(rows.shape[1])], axis=1)
+        then[:, level] = when  # the model expects times in the place of the sensor whose levels are met
+        return then
     missing = window - len(rows)
     if missing > 0 and recipe["short"] == "exclude":
         return None

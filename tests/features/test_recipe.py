@@ -35,6 +35,64 @@ def test_rows_are_standardised_within_their_condition() -> None:
     np.testing.assert_allclose(rows.std(axis=0), 1, atol=1e-6)
 
 
+LEVELS = {"cycle": "levels", "levels": CYCLIC.sensors[0], "grid_end_in_s": 500.0}
+
+
+def test_levels_lie_where_every_cycle_of_every_client_passes() -> None:
+    fleets = {name: cyclic_fleet(2, seed=k) for k, name in enumerate("ab")}
+    recipe = recipe_for(RecipeOptions.model_validate(LEVELS), fleets)
+    high, low = recipe.level_bounds or (0.0, 0.0)
+    assert recipe.window == 19
+    assert (round(high, 2), round(low, 2)) == (high, low)
+    for fleet in fleets.values():
+        for unit in fleet:
+            for k in range(len(unit.positions)):
+                time, volts = unit.time[unit.cycle(k)], unit.sensors[unit.cycle(k), 0]
+                assert np.interp(500.0 / 57, time, volts) >= high > low >= np.interp(500.0, time, volts)
+    rows = np.concatenate([build_windows(recipe, fleet).features for fleet in fleets.values()])
+    np.testing.assert_allclose(
+        rows.mean(axis=0), 0, atol=0.1
+    )  # scaled at each client's own levels, near the common ones
+    np.testing.assert_allclose(rows.std(axis=0), 1, atol=0.1)
+
+
+def test_bounds_of_levels_are_told_in_three_digits() -> None:
+    fleet = cyclic_fleet()
+    told = survey(fleet, SurveyTerms(levels=CYCLIC.sensors[0], grid_end_in_s=500.0))
+    values = {float(v) for unit in fleet for v in unit.sensors[:, 0]}
+    assert {told.level_high, told.level_low}.isdisjoint(values)
+    assert [float(f"{v:.3g}") for v in (told.level_high, told.level_low)] == [told.level_high, told.level_low]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"cycle": "levels"}, "go together"),
+        ({"levels": "voltage"}, "go together"),
+        ({**LEVELS, "grid_end_in_s": None}, "need grid_end_in_s"),
+        ({**LEVELS, "conditions": {"load": 0}}, "one operating condition"),
+    ],
+)
+def test_levels_need_a_sensor_an_end_and_one_condition(options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        RecipeOptions.model_validate(options)
+
+
+def test_a_sensor_that_does_not_fall_has_no_levels() -> None:
+    with pytest.raises(DataError, match="does not fall"):
+        recipe_for(RecipeOptions.model_validate({**LEVELS, "levels": CYCLIC.sensors[1]}), {"a": cyclic_fleet()})
+    with pytest.raises(ConfigError, match="not a sensor"):
+        recipe_for(RecipeOptions.model_validate({**LEVELS, "levels": "charge"}), {"a": cyclic_fleet()})
+
+
+def test_a_recipe_without_levels_is_read_as_before() -> None:
+    recipe = recipe_of(cyclic_fleet())
+    old = {k: v for k, v in json.loads(recipe.to_json()).items() if k not in ("levels", "level_bounds")}
+    assert Recipe.from_json(json.dumps(old)) == recipe
+    with pytest.raises(RecipeError, match="go with a sensor and bounds"):
+        Recipe.from_json(json.dumps({**old, "levels": CYCLIC.sensors[0]}))
+
+
 def test_cells_of_few_rows_stay_at_home() -> None:
     common = [series_unit(f"u{i}", 50, i, conditions=2) for i in range(3)]
     rare = series_unit("rare", 60, 9, conditions=2)
@@ -123,7 +181,7 @@ def test_wrong_names_in_the_section_are_errors() -> None:
         recipe_of(fleet, drop=["presure"])
     with pytest.raises(ConfigError, match="names 'speed', which is not a setting"):
         recipe_of(fleet, conditions={"speed": 0})
-    with pytest.raises(ConfigError, match="recipe.window is missing"):
+    with pytest.raises(ConfigError, match="recipe.history is missing"):
         recipe_of(fleet, window=None)
 
 

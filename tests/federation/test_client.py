@@ -21,12 +21,11 @@ from fedprognos.federation.messages import (
     Failure,
     FitRequest,
     ImportRequest,
-    PersonalReply,
-    PoolReply,
     ResidualReply,
     ResidualRequest,
     SurveyRequest,
 )
+from fedprognos.federation.pool_messages import PersonalReply, PoolReply
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, Unit

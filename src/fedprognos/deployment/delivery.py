@@ -23,7 +23,7 @@ from fedprognos.experiment.scenario import Scenario
 from fedprognos.federation.client import Client
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import digest
-from fedprognos.federation.messages import PersonalRequest
+from fedprognos.federation.pool_messages import PersonalRequest
 from fedprognos.files import write_json
 from fedprognos.networks import Bundle
 

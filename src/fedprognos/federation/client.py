@@ -1,7 +1,7 @@
 """A client: a private fleet and its replies.
 
 Every request is checked before it is answered, and no statistic of fewer than `min_count` windows or rows leaves,
-whatever is asked.
+whatever is asked. The sums behind personal heads are nested: two of them differ by a quarter of that at the least.
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ from fedprognos.federation.messages import (
     LayerOutputs,
     OutputsReply,
     OutputsRequest,
-    PersonalReply,
-    PersonalRequest,
-    PoolReply,
-    PoolRequest,
     Reply,
     Request,
     ResidualReply,
@@ -43,7 +39,7 @@ from fedprognos.federation.messages import (
     SurveyReply,
     SurveyRequest,
 )
-from fedprognos.federation.pool_messages import PooledSlopes
+from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
 from fedprognos.federation.scoring import score_reply
 from fedprognos.federation.seeds import stream
 from fedprognos.fleet import Fleet
@@ -218,7 +214,7 @@ class Client:
 
     def _personal(self, request: PersonalRequest) -> PersonalReply:
         segments, columns = self._segments(request), request.network.spec.features
-        slopes = request.slopes or near_head(request.network, len(segments))
+        slopes = request.slopes or PooledSlopes.near(request.network, len(segments))
         slopes.check(len(segments), columns)
         self.folder.save_head(digest(encode(request)), pooled_head(segments, slopes.freedoms, slopes.shared))
         return PersonalReply(sum(segment.n for segment in segments))
@@ -289,13 +285,6 @@ class Fold:
         """Which windows belong to units of this fold."""
         order = np.random.default_rng(seed).permutation(len(windows.unit_ids))
         return np.isin(windows.unit, order[self.fold :: self.folds])
-
-
-def near_head(network: Network, fits: int) -> PooledSlopes:
-    """The slopes of a network's own head in the place of those that clients were to share."""
-    freedoms, slopes = Grid.of(network.spec.features).freedoms, network.head[:-1]
-    every = np.broadcast_to(slopes, (len(freedoms), 1, len(slopes)))
-    return PooledSlopes(freedoms, dict.fromkeys(range(fits), every))
 
 
 def failure(client: str, error: Exception) -> Failure:

@@ -15,12 +15,11 @@ from fedprognos.federation.messages import (
     FitReply,
     FitRequest,
     ImportReply,
-    PoolReply,
-    PoolRequest,
     Reply,
     Request,
 )
 from fedprognos.federation.options import Wire
+from fedprognos.federation.pool_messages import PoolReply, PoolRequest
 from fedprognos.federation.reply_cache import Received, ReplyCache
 from fedprognos.networks import check_weights
 from fedprognos.networks.pooling import pooled_fits

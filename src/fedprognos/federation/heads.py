@@ -10,9 +10,9 @@ import numpy as np
 
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import Cohort, digest, gather
-from fedprognos.federation.messages import ErrorSums, PersonalReply, PersonalRequest, PoolReply, PoolRequest
+from fedprognos.federation.messages import ErrorSums
 from fedprognos.federation.plan import Plan, summed
-from fedprognos.federation.pool_messages import PooledSlopes
+from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
 from fedprognos.networks import Network
 from fedprognos.networks.head import exact_head
 from fedprognos.networks.pooling import Grid, pooled_fits, shared_slopes

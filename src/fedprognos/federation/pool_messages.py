@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe
 from fedprognos.networks import Network
-from fedprognos.networks.pooling import CentredSums
+from fedprognos.networks.pooling import CentredSums, Grid
 
 MAX_STRENGTHS = 64
 
@@ -47,6 +47,13 @@ class PooledSlopes:
 
     freedoms: NDArray[np.float64]
     shared: Mapping[int, NDArray[np.float64]]
+
+    @staticmethod
+    def near(network: Network, fits: int) -> PooledSlopes:
+        """The slopes of a network's own head in the place of those that clients were to share."""
+        freedoms, slopes = Grid.of(network.spec.features).freedoms, network.head[:-1]
+        every = np.broadcast_to(slopes, (len(freedoms), 1, len(slopes)))
+        return PooledSlopes(freedoms, dict.fromkeys(range(fits), every))
 
     def check(self, fits: int, columns: int) -> PooledSlopes:
         """Themselves, or :class:`MessageError` where they do not fit what the client has."""

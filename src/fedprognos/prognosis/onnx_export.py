@@ -121,6 +121,9 @@ def example_rows(
 def _torch_outputs(bundle: Bundle, sensors: FloatArray, settings: FloatArray) -> FloatArray:
     rows = sensors.shape[0] * sensors.shape[1]
     scaled = bundle.recipe.scale(sensors.reshape(rows, -1), settings.reshape(rows, settings.shape[2]))[0]
+    if bundle.recipe.levels is not None:
+        column = bundle.recipe.level_column
+        scaled[:, column] = bundle.recipe.scale_level_times(sensors.reshape(rows, -1)[:, column])
     return Predictor.of(bundle).outputs(scaled.reshape(*sensors.shape[:2], -1))
 
 
