@@ -209,7 +209,8 @@ def test_the_exact_head_is_the_head_of_the_pooled_features(tmp_path: Path) -> No
     h = np.concatenate(features)
     h = np.concatenate([h, np.ones((len(h), 1))], axis=1)
     y = np.concatenate(targets)
-    penalty = np.sqrt(strength * np.square(h[:, :-1]).sum() / (h.shape[1] - 1)) * np.eye(h.shape[1])[:-1]
+    spread = np.square(h[:, :-1] - h[:, :-1].mean(axis=0)).sum(axis=0)
+    penalty = np.sqrt(strength * spread)[:, None] * np.eye(h.shape[1])[:-1]
     plain = np.linalg.lstsq(np.concatenate([h, penalty]), np.concatenate([y, np.zeros(len(penalty))]), rcond=None)[0]
     ours = federated.head
     solved = solve_head(add_all([*fits, *helds]), strength)

@@ -34,6 +34,10 @@ KINDS: dict[str, tuple[Fleet, Recipe]] = {
         CELLS,
         recipe_of(TRAINED, cycle="grid", grid_points=20).model_copy(update={"grid_end_in_s": 700.0}),
     ),
+    "cycles at levels": (
+        CELLS,
+        recipe_of(TRAINED, cycle="levels", levels="voltage", level_points=7, grid_end_in_s=500.0),
+    ),
     "cycles by sample": (CELLS, recipe_of(TRAINED, cycle="index", window=30)),
     "cycles by sample, some short": (
         CELLS,

@@ -13,7 +13,7 @@ import numpy as np
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.features.history import GAP, STRETCHED, UNSEEN, Cut, HistoryRule, Rows, UnitCuts, histories
 from fedprognos.features.history._cycle import CycleHistory, cycle_bounds
-from fedprognos.features.history.grid import GAP_SHARE, on_grid
+from fedprognos.features.history.grid import GAP_SHARE, fits, on_grid
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 
@@ -148,6 +148,4 @@ class LevelHistory(CycleHistory):
         return self.last_time if self.count else 0.0, self.end
 
 
-histories.add(
-    HistoryRule("levels", "every cycle at levels of one sensor", 25, cut, LevelHistory, lambda recipe, unit: True)
-)
+histories.add(HistoryRule("levels", "every cycle at levels of a sensor", 25, cut, LevelHistory, fits, "s of the cycle"))
