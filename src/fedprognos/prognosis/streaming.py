@@ -110,7 +110,7 @@ class Stream:
             else:
                 good.append((k, row))
                 values.append(found)
-        columns = np.array(values, dtype=np.float64).reshape(len(good), -1)
+        columns = np.array(values, dtype=np.float64).reshape(len(good), len(recipe.sensors) + len(recipe.settings))
         split = len(recipe.sensors)
         table = RowTable(
             [row.unit for _, row in good],
