@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from fedprognos.evaluation.metrics import Metric, Sum, metrics
 
-metrics.add(
-    Metric(
-        "bias",
-        "Bias",
-        50,
-        "mean of predicted minus true",
-        (Sum("error", lambda p: p.error),),
-        best="nearest zero",
-        headline=False,
-    )
-)
+ERROR = Sum("error", lambda p: p.error)
+MEANING = "mean of predicted minus true"
+metrics.add(Metric("bias", "Bias", 50, MEANING, (ERROR,), best="nearest zero", headline=False))

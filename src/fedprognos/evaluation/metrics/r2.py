@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedprognos.evaluation.metrics import Metric, Points, Sum, metrics
-from fedprognos.evaluation.metrics._sums import SQUARED
+from fedprognos.evaluation.metrics.rmse import SQUARED
 
 LABELS = Sum("label", lambda p: p.truth)
 SQUARED_LABELS = Sum("label_squared", lambda p: np.square(p.truth), "positive")
