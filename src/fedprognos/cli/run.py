@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedprognos.cli.terminal import RunView, results_table
+from fedprognos.cli.terminal import RunView, answers, results_table
 from fedprognos.experiment import config
 
 INTERRUPTED = 130
@@ -59,7 +59,7 @@ def run(
     """
     from fedprognos.experiment import tracking
     from fedprognos.experiment.run import run as run_experiment
-    from fedprognos.report import write_report
+    from fedprognos.report import read_run, write_report
 
     console = Console(quiet=quiet or as_json)
     watchers = []
@@ -78,9 +78,11 @@ def run(
             resume=resume,
             observers=(view, *watchers),
         )
-        report_file = write_report(finished.folder)
+        found = read_run(finished.folder)
+        report_file = write_report(finished.folder, found)
     for table in results_table(finished.results):
         console.print(table)
+    console.print(answers(found), highlight=False)
     console.print(
         f"\nReport  {report_file}\nModel   {finished.folder / 'bundle'}\nTable   {finished.folder / 'results.json'}",
         highlight=False,
@@ -108,9 +110,12 @@ def demo(
 
 def report(folder: Annotated[Path, typer.Argument(help="A folder that `fedprognos run` wrote.")]) -> None:
     """Write report.html anew from the files of a finished run."""
-    from fedprognos.report import write_report
+    from fedprognos.report import read_run, write_report
 
-    Console().print(f"Report  {write_report(folder)}", highlight=False)
+    found = read_run(folder)
+    console = Console()
+    console.print(answers(found), highlight=False)
+    console.print(f"\nReport  {write_report(folder, found)}", highlight=False)
 
 
 def presets() -> None:

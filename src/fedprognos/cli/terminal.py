@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -18,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from fedprognos.evaluation import EVERYONE, Metric, Results, Summary, metrics
 from fedprognos.experiment.events import (
@@ -31,6 +34,9 @@ from fedprognos.experiment.events import (
     RoundDone,
     RunStarted,
 )
+
+if TYPE_CHECKING:
+    from fedprognos.report import RunData
 
 SHOWN_CLIENTS = 12
 LEFT = ("method", "head", "data")
@@ -126,6 +132,21 @@ def _verdict(event: JobDone) -> str:
     values = " / ".join(f"{row.rmse:.4g}" for row in rows[:6])
     collapsed = sum(row.collapsed for row in event.rows)
     return f": RMSE {values} {rows[0].measure}" + (" [red](collapsed to the mean)[/]" if collapsed else "")
+
+
+def answers(runs: Sequence[RunData]) -> Text:
+    """What the report's first screen says, one paragraph a scenario, with the model that it is about."""
+    from fedprognos.report import answer
+
+    text = Text()
+    for run in runs:
+        found, together = answer(run), run.roles.together
+        text.append(f"{run.scenario}: " if len(runs) > 1 else "")
+        text.append(found.headline, style="bold")
+        text.append(f" {found.beside} {' '.join(found.warnings)}".rstrip())
+        text.append(f" Together is {together.label}.\n" if together is not None else "\n")
+    text.rstrip()
+    return text
 
 
 def results_table(results: Results) -> list[Table]:

@@ -1,0 +1,119 @@
+"""The report of a real run, small enough for a test: short, readable at any width, about the model in bundle/."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from federated_folders import text_of
+from typer.testing import CliRunner
+
+from fedprognos.cli import app
+from fedprognos.experiment.run import run
+from fedprognos.networks import Bundle
+from fedprognos.report import answer, read_run, write_report
+
+SMALL = (
+    *("data.units_per_site=4", "data.test_units_per_site=2", "recipe.stride=12", "train.epochs=1"),
+    *("federation.fedavg.rounds=2", "federation.methods=['local', 'central', 'fedavg', 'fedma']"),
+)
+WORDS = 2175
+"""Half of what the demo's page had before, folds and tables included; the experiment itself is not counted."""
+SEEN = 600
+"""Words before any click."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = run("demo", out=tmp_path_factory.mktemp("demo") / "run", overrides=SMALL, seeds=1, workers=1).folder
+    write_report(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> str:
+    return (folder / "report.html").read_text("utf-8")
+
+
+def words(page: str) -> int:
+    return len(text_of(re.sub(r"<pre.*?</pre>", "", page, flags=re.DOTALL)).split())
+
+
+def without_folds(page: str) -> str:
+    """What is seen before any click; the innermost folds go first."""
+    while folds := re.findall(r"</summary>(?:(?!<details).)*?</details>", page, re.DOTALL):
+        for fold in folds:
+            page = page.replace(fold, "</summary>")
+    return page
+
+
+def test_the_page_is_short(page: str) -> None:
+    assert words(page) <= 0.85 * WORDS  # not all of the methods
+    assert words(without_folds(page)) <= SEEN
+
+
+@pytest.mark.long
+def test_the_page_of_the_whole_demo_is_half_as_long_as_it_was(tmp_path: Path) -> None:
+    page = write_report(run("demo", out=tmp_path / "run").folder).read_text("utf-8")
+    assert words(page) <= WORDS
+    assert words(without_folds(page)) <= SEEN
+
+
+def test_report_terminal_and_bundle_name_the_same_model(folder: Path, page: str) -> None:
+    origin = Bundle.load(folder / "bundle").provenance
+    data = read_run(folder)[0]
+    together = data.roles.together
+    assert together is not None
+    assert (together.method, together.head) == (origin["method"], origin["head"])
+    headline = answer(data).headline
+    assert re.match(r"Together [\d.]+ cycles off, alone [\d.]+: ", headline)
+    assert together.label in text_of(page)
+    said = CliRunner().invoke(app, ["report", str(folder)])
+    printed = re.sub(r"\s+", " ", said.stdout)
+    assert re.sub(r"\s+", " ", headline) in printed
+    assert f"Together is {together.label}." in printed
+    for part in ("All data in one place", "best baseline"):
+        assert part in printed
+        assert part.lower() in text_of(page).lower()
+
+
+def test_sentences_are_short(page: str) -> None:
+    kinds = r'<p class="(?:lead|prose|note|alert)[^>]*>(.*?)</p>|<figcaption>.*?<p>(.*?)</p>'
+    prose = re.findall(kinds, page, re.DOTALL)
+    sentences = [s for pair in prose for s in re.split(r"(?<=[.:;]) ", "".join(pair))]
+    assert [s for s in sentences if len(s.split()) > 30] == []
+
+
+def test_tables_fit_at_1400_and_say_that_they_scroll_on_a_phone(folder: Path, tmp_path: Path) -> None:
+    wide = "[...document.querySelectorAll('.scroll')].filter(x => x.scrollWidth > x.clientWidth + 1).length"
+    said = "document.querySelectorAll('.scroll.more').length"
+    with Browser(tmp_path / "profile") as browser:
+        for width, phone in ((1400, False), (390, True)):
+            browser.resize(width, 1000, phone=phone)
+            browser.open((folder / "report.html").as_uri())
+            browser.wait("document.documentElement && document.documentElement.dataset.drawn")
+            browser.run("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+            browser.wait(f"{wide} === {said}")
+            assert (browser.run(wide) > 0) == phone
+            assert browser.run("document.documentElement.scrollWidth") <= width
+        hint = "getComputedStyle(document.querySelector('.card-table:has(.more) .caption'), '::after').content"
+        assert "Scroll sideways" in browser.run(hint)
+
+
+def test_the_first_screen_is_the_answer_and_the_keyboard_reaches_the_folds(folder: Path, tmp_path: Path) -> None:
+    with Browser(tmp_path / "profile") as browser:
+        browser.resize(1400, 900)
+        browser.open((folder / "report.html").as_uri())
+        browser.wait("document.documentElement && document.documentElement.dataset.drawn")
+        bottom = "document.querySelector('#answer .cards').getBoundingClientRect().bottom"
+        assert browser.run(f"{bottom} < 450")
+        assert browser.run("document.querySelectorAll('#answer .card').length") == 4
+        size = "parseFloat(getComputedStyle(document.querySelector('#answer .lead')).fontSize)"
+        assert browser.run(f"{size} > parseFloat(getComputedStyle(document.querySelector('h1')).fontSize)")
+        browser.run("document.querySelector('#fleet summary').focus()")
+        browser.press("Enter")
+        browser.wait("document.querySelector('#fleet details').open")
+        browser.wait("document.querySelector('#fleet .main-svg')")
+        assert browser.complaints == []
