@@ -77,6 +77,7 @@ def test_pooling_from_sums_is_the_stacked_least_squares(
         assert abs((p[0] @ head[:-1] + head[-1] - p[1]).mean()) < 1e-9
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 1000), strength=st.floats(1e-4, 10.0))
 def test_without_freedom_clients_share_slopes_and_have_intercepts_of_their_own(seed: int, strength: float) -> None:
     points = [drawn(seed + k, 12, level=10.0 * k) for k in range(3)]
@@ -90,6 +91,7 @@ def test_without_freedom_clients_share_slopes_and_have_intercepts_of_their_own(s
         np.testing.assert_allclose(own_slopes(one, grid.freedoms, shared), shared, atol=1e-10)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 1000), sizes=st.lists(st.integers(0, 9), min_size=1, max_size=5))
 def test_sums_of_parts_are_the_sums_of_the_whole(seed: int, sizes: list[int]) -> None:
     h, y = drawn(seed, sum(sizes) + 2)
@@ -116,6 +118,7 @@ def test_strengths_that_predict_later_points_decide() -> None:
     np.testing.assert_array_equal(judged_by_nobody[:-1], shared[4][0, len(grid.strengths) // 2])
 
 
+@settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 40), min_size=2, max_size=5), floor=st.integers(1, 30))
 def test_no_sum_of_few_points_leaves_nor_a_difference_of_very_few(sizes: list[int], floor: int) -> None:
     sent = sendable([sums_of(drawn(k, n)) for k, n in enumerate(sizes)], floor)
