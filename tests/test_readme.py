@@ -17,19 +17,21 @@ def test_the_python_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert example is not None
     monkeypatch.chdir(tmp_path)
     # The same calls on a smaller fleet: the example at full size takes a minute.
+    from fedprognos import api
     from fedprognos.experiment import run as module
 
     small = ("data.units_per_site=4", "data.test_units_per_site=2", "train.epochs=2", "recipe.stride=10")
     small = (*small, "federation.methods=['local', 'central', 'fedma']")
-    original, loader = module.run, module.load_fleets
-    monkeypatch.setattr(module, "run", lambda s, **o: original(s, **o, overrides=small, seeds=1, workers=1))
+    original, loader = api.run, module.load_fleets
+    monkeypatch.setattr(api, "run", lambda s, **o: original(s, **o, overrides=small, seeds=1, workers=1))
     monkeypatch.setattr(module, "load_fleets", lambda s, **o: loader(s, **o, overrides=small))
-    assert fedprognos.run is module.run
+    assert fedprognos.run is api.run
     exec(compile(example[1], str(README), "exec"), {})  # noqa: S102 - the README's own code
     printed = capsys.readouterr().out
     assert "central" in printed
     assert "s1-t01" in printed
     assert (tmp_path / "runs" / "demo" / "results.json").is_file()
+    assert (tmp_path / "runs" / "demo" / "report.html").is_file()
 
 
 def test_every_linked_file_exists() -> None:

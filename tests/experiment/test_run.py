@@ -34,7 +34,7 @@ TINY = (
     "federation.fedma={rounds=2, width_limit=1.5}",
     "federation.heads=['exact', 'mean', 'personal']",
 )
-METHODS = {"local", "central", "fedavg", "fedprox", "concat", "fedma"}
+METHODS = {"local", "central", "reservoir", "fedavg", "fedprox", "concat", "fedma", "absorb"}
 FILES = ("results.json", "bundle/bundle.json", "bundle/weights.safetensors")
 
 
@@ -58,8 +58,8 @@ def test_a_run_leaves_rows_for_every_method_client_and_seed(finished) -> None:  
     what = ["method", "head", "train_clients", "test_client", "seed", "selected_on"]
     assert not finished.results.frame().duplicated(what).any()
     raw = json.loads((finished.folder / "results.json").read_text())
-    assert list(raw) == ["experiment", "version", "config", "methods", "rows", "history"]
-    assert raw["methods"]["fedma"] == {"label": "FedMA", "order": 60, "kind": "federated"}
+    assert list(raw) == ["experiment", "version", "config", "methods", "published", "reason", "rows", "history"]
+    assert raw["methods"]["fedma"] == {"label": "FedMA", "order": 40, "kind": "federated"}
     assert {"scenario", "method", "head", "train_clients", "test_client", "seed", "round", "selected_on", "rmse",
             "rmse_capped", "mae", "r2", "bias", "nasa_score", "late_rate", "n_test", "measure", "width", "parameters",
             "local_epochs", "bytes"} <= set(raw["rows"][0])  # fmt: skip
