@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from federated_folders import publish, text_of, write_federated_run
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from run_folders import write_run
 
 from fedprognos.report import answer, read_run, write_report
+from fedprognos.report.entries import points_of
 from fedprognos.report.verdict import CLEAR, chance_of, compare
 from fedprognos.report.words import number
 
@@ -97,6 +99,40 @@ def test_alone_is_never_dropped(tmp_path: Path) -> None:
     assert run.roles.alone is not None
     assert run.roles.alone.n_test == 16
     assert "alone" in answer(run).headline
+
+
+def test_alone_for_a_part_of_the_test_is_compared_on_that_part(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path, noise=BETTER)
+    path = folder / "results.json"
+    raw = json.loads(path.read_text("utf-8"))
+    raw["rows"] = [r for r in raw["rows"] if not (r["method"] == "local" and r["test_client"] == "south")]
+    path.write_text(json.dumps(raw), "utf-8")
+    lines = pd.read_csv(folder / "predictions" / "all.csv", keep_default_na=False)
+    gone = (lines["method"] == "local") & (lines["test_client"] == "south")
+    lines[~gone].to_csv(folder / "predictions" / "all.csv", index=False)
+    run = read_run(folder)[0]
+    assert run.roles.together is not None
+    assert run.roles.alone is not None
+    found = compare(run, run.roles.together, run.roles.alone)
+    points = points_of(run, run.roles.together)
+    north = points[points["test_client"] == "north"]
+    error = np.sqrt(np.mean((north["prediction"] - north["truth"].clip(upper=60.0)) ** 2))
+    alone = points_of(run, run.roles.alone)
+    other = np.sqrt(np.mean((alone["prediction"] - alone["truth"].clip(upper=60.0)) ** 2))
+    assert found.units == 8
+    assert found.change == pytest.approx(error / other - 1)
+    assert "Alone answered for 8 of 16 test points; only these are compared." in answer(run).warnings
+
+
+def test_alone_with_another_head_still_counts(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path, noise=BETTER)
+    path = folder / "results.json"
+    raw = json.loads(path.read_text("utf-8"))
+    raw["rows"] = [row for row in raw["rows"] if (row["method"], row["head"]) != ("local", "exact")]
+    path.write_text(json.dumps(raw), "utf-8")
+    run = read_run(folder)[0]
+    assert run.roles.alone is not None
+    assert run.roles.alone.head == "mean"
 
 
 def test_the_answer_is_about_the_model_in_the_bundle(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ class Roles:
 
 
 def roles(run: RunData) -> Roles:
-    """Everyone's part at equal head; alone counts even where it answered for a part of the test only."""
+    """Everyone's part, at equal head where there is one; alone counts even if it answered for a part of the test."""
     honest = [e for e in run.entries[EVERYONE] if e.honest]
     federated = [e for e in honest if e.is_federated and e.head != PERSONAL]
     same = [e for e in federated if e.head == run.head] or federated
@@ -170,7 +170,8 @@ def roles(run: RunData) -> Roles:
     head = together.head if together is not None else run.head
 
     def part(kind: str, data: Sequence[str]) -> Entry | None:
-        return next((e for e in honest if (e.about.kind, e.head) == (kind, head) and e.data in data), None)
+        found = [e for e in honest if e.about.kind == kind and e.data in data and e.head != PERSONAL]
+        return min(found, key=lambda e: e.head != head, default=None)
 
     baseline = best([e for e in comparable(honest) if e.is_baseline], run.error)
     alone, ensemble = part("local", (OWN, "")), part("local", (SHARED,))

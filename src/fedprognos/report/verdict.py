@@ -148,6 +148,11 @@ def _warnings(run: RunData) -> list[str]:
     found = []
     if baseline_wins(run) and run.roles.baseline is not None:
         found.append(f"A simple baseline does better than the network: {run.roles.baseline.short_label}.")
+    r = run.roles
+    if r.together is not None and r.alone is not None and r.alone.n_test < r.together.n_test:
+        found.append(
+            f"Alone answered for {r.alone.n_test} of {r.together.n_test} test points; only these are compared."
+        )
     if any(row.scored_on == "validation" for row in run.rows):
         found.append(
             "Errors are on what sites kept out of training, because some site has too few test units to report on. "
@@ -169,6 +174,9 @@ def compare(run: RunData, first: Entry, second: Entry) -> Comparison:
     if not len(both):
         return Comparison(change, min(e.rows[0].n_units for e in (first, second)), None, sum(agree), len(agree))
     one, other = one.loc[both], other.loc[both]
+    if first.n_test != second.n_test:  # one of them answered for a part of the test: compare on what both answered for
+        mean_squares = [part["sum"].sum() / part["count"].sum() for part in (one, other)]
+        change = float(np.sqrt(mean_squares[0] / mean_squares[1])) - 1 if mean_squares[1] else 0.0
     gain = one["count"] / one["count"].sum() * (one["sum"] / one["count"] - other["sum"] / other["count"])
     return Comparison(change, len(both), chance_of(gain.to_numpy(np.float64)), sum(agree), len(agree))
 
