@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedprognos.cli.deploy import _tell
 from fedprognos.deployment import site
 from fedprognos.deployment.flower import engine
 from fedprognos.deployment.folders import SiteOptions, read_options
@@ -59,4 +60,4 @@ if __name__ == "__main__":
     options = read_options(Path(folder), SiteOptions)
     _, experiment, base = config.load(experiment_file)
     own = read_site_data(options.name, experiment, base, Path(table))
-    site.serve(Path(folder), engine, own, lambda text: print(text, flush=True))  # noqa: T201
+    site.serve(Path(folder), engine, own, _tell)

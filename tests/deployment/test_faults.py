@@ -159,6 +159,9 @@ def test_a_site_that_answers_nonsense_or_has_no_disk_left_is_left_out_of_the_rou
         done = federation.run(TWO_WILL_DO, "federation.timeout_in_s=25")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "left out plant-c" in done.stdout
+        if how == "full":  # the site is alive and says that it cannot answer
+            assert "left out plant-c (timeout)" not in done.stdout
+            assert federation.processes["plant-c"].poll() is None
         for name in SITES[:2]:
             ledger = ClientFolder(federation.results / "sites" / "all" / name).ledger()
             assert [line.kind for line in ledger].count("FitReply") == 1

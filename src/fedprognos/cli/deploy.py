@@ -32,7 +32,8 @@ def _needs() -> None:
 
 
 def _tell(text: str) -> None:
-    console.print(f"{time.strftime('%H:%M:%S')}  {text}")
+    with contextlib.suppress(OSError):  # a full disk below the log must not end a site
+        console.print(f"{time.strftime('%H:%M:%S')}  {text}")
 
 
 @contextlib.contextmanager
