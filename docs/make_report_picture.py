@@ -30,7 +30,9 @@ FLAGS = (
 
 def made_from() -> dict[str, str]:
     """Digests of the files that decide what the picture shows."""
-    files = [(f"{package}/{name}", resources.files(package) / name) for package, names in SOURCES.items() for name in names]
+    files = [
+        (f"{package}/{name}", resources.files(package) / name) for package, names in SOURCES.items() for name in names
+    ]
     return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files}
 
 

@@ -109,17 +109,6 @@ def test_wrong_partitions_are_explained(partition: dict[str, Any], complaint: st
         config.parse({"data": {"kind": "cmapss"}, "partition": partition}, "x.toml")
 
 
-def test_the_reader_that_contributing_shows_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_things", dict(readers))
-    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
-    code = text.split("## Add a reader")[1].split("```python\n")[1].split("```")[0]
-    shown: dict[str, Any] = {"__name__": "pump_log"}
-    exec(compile(code, "CONTRIBUTING.md", "exec", dont_inherit=True), shown)  # noqa: S102
-    (tmp_path / "log.csv").write_text("pump,hour,heat\na,1,20\na,2,30\n")
-    source = read(shown["PumpLogOptions"](path="log.csv"), ReadContext(folder=tmp_path))
-    assert source.fleet["a"].labels().tolist() == [1, 0]
-
-
 def test_options_of_a_reader_must_carry_its_name() -> None:
     with pytest.raises(ConfigError, match="have another kind"):
         Reader("mine", "not pumps", PumpOptions, read_pumps)

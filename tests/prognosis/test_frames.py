@@ -33,9 +33,9 @@ def test_every_way_to_write_a_file_gives_the_same_rows(tmp_path: Path, way: str,
     frame = FRAME.assign(pump=FRAME["pump"].replace("b", "Süd")) if way == "cp1252" else FRAME
     path = save(frame, tmp_path, way)
     read = list(chunks(path, find_columns(path, RECIPE), RECIPE, rows))
-    assert [u for chunk in read for u in chunk.units] == frame["pump"].tolist()
-    assert [p for chunk in read for p in chunk.positions] == [1, 1, 2, 3]
-    assert [row for chunk in read for row in chunk.sensors.tolist()] == FRAME[["heat", "flow"]].to_numpy().tolist()
+    assert [u for chunk in read for u in chunk.rows.units] == frame["pump"].tolist()
+    assert [p for chunk in read for p in chunk.rows.positions] == [1, 1, 2, 3]
+    assert [row for chunk in read for row in chunk.rows.sensors.tolist()] == FRAME[["heat", "flow"]].to_numpy().tolist()
     assert read[-1].done == 1
 
 
@@ -43,4 +43,4 @@ def test_dates_are_time_since_the_first_row_of_a_unit(tmp_path: Path) -> None:
     when = pd.Timestamp("2024-05-01") + pd.to_timedelta(FRAME["hour"], unit="h")
     path = save(FRAME.assign(hour=when).rename(columns={"hour": "date"}), tmp_path, "plain")
     read = list(chunks(path, find_columns(path, RECIPE), RECIPE, 1))
-    assert [p for chunk in read for p in chunk.positions] == pytest.approx([0, 0, 1, 2])
+    assert [p for chunk in read for p in chunk.rows.positions] == pytest.approx([0, 0, 1, 2])
