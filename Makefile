@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-all lint bench results results-quick clean
+.PHONY: demo test test-all lint bench pictures results results-quick clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedprognos demo --out runs/demo
@@ -23,6 +23,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+# The picture of a report in README: runs the demo and photographs its first screen; needs chromium.
+pictures: $(VENV)/.dev
+	$(BIN)/python docs/make_report_picture.py
 
 # The paper's experiments again: runs (hours, they go on where they were), docs/results/*.json, docs/results.md and docs/results/tables.md.
 results: $(VENV)/.dev

@@ -1,6 +1,6 @@
 """Make the picture of a report that README shows: run the demo, write its report, photograph the first screen.
 
-python docs/make_report_picture.py
+make pictures
 
 Beside the picture stands what it was made from, so that a test can tell when it is out of date.
 """
@@ -30,10 +30,9 @@ FLAGS = (
 
 def made_from() -> dict[str, str]:
     """Digests of the files that decide what the picture shows."""
-    files = [
-        (f"{package}/{name}", resources.files(package) / name) for package, names in SOURCES.items() for name in names
-    ]
-    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files}
+    files = [(package, name) for package, names in SOURCES.items() for name in names]
+    digests = [hashlib.sha256((resources.files(package) / name).read_bytes()).hexdigest() for package, name in files]
+    return {f"{package}/{name}": digest for (package, name), digest in zip(files, digests, strict=True)}
 
 
 def main() -> None:

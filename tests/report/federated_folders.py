@@ -107,10 +107,10 @@ def write_match_records(folder: Path, scenario: str, clients: Sequence[str], rou
 
 
 def write_ledger(folder: Path, scenario: str, client: str) -> None:
-    """One survey, three fits, one examination."""
+    """One survey, three fits, one evaluation."""
     site = folder / "sites" / quote(scenario, safe="") / quote(client, safe="()")
     site.mkdir(parents=True)
-    kinds = [("SurveyReply", 4000), *[("FitReply", 27_000)] * 3, ("ExamineReply", 18_500)]
+    kinds = [("SurveyReply", 4000), *[("FitReply", 27_000)] * 3, ("EvaluateReply", 18_500)]
     lines = [json.dumps({"kind": kind, "bytes": size, "tensors": {"/x": [3]}}) for kind, size in kinds]
     (site / "ledger.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
 

@@ -154,7 +154,7 @@ def test_extractors_before_and_after(page: str, figures: Read) -> None:
 def test_ledgers_are_added_up_and_central_is_no_site(run: Path, page: str) -> None:
     found = ledger(read_run(run)[0])
     table = found.tables[0]
-    assert [column.title for column in table.columns] == ["SurveyReply", "FitReply", "ExamineReply", "All"]
+    assert [column.title for column in table.columns] == ["SurveyReply", "FitReply", "EvaluateReply", "All"]
     assert [line.name for line in table.lines] == ["north", "south"]
     fit = table.lines[0].cells[1]
     assert (fit.text, fit.note, fit.sort) == ("81.0\u00a0kB", "3 messages", 81_000)

@@ -91,6 +91,14 @@ def test_seeds_that_disagree_are_no_clear_difference(tmp_path: Path) -> None:
     assert "only 1 of 2 seeds agree" in found.odds
 
 
+@pytest.mark.parametrize(("coverage", "narrow"), [(0.7, True), (0.88, False), (None, False)])
+def test_intervals_that_are_too_narrow_are_a_warning(tmp_path: Path, coverage: float | None, narrow: bool) -> None:
+    folder = write_federated_run(tmp_path, noise=BETTER)
+    edit(folder, coverage=lambda row: coverage if row["method"] == "fedma" else None)
+    found = answer(read_run(folder)[0]).warnings
+    assert any("too narrow: they hold 70\u00a0% of the true values, not 90\u00a0%" in text for text in found) == narrow
+
+
 def test_alone_is_never_dropped(tmp_path: Path) -> None:
     """Clients without a validation part choose the last round; rows of both kinds are one entry."""
     folder = write_federated_run(tmp_path, noise=BETTER)

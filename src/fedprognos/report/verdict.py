@@ -26,6 +26,8 @@ FEW_UNITS = 6
 CLEAR = 0.05
 AGREE = 0.75
 """Share of seeds that must agree for a difference to be clear."""
+SLACK = 0.05
+"""Intervals that hold so much less than they should are called too narrow."""
 SAME = 0.005
 """Errors that differ by less than this share are called equal."""
 
@@ -158,9 +160,21 @@ def _warnings(run: RunData) -> list[str]:
             "Errors are on what sites kept out of training, because some site has too few test units to report on. "
             "The round was chosen on the same data, which flatters a little."
         )
+    coverage, asked = intervals(run)
+    if coverage is not None and coverage < asked - SLACK:
+        found.append(
+            f"Intervals are too narrow: they hold {percent(coverage)} of the true values, not {percent(asked)}."
+        )
     if collapsed := sum(row.collapsed for row in run.rows):
         found.append(f"{plural(collapsed, 'network')} collapsed to a constant; the table marks them.")
     return found
+
+
+def intervals(run: RunData) -> tuple[float | None, float]:
+    """The share of true values inside the published model's intervals, None without any, and the share asked for."""
+    together = run.roles.together
+    asked = float(run.results.config.get("evaluation", {}).get("coverage", 0.9))
+    return together.mean("coverage") if together is not None else None, asked
 
 
 def compare(run: RunData, first: Entry, second: Entry) -> Comparison:

@@ -7,7 +7,7 @@ from fedprognos.report.entries import PERSONAL, best, comparable
 from fedprognos.report.parts import Card, Cell, Column, Line, Section, Table
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.verdict import AGREE, CLEAR, answer, compare
+from fedprognos.report.verdict import AGREE, CLEAR, answer, compare, intervals
 from fedprognos.report.words import listed, number, percent, plural
 
 COLUMNS = (
@@ -49,11 +49,9 @@ def _cards(run: RunData) -> list[Card]:
 
 
 def _intervals(run: RunData) -> str:
-    together = run.roles.together
-    coverage = together.mean("coverage") if together is not None else None
+    coverage, asked = intervals(run)
     if coverage is None:
         return "No intervals: the model was not calibrated, so it cannot say how far off a prediction may be."
-    asked = run.results.config.get("evaluation", {}).get("coverage", 0.9)
     return f"Its intervals should hold {percent(asked)} of the true values; on the test they hold {percent(coverage)}."
 
 

@@ -15,7 +15,6 @@ from fedprognos.report.style import SHADES, axis, client_colours, dots, hover, l
 from fedprognos.report.words import measured_in, not_drawn, plural, whole
 
 CLIENTS_DRAWN = 12
-CLIENTS_IN_ONE = 8
 CHANNELS_DRAWN = 6
 POINTS = 140
 WINDOW = 15
@@ -60,7 +59,7 @@ def _count(value: float | None) -> Cell:
 def fleet_figures(fleet: Fleet) -> list[Figure]:
     """All figures of one scenario's fleet."""
     soh = fleet["schema"]["task"] == "soh"
-    makers = (_lifespans, _fade, _discharges) if soh else (_lifespans, _labels, _sensors)
+    makers = (_lifespans, _fade, _discharges) if soh else (_lifespans, _sensors)
     return [figure for make in makers if (figure := make(fleet)) is not None]
 
 
@@ -95,24 +94,6 @@ def _lifespans(fleet: Fleet) -> Figure | None:
     y = axis(range=[len(names) - 0.5, -0.5], zeroline=False, **ticks)
     panel = Panel("", traces, layout(axis(measure), y), 90 + max(26, 40 - len(names)) * len(names))
     return Figure("lifespans", "Lifespans", caption, [("", [panel])], grid="wide")
-
-
-def _labels(fleet: Fleet) -> Figure | None:
-    """What the network learns to say: remaining life, level at the cap while a unit is young."""
-    grouped, notes = _by_client(
-        [d for d in fleet.get("degradation", []) if d["part"] == "train" and len(d["position"]) > 1], CLIENTS_IN_ONE
-    )
-    colours, measure = client_colours(fleet["clients"]), fleet["schema"]["time_unit"]
-    traces = [
-        line(d["position"], d["value"], colours[client], hovertemplate=hover(d["unit"], ": %{y} at %{x}"), key=client)
-        for client, units in grouped.items()
-        for d in units
-    ]
-    panel = Panel("", traces, layout(axis(measure), axis(f"{measure} left", rangemode="tozero")), 240)
-    caption = "Labels of a few training units: held level while wear cannot be seen yet."
-    chips = [Chip(c, c, colours[c]) for c in grouped]
-    title = "Remaining life as it is learnt"
-    return Figure("targets", title, caption, [("", [panel])], "", chips, notes, "wide") if traces else None
 
 
 def _channels(

@@ -19,10 +19,11 @@ POOLED = "(pooled)"
 """The folder of the pretended client behind central training, which is no site."""
 KINDS = {
     "SurveyReply": "numbers of rows, means and sums of squares of columns and labels, for scaling",
-    "BringReply": "a network the client had trained earlier, with its scaling",
+    "ImportReply": "a network the client had trained earlier, with its scaling",
     "FitReply": "weights after training, the number of windows, the error of every epoch",
-    "ExamineReply": "sums of errors on what training kept out; for the exact head sums of products of features and "
+    "EvaluateReply": "sums of errors on what training kept out; for the exact head sums of products of features and "
     "labels (H′H, H′y)",
+    "OutputsReply": "sums and sums of products of what the layers put out",
     "PersonalReply": "only that a head of the client’s own was made; it stays",
     "ResidualReply": "how many errors fall between given edges",
     "ScoreReply": "sums of the finished model’s errors",
@@ -31,6 +32,8 @@ KINDS = {
     "DeliverReply": "only that the finished model was kept",
     "Failure": "that the client could not answer, without details",
 }
+OLD_KINDS = {"BringReply": "ImportReply", "ExamineReply": "EvaluateReply"}
+"""Kinds as version 0.1 wrote them."""
 UNKNOWN = "this report does not know this kind, so it cannot say what it holds"
 
 
@@ -89,7 +92,7 @@ def _read(path: Path) -> SiteLedger:
     for text in path.read_text("utf-8", errors="replace").splitlines():
         try:
             raw = json.loads(text)
-            kind, moved = str(raw["kind"]), int(raw["bytes"])
+            kind, moved = OLD_KINDS.get(raw["kind"], str(raw["kind"])), int(raw["bytes"])
         except (ValueError, KeyError, TypeError):
             unreadable += 1
             continue

@@ -33,7 +33,7 @@ def build(run: RunData) -> Section:
     """The table, and for every method that matches a heat-map and its extractors."""
     figures = []
     for k, (method, rounds) in enumerate(run.match_records.items()):
-        figures.append(_heat_map(method, rounds, f"map{k}"))
+        figures.append(_heat_map(run.results.method(method).label, rounds, f"map{k}"))
         first = next((r.extractors for r in rounds if r.extractors is not None), None)
         if first is not None:
             figures += extractor_figures(run.clients, first, f"extractors{k}")
@@ -53,7 +53,7 @@ def _lead(run: RunData) -> str:
 def _table(run: RunData) -> Table:
     several = len(run.match_records) > 1
     lines = [
-        Line(layer.layer, _cells(r.round, layer), remark=method if several else "")
+        Line(layer.layer, _cells(r.round, layer), remark=run.results.method(method).label if several else "")
         for method, rounds in run.match_records.items()
         for r in rounds
         for layer in r.layers
