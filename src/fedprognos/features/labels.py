@@ -18,6 +18,7 @@ def health_labels(unit: Unit, relative: bool) -> FloatArray | None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> cell = Unit("b", np.arange(4.0), np.ones((4, 1)), np.empty((4, 0)), target=np.array([1.8, 1.5]),
     ...             cycles=np.array([0, 2, 4]), cycle_numbers=np.array([1, 2]), attributes={RATED: 2.0})
     >>> health_labels(cell, relative=True)
