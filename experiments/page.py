@@ -15,7 +15,7 @@ from experiments.markdown import shown
 from experiments.paper import paper
 from experiments.pictures import Picture, pictures
 from experiments.places import CHOICES, COMPLEXITY, QUICK, REMARKS, RIDGE, Places
-from experiments.record import Record, read_record
+from experiments.record import Record, changed_options, read_record
 from experiments.tables_bars import bars_table
 from experiments.tables_comparison import comparison_table
 from experiments.tables_page import TITLES, tables_page
@@ -31,6 +31,9 @@ The targets were set before these runs, after trials with a few seeds. FedMA mus
 it keeps every client's neurons and merges none. Errors are those of the head that the preset publishes."""
 GLANCE = """\
 `{preset}`, {scenario}, {head} head, with ridge regression as the baseline. Bold: the lowest error of the head."""
+OUTDATED = """\
+**Made before the presets changed.** These presets have other options today than in the runs behind these pages, so that
+running them again gives other numbers:"""
 PICTURES = {"battery": ("predictions", "rounds"), "turbofan": ("predictions",)}
 
 
@@ -69,7 +72,7 @@ def read_all(where: Places) -> dict[str, Record]:
 
 def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:
     """What the experiments say, with the tables and pictures that show it."""
-    parts = ["# Results", INTRODUCTION, remarks.get("summary", "")]
+    parts = ["# Results", INTRODUCTION, *_outdated(records), remarks.get("summary", "")]
     parts += ["## Targets", TARGETS, bars_table(paper(), records), remarks.get("targets", "")]
     for kind, title in TITLES.items():
         tuned = records.get(f"{kind}-tuned")
@@ -77,6 +80,13 @@ def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], rem
             pictures = (shown(drawn, f"{tuned.preset}-{what}", "results/") for what in PICTURES[kind])
             parts += [title, *_glance(tuned), *pictures, remarks.get(kind, "")]
     return parts
+
+
+def _outdated(records: Mapping[str, Record]) -> list[str]:
+    """Which numbers are not those of today's presets."""
+    found = {record.preset: changed for record in records.values() if (changed := changed_options(record))}
+    lines = [f"- `{preset}`: {', '.join(f'`{key}`' for key in changed)}" for preset, changed in found.items()]
+    return [OUTDATED, "\n".join(lines)] if lines else []
 
 
 def _glance(tuned: Record) -> list[str]:

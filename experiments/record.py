@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedprognos.errors import DataError
+from fedprognos.errors import ConfigError, DataError
 from fedprognos.evaluation import HistoryRow, Results, Row
+from fedprognos.experiment import config
 from fedprognos.experiment.methods import methods_of
 from fedprognos.files import write_text
 
@@ -45,6 +46,31 @@ class Record:
     def heads(self) -> tuple[str, ...]:
         """Heads in the order the experiment asks for them; the first is the one it publishes."""
         return tuple(self.results.config["federation"]["heads"])
+
+
+def changed_options(record: Record) -> list[str]:
+    """Options that today's preset of that name has otherwise than the run had: its numbers are then not the preset's.
+
+    Options that one of the two does not know are not compared.
+    """
+    try:
+        today = config.load(record.preset)[1].dump()
+    except ConfigError:
+        return ["the preset itself"]
+    return _changed({k: v for k, v in record.results.config.items() if k != "title"}, today, "")
+
+
+def _changed(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> list[str]:
+    found = []
+    for key in then.keys() & now.keys():
+        where = f"{path}{key}"
+        if key == "partition" and then[key].keys() != now[key].keys():
+            found.append(where)
+        elif isinstance(then[key], Mapping) and isinstance(now[key], Mapping):
+            found += _changed(then[key], now[key], f"{where}.")
+        elif then[key] != now[key]:
+            found.append(where)
+    return sorted(found)
 
 
 def write_record(path: Path, record: Record) -> None:

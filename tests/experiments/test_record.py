@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from small_records import battery_record, turbofan_record
 
-from experiments.record import Record, read_record, write_record
+from experiments.record import Record, changed_options, read_record, write_record
 from fedprognos.errors import DataError
 from fedprognos.evaluation import HistoryRow
+from fedprognos.experiment import config
 
 
 @pytest.mark.parametrize("made", [battery_record(), turbofan_record()], ids=["battery", "turbofan"])
@@ -48,6 +49,15 @@ def test_epochs_are_left_out(tmp_path: Path) -> None:
     epoch = HistoryRow(scenario="all", method="fedma", seed=0, client="B0006", round=1, epoch=3, train_rmse=0.1)
     write_record(tmp_path / "a.json", replace(made, results=replace(made.results, history=(epoch,))))
     assert json.loads((tmp_path / "a.json").read_text("utf-8"))["history"] == []
+
+
+def test_a_record_knows_when_its_preset_has_changed() -> None:
+    made = battery_record()
+    same = replace(made.results, config=config.load("battery-paper")[1].dump())
+    assert changed_options(replace(made, results=same)) == []
+    other = {**same.config, "title": "x", "train": {**same.config["train"], "epochs": 7}, "gone": 1}
+    assert changed_options(replace(made, results=replace(same, config=other))) == ["train.epochs"]
+    assert changed_options(replace(made, results=replace(same, experiment="nowhere"))) == ["the preset itself"]
 
 
 def test_a_missing_record_names_the_command(tmp_path: Path) -> None:
