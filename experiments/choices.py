@@ -82,13 +82,13 @@ def write_choices(
     """Measure every change and write the table, which grows as it goes; what is in it already is not trained again."""
     (preset,) = (p for p in where.presets if p.startswith(PRESET))
     _, base, folder = config.load(preset)
-    setting = next(iter(base.partition))
+    name = next(iter(base.partition))
     path = where.folder / CHOICES
-    scenario = training_scenario(base, setting, data_dir, folder)
+    scenario = training_scenario(base, name, data_dir, folder)
     data = data_digest(scenario)
     head = {
         "preset": preset,
-        "scenario": setting,
+        "scenario": name,
         "data": data,
         "kept_out": FRACTION,
         "strengths": [f"{s:.2e}" for s in STRENGTHS],

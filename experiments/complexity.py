@@ -66,10 +66,10 @@ def write_complexity(where: Places) -> Path:
 
 
 def _models(run: Path) -> list[dict[str, Any]]:
-    """A client's own model and the federated ones of the first setting."""
+    """A client's own model and the federated ones of the first scenario."""
     found = []
-    setting = next(iter(_config(run)["partition"]))
-    bundles = run / "bundles" / folder_name(setting)
+    scenario = next(iter(_config(run)["partition"]))
+    bundles = run / "bundles" / folder_name(scenario)
     places = {m: bundles / m / "seed0" for m in METHODS}
     clients = sorted((bundles / "local" / "seed0").glob("*"))
     for method, place in {"local": clients[0], **places}.items() if clients else places.items():
@@ -81,7 +81,7 @@ def _models(run: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "preset": run.name,
-                "scenario": setting,
+                "scenario": scenario,
                 "method": method,
                 "network": network.model_dump(mode="json"),
                 "steps": steps,
@@ -109,9 +109,9 @@ def _inference(bundle: Bundle, windows: int) -> float:
 def _matchings(run: Path) -> list[dict[str, Any]]:
     """Every layer of the clients' own models matched as the preset says."""
     settled = _config(run)
-    setting = next(iter(settled["partition"]))
+    scenario = next(iter(settled["partition"]))
     section = FedMAOptions.model_validate(settled["federation"]["fedma"])
-    places = sorted((run / "bundles" / folder_name(setting) / "local" / "seed0").glob("*"))
+    places = sorted((run / "bundles" / folder_name(scenario) / "local" / "seed0").glob("*"))
     bundles = {place.name: Bundle.load(place) for place in places}
     if len(bundles) < 2:
         return []
@@ -123,7 +123,7 @@ def _matchings(run: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "preset": run.name,
-                "scenario": setting,
+                "scenario": scenario,
                 "layer": layer.name,
                 "clients": len(bundles),
                 "neurons": len(signature),

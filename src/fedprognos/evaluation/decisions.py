@@ -54,8 +54,8 @@ def maintained_at(truth: FloatArray, prediction: FloatArray, unit: IntArray, thr
     """
     found = []
     for part in _each(unit):
-        told = np.flatnonzero(prediction[part] <= threshold)
-        found.append(truth[part][told[0]] if told.size else np.nan)
+        early = np.flatnonzero(prediction[part] <= threshold)
+        found.append(truth[part][early[0]] if early.size else np.nan)
     return np.array(found)
 
 
@@ -90,8 +90,8 @@ def decided(maintained: FloatArray, last: FloatArray, least: float = 0.0) -> Dec
     """
     known = np.where(np.isnan(maintained), last, maintained)
     in_time = ~np.isnan(maintained) & (maintained > 0) & (maintained >= least)
-    lives, masses, left = product_limit(known, in_time)
-    return Decided(left, float(lives @ masses))
+    spans, masses, left = product_limit(known, in_time)
+    return Decided(left, float(spans @ masses))
 
 
 def rising(values: FloatArray) -> FloatArray:
@@ -146,13 +146,13 @@ def accurate(
     """
     found = []
     for part in _each(unit):
-        true, told = truth[part], prediction[part]
+        true, said = truth[part], prediction[part]
         then = (1 - share) * true[0]
         if true[-1] > then:
             found.append(np.nan)
             continue
         k = int(np.flatnonzero(true >= then)[-1])
-        found.append(float(abs(told[k] - true[k]) <= alpha * true[k]))
+        found.append(float(abs(said[k] - true[k]) <= alpha * true[k]))
     return np.array(found)
 
 
@@ -171,8 +171,8 @@ def horizons(
     """
     values, seen = [], []
     for part in _each(unit):
-        true, told = truth[part], prediction[part]
-        outside = np.flatnonzero(np.abs(told - true) > band * true[0])
+        true, said = truth[part], prediction[part]
+        outside = np.flatnonzero(np.abs(said - true) > band * true[0])
         first = outside[-1] + 1 if outside.size else 0
         inside = first < len(true)
         values.append(true[first] if inside else true[-1])
