@@ -21,8 +21,10 @@ def preset(name: str) -> tuple[Recipe, Fleet, Fleet]:
     """Recipe, training and test fleet of an experiment."""
     if name not in FLEETS:
         train, test = load_fleets(name)
-        section = config.load(name)[1].recipe
-        FLEETS[name] = recipe_for(section, {"all": train}), train, test
+        options = config.load(name)[1].recipe
+        if options.history == "life":
+            options = options.model_copy(update={"history": 50})
+        FLEETS[name] = recipe_for(options, {"all": train}), train, test
     return FLEETS[name]
 
 

@@ -122,11 +122,11 @@ def test_inputs_beyond_all_measure_get_no_number() -> None:
 
 
 @pytest.mark.needs_data("cmapss")
-@pytest.mark.parametrize("preset", ["turbofan"])
-def test_real_engines_fed_row_by_row_give_the_offline_numbers(preset: str) -> None:
-    train, test = load_fleets(preset)
-    section = config.load(preset)[1].recipe
-    recipe = recipe_for(section, {"all": train})
+@pytest.mark.parametrize("history", [50])
+def test_real_engines_fed_row_by_row_give_the_offline_numbers(history: int) -> None:
+    train, test = load_fleets("turbofan")
+    options = config.load("turbofan")[1].recipe.model_copy(update={"history": history})
+    recipe = recipe_for(options, {"all": train})
     bundle = bundle_of(recipe, (16,))
     few = test.select(sorted(test.units, key=lambda u: u.rows)[60:66])
     stream = Stream(Predictor.of(bundle), strict=False)

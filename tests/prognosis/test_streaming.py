@@ -329,10 +329,10 @@ def test_a_snapshot_of_another_model_or_a_damaged_one_is_refused(tmp_path: Path)
     with pytest.raises(DataError, match="another recipe"):
         Stream(PREDICTORS["series padded"]).restore(path)
     content = bytearray(path.read_bytes())
-    for at in (len(content) // 2, len(content) - 3):  # one bit, in the arrays
+    for at in (content.index(b'accepted\\": 4') + 12, len(content) // 2, len(content) - 3):  # one bit each
         content[at] ^= 1
         path.write_bytes(content)
-        with pytest.raises(DataError, match="altered or damaged|not a snapshot"):
+        with pytest.raises(DataError, match="altered or damaged" if at != len(content) // 2 else "snapshot"):
             Stream(PREDICTORS["series"]).restore(path)
         content[at] ^= 1
     path.write_bytes(content[:200])

@@ -97,8 +97,10 @@ def test_real_rows_one_by_one_over_http_give_the_offline_numbers(preset: str, op
     if bundle.recipe.cycle:  # so long that every cycle ends before it, as with a tester that stops early
         bundle = replace(bundle, recipe=bundle.recipe.model_copy(update={"grid_end_in_s": 3600.0}))
     predictor = Predictor.of(bundle)
-    offline = [h for h in predictor.predict(fleet, last=False) if "padded" not in h.flags]
-    expected = points_of((h.unit, h.position, h.value) for h in offline)
+    at = bundle.windows(fleet, stride=1).position.tolist()
+    unit = fleet.units[0].id
+    values = bundle.predict(fleet, last=False)[unit].tolist()
+    expected = points_of((unit, position, value) for position, value in zip(at, values, strict=True))
     found: Points = {}
     with running(bundle) as client:
         for row in sent(fleet.units[0], fleet, predictor):
