@@ -22,10 +22,10 @@ CALIBRATION = Calibration(
 
 def bundle_of(recipe: Recipe, widths: tuple[int, ...] = (6,), seed: int = 3, **options: object) -> Bundle:
     spec = NetworkSpec(inputs=recipe.channels, widths=widths, **options)  # type: ignore[arg-type]
-    network = Network.seeded(
-        spec, seed
-    )  # its bias is 0: five times the head moves health over a good part of its range
-    return Bundle(recipe, network.with_head(5 * network.head), calibration=CALIBRATION)
+    network = Network.seeded(spec, seed)  # with a bias of 0
+    head = 5 * network.head  # so that health moves over a good part of its range
+    head[head == 0] = np.random.default_rng(seed).normal(0, 0.05, np.count_nonzero(head == 0))
+    return Bundle(recipe, network.with_head(head), calibration=CALIBRATION)
 
 
 def rows_of(unit: Unit, fleet: Fleet, recipe: Recipe) -> list[Row]:

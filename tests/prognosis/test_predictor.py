@@ -122,12 +122,13 @@ def test_inputs_beyond_all_measure_get_no_number() -> None:
 
 
 @pytest.mark.needs_data("cmapss")
-@pytest.mark.parametrize("history", [50])
-def test_real_engines_fed_row_by_row_give_the_offline_numbers(history: int) -> None:
+@pytest.mark.parametrize("history", [50, "life"])
+def test_real_engines_fed_row_by_row_give_the_offline_numbers(history: int | str) -> None:
     train, test = load_fleets("turbofan")
     options = config.load("turbofan")[1].recipe.model_copy(update={"history": history})
     recipe = recipe_for(options, {"all": train})
-    bundle = bundle_of(recipe, (16,))
+    beside = {"cell": "gru", "reservoir": 100, "direct": 1} if history == "life" else {}
+    bundle = bundle_of(recipe, (16,), **beside)
     few = test.select(sorted(test.units, key=lambda u: u.rows)[60:66])
     stream = Stream(Predictor.of(bundle), strict=False)
     for unit in few:

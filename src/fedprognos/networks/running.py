@@ -63,17 +63,26 @@ def predict(network: Network, points: WindowSet, recipe: Recipe) -> FloatArray:
 def outputs(module: HealthNetwork, points: WindowSet) -> FloatArray:
     """Standardised health at every point: (N,)."""
     said = np.empty(len(points))
-    head = module.head
-    slopes: list[Tensor] = [
-        head.get_parameter(n) for n in ("reservoir", "direct") if getattr(head, n, None) is not None
-    ]
     with torch.no_grad():
-        aside = torch.cat(slopes, dim=1)[0].cpu().numpy() if slopes else None
         for piece in pieces(module, points):
-            said[piece.index] = head(piece.hidden).squeeze(-1).cpu().numpy()
-            if aside is not None:
-                said[piece.index] += piece.beside @ aside
+            said[piece.index] = _said(module, piece.hidden, piece.beside)
     return said
+
+
+def window_outputs(module: HealthNetwork, windows: NDArray[np.float32]) -> FloatArray:
+    """Standardised health of windows (B, T, inputs): (B,)."""
+    with torch.inference_mode():
+        return _said(module, *_look(module, torch.from_numpy(np.ascontiguousarray(windows))))
+
+
+def _said(module: HealthNetwork, hidden: Tensor, beside: NDArray[np.float32]) -> FloatArray:
+    head, said = module.head, module.head(hidden).squeeze(-1).cpu().numpy().astype(np.float64)
+    if beside.shape[1]:
+        slopes: list[Tensor] = [
+            head.get_parameter(n) for n in ("reservoir", "direct") if getattr(head, n, None) is not None
+        ]
+        said += beside @ torch.cat(slopes, dim=1)[0].cpu().numpy()
+    return np.asarray(said)
 
 
 def pieces(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
@@ -83,25 +92,29 @@ def pieces(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
 
 
 def _windows(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
-    spec = module.spec
     raw = raw_inputs(points, next(module.parameters()).device)
     for start in range(0, len(points), BATCH):
         index = np.arange(start, min(start + BATCH, len(points)))
-        x = raw(index)
-        hidden = module.run(x, 0, spec.layers - 1) if spec.widths else x[:, -1, :0]
-        parts = [np.empty((len(index), 0), dtype=np.float32)]
-        if spec.reservoir or spec.direct:
-            rows = x.cpu().numpy()
-        if spec.reservoir:
-            body = reservoir_of(spec.reservoir, spec.inputs)
-            states = body.start(rows[:, 0])
-            for t in range(rows.shape[1]):
-                states = body.step(states, rows[:, t])
-            parts.append(states.T)
-        if spec.direct:
-            at = np.linspace(0, rows.shape[1] - 1, spec.direct).round().astype(int) if spec.direct > 1 else [-1]
-            parts.append(rows[:, at].reshape(len(index), -1))
-        yield Piece(index, hidden, np.concatenate(parts, axis=1))
+        yield Piece(index, *_look(module, raw(index)))
+
+
+def _look(module: HealthNetwork, x: Tensor) -> tuple[Tensor, NDArray[np.float32]]:
+    """What the head sees of windows (B, T, inputs): outputs of the last layer, and what is beside them."""
+    spec = module.spec
+    hidden = module.run(x, 0, spec.layers - 1) if spec.widths else x[:, -1, :0]
+    parts = [np.empty((len(x), 0), dtype=np.float32)]
+    if spec.reservoir or spec.direct:
+        rows = x.cpu().numpy()
+    if spec.reservoir:
+        body = reservoir_of(spec.reservoir, spec.inputs)
+        states = body.start(rows[:, 0])
+        for t in range(rows.shape[1]):
+            states = body.step(states, rows[:, t])
+        parts.append(states.T)
+    if spec.direct:
+        at = np.linspace(0, rows.shape[1] - 1, spec.direct).round().astype(int) if spec.direct > 1 else [-1]
+        parts.append(rows[:, at].reshape(len(x), -1))
+    return hidden, np.concatenate(parts, axis=1)
 
 
 def _lives(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:

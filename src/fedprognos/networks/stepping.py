@@ -1,85 +1,146 @@
-"""A network one row at a time: the state of a unit is all that it remembers of the rows before."""
+"""Running a network row by row: what it remembers of a unit is one vector of numbers.
+
+Single rows are run in NumPy where the cell knows how, longer runs in torch; the vector is the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedprognos.networks.module import States
+from fedprognos.arrays import FloatArray
+from fedprognos.networks.cells import Step, cells
 from fedprognos.networks.network import Network
 from fedprognos.networks.reservoir import reservoir_of
+from fedprognos.networks.threads import one_torch_thread
 
 Rows = NDArray[np.float32]
+HEAD = ("weight", "reservoir", "direct")
+"""What the head sees, in this order."""
 
 
 class Stepper:
-    """Steps a network that reads whole lives.
+    """A network that goes on from where it was.
 
-    States are plain vectors: those of the recurrent layers one after another, then the reservoir's, then a one once the
-    unit has had its first row.
+    Parameters
+    ----------
+    size
+        Numbers of a unit's state: of every recurrent layer, then of the reservoir.
+    digest
+        Names the part of the network that states belong to. The head is none of it: it may change under them.
 
     Examples
     --------
     >>> from fedprognos.networks import NetworkSpec
-    >>> stepper = Stepper(Network.seeded(NetworkSpec(inputs=2, widths=(3,), cell="gru", reservoir=5), 0))
-    >>> outputs, states = stepper.step(np.ones((4, 2), np.float32), np.zeros((4, stepper.size), np.float32))
-    >>> outputs.shape, states.shape
-    ((4,), (4, 9))
+    >>> stepper = Stepper(Network.seeded(NetworkSpec(inputs=2, widths=(4,)), seed=0))
+    >>> rows = np.ones((1, 3, 2), dtype=np.float32)
+    >>> rest = stepper.rest(rows[:, 0])
+    >>> whole, _ = stepper.run(rows, rest)
+    >>> first, state = stepper.run(rows[:, :1], rest)
+    >>> then, _ = stepper.run(rows[:, 1:], state)
+    >>> bool(np.allclose(whole, np.concatenate([first, then], axis=1)))
+    True
     """
 
     def __init__(self, network: Network) -> None:
-        self._network = network
+        spec, weights = network.spec, network.weights
         self._module = network.module().eval()
-        self._head = network.head
-        spec = network.spec
         self._reservoir = reservoir_of(spec.reservoir, spec.inputs) if spec.reservoir else None
-        with torch.no_grad():
-            _, self._rest = self._module.body(torch.zeros(1, 1, spec.inputs))
-        self._sizes = [int(part.shape[-1]) for part in _parts(self._rest)]
-
-    @property
-    def size(self) -> int:
-        """Numbers in a state."""
-        return sum(self._sizes) + self._network.spec.reservoir + 1
-
-    def step(self, rows: Rows, states: Rows) -> tuple[NDArray[np.float64], Rows]:
-        """Standardised outputs (B,) after one more row (B, channels) of each unit, and the states (B, size) then."""
-        recurrent = sum(self._sizes)
         with torch.inference_mode():
-            cuts = np.split(states[:, :recurrent], np.cumsum(self._sizes)[:-1], axis=1)
-            before = [torch.from_numpy(np.ascontiguousarray(part))[None] for part in cuts]
-            x = torch.from_numpy(np.ascontiguousarray(rows))[:, None]
-            hidden, after = self._module.body(x, _shaped(self._rest, iter(before)))
-        parts, seen = [hidden[:, 0].numpy()], [part[0].numpy() for part in _parts(after)]
+            self._states = self._module.body(torch.zeros(1, 1, spec.inputs))[1]
+        sizes = [sum(_size(part) for part in _leaves(state)) for state in self._states]
+        self._starts = np.cumsum([0, *sizes]).tolist()
+        self.size = self._starts[-1] + spec.reservoir
+        self.digest = _digest(network)
+        parts = [weights[f"head.{part}"] for part in HEAD if f"head.{part}" in weights]
+        self._slopes, self._bias = np.concatenate(parts, axis=1)[0], float(weights["head.bias"][0])
+        self._input = (weights["input.weight"].T, weights["input.bias"]) if spec.input_width is not None else None
+        self._direct, self._widths = bool(spec.direct), spec.widths
+        step = cells[spec.cell].step
+        layers = [layer for layer in network.anatomy.layers if layer.cell == spec.cell]
+        self._steps = None if step is None else [step(*network.layer(layer).values()) for layer in layers]
+
+    def rest(self, first: Rows) -> Rows:
+        """States (B, size) of units before their first rows (B, inputs)."""
+        states = np.zeros((len(first), self.size), dtype=np.float32)
         if self._reservoir is not None:
-            echo = states[:, recurrent:-1].T
-            fresh = states[:, -1] == 0
-            if fresh.any():
-                echo = echo.copy()
-                echo[:, fresh] = self._reservoir.start(rows[fresh])
-            echo = self._reservoir.step(np.ascontiguousarray(echo), rows)
-            parts.append(echo.T)
-            seen.append(echo.T)
-        if self._network.spec.direct:
-            parts.append(rows)
-        features = np.concatenate(parts, axis=1).astype(np.float64)
-        one = np.ones((len(rows), 1), dtype=np.float32)
-        return features @ self._head[:-1] + self._head[-1], np.concatenate([*seen, one], axis=1)
+            states[:, self._starts[-1] :] = self._reservoir.start(first).T
+        return states
 
-
-def _parts(states: States) -> Iterator[Tensor]:
-    """All tensors (1, B, L) of the layers' states, in order."""
-    for state in states:
-        if isinstance(state, Tensor):
-            yield state
+    def run(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows]:
+        """Standardised health (B, T) at each of some more rows (B, T, inputs) of units, and their states after them."""
+        after = states.copy()
+        if rows.shape[1] == 1 and self._steps is not None:
+            seen = [self._in_numpy(rows[:, 0], self._steps, after)[:, None]]
         else:
-            yield from _parts(list(state))
+            seen = [self._in_torch(rows, after)]
+        if self._reservoir is not None:
+            echo = np.ascontiguousarray(after[:, self._starts[-1] :].T)
+            trace = np.empty((*rows.shape[:2], len(echo)), dtype=np.float32)
+            for t in range(rows.shape[1]):
+                echo = self._reservoir.step(echo, rows[:, t])
+                trace[:, t] = echo.T
+            after[:, self._starts[-1] :] = echo.T
+            seen.append(trace)
+        if self._direct:
+            seen.append(rows)
+        features = np.concatenate(seen, axis=2) if len(seen) > 1 else seen[0]
+        return (features @ self._slopes).astype(np.float64) + self._bias, after
+
+    def _in_numpy(self, x: Rows, steps: Sequence[Step], states: Rows) -> Rows:
+        """Outputs of the last layer (B, L) after one row; the states are changed in place."""
+        if self._input is not None:
+            x = np.maximum(x @ self._input[0] + self._input[1], 0.0)
+        for start, stop, width, step in zip(self._starts, self._starts[1:], self._widths, steps, strict=False):
+            states[:, start:stop] = step(x, states[:, start:stop])
+            x = states[:, start : start + width]
+        return x if steps else x[:, :0]
+
+    def _in_torch(self, rows: Rows, states: Rows) -> Rows:
+        """Outputs of the last layer (B, T, L) after each of several rows; the states are changed in place."""
+        whole, before = torch.from_numpy(states), []
+        for state, start in zip(self._states, self._starts, strict=False):
+            before.append(_like(state, whole[:, start:]))
+        with torch.inference_mode(), one_torch_thread():
+            hidden, after = self._module.body(torch.from_numpy(np.ascontiguousarray(rows)), before)
+            flat = [part.permute(1, 0, 2).reshape(len(rows), -1) for state in after for part in _leaves(state)]
+        if flat:
+            states[:, : self._starts[-1]] = torch.cat(flat, dim=1).numpy()
+        said: Rows = hidden.numpy()
+        return said
 
 
-def _shaped(like: States, tensors: Iterator[Tensor]) -> States:
-    """Tensors in the nesting that the layers want."""
-    return [next(tensors) if isinstance(s, Tensor) else tuple(_shaped(list(s), tensors)) for s in like]
+def _digest(network: Network) -> str:
+    digest = hashlib.sha256(network.spec.model_dump_json().encode())
+    for name, array in sorted(network.weights.items()):
+        if not name.startswith("head."):
+            digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _leaves(state: object) -> Iterator[Tensor]:
+    """Tensors (layers, B, neurons) of a layer's state, whatever they are put together in."""
+    if isinstance(state, Tensor):
+        yield state
+    else:
+        for part in state:  # type: ignore[attr-defined]
+            yield from _leaves(part)
+
+
+def _size(part: Tensor) -> int:
+    return part.shape[0] * part.shape[2]
+
+
+def _like(state: object, numbers: Tensor) -> object:
+    """A state built like another one, from the first of some numbers (B, ...)."""
+    made, at = [], 0
+    for part in _leaves(state):
+        own = numbers[:, at : at + _size(part)].reshape(len(numbers), part.shape[0], part.shape[2])
+        made.append(own.permute(1, 0, 2).contiguous())
+        at += _size(part)
+    return made[0] if isinstance(state, Tensor) else tuple(made)

@@ -1,4 +1,4 @@
-"""From scaled windows to health: the network's outputs, decoded, with intervals and flags."""
+"""From what the network is to look at to health: its outputs, decoded, with intervals and flags."""
 
 from __future__ import annotations
 
@@ -17,103 +17,91 @@ from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut
 from fedprognos.networks import Calibration
 from fedprognos.prognosis import drift
 from fedprognos.prognosis.health import Health
+from fedprognos.prognosis.unit_state import UnitState
 
 BATCH = 1024
-"""Windows looked at together."""
+"""Rows looked at together."""
 PASS = 256
 """Windows the network is given at a time: more would no longer fit into the processor's cache."""
 FLAGS = {PADDED: "padded", STRETCHED: "stretched", GAP: "gap", UNSEEN: "unseen-condition"}
-Windows = NDArray[np.float32]
-Forward = Callable[[Windows], NDArray[np.floating]]
+Rows = NDArray[np.float32]
+Forward = Callable[[Rows], NDArray[np.floating]]
+"""Standardised outputs (B,) of scaled windows (B, window, channels)."""
 
 
-class Stepping(Protocol):
-    """A network one row at a time; see :class:`fedprognos.networks.stepping.Stepper`."""
+class Steps(Protocol):
+    """A network that reads whole lives row by row; see :class:`fedprognos.networks.stepping.Stepper`."""
 
-    @property
-    def size(self) -> int: ...
+    size: int
+    digest: str
 
-    def step(self, rows: Windows, states: Windows) -> tuple[FloatArray, Windows]: ...
+    def rest(self, first: Rows) -> Rows: ...
+
+    def run(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows]: ...
 
 
 class HealthModel:
-    """Health of windows.
+    """Health of units at some of their rows.
 
     Parameters
     ----------
     recipe
-        How rows become windows and outputs become health.
-    forward
-        Standardised outputs (B,) of scaled windows (B, window, channels).
+        How rows become what the network looks at, and outputs become health.
+    network
+        A function of windows; where the recipe asks for whole lives, steps that carry a state.
     calibration
         What intervals are made from, where there is one.
-    stepper
-        For whole lives, instead of `forward`: from rows and the states of their units to outputs and states.
-    digest
-        Names the model, where the states of its units are of no use to another one.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        forward: Forward,
-        calibration: Calibration | None = None,
-        stepper: Stepping | None = None,
-        digest: str = "",
-    ) -> None:
+    def __init__(self, recipe: Recipe, network: Forward | Steps, calibration: Calibration | None = None) -> None:
         self.recipe = recipe
         self.calibration = calibration
-        self.stepper = stepper
-        self._forward, self._digest = forward, digest
+        self._forward: Forward = network if callable(network) else self._from_rest
+        self._steps = None if callable(network) else network
         self._lock = threading.Lock()
-        if recipe.life and stepper is None:
-            raise RecipeError("a model of whole lives needs a step", hint="load the bundle, or a step graph")
 
     @property
-    def recipe_digest(self) -> str:
-        """Names how rows are scaled and cut, and for whole lives the model: what is kept under one fits no other."""
-        model = self._digest if self.recipe.life else ""
-        return hashlib.sha256((self.recipe.to_json() + model).encode()).hexdigest()
+    def digest(self) -> str:
+        """Names what a unit's memory belongs to: the recipe and, where states are carried, the network they are of."""
+        own = self.recipe.to_json() + ("" if self._steps is None else self._steps.digest)
+        return hashlib.sha256(own.encode()).hexdigest()
 
-    @property
-    def state_size(self) -> int:
-        """Numbers that the network remembers of a unit; none where it looks at windows."""
-        return 0 if self.stepper is None else self.stepper.size
+    def start(self) -> UnitState:
+        """The empty memory of a unit."""
+        return UnitState(self.recipe, 0 if self._steps is None else self._steps.size)
 
-    def step(self, rows: Windows, states: Windows) -> tuple[FloatArray, Windows]:
-        """Standardised outputs (B,) of units after one more row each, and their states then."""
-        if self.stepper is None:
-            raise RecipeError("this model reads windows, not whole lives")
-        with self._lock:
-            return self.stepper.step(rows, states)
-
-    def windows(self, batch: Windows) -> FloatArray:
-        """Health (B,) of scaled windows (B, window, channels). May be called from several threads."""
+    def windows(self, batch: Rows) -> FloatArray:
+        """Health (B,) at the last row of scaled histories (B, T, channels). May be called from several threads."""
         return self.recipe.decode(self.outputs(batch))
 
-    def outputs(self, batch: Windows) -> FloatArray:
+    def outputs(self, batch: Rows) -> FloatArray:
         """Standardised outputs of the network (B,), before they become health."""
-        expected = (self.recipe.window, self.recipe.channels)
-        if batch.shape[1:] != expected:
-            raise RecipeError(f"windows of shape {batch.shape[1:]}, expected {expected}")
+        length, channels = self.recipe.window, self.recipe.channels
+        if batch.shape[2] != channels or (batch.shape[1] != length and not self.recipe.life):
+            raise RecipeError(f"windows of shape {batch.shape[1:]}, expected {(length, channels)}")
         if not len(batch):
             return np.empty(0)
         with self._lock:
             parts = [self._forward(batch[a : a + PASS]) for a in range(0, len(batch), PASS)]
         return np.concatenate(parts).astype(np.float64)
 
-    def healths(
-        self, cuts: Sequence[tuple[str, Cut]], coverage: float, outputs: FloatArray | None = None
-    ) -> list[Health]:
-        """Health of units at their windows, in one pass; from standardised outputs (N,) where they are known."""
+    def _from_rest(self, batch: Rows) -> FloatArray:
+        if self._steps is None:
+            raise RecipeError("this model has no states to begin from")
+        said: FloatArray = self._steps.run(batch, self._steps.rest(batch[:, 0]))[0][:, -1]
+        return said
+
+    def healths(self, cuts: Sequence[tuple[str, Cut, UnitState]], coverage: float) -> list[Health]:
+        """Health of units at rows that follow one another in this order; states are carried on."""
         if not cuts:
             return []
-        batch = np.stack([cut.window for _, cut in cuts if cut.window is not None])
-        values = self.windows(batch) if outputs is None else self.recipe.decode(outputs)
+        batch = np.stack([cut.window for _, cut, _ in cuts if cut.window is not None])
+        said = self.outputs(batch) if self._steps is None else self._carried(batch, [state for *_, state in cuts])
+        values = self.recipe.decode(said)
         low, high = _bounds(self.calibration, values, coverage)
-        found = drift.inspect(self.recipe, batch, np.array([bool(cut.odd & PADDED) for _, cut in cuts]))
+        found = drift.inspect(self.recipe, batch, np.array([bool(cut.odd & PADDED) for _, cut, _ in cuts]))
         made = []
-        for k, (unit, cut) in enumerate(cuts):
+        for k, (unit, cut, _) in enumerate(cuts):
             flags, reason = found.of(k)
             flags = (*(name for bit, name in FLAGS.items() if cut.odd & bit), *flags)
             if np.isfinite(values[k]):
@@ -122,6 +110,37 @@ class HealthModel:
                 text = "; ".join(part for part in ("inputs overflow after scaling", reason) if part)
                 made.append(Health(unit, cut.position, None, state="cannot-say", reason=text, flags=flags))
         return made
+
+    def _carried(self, rows: Rows, states: Sequence[UnitState]) -> FloatArray:
+        """Outputs at rows (N, 1, channels) of units, each unit's from where it was; its state goes on with them.
+
+        Units with as many rows run side by side, the longest first; those that have ended drop out.
+        """
+        steps = self._steps
+        if steps is None:
+            raise RecipeError("this model carries no states")
+        places: dict[int, list[int]] = {}
+        for k, state in enumerate(states):
+            places.setdefault(id(state), []).append(k)
+        own = sorted(places.values(), key=len, reverse=True)
+        fresh = np.array([not states[k[0]].begun for k in own])
+        memory = np.stack([states[k[0]].memory for k in own])
+        said = np.empty(len(rows))
+        begin = 0
+        with self._lock:
+            if fresh.any():
+                memory[fresh] = steps.rest(rows[[k[0] for k, new in zip(own, fresh, strict=True) if new], 0])
+            while begin < len(own[0]):
+                alive = sum(len(k) > begin for k in own)
+                end = len(own[alive - 1])
+                at = np.array([k[begin:end] for k in own[:alive]])
+                said[at], after = steps.run(rows[at, 0], memory[:alive])
+                sound = np.isfinite(after).all(axis=1)
+                memory[:alive][sound] = after[sound]  # a row that no number comes of does not spoil the next
+                begin = end
+        for rows_of_unit, numbers in zip(own, memory, strict=True):
+            states[rows_of_unit[0]].memory = numbers
+        return said
 
 
 def _bounds(

@@ -14,7 +14,7 @@ from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.networks import Bundle, Calibration
-from fedprognos.prognosis.health_model import Windows
+from fedprognos.prognosis.health_model import Rows
 from fedprognos.prognosis.onnx_graph import OUTPUTS, SCALED, build_graph, load_onnx
 from fedprognos.prognosis.predictor import Predictor
 
@@ -45,7 +45,7 @@ class OnnxPredictor(Predictor):
         recipe = Recipe.from_json(properties["recipe"])
         session = session_of(_inner(model, recipe.channels, where))
 
-        def forward(batch: Windows) -> NDArray[np.floating]:
+        def forward(batch: Rows) -> NDArray[np.floating]:
             outputs: NDArray[np.floating] = session.run([OUTPUTS], {SCALED: np.ascontiguousarray(batch)})[0]
             return outputs
 

@@ -9,22 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError
-from fedprognos.features import Recipe, WindowSet, build_windows
-from fedprognos.features.history import Cut
+from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.networks import Bundle, Calibration
-from fedprognos.networks.network import weights_digest
-from fedprognos.networks.running import outputs
+from fedprognos.networks import Bundle, Calibration, Network
+from fedprognos.networks.running import window_outputs
 from fedprognos.networks.stepping import Stepper
+from fedprognos.networks.threads import one_torch_thread
 from fedprognos.prognosis.health import Health, RowTable
-from fedprognos.prognosis.health_model import Forward, HealthModel, Stepping, Windows
+from fedprognos.prognosis.health_model import Forward, HealthModel, Rows, Steps
 from fedprognos.prognosis.streaming import Stream
 
 
@@ -33,7 +30,7 @@ class Predictor(HealthModel):
 
     Parameters
     ----------
-    recipe, forward, calibration
+    recipe, network, calibration
         See :class:`HealthModel`.
     bundle
         Where it comes from.
@@ -51,13 +48,11 @@ class Predictor(HealthModel):
     def __init__(
         self,
         recipe: Recipe,
-        forward: Forward,
+        network: Forward | Steps,
         calibration: Calibration | None = None,
         bundle: Bundle | None = None,
-        stepper: Stepping | None = None,
-        digest: str = "",
     ) -> None:
-        super().__init__(recipe, forward, calibration, stepper, digest)
+        super().__init__(recipe, network, calibration)
         self._bundle = bundle
 
     @staticmethod
@@ -77,7 +72,7 @@ class Predictor(HealthModel):
     def of(bundle: Bundle, head: FloatArray | None = None) -> Predictor:
         """A predictor of a bundle in memory."""
         if head is not None:
-            width = bundle.network.spec.features + 1
+            width = len(bundle.network.head)
             if head.shape != (width,):
                 raise BundleError(
                     f"the head has {head.size} numbers, this model needs {width}",
@@ -85,11 +80,8 @@ class Predictor(HealthModel):
                     hint="a personal head belongs to the shared model it was made with",
                 )
             bundle = replace(bundle, network=bundle.network.with_head(head))
-        network = bundle.network
-        stepper = Stepper(network) if bundle.recipe.life else None
-        return Predictor(
-            bundle.recipe, _TorchForward(bundle), bundle.calibration, bundle, stepper, weights_digest(network)
-        )
+        network = Stepper(bundle.network) if bundle.recipe.life else _TorchForward(bundle.network)
+        return Predictor(bundle.recipe, network, bundle.calibration, bundle)
 
     @property
     def bundle(self) -> Bundle:
@@ -119,8 +111,6 @@ class Predictor(HealthModel):
 
         A unit that is too short for a window is answered too, with the state "warming-up" and what is missing.
         """
-        if self.recipe.life and self._bundle is not None:
-            return self._lives(self._bundle, fleet, last, coverage)
         columns = self.recipe.check(fleet.schema, self.recipe.describe(fleet))
         stream = Stream(self, sys.maxsize, coverage=coverage, trusting=True)
         every: dict[str, list[Health]] = {}
@@ -132,20 +122,6 @@ class Predictor(HealthModel):
         if last:
             return [health for health in stream.healths(fleet.ids) if health is not None]
         return [health for name in fleet.ids for health in every[name] or stream.healths([name]) if health is not None]
-
-    def _lives(self, bundle: Bundle, fleet: Fleet, last: bool, coverage: float) -> list[Health]:
-        """Whole lives in one pass a unit."""
-        points = build_windows(self.recipe, fleet, points="last" if last else "all", stride=1, labelled=False)
-        module = bundle.network.module().eval()
-        with module.in_blocks():
-            said = outputs(module, points)
-        cuts = [
-            (points.unit_ids[unit], Cut(position, odd, points.features[row : row + 1]))
-            for unit, position, odd, row in zip(
-                points.unit.tolist(), points.position.tolist(), points.odd.tolist(), points.starts.tolist(), strict=True
-            )
-        ]
-        return self.healths(cuts, coverage, said)
 
     def stream(self, max_units: int = 50_000, *, coverage: float = 0.9, strict: bool = True) -> Stream:
         """Units under watch; see :class:`Stream`."""
@@ -178,32 +154,13 @@ def read_head(path: str | Path) -> FloatArray:
 
 
 class _TorchForward:
-    """A bundle's network as a function of windows, on one thread."""
+    """A network as a function of windows, on one thread."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        self._network = bundle.network.module().eval()
-        self._plain = not (bundle.network.spec.reservoir or bundle.network.spec.direct)
+    def __init__(self, network: Network) -> None:
+        self._module = network.module().eval()
         self._blocks = ExitStack()  # open as long as this object lives: its weights do not change
-        self._blocks.enter_context(self._network.in_blocks())
+        self._blocks.enter_context(self._module.in_blocks())
 
-    def _beside(self, batch: Windows) -> NDArray[np.floating]:
-        """Windows whose head also sees a reservoir or the window itself."""
-        count, length, channels = batch.shape
-        zeros = np.zeros(count)
-        points = WindowSet(
-            batch.reshape(-1, channels), np.arange(count) * length, length, zeros, np.arange(count), zeros,
-            np.zeros(count, dtype=np.uint8), tuple(map(str, range(count))),
-        )  # fmt: skip
-        return outputs(self._network, points)
-
-    def __call__(self, batch: Windows) -> NDArray[np.floating]:
-        if not self._plain:
-            return self._beside(batch)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # windows are small: more threads cost more than they bring
-        try:
-            with torch.inference_mode():
-                outputs: NDArray[np.floating] = self._network(torch.from_numpy(np.ascontiguousarray(batch))).numpy()
-        finally:
-            torch.set_num_threads(threads)
-        return outputs
+    def __call__(self, batch: Rows) -> FloatArray:
+        with one_torch_thread():  # windows are small: more threads cost more than they bring
+            return window_outputs(self._module, batch)

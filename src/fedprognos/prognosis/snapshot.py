@@ -26,7 +26,7 @@ FORMAT = 4
 
 
 def write(
-    path: Path, recipe_digest: str, states: Mapping[str, UnitState], counts: Mapping[Verdict, int], evicted: int
+    path: Path, digest: str, states: Mapping[str, UnitState], counts: Mapping[Verdict, int], evicted: int
 ) -> None:
     """Write the states of all units atomically, flushed to disk."""
     kept = [state.snapshot() for state in states.values()]
@@ -34,7 +34,7 @@ def write(
     document = json.dumps(
         {
             "format": FORMAT,
-            "recipe": recipe_digest,
+            "model": digest,
             "counts": dict(counts),
             "evicted": evicted,
             "units": list(states),
@@ -49,7 +49,7 @@ def write(
 
 
 def read(path: Path, model: HealthModel) -> tuple[OrderedDict[str, UnitState], Counter[Verdict], int]:
-    """States and counts from a file that :func:`write` made for the same recipe; refuse anything else."""
+    """States and counts from a file that :func:`write` made for the same model; refuse anything else."""
     if not path.is_file():
         raise DataNotFoundError("no such snapshot", where=str(path))
     try:
@@ -60,7 +60,7 @@ def read(path: Path, model: HealthModel) -> tuple[OrderedDict[str, UnitState], C
         _check(document, facts, tensors, model, path)
         states: OrderedDict[str, UnitState] = OrderedDict()
         for k, (unit, health) in enumerate(zip(document["units"], document["healths"], strict=True)):
-            state = states[unit] = UnitState(model.recipe, model.state_size)
+            state = states[unit] = model.start()
             state.restore({name: array[k] for name, array in tensors.items()})
             state.health = None if health is None else Health(**{**health, "flags": tuple(health["flags"])})
         counts = Counter({Verdict(name): int(n) for name, n in document["counts"].items()})
@@ -84,9 +84,9 @@ def _check(
         )
     if facts["sha256"] != _checksum(facts["stream"], tensors):
         raise DataError("the snapshot was altered or damaged", where=str(path), hint="start without it")
-    if document["recipe"] != model.recipe_digest:
+    if document["model"] != model.digest:
         raise DataError(
-            "the snapshot belongs to a model with another recipe",
+            "the snapshot belongs to another model",
             where=str(path),
             hint="use the bundle it was made with, or start without it",
         )

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
 from fedprognos.features.history import Cut, rule_of
 from fedprognos.prognosis import snapshot
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
@@ -110,8 +109,8 @@ class Stream:
             else:
                 good.append((k, row))
                 values.append(found)
-        columns = np.array(values, dtype=np.float64).reshape(len(good), len(recipe.sensors) + len(recipe.settings))
         split = len(recipe.sensors)
+        columns = np.array(values, dtype=np.float64).reshape(len(good), split + len(recipe.settings))
         table = RowTable(
             [row.unit for _, row in good],
             [float(row.position) for _, row in good],
@@ -145,7 +144,8 @@ class Stream:
             scaled, unseen = self.model.recipe.scale(table.sensors, table.settings)
         finite: list[bool] = np.asarray(np.isfinite(scaled).all(axis=1)).tolist()
         taken: list[Taken] = []
-        asked: list[tuple[str, Cut, UnitState, Taken, int]] = []
+        asked: list[tuple[str, Cut, UnitState]] = []
+        places: list[tuple[Taken, int]] = []
         rows = zip(table.units, table.positions, table.cycles, table.ends, finite, unseen.tolist(), strict=True)
         for k, (unit, position, cycle, end, sound, strange) in enumerate(rows):
             state = self._state(unit) if sound else None
@@ -154,39 +154,21 @@ class Stream:
             else:
                 verdict, reason, cuts = state.push(scaled[k], position, cycle, end, strange, self.trusting)
                 told = [self._told(unit, state, cut) for cut in cuts]
-                one = Taken(verdict, reason, told if every or self.model.recipe.life else [])
-                if every or self.model.recipe.life:
-                    asked += [(unit, cut, state, one, n) for n, cut in enumerate(cuts) if cut.window is not None]
+                one = Taken(verdict, reason, told if every else [])
+                if every or self.model.recipe.life:  # a life is carried on by every row
+                    asked += [(unit, cut, state) for cut in cuts if cut.window is not None]
+                    places += [(one, n) for n, cut in enumerate(cuts) if cut.window is not None]
                 if verdict is Verdict.ACCEPTED and not cuts and cycle is None:
                     one.healths.append(self._warming_up(unit, state))
                     state.health = one.healths[0]
             self.counts[one.verdict] += 1
             taken.append(one)
-        outputs = self._stepped(asked) if self.model.recipe.life else None
-        found = self.model.healths([(unit, cut) for unit, cut, *_ in asked], self.coverage, outputs)
-        for (_, cut, state, one, n), health in zip(asked, found, strict=True):
-            one.healths[n] = state.health = health
-            if state.pending is cut:
-                state.pending = None
+        found = self.model.healths(asked, self.coverage)
+        for (_, _, state), (one, n), health in zip(asked, places, found, strict=True):
+            state.health, state.pending = health, None
+            if every:
+                one.healths[n] = health
         return taken
-
-    def _stepped(self, asked: Sequence[tuple[str, Cut, UnitState, Taken, int]]) -> FloatArray:
-        """Let the network read the rows of each unit in order, those of different units together."""
-        waves: list[list[int]] = []
-        turn: Counter[str] = Counter()
-        for k, (unit, *_) in enumerate(asked):
-            if turn[unit] == len(waves):
-                waves.append([])
-            waves[turn[unit]].append(k)
-            turn[unit] += 1
-        outputs = np.empty(len(asked))
-        for wave in waves:
-            rows = np.concatenate([cut.window for _, cut, *_ in (asked[k] for k in wave) if cut.window is not None])
-            states = [asked[k][2] for k in wave]
-            outputs[wave], after = self.model.step(rows, np.stack([state.network for state in states]))
-            for state, own in zip(states, after, strict=True):
-                state.network = own
-        return outputs
 
     def _told(self, unit: str, state: UnitState, cut: Cut) -> Health:
         """What is known of a window before the model has looked at it."""
@@ -224,7 +206,7 @@ class Stream:
                 return None
             self._states.popitem(last=False)
             self.evicted += 1
-        state = self._states[unit] = UnitState(self.model.recipe, self.model.state_size)
+        state = self._states[unit] = self.model.start()
         return state
 
     # --- what is known -----------------------------------------------------------------------
@@ -246,7 +228,7 @@ class Stream:
             waiting = [(name, state) for name, state in known.items() if state.pending is not None]
             for a in range(0, len(waiting), BATCH):
                 part = waiting[a : a + BATCH]
-                cuts = [(name, state.pending) for name, state in part if state.pending is not None]
+                cuts = [(name, state.pending, state) for name, state in part if state.pending is not None]
                 for (_, state), health in zip(part, self.model.healths(cuts, self.coverage), strict=True):
                     state.health, state.pending = health, None
             return [known[n].health or self._warming_up(n, known[n]) if n in known else None for n in names]
@@ -277,7 +259,7 @@ class Stream:
         """Write all that is remembered to a file, as a whole or not at all."""
         with self._lock:
             self.healths()  # a snapshot holds no window that the model has still to look at
-            snapshot.write(Path(path), self.model.recipe_digest, self._states, self.counts, self.evicted)
+            snapshot.write(Path(path), self.model.digest, self._states, self.counts, self.evicted)
 
     def restore(self, path: str | Path) -> None:
         """Go on where :meth:`snapshot` was called.

@@ -20,20 +20,22 @@ class UnitState:
 
     Parameters
     ----------
+    size
+        Numbers of the network's state, where it carries one.
+    memory : (size,)
+        That state; NaN before the first row.
     pending
         The latest window, where the model has not looked at it yet.
     health
         The latest health.
-    network : (size,)
-        What a network of whole lives remembers; of size 0 where windows are looked at.
     """
 
-    __slots__ = ("clock", "health", "history", "network", "pending")
+    __slots__ = ("clock", "health", "history", "memory", "pending")
 
     def __init__(self, recipe: Recipe, size: int = 0) -> None:
         self.history = rule_of(recipe).start(recipe)
         self.clock = Clock(recipe.cycle is not None)
-        self.network = np.zeros(size, dtype=np.float32)
+        self.memory = np.full(size, np.nan, dtype=np.float32)
         self.pending: Cut | None = None
         self.health: Health | None = None
 
@@ -70,16 +72,20 @@ class UnitState:
         """Cycle number that the unit has got to; NaN before its first row."""
         return self.clock.last if math.isnan(self.clock.cycle) else self.clock.cycle
 
+    @property
+    def begun(self) -> bool:
+        """Whether the network has a state of it."""
+        return bool(len(self.memory)) and not math.isnan(self.memory[0])
+
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """All arrays; the health is kept apart."""
         parts = {"history": self.history, "clock": self.clock}
-        found = {f"{part}.{name}": array for part, own in parts.items() for name, array in own.snapshot().items()}
-        return {**found, "network": self.network}
+        kept = {f"{part}.{name}": array for part, own in parts.items() for name, array in own.snapshot().items()}
+        return {**kept, "memory": self.memory.copy()} if len(self.memory) else kept
 
     def restore(self, kept: Arrays) -> None:
         """Go on from a snapshot."""
-        if kept["network"].shape != self.network.shape:
-            raise ValueError("the network's state has another size")
-        self.network = np.asarray(kept["network"], dtype=np.float32)
         for part, own in (("history", self.history), ("clock", self.clock)):
             own.restore({name.partition(".")[2]: array for name, array in kept.items() if name.startswith(part + ".")})
+        if len(self.memory):
+            self.memory[:] = kept["memory"]

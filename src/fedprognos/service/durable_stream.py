@@ -76,7 +76,7 @@ class DurableStream:
         self.model = model
         self.max_units = max_units
         self.coverage = coverage
-        self.store = Store(folder, model.recipe_digest)
+        self.store = Store(folder, model.digest)
         try:
             self._rebuild()
         except BaseException:

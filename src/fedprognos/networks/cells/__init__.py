@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.shelf import Shelf
@@ -13,6 +14,7 @@ from fedprognos.shelf import Shelf
 if TYPE_CHECKING:
     from torch import nn
 
+Step: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
 NEURONS, INPUTS = "neurons", "inputs"
 """What an axis of a cell's tensor counts: its own neurons, or those of the layer below."""
 
@@ -33,6 +35,10 @@ class Cell:
         the neurons.
     signature
         From the layer's tensors, in the order of `tensors`, to what matching compares: (neurons, D).
+    step
+        From the layer's tensors, in the order of `tensors`, to one step in NumPy: from inputs (B, inputs) and states
+        (B, S) to the states after it, outputs first. S and the order are those of the module's states put one after
+        another. None where single rows are to be run in torch.
     recurrent
         Whether the tensors are those of :class:`fedprognos.matching.RecurrentWeights`, so that recurrent weights can be
         compared as well (`signature = "ih+hh"`).
@@ -46,6 +52,7 @@ class Cell:
     tensors: Mapping[str, tuple[str, ...]]
     signature: Callable[..., NDArray[Any]]
     recurrent: bool = False
+    step: Callable[..., Step] | None = None
 
 
 cells: Shelf[Cell] = Shelf("cell", __name__, "fedprognos.cells")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from fedprognos.matching.signatures import gates_of, recurrent_signature
-from fedprognos.networks.cells import TORCH_TENSORS, Cell, cells
+from fedprognos.networks.cells import TORCH_TENSORS, Cell, Step, cells
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,4 +29,18 @@ def signature(
     return recurrent_signature(weight_ih, bias_ih, bias_hh, "gru")
 
 
-cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, recurrent=True))
+def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any], bias_hh: NDArray[Any]) -> Step:
+    """One step on states h."""
+    inputs, states_in, n = weight_ih.T.copy(), weight_hh.T.copy(), weight_hh.shape[1]
+
+    def take(x: NDArray[np.float32], states: NDArray[np.float32]) -> NDArray[np.float32]:
+        of_x, of_h = x @ inputs + bias_ih, states @ states_in + bias_hh
+        opened = expit(of_x[:, : 2 * n] + of_h[:, : 2 * n])  # reset, update
+        new = np.tanh(of_x[:, 2 * n :] + opened[:, :n] * of_h[:, 2 * n :])
+        after: NDArray[np.float32] = new + opened[:, n:] * (states - new)
+        return after
+
+    return take
+
+
+cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, recurrent=True, step=step))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from fedprognos.matching.signatures import gates_of, recurrent_signature
-from fedprognos.networks.cells import TORCH_TENSORS, Cell, cells
+from fedprognos.networks.cells import TORCH_TENSORS, Cell, Step, cells
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,4 +29,19 @@ def signature(
     return recurrent_signature(weight_ih, bias_ih, bias_hh, "lstm")
 
 
-cells.add(Cell("lstm", "LSTM", 10, module, gates_of("lstm"), TORCH_TENSORS, signature, recurrent=True))
+def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any], bias_hh: NDArray[Any]) -> Step:
+    """One step on states [h | c]."""
+    weights, bias, n = np.concatenate([weight_ih, weight_hh], axis=1).T.copy(), bias_ih + bias_hh, weight_hh.shape[1]
+
+    def take(x: NDArray[np.float32], states: NDArray[np.float32]) -> NDArray[np.float32]:
+        gates = np.concatenate([x, states[:, :n]], axis=1) @ weights + bias
+        opened = expit(gates)  # input, forget, (cell), output
+        after = np.empty_like(states)
+        c = after[:, n:] = opened[:, n : 2 * n] * states[:, n:] + opened[:, :n] * np.tanh(gates[:, 2 * n : 3 * n])
+        after[:, :n] = opened[:, 3 * n :] * np.tanh(c)
+        return after
+
+    return take
+
+
+cells.add(Cell("lstm", "LSTM", 10, module, gates_of("lstm"), TORCH_TENSORS, signature, recurrent=True, step=step))
