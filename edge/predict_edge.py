@@ -3,7 +3,8 @@
     python predict_edge.py model.onnx rows.csv [--unit machine] [--time cycle] [--cycle cycle]
 
 `model.onnx` comes from `fedprognos export BUNDLE --onnx model.onnx`. Columns are called as in training and the rows of
-a machine are in order. A series model looks at a machine's last rows, a cyclic one (--cycle) at its last cycle.
+a machine are in order. A model of whole lives reads row after row and keeps a state for each machine; one of windows
+looks at a machine's last rows, a cyclic one (--cycle) at its last cycle.
 """
 # ruff: noqa: T201
 
@@ -30,17 +31,13 @@ facts = session.get_modelmeta().custom_metadata_map
 recipe = json.loads(facts["recipe"])
 columns = recipe["sensors"] + recipe["settings"]
 sensors, window = len(recipe["sensors"]), recipe["window"]
+wanted = [one.name for one in session.get_inputs()]
 
-machines = {}
-with Path(options.rows).open(newline="", encoding="utf-8") as file:
-    for row in csv.DictReader(file):
-        machine = machines.setdefault(row[options.unit], {"cycle": None, "time": [], "rows": []})
-        if options.cycle and machine["cycle"] != row[options.cycle]:  # a new cycle begins
-            machine.update(cycle=row[options.cycle], time=[], rows=[])
-        machine["time"].append(float(row.get(options.time) or 0))
-        machine["rows"].append([float(row[name]) for name in columns])
-        if recipe["cycle"] is None:  # a series: the last window is enough
-            del machine["rows"][:-window], machine["time"][:-window]
+
+def run(outputs, rows, state=None):
+    """Outputs of the model for rows (T, columns) of one machine."""
+    given = {"sensors": rows[None, :, :sensors], "settings": rows[None, :, sensors:], "state": state}
+    return session.run(outputs, {name: given[name] for name in wanted})
 
 
 def window_of(machine):
@@ -65,11 +62,27 @@ def window_of(machine):
     return np.concatenate([np.repeat(rows[:1], max(missing, 0), axis=0), rows[:window]])
 
 
+machines = {}
+with Path(options.rows).open(newline="", encoding="utf-8") as file:
+    for row in csv.DictReader(file):
+        machine = machines.setdefault(row[options.unit], {"cycle": None, "time": [], "rows": []})
+        numbers = [float(row[name]) for name in columns]
+        if "state" in wanted:  # a whole life: the state is all that is kept of it
+            new = np.full((1, int(facts["state_size"])), np.nan, dtype=np.float32)
+            state = machine.get("state", new)
+            machine["health"], machine["state"] = run(["health", "state_after"], np.array([numbers]), state)
+            continue
+        if options.cycle and machine["cycle"] != row[options.cycle]:  # a new cycle begins
+            machine.update(cycle=row[options.cycle], time=[], rows=[])
+        machine["time"].append(float(row.get(options.time) or 0))
+        machine["rows"].append(numbers)
+        if recipe["cycle"] is None:  # a series: the last window is enough
+            del machine["rows"][:-window], machine["time"][:-window]
+
 for name, machine in machines.items():
-    rows = window_of(machine)
-    if rows is None:
+    rows = None if "health" in machine else window_of(machine)
+    if "health" not in machine and rows is None:
         print(f"{name}: {len(machine['rows'])} of {window} rows, more are needed")
         continue
-    inputs = {"sensors": rows[None, :, :sensors], "settings": rows[None, :, sensors:]}
-    wanted = {i.name: inputs[i.name] for i in session.get_inputs()}
-    print(f"{name}: {facts['target']} {session.run(['health'], wanted)[0][0]:.6g} {facts['target_unit']}")
+    health = machine["health"][0] if rows is None else run(["health"], rows)[0]
+    print(f"{name}: {facts['target']} {health[-1]:.6g} {facts['target_unit']}")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle
+from fedprognos.networks.stepping import Stepper
 from fedprognos.prognosis import Predictor
 from fedprognos.prognosis.onnx_export import TOLERANCE, example_rows, export_onnx
 from fedprognos.prognosis.onnx_graph import build_graph
@@ -34,14 +36,18 @@ RECIPES: dict[str, Recipe] = {
     "coarse conditions": recipe_of(ENGINES, conditions={"altitude": -1, "mach": 1}, cap=40),
     "conditions and settings told": recipe_of(ENGINES, conditions=RULE, condition_inputs=True, setting_inputs=True),
     "cycles": recipe_of(CELLS),
+    "whole lives": recipe_of(ENGINES, window=None, history="life", conditions=RULE, cap=40),
 }
 
 
 def run_graph(model: onnx.ModelProto, sensors: np.ndarray, others: np.ndarray) -> np.ndarray:
     session = session_of(model)
     inputs = {"sensors": sensors, "settings": others}
+    for one in session.get_inputs():
+        if one.name == "state":
+            inputs["state"] = np.full((len(sensors), one.shape[1]), np.nan, dtype=np.float32)
     found: np.ndarray = session.run(["health"], {i.name: inputs[i.name] for i in session.get_inputs()})[0]
-    return found
+    return found if found.ndim == 1 else found[:, -1]
 
 
 def scaled(recipe: Recipe, sensors: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -53,7 +59,13 @@ def scaled(recipe: Recipe, sensors: np.ndarray, others: np.ndarray) -> np.ndarra
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize(
     "shape",
-    [{"widths": (6,)}, {"widths": (5, 4), "cell": "gru", "input_width": 3}, {"widths": (4, 6), "input_width": 5}],
+    [
+        {"widths": (6,)},
+        {"widths": (5, 4), "cell": "gru", "input_width": 3},
+        {"widths": (4, 6), "input_width": 5},
+        {"widths": (5,), "reservoir": 30, "direct": 1},
+        {"widths": (), "reservoir": 20},
+    ],
 )
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 999), batch=st.integers(1, 9))
@@ -64,6 +76,28 @@ def test_the_graph_gives_torchs_numbers(name: str, shape: dict[str, object], see
     expected = Predictor.of(bundle).windows(scaled(recipe, sensors, others))
     found = run_graph(build_graph(bundle), sensors, others)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE * recipe.label_std)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_a_life_in_pieces_is_a_life_as_a_whole(cell: str) -> None:
+    recipe = RECIPES["whole lives"]
+    bundle = bundle_of(recipe, (5, 4), cell=cell, reservoir=20, direct=1)
+    sensors, others = example_rows(recipe, count=3)
+    session = session_of(build_graph(bundle))
+    size = next(one.shape[1] for one in session.get_inputs() if one.name == "state")
+    outputs = ["health", "state_after"]
+    state = np.full((3, size), np.nan, dtype=np.float32)
+    whole, last = session.run(outputs, {"sensors": sensors, "settings": others, "state": state})
+    found = []
+    for a, b in itertools.pairwise([0, 1, 2, 40, sensors.shape[1]]):
+        rows = {"sensors": sensors[:, a:b], "settings": others[:, a:b], "state": state}
+        health, state = session.run(outputs, rows)
+        found.append(health)
+    np.testing.assert_allclose(np.concatenate(found, axis=1), whole, atol=TOLERANCE * recipe.label_std)
+    np.testing.assert_allclose(state, last, atol=1e-5)
+    stepper = Stepper(bundle.network)
+    own = scaled(recipe, sensors, others)
+    np.testing.assert_allclose(stepper.run(own, stepper.rest(own[:, 0]))[1], last, atol=1e-5)
 
 
 @pytest.mark.needs_data("cmapss")
@@ -197,9 +231,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("name", ["conditions", "cycles"])
+@pytest.mark.parametrize("name", ["conditions", "cycles", "whole lives"])
 def test_the_edge_example_needs_only_numpy_and_onnxruntime(name: str, tmp_path: Path) -> None:
-    bundle, fleet = bundle_of(RECIPES[name]), CELLS if name == "cycles" else ENGINES
+    beside = {"reservoir": 20, "direct": 1} if name == "whole lives" else {}
+    bundle, fleet = bundle_of(RECIPES[name], **beside), CELLS if name == "cycles" else ENGINES  # type: ignore[arg-type]
     export_onnx(bundle, tmp_path / "m.onnx")
     table(fleet).to_csv(tmp_path / "rows.csv", index=False)
     arguments = [str(EDGE), str(tmp_path / "m.onnx"), str(tmp_path / "rows.csv")]

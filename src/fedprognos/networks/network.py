@@ -145,12 +145,13 @@ class Network:
         return self
 
 
-def weights_digest(network: Network) -> str:
-    """Names a network by its shape and every weight."""
+def body_digest(network: Network) -> str:
+    """Names a network by its shape and every weight below its head: what the states of units belong to."""
     found = hashlib.sha256(network.spec.model_dump_json().encode())
     for name in sorted(network.weights):
-        found.update(name.encode())
-        found.update(np.ascontiguousarray(network.weights[name]).data)
+        if not name.startswith("head."):
+            found.update(name.encode())
+            found.update(np.ascontiguousarray(network.weights[name]).data)
     return found.hexdigest()
 
 

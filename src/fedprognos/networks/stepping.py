@@ -5,7 +5,6 @@ Single rows are run in NumPy where the cell knows how, longer runs in torch; the
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from fedprognos.arrays import FloatArray
 from fedprognos.networks.cells import Step, cells
-from fedprognos.networks.network import Network
+from fedprognos.networks.network import Network, body_digest
 from fedprognos.networks.reservoir import reservoir_of
 from fedprognos.networks.threads import one_torch_thread
 
@@ -56,7 +55,7 @@ class Stepper:
         sizes = [sum(_size(part) for part in _leaves(state)) for state in self._states]
         self._starts = np.cumsum([0, *sizes]).tolist()
         self.size = self._starts[-1] + spec.reservoir
-        self.digest = _digest(network)
+        self.digest = body_digest(network)
         parts = [weights[f"head.{part}"] for part in HEAD if f"head.{part}" in weights]
         self._slopes, self._bias = np.concatenate(parts, axis=1)[0], float(weights["head.bias"][0])
         self._input = (weights["input.weight"].T, weights["input.bias"]) if spec.input_width is not None else None
@@ -113,14 +112,6 @@ class Stepper:
             states[:, : self._starts[-1]] = torch.cat(flat, dim=1).numpy()
         said: Rows = hidden.numpy()
         return said
-
-
-def _digest(network: Network) -> str:
-    digest = hashlib.sha256(network.spec.model_dump_json().encode())
-    for name, array in sorted(network.weights.items()):
-        if not name.startswith("head."):
-            digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _leaves(state: object) -> Iterator[Tensor]:

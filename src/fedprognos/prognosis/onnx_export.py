@@ -15,7 +15,9 @@ from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 from fedprognos.files import replacing
 from fedprognos.networks import Bundle
-from fedprognos.prognosis.onnx_graph import OUTPUTS, build_graph, load_onnx
+from fedprognos.networks.stepping import Stepper
+from fedprognos.prognosis.onnx_builder import OUTPUTS, STATE, load_onnx
+from fedprognos.prognosis.onnx_graph import build_graph
 from fedprognos.prognosis.onnx_runtime import session_of
 from fedprognos.prognosis.predictor import Predictor
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-5
 """Largest difference from torch that is let pass, relative to the spread of the labels."""
 CHECKED = 256
+LIFE = 120
+"""Rows of the lives that a model of whole lives is checked on."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def export_onnx(
     int8
         Keep the recurrent layers' weights in 8 bits and measure what that changes.
     raw
-        Sensors (B, window, C) and settings (B, window, S) to check on; made up by default.
+        Sensors (B, T, C) and settings (B, T, S) to check on, T rows being a window or the beginning of a life; made
+        up by default.
 
     Raises
     ------
@@ -69,7 +74,7 @@ def export_onnx(
     model = build_graph(bundle)
     spread = bundle.recipe.label_std
     torch_outputs = _torch_outputs(bundle, sensors, settings)
-    worst = float(np.abs(_run(_telling(model), sensors, settings, OUTPUTS) - torch_outputs).max())
+    worst = float(np.abs(_run(_with_outputs(model), sensors, settings, OUTPUTS) - torch_outputs).max())
     health = _run(model, sensors, settings, "health")
     worst = max(worst, float(np.abs(health - bundle.recipe.decode(torch_outputs)).max()) / spread)
     if not worst <= TOLERANCE:
@@ -92,9 +97,9 @@ def export_onnx(
 
 
 def example_rows(
-    recipe: Recipe, count: int = CHECKED, seed: int = 0, strange: float = 0.02
+    recipe: Recipe, count: int | None = None, seed: int = 0, strange: float = 0.02
 ) -> tuple[FloatArray, FloatArray]:
-    """Raw windows that are plausible for a recipe: levels, trends and noise in its operating conditions.
+    """Raw histories that are plausible for a recipe: levels, trends and noise in its operating conditions.
 
     Parameters
     ----------
@@ -102,9 +107,11 @@ def example_rows(
         Share of rows in a condition that the recipe does not know.
     """
     rng = np.random.default_rng(seed)
-    shape = (count, recipe.window)
+    length = LIFE if recipe.life else recipe.window
+    count = count or (CHECKED * recipe.window // length or 16)
+    shape = (count, length)
     which = rng.integers(len(recipe.condition_keys), size=shape)
-    trend = np.linspace(-1, 1, recipe.window)[None, :, None] * rng.normal(0, 1, (count, 1, len(recipe.sensors)))
+    trend = np.linspace(-1, 1, length)[None, :, None] * rng.normal(0, 1, (count, 1, len(recipe.sensors)))
     z = rng.normal(0, 1, (count, 1, len(recipe.sensors))) + trend + rng.normal(0, 0.5, (*shape, len(recipe.sensors)))
     sensors = np.array(recipe.mean)[which] + np.array(recipe.std)[which] * z
     settings = np.zeros((*shape, len(recipe.settings)))
@@ -124,22 +131,30 @@ def _torch_outputs(bundle: Bundle, sensors: FloatArray, settings: FloatArray) ->
     if bundle.recipe.levels is not None:
         column = bundle.recipe.level_column
         scaled[:, column] = bundle.recipe.scale_level_times(sensors.reshape(rows, -1)[:, column])
-    return Predictor.of(bundle).outputs(scaled.reshape(*sensors.shape[:2], -1))
+    histories = scaled.reshape(*sensors.shape[:2], -1)
+    if not bundle.recipe.life:
+        return Predictor.of(bundle).outputs(histories)
+    steps = Stepper(bundle.network)
+    return steps.run(histories, steps.rest(histories[:, 0]))[0]
 
 
 def _run(model: onnx.ModelProto, sensors: FloatArray, settings: FloatArray, output: str) -> FloatArray:
     session = session_of(model)
-    inputs = {"sensors": sensors, "settings": settings}
-    values: Any = session.run([output], {i.name: inputs[i.name] for i in session.get_inputs()})[0]
+    given: dict[str, Any] = {"sensors": sensors, "settings": settings}
+    for one in session.get_inputs():
+        if one.name == STATE:
+            given[STATE] = np.full((len(sensors), one.shape[1]), np.nan, dtype=np.float32)
+    values: Any = session.run([output], {one.name: given[one.name] for one in session.get_inputs()})[0]
     return np.asarray(values, dtype=np.float64)
 
 
-def _telling(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same graph that also tells the network's outputs, which the bounds of health would hide."""
+def _with_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same graph that also gives the network's outputs, which the bounds of health would hide."""
     onnx = load_onnx()
-    telling = copy.deepcopy(model)
-    telling.graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, onnx.TensorProto.FLOAT, ["batch"]))
-    return telling
+    shown = copy.deepcopy(model)
+    shape = [one.dim_param for one in shown.graph.output[0].type.tensor_type.shape.dim]
+    shown.graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, onnx.TensorProto.FLOAT, shape))
+    return shown
 
 
 def _quantised(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -14,8 +14,9 @@ from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.networks import Bundle, Calibration
-from fedprognos.prognosis.health_model import Rows
-from fedprognos.prognosis.onnx_graph import OUTPUTS, SCALED, build_graph, load_onnx
+from fedprognos.prognosis.health_model import Forward, Rows, Steps
+from fedprognos.prognosis.onnx_builder import OUTPUTS, SCALED, STATE, STATE_AFTER, load_onnx
+from fedprognos.prognosis.onnx_graph import build_graph
 from fedprognos.prognosis.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class OnnxPredictor(Predictor):
         if "recipe" not in properties:
             raise BundleError("made by another program", where=where, hint="make it with `fedprognos export`")
         try:
-            told = properties.get("calibration")
-            calibration = Calibration.model_validate_json(told) if told else None
+            given = properties.get("calibration")
+            calibration = Calibration.model_validate_json(given) if given else None
         except ValidationError as error:
             raise BundleError(f"its calibration cannot be read: {error}", where=where) from None
         recipe = Recipe.from_json(properties["recipe"])
@@ -49,7 +50,10 @@ class OnnxPredictor(Predictor):
             outputs: NDArray[np.floating] = session.run([OUTPUTS], {SCALED: np.ascontiguousarray(batch)})[0]
             return outputs
 
-        super().__init__(recipe, forward, calibration, bundle)
+        network: Forward | Steps = forward
+        if recipe.life:
+            network = OnnxSteps(session, int(properties["state_size"]), properties["state_digest"])
+        super().__init__(recipe, network, calibration, bundle)
 
     @staticmethod
     def load(bundle: str | Path, head: str | Path | None = None) -> OnnxPredictor:
@@ -81,6 +85,24 @@ class OnnxPredictor(Predictor):
         return OnnxPredictor(build_graph(bundle), bundle=bundle)
 
 
+class OnnxSteps:
+    """A network that goes on from where it was, in ONNX Runtime; see :class:`fedprognos.networks.stepping.Stepper`."""
+
+    def __init__(self, session: Any, size: int, digest: str) -> None:
+        self._session = session
+        self.size, self.digest = size, digest
+
+    def rest(self, first: Rows) -> Rows:
+        """States (B, size) of new units: the graph itself puts them at rest."""
+        return np.full((len(first), self.size), np.nan, dtype=np.float32)
+
+    def run(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows]:
+        """Standardised health (B, T) at some more rows (B, T, channels) of units, and their states after them."""
+        given = {SCALED: np.ascontiguousarray(rows), STATE: np.ascontiguousarray(states)}
+        said, after = self._session.run([OUTPUTS, STATE_AFTER], given)
+        return said.astype(np.float64), after
+
+
 def session_of(model: onnx.ModelProto) -> Any:
     """A session on one thread."""
     try:
@@ -99,21 +121,30 @@ def _inner(model: onnx.ModelProto, channels: int, where: str) -> onnx.ModelProto
     made_by = {name: node for node in model.graph.node for name in node.output if name}
     if SCALED not in made_by or OUTPUTS not in made_by:
         raise BundleError("made by another program", where=where, hint="make it with `fedprognos export`")
-    needed, waiting = set(), [OUTPUTS]
+    needed, waiting = set(), [name for name in (OUTPUTS, STATE_AFTER) if name in made_by]
     while waiting:
         name = waiting.pop()
         if name == SCALED or name not in made_by or made_by[name].name in needed:
             continue
         needed.add(made_by[name].name)
-        waiting += [i for i in made_by[name].input if i]
+        waiting += _inputs(made_by[name])
     inner = copy.deepcopy(model)
     graph = inner.graph
     nodes = [node for node in model.graph.node if node.name in needed]
-    used = {name for node in nodes for name in node.input}
+    used = {name for node in nodes for name in _inputs(node)}
     del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(c for c in model.graph.initializer if c.name in used)
     floats = onnx.TensorProto.FLOAT
     graph.input.append(onnx.helper.make_tensor_value_info(SCALED, floats, ["batch", None, channels]))
-    graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, floats, ["batch"]))
+    graph.input.extend(given for given in model.graph.input if given.name == STATE)
+    outputs = ["batch", None] if STATE_AFTER in made_by else ["batch"]
+    graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, floats, outputs))
+    graph.output.extend(made for made in model.graph.output if made.name == STATE_AFTER)
     return inner
+
+
+def _inputs(node: Any) -> list[str]:
+    """What a node reads, the graphs within it included."""
+    within = [name for part in node.attribute if part.HasField("g") for own in part.g.node for name in _inputs(own)]
+    return [name for name in (*node.input, *within) if name]

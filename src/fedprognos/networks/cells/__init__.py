@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,6 +17,28 @@ if TYPE_CHECKING:
 Step: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
 NEURONS, INPUTS = "neurons", "inputs"
 """What an axis of a cell's tensor counts: its own neurons, or those of the layer below."""
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """What a cell is in ONNX.
+
+    Parameters
+    ----------
+    kind
+        The operator.
+    gates
+        ONNX's order of the gates among torch's.
+    states
+        Names for what it remembers, outputs first.
+    options
+        Attributes of the operator.
+    """
+
+    kind: str
+    gates: tuple[int, ...]
+    states: tuple[str, ...]
+    options: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,6 +61,8 @@ class Cell:
         From the layer's tensors, in the order of `tensors`, to one step in NumPy: from inputs (B, inputs) and states
         (B, S) to the states after it, outputs first. S and the order are those of the module's states put one after
         another. None where single rows are to be run in torch.
+    onnx
+        How the cell is exported; None where it cannot be.
     recurrent
         Whether the tensors are those of :class:`fedprognos.matching.RecurrentWeights`, so that recurrent weights can be
         compared as well (`signature = "ih+hh"`).
@@ -53,6 +77,7 @@ class Cell:
     signature: Callable[..., NDArray[Any]]
     recurrent: bool = False
     step: Callable[..., Step] | None = None
+    onnx: OnnxNode | None = None
 
 
 cells: Shelf[Cell] = Shelf("cell", __name__, "fedprognos.cells")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from fedprognos.matching.signatures import gates_of, recurrent_signature
-from fedprognos.networks.cells import TORCH_TENSORS, Cell, Step, cells
+from fedprognos.networks.cells import TORCH_TENSORS, Cell, OnnxNode, Step, cells
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,4 +43,5 @@ def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any]
     return take
 
 
-cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, recurrent=True, step=step))
+ONNX = OnnxNode("GRU", (1, 0, 2), ("h",), {"linear_before_reset": 1})  # update, reset, new
+cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, True, step, ONNX))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from fedprognos.matching.signatures import gates_of, recurrent_signature
-from fedprognos.networks.cells import TORCH_TENSORS, Cell, Step, cells
+from fedprognos.networks.cells import TORCH_TENSORS, Cell, OnnxNode, Step, cells
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,4 +44,5 @@ def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any]
     return take
 
 
-cells.add(Cell("lstm", "LSTM", 10, module, gates_of("lstm"), TORCH_TENSORS, signature, recurrent=True, step=step))
+ONNX = OnnxNode("LSTM", (0, 3, 1, 2), ("h", "c"))  # input, output, forget, cell
+cells.add(Cell("lstm", "LSTM", 10, module, gates_of("lstm"), TORCH_TENSORS, signature, True, step, ONNX))
