@@ -65,6 +65,7 @@ def scaled(recipe: Recipe, sensors: np.ndarray, others: np.ndarray) -> np.ndarra
         {"widths": (4, 6), "input_width": 5},
         {"widths": (5,), "reservoir": 30, "direct": 1},
         {"widths": (), "reservoir": 20},
+        {"widths": (), "direct": 1},
     ],
 )
 @settings(max_examples=3, deadline=None)

@@ -6,20 +6,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_models import interleaved
 
 from fedprognos.errors import DataError
+from fedprognos.experiment import config
+from fedprognos.experiment.run import load_fleets
+from fedprognos.features import Recipe, recipe_for
 from fedprognos.networks import Bundle, Network, NetworkSpec
 from fedprognos.prognosis import Predictor, Row, Stream
+from fedprognos.prognosis.onnx_runtime import OnnxPredictor
 from small_fleets import recipe_of, series_fleet
 
 FLEET = series_fleet([30, 45, 61, 2])
 RECIPE = recipe_of(FLEET, window=None, history="life", cap=40, conditions={"altitude": 0})
 
 
-def bundle_of(seed: int = 0, cell: str = "gru", reservoir: int = 8, widths: tuple[int, ...] = (6,)) -> Bundle:
-    spec = NetworkSpec(inputs=RECIPE.channels, widths=widths, cell=cell, reservoir=reservoir, direct=1)
-    head = np.random.default_rng(seed).normal(size=spec.features + 1)
-    return Bundle(RECIPE, Network.seeded(spec, seed).with_head(head))
+def bundle_of(
+    seed: int = 0, cell: str = "gru", reservoir: int = 8, widths: tuple[int, ...] = (6,), recipe: Recipe = RECIPE
+) -> Bundle:
+    spec = NetworkSpec(inputs=recipe.channels, widths=widths, cell=cell, reservoir=reservoir, direct=1)
+    head = np.random.default_rng(seed).normal(size=spec.features + 1) / np.sqrt(spec.features)
+    return Bundle(recipe, Network.seeded(spec, seed).with_head(head))
 
 
 def rows_of(fleet) -> list[Row]:  # type: ignore[no-untyped-def]
@@ -49,6 +56,27 @@ def test_row_by_row_is_all_at_once(cell: str, reservoir: int, widths: tuple[int,
     assert max(abs(online[k] - offline[k]) for k in offline) < 1e-5 * spread
     last = {h.unit: h.value for h in predictor.predict(FLEET)}
     assert all(abs(stream.health(unit).value - value) < 1e-5 * spread for unit, value in last.items())
+
+
+@pytest.mark.needs_data("cmapss")
+@pytest.mark.parametrize(("cell", "widths", "reservoir"), [("gru", (64,), 200), ("lstm", (24, 16), 0)])
+def test_real_lives_row_by_row_are_the_offline_numbers(cell: str, widths: tuple[int, ...], reservoir: int) -> None:
+    train, test = load_fleets("turbofan")
+    life = config.load("turbofan")[1].recipe.model_copy(update={"history": "life", "window": None})
+    recipe = recipe_for(life, {"all": train})
+    engines = sorted(test, key=lambda unit: -unit.rows)
+    fleet = test.select([*engines[:6], *engines[-4:]])
+    bundle = bundle_of(0, cell, reservoir, widths, recipe)
+    offline = bundle.predict(fleet, last=False)
+    rows = interleaved(fleet, recipe)
+    for predictor in (Predictor.of(bundle), OnnxPredictor.of(bundle)):
+        stream = predictor.stream()
+        online: dict[str, list[float]] = {unit: [] for unit in fleet.ids}
+        for k in range(0, len(rows), 7):
+            for update in stream.feed_many(rows[k : k + 7]):
+                online[update.row.unit].append(update.healths[-1].value)
+        for unit in fleet.ids:
+            np.testing.assert_allclose(online[unit], offline[unit], atol=1e-5 * recipe.label_std)
 
 
 def test_a_snapshot_goes_on_and_that_of_another_model_is_refused(tmp_path: Path) -> None:

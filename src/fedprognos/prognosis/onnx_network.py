@@ -42,7 +42,7 @@ def add_network(graph: Graph, network: Network, recipe: Recipe) -> None:
         return
     by_time = graph.add("Squeeze", [said, graph.integers(2)], "outputs_by_time")
     graph.add("Transpose", [by_time], OUTPUTS, perm=[1, 0])
-    graph.add("Concat", after, STATE_AFTER, axis=1)
+    graph.add("Concat", after or [STATE], STATE_AFTER, axis=1)
 
 
 def _states(graph: Graph, network: Network) -> dict[str, str]:
@@ -52,6 +52,8 @@ def _states(graph: Graph, network: Network) -> dict[str, str]:
     sizes = [width for width in spec.widths for _ in node.states]
     if spec.reservoir:
         names, sizes = [*names, RESERVOIR], [*sizes, spec.reservoir]
+    if not names:  # a head on the rows themselves remembers nothing
+        return {}
     graph.add("Split", [STATE, graph.integers(*sizes)], [f"given_{name}" for name in names], axis=1)
     found = {name: f"given_{name}" for name in names}
     for name in names[: len(spec.widths) * len(node.states)]:
@@ -123,12 +125,12 @@ def _reservoir(graph: Graph, network: Network, rows: str, before: str | None) ->
     many = graph.add("Tile", [first, graph.integers(WARM_UP, 1, 1)], "first_rows_repeated")
     silent = graph.constant("reservoir.silent", np.zeros((network.spec.inputs, body.units), dtype=np.float32))
     nothing = graph.add("Squeeze", [graph.add("MatMul", [first, silent], "no_states"), graph.integers(0)], "no_state")
+    warm = _step(graph, body, shape, "warm")
     if before is None:
-        graph.add("Scan", [nothing, many], ["begun", "warm_states"], num_scan_inputs=1, body=_step(graph, body, shape, "warm"))
-        before = "begun"
+        before = graph.add("Scan", [nothing, many], ["begun", "warm_states"], num_scan_inputs=1, body=warm)
     else:
         begin, go_on = Graph(), Graph()
-        begin.add("Scan", [nothing, many], ["rest", "warm_states"], num_scan_inputs=1, body=_step(graph, body, shape, "warm"))
+        begin.add("Scan", [nothing, many], ["rest", "warm_states"], num_scan_inputs=1, body=warm)
         begin.add("Where", [begin.add("IsNaN", [before], "new_reservoir"), "rest", before], "begun_new")
         go_on.add("Identity", [before], "begun_known")
         ends = [graph.floats(name, ["batch", body.units]) for name in ("begun_new", "begun_known")]
