@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from fedprognos.errors import BundleError, FederationError, MessageError
+import numpy as np
+
+from fedprognos.errors import BundleError, DataError, FederationError, MessageError
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.messages import (
     ANSWERS,
@@ -15,16 +17,24 @@ from fedprognos.federation.messages import (
     FitReply,
     FitRequest,
     ImportReply,
+    OutputsReply,
+    OutputsRequest,
     Reply,
     Request,
+    ResidualReply,
+    ResidualRequest,
 )
 from fedprognos.federation.options import Wire
 from fedprognos.federation.pool_messages import PoolReply, PoolRequest
 from fedprognos.federation.reply_cache import Received, ReplyCache
+from fedprognos.matching import OutputSums
 from fedprognos.networks import check_weights
 from fedprognos.networks.pooling import pooled_fits
 
 R = TypeVar("R", bound=Reply)
+
+MOST_RESIDUALS = 10**9
+"""No client can have sent more: beyond it the sum could overflow."""
 
 
 class Transport(Protocol):
@@ -161,14 +171,42 @@ def _checked(name: str, request: Request, reply: Reply | Failure) -> Reply | Fai
             check_weights(request.shape, {**known, **reply.weights}, f"client {name}")
         if isinstance(reply, ImportReply):
             reply.network.check(f"client {name}")
+        if isinstance(reply, OutputsReply) and isinstance(request, OutputsRequest):
+            _check_outputs(reply, request)
         if isinstance(reply, PoolReply) and isinstance(request, PoolRequest):
             if len(reply.fits) != pooled_fits(request.network, request.validation_fraction) or reply.fits[-1] is None:
                 return Failure(name, "message", "sent sums of other points than asked for")
             for one in reply.fits:
                 if one is not None:
                     one.check(request.network.spec.features)
-    except BundleError as error:
+        if isinstance(reply, ResidualReply) and isinstance(request, ResidualRequest):
+            _check_residuals(reply, (len(request.ranges) + 1, len(request.edges) + 1))
+    except (BundleError, DataError) as error:
         return Failure(name, "message", error.what)
     except ValueError as error:
         return Failure(name, "message", str(error))
     return reply
+
+
+def _check_outputs(reply: OutputsReply, request: OutputsRequest) -> None:
+    """Refuse sums that the outputs of this network cannot have."""
+    widths = [request.network.widths[str(layer.group)] for layer in request.network.anatomy.layers[:-1]]
+    if [len(o.s) for o in reply.layers] != widths:
+        raise DataError(f"sent sums of layers of {[len(o.s) for o in reply.layers]} neurons instead of {widths}")
+    for o in reply.layers:
+        OutputSums(float(o.n), float(o.starts), o.s, o.S).check(bounded=False)
+
+
+def _check_residuals(reply: ResidualReply, shape: tuple[int, int]) -> None:
+    """Refuse what is no histogram of residuals."""
+    counts, units = reply.counts, reply.units
+    if (
+        counts.shape != shape
+        or units.shape != shape[:1]
+        or counts.dtype != np.int64
+        or units.dtype != np.int64
+        or min(counts.min(), units.min()) < 0
+        or counts.max() > MOST_RESIDUALS
+        or (counts.sum(axis=1) < units).any()
+    ):
+        raise DataError("sent an invalid residual histogram")

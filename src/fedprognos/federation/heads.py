@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import Cohort, digest, gather
-from fedprognos.federation.messages import ErrorSums
 from fedprognos.federation.plan import Plan, summed
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
 from fedprognos.networks import Network
@@ -33,13 +31,12 @@ def with_heads(cohort: Cohort, plan: Plan, clients: Iterable[str], network: Netw
     fraction = plan.train.validation_fraction
     if not statistics and fraction == 0:
         return {"mean": Judged(network, None)}
-    replies = plan.evaluate(cohort, [c for c in clients if c in cohort.clients], network, statistics=statistics)
+    found = plan.evaluate(cohort, [c for c in clients if c in cohort.clients], network, statistics=statistics)
     judged = {}
     if "mean" in wanted:
-        sums = [reply.validation for reply in replies.values() if reply.validation is not None]
-        judged["mean"] = Judged(network, reduce(ErrorSums.add, sums).rmse if sums else None)
+        judged["mean"] = Judged(network, None if found.validation is None else found.validation.rmse)
     if statistics:
-        solved = exact_head(*summed(replies), plan.federation.ridge)
+        solved = exact_head(*summed(found), plan.federation.ridge)
         error = None
         if fraction > 0 and solved.validation_mse is not None:
             error = float(np.sqrt(solved.validation_mse)) * plan.recipe.label_std

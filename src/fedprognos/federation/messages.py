@@ -141,12 +141,6 @@ class ErrorSums:
         if self.n < 1 or self.absolute < 0 or self.squared < 0:
             raise ValueError("sums that no predictions have")
 
-    def add(self, other: ErrorSums) -> ErrorSums:
-        """Sums over both sets of predictions."""
-        return ErrorSums(
-            self.n + other.n, self.error + other.error, self.absolute + other.absolute, self.squared + other.squared
-        )
-
     @property
     def rmse(self) -> float:
         return float(np.sqrt(self.squared / self.n))

@@ -23,9 +23,10 @@ from fedprognos.federation.messages import (
 )
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.seeds import stream
+from fedprognos.federation.totals import total
 from fedprognos.matching import Matching
 from fedprognos.networks import Epoch, Network, NetworkSpec
-from fedprognos.networks.head import HeadStatistics, add_all
+from fedprognos.networks.head import HeadStatistics
 from fedprognos.networks.options import TrainOptions
 
 
@@ -63,14 +64,12 @@ class Plan:
         rng = np.random.default_rng(stream(self.seed, "", round_, "participants"))
         return tuple(sorted(rng.permutation(np.array(there, dtype=object))[:count].tolist()))
 
-    def evaluate(
-        self, cohort: Cohort, clients: Iterable[str], network: Network, *, statistics: bool
-    ) -> dict[str, EvaluateReply]:
-        """Each client's errors on what training kept out, and the statistics of its head where asked for."""
+    def evaluate(self, cohort: Cohort, clients: Iterable[str], network: Network, *, statistics: bool) -> EvaluateReply:
+        """The clients' errors on what training kept out and, where asked for, statistics of the head, added up."""
         fraction = self.train.validation_fraction
         request = EvaluateRequest(self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds)
         requests = dict.fromkeys(clients, request)
-        return gather(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out)
+        return total(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,8 +207,8 @@ def drop_collapsed(plan: Plan, clients: ClientModels) -> ClientModels:
     return clients.only(kept or clients.networks)
 
 
-def summed(replies: Mapping[str, EvaluateReply]) -> tuple[HeadStatistics, HeadStatistics | None]:
-    """Everybody's head statistics together: of what was trained on, and of what was kept out, where anything was."""
-    fit = add_all(reply.fit for reply in replies.values() if reply.fit is not None)
-    held = [reply.held for reply in replies.values() if reply.held is not None]
-    return fit, add_all(held) if held else None
+def summed(found: EvaluateReply) -> tuple[HeadStatistics, HeadStatistics | None]:
+    """Head statistics of what was trained on, and of what was kept out, where anything was."""
+    if found.fit is None:
+        raise FederationError("no client sent statistics of the head")
+    return found.fit, found.held

@@ -15,12 +15,12 @@ import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from fedprognos import matching
-from fedprognos.errors import DataError
-from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.messages import Failure, OutputsReply, OutputsRequest
+from fedprognos.federation.messages import OutputsReply, OutputsRequest
 from fedprognos.federation.plan import Plan, Round, drop_collapsed, first_models, summed, train
 from fedprognos.federation.strategies import Budget, Strategy, strategies
+from fedprognos.federation.totals import total
 from fedprognos.matching import Absorption, LinearWeights, OutputSums, RecurrentWeights
 from fedprognos.networks import Network
 from fedprognos.networks.head import HeadStatistics
@@ -145,34 +145,14 @@ def _side_by_side(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Se
     network = Network.concat(bodies)
     fit, _ = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
     request = OutputsRequest(plan.recipe, network, plan.seed, plan.train.validation_fraction, plan.fold, plan.folds)
-    replies = gather(
-        cohort, dict.fromkeys(cohort.clients, request), OutputsReply, plan.federation.min_clients, plan.left_out
-    )
-    sums = add_outputs(replies, plan, len(network.anatomy.layers) - 1)
+    asked = dict.fromkeys(cohort.clients, request)
+    outputs = total(cohort, asked, OutputsReply, plan.federation.min_clients, plan.left_out)
+    sums = [OutputSums(float(o.n), float(o.starts), o.s, o.S) for o in outputs.layers]
     head = head_sums(fit)
     result = matching.absorb(
         layer_arrays(network), sums, width=1, alpha=options.alpha, ridge=plan.federation.ridge, head=head
     )
     return _Whole(network, head, result)
-
-
-def add_outputs(replies: Mapping[str, OutputsReply], plan: Plan, layers: int) -> list[OutputSums]:
-    """Everybody's sums together, each checked; a client whose sums cannot be is left out and named."""
-    total: list[OutputSums] = []
-    for name, reply in sorted(replies.items()):
-        own = [OutputSums(float(o.n), float(o.starts), o.s, o.S) for o in reply.layers]
-        try:
-            if len(own) != layers:
-                raise DataError(f"sent sums of {len(own)} layers instead of {layers}")
-            for one in own:
-                one.check(bounded=False, client=name)
-        except DataError as error:
-            plan.left_out(Failure(name, "message", error.what))
-            continue
-        total = own if not total else [a.add(b) for a, b in zip(total, own, strict=True)]
-    if not total:
-        raise DataError("no client sent valid sums of outputs")
-    return total
 
 
 def head_sums(statistics: HeadStatistics) -> OutputSums:

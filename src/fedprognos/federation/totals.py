@@ -1,0 +1,69 @@
+"""Totals: the replies of all clients added up.
+
+Whatever a strategy, a head or an interval only adds is asked for here, so that there is one place that has to see the
+replies one by one, and one that masks can replace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedprognos.errors import FederationError
+from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.messages import Failure, Reply, Request
+
+R = TypeVar("R", bound=Reply)
+Screen = Callable[[dict[str, R]], dict[str, R]]
+"""From all replies to those that are added."""
+
+
+def total(
+    cohort: Cohort,
+    requests: Mapping[str, Request],
+    kind: type[R],
+    min_clients: int | None,
+    left_out: Callable[[Failure], None],
+    screen: Screen[R] | None = None,
+) -> R:
+    """Ask, and add the replies of the clients that sent good ones, in the order of their names.
+
+    Raises
+    ------
+    FederationError
+        When fewer than `min_clients` (all of them by default) did.
+    """
+    replies = gather(cohort, requests, kind, min_clients, left_out)
+    return add_all(replies if screen is None else screen(replies))
+
+
+def add_all(replies: Mapping[str, R]) -> R:
+    """The sum of several clients' replies, in the order of their names.
+
+    >>> from fedprognos.federation.messages import ErrorSums, EvaluateReply
+    >>> add_all({"a": EvaluateReply(ErrorSums(2, 1.0, 3.0, 5.0)), "b": EvaluateReply(None)}).validation.n
+    2
+    """
+    if not replies:
+        raise FederationError("no client sent anything to add")
+    return reduce(_added, (replies[name] for name in sorted(replies)))
+
+
+def _added(one: Any, other: Any) -> Any:
+    """Field by field; what only one side has is the sum."""
+    if one is None or other is None:
+        return other if one is None else one
+    if dataclasses.is_dataclass(one) and not isinstance(one, type) and type(one) is type(other):
+        names = [field.name for field in dataclasses.fields(one)]
+        return type(one)(**{name: _added(getattr(one, name), getattr(other, name)) for name in names})
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        return tuple(map(_added, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):  # a sum that either side lacks cannot be known
+        return {name: _added(value, other[name]) for name, value in one.items() if name in other}
+    if isinstance(one, int | float | np.ndarray) and np.shape(one) == np.shape(other):
+        return one + other
+    raise FederationError(f"replies that cannot be added: {type(one).__name__} and {type(other).__name__}")

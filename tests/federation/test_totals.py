@@ -1,0 +1,67 @@
+"""Totals: replies added up, whatever their order; what cannot be added is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cohorts import cohort_of, plan_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedprognos.errors import FederationError
+from fedprognos.federation.messages import ErrorSums, EvaluateReply, OutputsReply, OutputsRequest, ResidualReply
+from fedprognos.federation.totals import add_all, total
+from fedprognos.networks import HeadStatistics
+
+
+def statistics(rng: np.random.Generator, rows: int, width: int = 3) -> HeadStatistics:
+    h = np.concatenate([rng.normal(size=(rows, width)), np.ones((rows, 1))], axis=1)
+    y = rng.normal(size=rows)
+    return HeadStatistics(rows, float(y @ y), h.T @ h, h.T @ y)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 6))
+def test_totals_are_sums_and_do_not_depend_on_the_order_of_replies(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    replies = {
+        f"c{k}": EvaluateReply(
+            ErrorSums(k + 1, 1.0 * k, 2.0 * k, 3.0 * k) if rng.random() < 0.7 else None,
+            statistics(rng, 5),
+            statistics(rng, 4) if rng.random() < 0.5 else None,
+        )
+        for k in range(count)
+    }
+    found = add_all(replies)
+    again = add_all(dict(reversed(replies.items())))
+    assert found.fit is not None and again.fit is not None
+    assert found.fit.hh.tobytes() == again.fit.hh.tobytes()
+    np.testing.assert_allclose(found.fit.hy, sum(r.fit.hy for r in replies.values() if r.fit), rtol=1e-12, atol=1e-12)
+    known = [r.validation for r in replies.values() if r.validation is not None]
+    assert (found.validation is None) == (not known)
+    if found.validation is not None:
+        assert found.validation.n == sum(one.n for one in known)
+    assert (found.held is None) == all(r.held is None for r in replies.values())
+
+
+def test_replies_of_other_shapes_are_not_added() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(FederationError, match="cannot be added"):
+        add_all({"a": EvaluateReply(None, statistics(rng, 5, 3)), "b": EvaluateReply(None, statistics(rng, 5, 4))})
+    ones = np.ones((2, 3), dtype=np.int64)
+    with pytest.raises(FederationError):
+        add_all({"a": ResidualReply(ones, ones[:, 0]), "b": ResidualReply(ones[:1], ones[:1, 0])})
+    with pytest.raises(FederationError, match="no client"):
+        add_all({})
+
+
+def test_a_total_of_a_cohort_is_the_sum_of_its_replies(tmp_path: Path) -> None:
+    plan, cohort = plan_of(), cohort_of(tmp_path)
+    request = OutputsRequest(plan.recipe, plan.common_start(), plan.seed, 0.3)
+    asked = dict.fromkeys(cohort.clients, request)
+    found = total(cohort, asked, OutputsReply, None, plan.left_out)
+    each = [reply for reply in cohort.ask(asked).values() if isinstance(reply, OutputsReply)]
+    assert found.layers[0].n == sum(reply.layers[0].n for reply in each) > 0
+    np.testing.assert_allclose(found.layers[0].S, sum(reply.layers[0].S for reply in each), rtol=1e-12)
