@@ -12,6 +12,7 @@ from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan
+from fedprognos.federation.reply_checks import checked
 from fedprognos.fleet import Fleet
 from fedprognos.networks import NetworkSpec
 from fedprognos.networks.options import TrainOptions
@@ -28,6 +29,7 @@ class HereCohort:
         self.sent: list[tuple[str, bytes]] = []
         self.asked: list[tuple[str, Request]] = []
         self.absent: set[str] = set()
+        self.declared: dict[str, int] = {}
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -42,6 +44,7 @@ class HereCohort:
             replies[name] = decode(data, ANSWERS, name)
             if self.change is not None and not isinstance(replies[name], Failure):
                 replies[name] = self.change(name, request, replies[name])  # type: ignore[arg-type]
+            replies[name] = checked(name, request, replies[name], self.declared)
         return replies
 
 

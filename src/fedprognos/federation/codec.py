@@ -30,6 +30,7 @@ ENVELOPE = "fedprognos"
 DTYPES = ("float32", "float64", "int64")
 WIRES: tuple[Wire, ...] = typing.get_args(Wire)
 MAX_HEADER_IN_BYTES = 64 << 20
+MAX_COUNT = 2**63 - 1
 
 
 def encode(message: Any, wire: Wire = "float32") -> bytes:
@@ -168,6 +169,8 @@ def _check_fields(value: Any, fields: tuple[dataclasses.Field[Any], ...], path: 
 def _plain(value: Any, kind: Any, path: str) -> Any:
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
         return float(value)
+    if kind is int and type(value) is int and abs(value) > MAX_COUNT:
+        raise ValueError(f"{path} is a number of more than 18 digits")
     if kind in (int, str, bool) and type(value) is kind:
         return value
     raise ValueError(f"{path} must be {getattr(kind, '__name__', kind)}")

@@ -7,34 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
-from fedprognos.errors import BundleError, DataError, FederationError, MessageError
+from fedprognos.errors import FederationError, MessageError
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import (
-    ANSWERS,
-    Failure,
-    FitReply,
-    FitRequest,
-    ImportReply,
-    OutputsReply,
-    OutputsRequest,
-    Reply,
-    Request,
-    ResidualReply,
-    ResidualRequest,
-)
+from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
 from fedprognos.federation.options import Wire
-from fedprognos.federation.pool_messages import PoolReply, PoolRequest
 from fedprognos.federation.reply_cache import Received, ReplyCache
-from fedprognos.matching import OutputSums
-from fedprognos.networks import check_weights
-from fedprognos.networks.pooling import pooled_fits
+from fedprognos.federation.reply_checks import checked
 
 R = TypeVar("R", bound=Reply)
-
-MOST_RESIDUALS = 10**9
-"""No client can have sent more: beyond it the sum could overflow."""
 
 
 class Transport(Protocol):
@@ -56,7 +36,7 @@ class Cohort(Protocol):
         """Names of those who are there now, sorted."""
 
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
-        """Ask several clients at once; every one of them is in the answer."""
+        """Ask several clients at once; every one of them is in the answer, with a checked reply or a failure."""
 
 
 @dataclass
@@ -83,12 +63,21 @@ class MessageCohort:
         Replies that are remembered; their traffic counts all the same.
     scope
         What decides a reply besides the request and the client's name: the data behind it.
+    declared
+        Labelled points that each client said it has, shared by the cohorts of a run.
     """
 
     def __init__(
-        self, transport: Transport, *, wire: Wire = "float32", cache: ReplyCache | None = None, scope: str = ""
+        self,
+        transport: Transport,
+        *,
+        wire: Wire = "float32",
+        cache: ReplyCache | None = None,
+        scope: str = "",
+        declared: dict[str, int] | None = None,
     ) -> None:
         self._transport, self.wire, self._cache, self._scope = transport, wire, cache, scope
+        self._declared = {} if declared is None else declared
         self.traffic = Traffic()
 
     @property
@@ -104,6 +93,7 @@ class MessageCohort:
                 reply = decode(data, kinds, f"client {name}")
             except MessageError as error:
                 reply = Failure(name, error.code, error.what)
+            reply = checked(name, requests[name], reply, self._declared)
             if isinstance(reply, Failure):  # a client speaks for itself only, and briefly
                 reply = Failure(name, reply.code[:40], reply.text[:400])
             return Received(reply, len(data))
@@ -139,74 +129,23 @@ def gather(
     min_clients: int | None,
     left_out: Callable[[Failure], None],
 ) -> dict[str, R]:
-    """Ask, check the replies, and go on with the clients that sent good ones.
+    """Ask, and go on with the clients that sent good replies.
 
     Raises
     ------
     FederationError
         When fewer than `min_clients` (all of them by default) did.
     """
-    replies = {name: _checked(name, requests[name], reply) for name, reply in cohort.ask(requests).items()}
+    replies = cohort.ask(requests)
     failures = [reply for reply in replies.values() if isinstance(reply, Failure)]
     good: dict[str, R] = {name: reply for name, reply in sorted(replies.items()) if isinstance(reply, kind)}
     for one in failures:
         left_out(one)
     if len(good) < (len(requests) if min_clients is None else min(min_clients, len(requests))):
-        first = next(iter(failures), None) or Failure(min(replies), "message", "sent another kind of message")
+        first = next(iter(failures))
         raise FederationError(
             f"{len(good)} of {len(requests)} clients answered; {first.text}",
             where=f"client {first.client}",
             hint="Fix this client, or set federation.min_clients to continue without it.",
         )
     return good
-
-
-def _checked(name: str, request: Request, reply: Reply | Failure) -> Reply | Failure:
-    """A reply whose weights do not fit what was asked becomes a failure."""
-    try:
-        if isinstance(reply, FitReply) and isinstance(request, FitRequest):
-            if set(reply.weights) != request.learnt or reply.windows < 1:
-                return Failure(name, "message", "sent other tensors than asked for")
-            known = {} if request.start is None else dict(request.start.weights)
-            check_weights(request.shape, {**known, **reply.weights}, f"client {name}")
-        if isinstance(reply, ImportReply):
-            reply.network.check(f"client {name}")
-        if isinstance(reply, OutputsReply) and isinstance(request, OutputsRequest):
-            _check_outputs(reply, request)
-        if isinstance(reply, PoolReply) and isinstance(request, PoolRequest):
-            if len(reply.fits) != pooled_fits(request.network, request.validation_fraction) or reply.fits[-1] is None:
-                return Failure(name, "message", "sent sums of other points than asked for")
-            for one in reply.fits:
-                if one is not None:
-                    one.check(request.network.spec.features)
-        if isinstance(reply, ResidualReply) and isinstance(request, ResidualRequest):
-            _check_residuals(reply, (len(request.ranges) + 1, len(request.edges) + 1))
-    except (BundleError, DataError) as error:
-        return Failure(name, "message", error.what)
-    except ValueError as error:
-        return Failure(name, "message", str(error))
-    return reply
-
-
-def _check_outputs(reply: OutputsReply, request: OutputsRequest) -> None:
-    """Refuse sums that the outputs of this network cannot have."""
-    widths = [request.network.widths[str(layer.group)] for layer in request.network.anatomy.layers[:-1]]
-    if [len(o.s) for o in reply.layers] != widths:
-        raise DataError(f"sent sums of layers of {[len(o.s) for o in reply.layers]} neurons instead of {widths}")
-    for o in reply.layers:
-        OutputSums(float(o.n), float(o.starts), o.s, o.S).check(bounded=False)
-
-
-def _check_residuals(reply: ResidualReply, shape: tuple[int, int]) -> None:
-    """Refuse what is no histogram of residuals."""
-    counts, units = reply.counts, reply.units
-    if (
-        counts.shape != shape
-        or units.shape != shape[:1]
-        or counts.dtype != np.int64
-        or units.dtype != np.int64
-        or min(counts.min(), units.min()) < 0
-        or counts.max() > MOST_RESIDUALS
-        or (counts.sum(axis=1) < units).any()
-    ):
-        raise DataError("sent an invalid residual histogram")

@@ -188,14 +188,24 @@ def import_models(cohort: Cohort, plan: Plan, clients: Iterable[str]) -> ClientM
     """Models that the clients trained earlier; they must see the data alike and have the same layers."""
     requests = dict.fromkeys(clients, ImportRequest())
     replies = gather(cohort, requests, ImportReply, plan.federation.min_clients, plan.left_out)
-    for name, reply in replies.items():
-        if reply.recipe != plan.recipe:
-            raise FederationError("its model was made with another recipe", where=f"client {name}")
-        spec = reply.network.spec
-        if spec.cell != plan.spec.cell or spec.layers != plan.spec.layers:
-            raise FederationError("its model has another cell or other layers", where=f"client {name}")
+    misfits = {name: why for name, reply in replies.items() if (why := _misfit(plan, reply))}
+    least = len(requests) if plan.federation.min_clients is None else min(plan.federation.min_clients, len(requests))
+    for name, why in sorted(misfits.items()):
+        if len(replies) - len(misfits) < least:
+            raise FederationError(why, where=f"client {name}")
+        plan.left_out(Failure(name, "recipe", why))
+        del replies[name]
     networks = {name: reply.network for name, reply in replies.items()}
     return ClientModels(networks, {name: reply.windows for name, reply in replies.items()}, dict.fromkeys(replies, ()))
+
+
+def _misfit(plan: Plan, reply: ImportReply) -> str:
+    """Why an imported model cannot take part; empty where it can."""
+    if reply.recipe != plan.recipe:
+        return "its model was made with another recipe"
+    spec = reply.network.spec
+    other = spec.cell != plan.spec.cell or spec.layers != plan.spec.layers or spec.inputs != plan.spec.inputs
+    return "its model has another cell or other layers" if other else ""
 
 
 def drop_collapsed(plan: Plan, clients: ClientModels) -> ClientModels:

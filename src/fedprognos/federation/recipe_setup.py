@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
-from fedprognos.errors import FederationError
-from fedprognos.features import Recipe, make_recipe, survey_terms
+from fedprognos.errors import ConfigError, FederationError, RecipeError
+from fedprognos.features import Recipe, Survey, make_recipe, survey_terms
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, ImportReply, ImportRequest, SurveyReply, SurveyRequest
@@ -30,21 +31,51 @@ def common_recipe(
 def recipe_from_survey(
     cohort: Cohort, options: RecipeOptions, left_out: Callable[[Failure], None], min_clients: int | None = None
 ) -> Recipe:
-    """A recipe from the moments that every client sends."""
+    """A recipe from the moments that every client sends; a client that fits none of the others is left out and named.
+
+    Such a client has other columns than most, or no recipe can be made with it and one can without it.
+    """
     requests = dict.fromkeys(cohort.clients, SurveyRequest(survey_terms(options)))
-    surveys = gather(cohort, requests, SurveyReply, min_clients, left_out)
-    return make_recipe(options, {name: reply.survey for name, reply in surveys.items()})
+    replies = gather(cohort, requests, SurveyReply, min_clients, left_out)
+    surveys = {name: reply.survey for name, reply in replies.items()}
+    least = len(requests) if min_clients is None else min(min_clients, len(requests))
+    schema, _ = Counter(survey.schema for survey in surveys.values()).most_common(1)[0]
+    others = [name for name, survey in surveys.items() if survey.schema != schema]
+    if others and len(surveys) - len(others) >= least:
+        for name in others:
+            left_out(Failure(name, "columns", "its columns differ from those of most clients"))
+            del surveys[name]
+    try:
+        return make_recipe(options, surveys)
+    except (RecipeError, ConfigError):
+        found = {name: recipe for name in surveys if (recipe := _recipe_without(name, options, surveys)) is not None}
+        if len(found) != 1 or len(surveys) - 1 < least:
+            raise
+        ((name, recipe),) = found.items()
+        left_out(Failure(name, "moments", "no recipe can be made with its moments"))
+        return recipe
+
+
+def _recipe_without(name: str, options: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe | None:
+    try:
+        return make_recipe(options, {other: survey for other, survey in surveys.items() if other != name})
+    except (RecipeError, ConfigError):
+        return None
 
 
 def _imported(cohort: Cohort, federation: FederationOptions, left_out: Callable[[Failure], None]) -> Recipe:
+    """The recipe that most of the imported models were made with; models of another one are left out and named."""
     requests = dict.fromkeys(cohort.clients, ImportRequest())
     models = gather(cohort, requests, ImportReply, federation.min_clients, left_out)
-    first = min(models)
-    for name, reply in models.items():
-        if reply.recipe != models[first].recipe:
-            raise FederationError(
-                f"its model was made with another recipe than that of {first}",
-                where=f"client {name}",
-                hint="Models can be federated only when they see the data alike; train them with one recipe.",
-            )
-    return models[first].recipe
+    recipe, _ = Counter(reply.recipe for reply in models.values()).most_common(1)[0]
+    others = sorted(name for name, reply in models.items() if reply.recipe != recipe)
+    least = len(requests) if federation.min_clients is None else min(federation.min_clients, len(requests))
+    if others and len(models) - len(others) < least:
+        raise FederationError(
+            "its model was made with another recipe than that of most clients",
+            where=f"client {others[0]}",
+            hint="Models can be federated only when they see the data alike; train them with one recipe.",
+        )
+    for name in others:
+        left_out(Failure(name, "recipe", "its model was made with another recipe than that of most clients"))
+    return recipe

@@ -66,6 +66,8 @@ class Cell:
     recurrent
         Whether the tensors are those of :class:`fedprognos.matching.RecurrentWeights`, so that recurrent weights can be
         compared as well (`signature = "ih+hh"`).
+    bounded
+        Whether outputs lie in [-1, 1]; sums that contradict it are refused.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Cell:
     recurrent: bool = False
     step: Callable[..., Step] | None = None
     onnx: OnnxNode | None = None
+    bounded: bool = False
 
 
 cells: Shelf[Cell] = Shelf("cell", __name__, "fedprognos.cells")

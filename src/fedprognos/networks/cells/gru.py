@@ -44,4 +44,4 @@ def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any]
 
 
 ONNX = OnnxNode("GRU", (1, 0, 2), ("h",), {"linear_before_reset": 1})  # update, reset, new
-cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, True, step, ONNX))
+cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, True, step, ONNX, bounded=True))

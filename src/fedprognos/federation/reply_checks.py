@@ -1,0 +1,256 @@
+"""The one place that looks at a client's reply before it is used or remembered.
+
+What no honest client can have sent becomes a failure of its sender, and of nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprognos.errors import FedprognosError, MessageError
+from fedprognos.features import Recipe, Survey, SurveyTerms
+from fedprognos.federation.messages import (
+    ErrorSums,
+    EvaluateReply,
+    EvaluateRequest,
+    Failure,
+    FitReply,
+    FitRequest,
+    ImportReply,
+    ImportRequest,
+    OutputsReply,
+    OutputsRequest,
+    Reply,
+    Request,
+    ResidualReply,
+    ResidualRequest,
+    ScoreReply,
+    ScoreRequest,
+    SurveyReply,
+    SurveyRequest,
+)
+from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PoolReply, PoolRequest
+from fedprognos.matching import OutputSums
+from fedprognos.networks import Network, NetworkSpec, check_weights
+from fedprognos.networks.cells import cells
+from fedprognos.networks.head import HeadStatistics
+from fedprognos.networks.pooling import CentredSums, pooled_fits
+
+LARGEST_VALUE = 1e9
+"""No column or label is larger, nor spread wider."""
+LARGEST_WEIGHT = 1e4
+"""No trained weight is larger."""
+MOST_ROWS = 10**9
+"""No client has more rows, and a sum of so many counts cannot overflow."""
+ROUNDING = 1e-6
+EXPECTED: Mapping[type[Request], type[Reply]] = {
+    SurveyRequest: SurveyReply,
+    ImportRequest: ImportReply,
+    FitRequest: FitReply,
+    EvaluateRequest: EvaluateReply,
+    OutputsRequest: OutputsReply,
+    PoolRequest: PoolReply,
+    PersonalRequest: PersonalReply,
+    ResidualRequest: ResidualReply,
+    ScoreRequest: ScoreReply,
+}
+
+
+def checked(name: str, request: Request, reply: Reply | Failure, declared: dict[str, int]) -> Reply | Failure:
+    """The reply, or a failure of its sender where it cannot be true.
+
+    Parameters
+    ----------
+    declared
+        Labelled points that each client said it has. A survey or an imported model adds to it; later replies cannot be
+        about more.
+    """
+    if isinstance(reply, Failure) or type(request) not in EXPECTED:
+        return reply
+    try:
+        if not isinstance(reply, EXPECTED[type(request)]):
+            raise MessageError("sent another kind of message")
+        check_reply(request, reply, declared.get(name, MOST_ROWS))
+    except (FedprognosError, ValueError, OverflowError) as error:
+        return Failure(name, "message", error.what if isinstance(error, FedprognosError) else str(error))
+    if isinstance(reply, SurveyReply):
+        declared[name] = reply.survey.labels.n
+    if isinstance(reply, ImportReply):
+        declared.setdefault(name, reply.windows)
+    return reply
+
+
+def check_reply(request: Request, reply: Reply, most_rows: int = MOST_ROWS) -> None:
+    """Raise where a reply cannot be an honest one to this request, from a client of so many labelled points."""
+    match request, reply:
+        case SurveyRequest(), SurveyReply():
+            _check_survey(request.terms, reply.survey)
+        case ImportRequest(), ImportReply():
+            reply.network.check("reply")
+            _check_size(reply.network.weights)
+            _check_count(reply.windows, most_rows)
+        case FitRequest(), FitReply():
+            _check_fit(request, reply, most_rows)
+        case EvaluateRequest(), EvaluateReply():
+            _check_evaluation(request, reply, most_rows)
+        case OutputsRequest(), OutputsReply():
+            _check_outputs(request.network, reply)
+        case PoolRequest(), PoolReply():
+            _check_pool(request, reply, most_rows)
+        case PersonalRequest(), PersonalReply():
+            _check_count(reply.windows, most_rows)
+        case ResidualRequest(), ResidualReply():
+            _check_residuals(request, reply)
+        case ScoreRequest(), ScoreReply():
+            for part in (reply.test, reply.validation):
+                if part is not None:
+                    _check_count(part.n, MOST_ROWS)
+
+
+def _check_count(count: int, most: int) -> None:
+    if not 1 <= count <= most:
+        raise MessageError(
+            f"sent a sum of {count if count < MOST_ROWS else 'too many'} points; it can have 1 to {most}"
+        )
+
+
+def _check_survey(terms: SurveyTerms, survey: Survey) -> None:
+    columns = len(survey.schema.sensors) + len(survey.schema.settings)
+    if not survey.cells or survey.withheld < 0 or survey.shortest < 0:
+        raise MessageError("sent no moments, or negative counts")
+    for key, moments in survey.cells.items():
+        if len(key) != len(terms.conditions) or not all(
+            abs(value) <= LARGEST_VALUE and round(value, decimals) == value
+            for value, decimals in zip(key, terms.conditions.values(), strict=True)
+        ):
+            raise MessageError("sent moments of an operating condition that was not asked about")
+        _check_moments(moments.n, moments.mean, moments.m2, columns)
+    labels = survey.labels
+    _check_moments(labels.n, labels.mean, labels.m2, 1)
+    if survey.schema.task == "rul" and not 0 <= labels.mean[0] <= (terms.cap or LARGEST_VALUE) * (1 + ROUNDING):
+        raise MessageError("sent labels outside the range from 0 to the cap")
+    if survey.schema.task == "soh" and (survey.shortest < 1 or not survey.shortest_in_s >= 0):
+        raise MessageError("sent the length of a cycle that has no samples")
+
+
+def _check_moments(n: int, mean: NDArray[np.float64], m2: NDArray[np.float64], columns: int) -> None:
+    _check_count(n, MOST_ROWS)
+    if mean.shape != (columns,) or m2.shape != (columns,):
+        raise MessageError(f"sent moments of {mean.shape} and {m2.shape} columns instead of {columns}")
+    if (np.abs(mean) > LARGEST_VALUE).any() or (m2 < 0).any() or (m2 > n * LARGEST_VALUE**2).any():
+        raise MessageError("sent moments that no plausible column has")
+
+
+def _check_fit(request: FitRequest, reply: FitReply, most_rows: int) -> None:
+    if set(reply.weights) != request.learnt:
+        raise MessageError("sent other tensors than asked for")
+    known = {} if request.start is None else dict(request.start.weights)
+    check_weights(request.shape, {**known, **reply.weights}, "reply")
+    _check_size(reply.weights)
+    _check_count(reply.windows, most_rows)
+    if any(not (e.train_rmse >= 0 and (e.validation_rmse is None or e.validation_rmse >= 0)) for e in reply.history):
+        raise MessageError("sent a training history with negative errors")
+
+
+def _check_size(weights: Mapping[str, NDArray[np.float32]]) -> None:
+    for name, tensor in weights.items():
+        if tensor.size and float(np.abs(tensor).max()) > LARGEST_WEIGHT:
+            raise MessageError(f"sent weights beyond {LARGEST_WEIGHT:g} in tensor '{name[:60]}'")
+
+
+def _check_evaluation(request: EvaluateRequest, reply: EvaluateReply, most_rows: int) -> None:
+    if reply.validation is not None:
+        _check_errors(reply.validation, request.recipe, most_rows)
+    if not request.statistics:
+        if reply.fit is not None or reply.held is not None:
+            raise MessageError("sent statistics that were not asked for")
+        return
+    if reply.fit is None:
+        raise MessageError("sent no statistics")
+    check_statistics(request.network.spec, request.recipe, reply.fit, most_rows)
+    if reply.held is not None:
+        check_statistics(request.network.spec, request.recipe, reply.held, most_rows - reply.fit.n)
+
+
+def _check_errors(sums: ErrorSums, recipe: Recipe, most_rows: int) -> None:
+    _check_count(sums.n, most_rows)
+    largest = (recipe.cap or LARGEST_VALUE) * (1 + ROUNDING)
+    room = 1 + ROUNDING
+    if (
+        abs(sums.error) > sums.absolute * room + ROUNDING
+        or sums.absolute > sums.n * largest
+        or sums.absolute**2 > sums.squared * sums.n * room + ROUNDING
+        or sums.squared > sums.absolute * largest * room + ROUNDING
+    ):
+        raise MessageError("sent sums that no predictions have")
+
+
+def check_statistics(spec: NetworkSpec, recipe: Recipe, statistics: HeadStatistics, most_rows: int) -> None:
+    """Raise where no rows of this network's features and labels have these sums."""
+    _check_count(statistics.n, most_rows)
+    hh, hy, width = statistics.hh, statistics.hy, spec.features + 1
+    if hh.shape != (width, width) or hy.shape != (width,):
+        raise MessageError(f"sent statistics of shape {hh.shape} and {hy.shape} for {width} columns")
+    n = statistics.n
+    if abs(hh[-1, -1] - n) > ROUNDING * n or not np.allclose(hh[-1], hh[:, -1], rtol=ROUNDING, atol=ROUNDING):
+        raise MessageError("sent statistics whose column of ones does not add up")
+    sums = OutputSums(float(n), 0.0, hh[-1, :-1], hh[:-1, :-1], hy[:-1], float(hy[-1]), statistics.yy)
+    sums.check(bounded=False, label_range=_label_range(recipe))
+    bounded = (spec.hidden if cells[spec.cell].bounded else 0, spec.reservoir)
+    inside = np.r_[0 : bounded[0], spec.hidden : spec.hidden + bounded[1]]
+    if (sums.S.diagonal()[inside] > n * (1 + ROUNDING)).any():
+        raise MessageError("sent outputs outside [-1, 1]")
+    if len(hh) > 1 and sums.S.diagonal().max() > n * LARGEST_VALUE**2:
+        raise MessageError("sent features beyond all measure")
+
+
+def _label_range(recipe: Recipe) -> tuple[float, float]:
+    """Lowest and highest standardised label there can be."""
+    low = 0.0 if recipe.task == "rul" else -LARGEST_VALUE
+    high = LARGEST_VALUE if recipe.cap is None else recipe.cap
+    return (low - recipe.label_mean) / recipe.label_std, (high - recipe.label_mean) / recipe.label_std
+
+
+def _check_outputs(network: Network, reply: OutputsReply) -> None:
+    layers = network.anatomy.layers[:-1]
+    widths = [network.widths[str(layer.group)] for layer in layers]
+    if [len(o.s) for o in reply.layers] != widths:
+        raise MessageError(f"sent sums of layers of {[len(o.s) for o in reply.layers]} neurons instead of {widths}")
+    for layer, o in zip(layers, reply.layers, strict=True):
+        _check_count(o.n, MOST_ROWS * 1000)
+        bounded = layer.is_recurrent and cells[network.spec.cell].bounded
+        OutputSums(float(o.n), float(o.starts), o.s, o.S).check(bounded=bounded)
+
+
+def _check_pool(request: PoolRequest, reply: PoolReply, most_rows: int) -> None:
+    if len(reply.fits) != pooled_fits(request.network, request.validation_fraction) or reply.fits[-1] is None:
+        raise MessageError("sent sums of other points than asked for")
+    for one in reply.fits:
+        if one is not None:
+            _check_centred(one, request.network.spec.features, most_rows)
+
+
+def _check_centred(sums: CentredSums, columns: int, most_rows: int) -> None:
+    sums.check(columns)
+    _check_count(sums.n, most_rows)
+    zero = np.zeros(columns)
+    OutputSums(float(sums.n), 0.0, zero, sums.matrix()).check(bounded=False)
+    if columns and np.abs(sums.slope).max() > sums.n * LARGEST_VALUE**2:
+        raise MessageError("sent slopes beyond all measure")
+
+
+def _check_residuals(request: ResidualRequest, reply: ResidualReply) -> None:
+    shape, counts, units = (len(request.ranges) + 1, len(request.edges) + 1), reply.counts, reply.units
+    if (
+        counts.shape != shape
+        or units.shape != shape[:1]
+        or counts.dtype != np.int64
+        or units.dtype != np.int64
+        or min(counts.min(), units.min()) < 0
+        or counts.max() > MOST_ROWS
+        or (counts.sum(axis=1) < units).any()
+    ):
+        raise MessageError("sent an invalid residual histogram")

@@ -1,0 +1,141 @@
+"""What a broken or hostile site sends instead of an honest reply, and a transport that lets one client send it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedprognos.features import Moments
+from fedprognos.federation.client import Client
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.messages import (
+    ANSWERS,
+    ErrorSums,
+    EvaluateReply,
+    Failure,
+    FitReply,
+    OutputsReply,
+    ResidualReply,
+    ScoreReply,
+    SurveyReply,
+)
+from fedprognos.federation.pool_messages import CentredSums, PoolReply
+
+Lie = Callable[[Any], Any]
+
+
+def survey(**changes: Callable[[Moments], Any]) -> Lie:
+    """Other moments in every condition."""
+
+    def lie(reply: SurveyReply) -> SurveyReply:
+        cells = {
+            key: replace(m, **{name: change(m) for name, change in changes.items()})
+            for key, m in reply.survey.cells.items()
+        }
+        return SurveyReply(replace(reply.survey, cells=cells))
+
+    return lie
+
+
+def statistics(**changes: Callable[[Any], Any]) -> Lie:
+    """Other statistics of the head."""
+
+    def lie(reply: EvaluateReply) -> EvaluateReply:
+        if reply.fit is None:
+            return reply
+        return replace(reply, fit=replace(reply.fit, **{name: change(reply.fit) for name, change in changes.items()}))
+
+    return lie
+
+
+def first_weight(value: float) -> Lie:
+    def lie(reply: FitReply) -> FitReply:
+        name = min(reply.weights)
+        return replace(reply, weights={**reply.weights, name: np.full_like(reply.weights[name], value)})
+
+    return lie
+
+
+def renamed(reply: SurveyReply) -> SurveyReply:
+    cells = {(*key, 7.5): moments for key, moments in reply.survey.cells.items()}
+    return SurveyReply(replace(reply.survey, cells=cells))
+
+
+def other_columns(reply: SurveyReply) -> SurveyReply:
+    schema = replace(reply.survey.schema, sensors=tuple(f"x{k}" for k in range(len(reply.survey.schema.sensors))))
+    return SurveyReply(replace(reply.survey, schema=schema))
+
+
+LIES: dict[str, tuple[type, Lie]] = {
+    "moments of another shape": (SurveyReply, survey(mean=lambda m: np.zeros(99))),
+    "negative squares": (SurveyReply, survey(m2=lambda m: -m.m2 - 1)),
+    "a deviation of 1e12": (SurveyReply, survey(m2=lambda m: np.full_like(m.m2, m.n * 1e24))),
+    "a mean of 1e30": (SurveyReply, survey(mean=lambda m: np.full_like(m.mean, 1e30))),
+    "an unknown condition": (SurveyReply, renamed),
+    "no condition at all": (SurveyReply, lambda r: SurveyReply(replace(r.survey, cells={}))),
+    "other columns": (SurveyReply, other_columns),
+    "labels beyond the cap": (
+        SurveyReply,
+        lambda r: SurveyReply(replace(r.survey, labels=replace(r.survey.labels, mean=np.array([1e6])))),
+    ),
+    "10**400 windows": (FitReply, lambda r: replace(r, windows=10**400)),
+    "10**9 windows": (FitReply, lambda r: replace(r, windows=10**9)),
+    "no windows": (FitReply, lambda r: replace(r, windows=0)),
+    "weights of 1e30": (FitReply, first_weight(1e30)),
+    "another kind of reply": (FitReply, lambda r: EvaluateReply(None)),
+    "statistics of another shape": (EvaluateReply, statistics(hh=lambda s: np.eye(3))),
+    "statistics that are not positive": (EvaluateReply, statistics(hh=lambda s: -s.hh)),
+    "H'H x 1000": (EvaluateReply, statistics(hh=lambda s: 1000 * s.hh)),
+    "outputs beyond 1": (EvaluateReply, statistics(hh=lambda s: s.hh + np.diag([*[1e3 * s.n] * (len(s.hy) - 1), 0]))),
+    "labels that cannot be": (EvaluateReply, statistics(hy=lambda s: 1000 * s.hy)),
+    "statistics of 10**8 rows": (EvaluateReply, statistics(n=lambda s: 10**8)),
+    "no statistics": (EvaluateReply, lambda r: replace(r, fit=None, held=None) if r.fit is not None else r),
+    "errors that no predictions have": (
+        EvaluateReply,
+        lambda r: replace(r, validation=ErrorSums(r.validation.n, 1e9, 1.0, 1.0)) if r.validation else r,
+    ),
+    "outputs of other layers": (OutputsReply, lambda r: OutputsReply(r.layers * 2)),
+    "outputs of another shape": (OutputsReply, lambda r: OutputsReply((replace(r.layers[0], S=np.eye(2)),))),
+    "outputs that are not positive": (
+        OutputsReply,
+        lambda r: OutputsReply(tuple(replace(o, S=-o.S) for o in r.layers)),
+    ),
+    "pooled sums that are not positive": (
+        PoolReply,
+        lambda r: PoolReply(tuple(f and CentredSums(f.n, -f.scatter, f.slope) for f in r.fits)),
+    ),
+    "negative residuals": (ResidualReply, lambda r: replace(r, counts=-r.counts)),
+    "another kind of score": (ScoreReply, lambda r: EvaluateReply(None)),
+}
+
+
+@dataclass
+class LyingTransport:
+    """Clients of this process; one of them changes its replies of one kind."""
+
+    members: Mapping[str, Client]
+    liar: str
+    kind: type
+    lie: Lie
+    lied: int = 0
+    sent: list[bytes] = field(default_factory=list)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return tuple(sorted(self.members))
+
+    def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
+        replies: dict[str, bytes | Failure] = {}
+        for name, data in requests.items():
+            reply = self.members[name].respond(data)
+            if name == self.liar:
+                honest = decode(reply, ANSWERS)
+                if isinstance(honest, self.kind) and (changed := self.lie(honest)) is not honest:
+                    reply = encode(changed)
+                    self.lied += 1
+                    self.sent.append(reply)
+            replies[name] = reply
+        return replies
