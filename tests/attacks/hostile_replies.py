@@ -18,11 +18,10 @@ from fedprognos.federation.messages import (
     Failure,
     FitReply,
     OutputsReply,
-    ResidualReply,
-    ScoreReply,
     SurveyReply,
 )
 from fedprognos.federation.pool_messages import CentredSums, PoolReply
+from fedprognos.federation.score_messages import ResidualReply, ScoreReply
 
 Lie = Callable[[Any], Any]
 

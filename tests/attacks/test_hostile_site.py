@@ -13,11 +13,12 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort, gather
 from fedprognos.federation.heads import personal_heads, with_heads
-from fedprognos.federation.messages import Failure, ResidualRequest, ScoreReply, ScoreRequest
+from fedprognos.federation.messages import Failure
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.recipe_setup import common_recipe
 from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.score_messages import ResidualRequest, ScoreReply, ScoreRequest
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import NetworkSpec
 from fedprognos.networks.calibration import EDGES, prediction_ranges

@@ -15,17 +15,9 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.heads import personal_heads, with_heads
-from fedprognos.federation.messages import (
-    ANSWERS,
-    EvaluateRequest,
-    Failure,
-    FitRequest,
-    ImportRequest,
-    ResidualReply,
-    ResidualRequest,
-    SurveyRequest,
-)
+from fedprognos.federation.messages import ANSWERS, EvaluateRequest, Failure, FitRequest, ImportRequest, SurveyRequest
 from fedprognos.federation.pool_messages import PersonalReply, PoolReply
+from fedprognos.federation.score_messages import ResidualReply, ResidualRequest
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, Unit

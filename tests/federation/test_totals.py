@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.errors import FederationError
-from fedprognos.federation.messages import ErrorSums, EvaluateReply, OutputsReply, OutputsRequest, ResidualReply
+from fedprognos.federation.messages import ErrorSums, EvaluateReply, OutputsReply, OutputsRequest
+from fedprognos.federation.score_messages import ResidualReply
 from fedprognos.federation.totals import add_all, total
 from fedprognos.networks import HeadStatistics
 

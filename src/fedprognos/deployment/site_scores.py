@@ -18,7 +18,8 @@ from fedprognos.experiment.events import JobKey
 from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.messages import Failure, ScoreReply, ScoreRequest
+from fedprognos.federation.messages import Failure
+from fedprognos.federation.score_messages import ScoreReply, ScoreRequest
 from fedprognos.federation.seeds import stream
 from fedprognos.networks import Calibration, Network
 

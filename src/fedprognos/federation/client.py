@@ -33,13 +33,11 @@ from fedprognos.federation.messages import (
     OutputsRequest,
     Reply,
     Request,
-    ResidualReply,
-    ResidualRequest,
-    ScoreRequest,
     SurveyReply,
     SurveyRequest,
 )
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
+from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreRequest
 from fedprognos.federation.scoring import score_reply
 from fedprognos.federation.seeds import stream
 from fedprognos.fleet import Fleet

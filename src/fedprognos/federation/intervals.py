@@ -14,8 +14,8 @@ import numpy as np
 from fedprognos.errors import FederationError
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.messages import ResidualReply, ResidualRequest
 from fedprognos.federation.plan import Plan
+from fedprognos.federation.score_messages import ResidualReply, ResidualRequest
 from fedprognos.federation.strategies import Strategy
 from fedprognos.federation.totals import total
 from fedprognos.networks import Network

@@ -25,14 +25,11 @@ from fedprognos.federation.messages import (
     OutputsRequest,
     Reply,
     Request,
-    ResidualReply,
-    ResidualRequest,
-    ScoreReply,
-    ScoreRequest,
     SurveyReply,
     SurveyRequest,
 )
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PoolReply, PoolRequest
+from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
 from fedprognos.matching import OutputSums
 from fedprognos.networks import Network, NetworkSpec, check_weights
 from fedprognos.networks.cells import cells

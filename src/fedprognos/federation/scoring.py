@@ -9,7 +9,7 @@ from fedprognos.evaluation import ScoreSums, score_sums
 from fedprognos.evaluation.score_at import moments_scored
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.messages import ScoreReply, ScoreRequest
+from fedprognos.federation.score_messages import ScoreReply, ScoreRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import predict
 
