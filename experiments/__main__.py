@@ -54,14 +54,6 @@ def complexity(quick: Quick = False) -> None:
 
 
 @app.command()
-def ridge(quick: Quick = False, data_dir: DataDir = None) -> None:
-    """Which ridge strength training cycles ask for; the presets hold the answer."""
-    from experiments.ridge import write_ridge
-
-    Console().print(f"best strength: {write_ridge(places(quick), data_dir):g}", highlight=False)
-
-
-@app.command()
 def choices(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
     """What the tuned engine experiment was chosen from, on training engines kept out; goes on where it was."""
     from experiments.choices import write_choices

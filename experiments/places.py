@@ -7,7 +7,7 @@ from pathlib import Path
 
 PRESETS = ("battery-paper", "battery-tuned", "turbofan-paper", "turbofan-tuned")
 QUICK = "-quick"
-COMPLEXITY, REMARKS, RIDGE, CHOICES = "complexity.json", "remarks.md", "ridge.json", "choices.json"
+COMPLEXITY, REMARKS, CHOICES = "complexity.json", "remarks.md", "choices.json"
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ COMMANDS = """\
 make results                        # everything; an interrupted run goes on where it was
 python -m experiments run PRESET    # one preset into its JSON
 python -m experiments choices       # what the tuned engine experiment was chosen from
-python -m experiments ridge         # the batteries' ridge strength, from training cycles
 python -m experiments page          # these pages and their pictures from the JSON files, in seconds
 ```"""
 Drawn = Mapping[str, Picture]

@@ -5,12 +5,15 @@ import importlib
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError, TrainingError
 from fedprognos.features import WindowSet, build_windows, hold_out
 from fedprognos.networks import FitResult, Network, NetworkSpec, fit, predict
 from fedprognos.networks import cache as cache_module
 from fedprognos.networks.cache import cached_inputs
+from fedprognos.networks.cells._unrolled_gru import UnrolledGRU
 from fedprognos.networks.options import Training
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
@@ -135,3 +138,42 @@ def test_no_batch_of_one_is_left_over() -> None:
         parts = cut(np.arange(count), 8)
         assert np.array_equal(np.concatenate(parts), np.arange(count))
         assert count == 1 or min(map(len, parts)) > 1
+
+
+def test_a_forget_bias_opens_the_gates_that_keep_a_state() -> None:
+    for cell in ("lstm", "gru"):
+        spec = NetworkSpec(inputs=2, widths=(3, 2), cell=cell)
+        plain, opened = Network.seeded(spec, 1), Network.seeded(spec, 1, forget_bias=2.0)
+        for name, before in plain.weights.items():
+            added = np.zeros_like(before)
+            if name.endswith("bias_ih_l0"):
+                width = 3 if ".0." in name else 2
+                added[width : 2 * width] = 2.0
+            np.testing.assert_allclose(opened.weights[name] - before, added, atol=1e-6)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 999),
+    batch=st.integers(1, 4),
+    steps=st.integers(1, 9),
+    width=st.integers(1, 6),
+    carried=st.booleans(),
+)
+def test_the_gradient_of_a_gru_written_out_is_that_of_torch(
+    seed: int, batch: int, steps: int, width: int, carried: bool
+) -> None:
+    torch.manual_seed(seed)
+    theirs = torch.nn.GRU(3, width, batch_first=True).double()
+    ours = UnrolledGRU(3, width, batch_first=True).double()
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(batch, steps, 3, dtype=torch.double, requires_grad=True)
+    state = torch.randn(1, batch, width, dtype=torch.double, requires_grad=True)
+    found = []
+    for module in (theirs, ours):
+        out, last = module(x, state if carried else None)
+        loss = (out * torch.linspace(-1, 2, out.numel()).double().view_as(out)).sum() + last.square().sum()
+        wanted = [x, *module.parameters(), *([state] if carried else [])]
+        found.append([out, last, *torch.autograd.grad(loss, wanted)])
+    for mine, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-11)

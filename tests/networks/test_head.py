@@ -1,57 +1,58 @@
-"""Heads from sums against the plain way: rows stacked, dummies for the clients' levels, least squares."""
+"""Heads from sums against the plain way: rows stacked and weighted, least squares."""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprognos.networks.head import (
-    HeadStatistics,
-    add_all,
-    mean_squared_error,
-    own_level,
-    solve_head,
-    solve_within,
-)
+from fedprognos.features import WindowSet, build_windows
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks.head import UNIT_WEIGHT, head_statistics, solve_head, weighted_statistics
+from fedprognos.networks.running import pieces
+from small_fleets import recipe_of, series_fleet
+
+RECIPE = recipe_of(series_fleet([40, 60], conditions=1), window=None, history="life", cap=40)
+NETWORK = Network.seeded(NetworkSpec(inputs=RECIPE.channels, widths=(3,), cell="gru", direct=1), 0)
 
 
-def drawn(seed: int, rows: int, width: int = 4, level: float = 0.0, slopes: np.ndarray | None = None):  # type: ignore[no-untyped-def]
-    rng = np.random.default_rng(seed)
-    h = rng.normal(size=(rows, width)) + rng.normal(size=width)
-    w = np.arange(1.0, width + 1) if slopes is None else slopes
-    return h, h @ w + level + 0.1 * rng.normal(size=rows)
+def windows_of(seed: int, lives: list[int]) -> WindowSet:
+    return build_windows(RECIPE, series_fleet(lives, seed, conditions=1))
 
 
-def told(h: np.ndarray, y: np.ndarray) -> HeadStatistics:
+def features_of(windows: WindowSet) -> np.ndarray:
+    found = np.empty((len(windows), NETWORK.spec.features))
+    for piece in pieces(NETWORK.module().eval(), windows):
+        found[piece.index] = piece.features()
+    return found
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 1000), lives=st.lists(st.integers(2, 30), min_size=1, max_size=4))
+def test_weighted_sums_are_those_of_weighted_rows(seed: int, lives: list[int]) -> None:
+    windows = windows_of(seed, lives)
+    h, y = features_of(windows), RECIPE.encode(windows.labels)
+    weights = np.random.default_rng(seed).uniform(0, 2, len(y)) * (np.arange(len(y)) % 3 > 0)
+    plain, ours = weighted_statistics(NETWORK, windows, RECIPE, [None, weights])
     x = np.column_stack([h, np.ones(len(h))])
-    return HeadStatistics(len(y), float(y @ y), x.T @ x, x.T @ y)
+    np.testing.assert_allclose(plain.hh, x.T @ x, atol=1e-9)
+    np.testing.assert_allclose(ours.hh, x.T @ (weights[:, None] * x), atol=1e-9)
+    np.testing.assert_allclose(ours.hy, x.T @ (weights * y), atol=1e-8)
+    assert np.isclose(ours.yy, (weights * y) @ y)
+    assert (plain.n, ours.n) == (len(y), np.count_nonzero(weights))
 
 
-@given(st.integers(0, 1000), st.integers(1, 4), st.floats(1e-6, 10.0))
-def test_slopes_within_clients_are_those_of_dummy_variables(seed: int, clients: int, strength: float) -> None:
-    parts = [drawn(seed + k, 12 + 5 * k, level=10.0 * k) for k in range(clients)]
-    ours = solve_within([told(*p) for p in parts], strength)
-    h, y = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
-    dummies = np.zeros((len(y), clients))
-    dummies[np.arange(len(y)), np.repeat(np.arange(clients), [len(p[1]) for p in parts])] = 1.0
-    root = np.sqrt(strength * np.square(h - h.mean(axis=0)).sum(axis=0))
-    x = np.block([[h, dummies], [np.diag(root), np.zeros((h.shape[1], clients))]])
-    plain = np.linalg.lstsq(x, np.append(y, np.zeros(h.shape[1])), rcond=None)[0]
-    assert np.allclose(ours[:-1], plain[: h.shape[1]], rtol=1e-6, atol=1e-8)
-    for k, p in enumerate(parts):
-        assert np.isclose(own_level(told(*p), ours)[-1], plain[h.shape[1] + k], rtol=1e-6, atol=1e-6)
-
-
-def test_of_one_client_they_are_the_ordinary_ones() -> None:
-    one = told(*drawn(3, 40))
-    assert np.allclose(solve_within([one], 1e-3), solve_head(one, 1e-3), atol=1e-8)
-
-
-def test_clients_that_differ_in_level_only_share_slopes_that_a_common_intercept_spoils() -> None:
-    stats = [told(*drawn(k, 30, level=20.0 * k)) for k in range(3)]
-    shared = solve_within(stats, 1e-4)
-    own = np.mean([mean_squared_error(s, own_level(s, shared)) for s in stats])
-    common = np.mean([mean_squared_error(s, solve_head(add_all(stats), 1e-9)) for s in stats])
-    assert own < 0.05
-    assert common > 1
+def test_units_that_count_alike_weigh_the_same_however_long_they_live() -> None:
+    windows = windows_of(1, [5, 80])
+    h, y = features_of(windows), RECIPE.encode(windows.labels)
+    x = np.column_stack([h, np.ones(len(h))])
+    weight = np.where(windows.unit == 0, 1 / 5, 1 / 80)
+    ours = head_statistics(NETWORK, windows, RECIPE, alike=True)
+    assert ours.n == 2 * UNIT_WEIGHT
+    np.testing.assert_allclose(ours.hh, UNIT_WEIGHT * x.T @ (weight[:, None] * x), atol=1e-9)
+    assert np.isclose(ours.hh[-1, -1], ours.n)
+    spread = np.sqrt((weight[:, None] * np.square(h - (weight @ h) / 2)).sum(axis=0))
+    root = np.append(np.sqrt(0.01) * spread, 0.0)
+    stacked = np.concatenate([np.sqrt(weight)[:, None] * x, np.diag(root)])
+    plain = np.linalg.lstsq(stacked, np.append(np.sqrt(weight) * y, np.zeros(len(root))), rcond=None)[0]
+    np.testing.assert_allclose(solve_head(ours, 0.01), plain, atol=1e-7)

@@ -7,16 +7,17 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_head import NETWORK, RECIPE, features_of, windows_of
 
 from fedprognos.networks.head import HeadStatistics
 from fedprognos.networks.pooling import (
     CentredSums,
+    Fits,
     Grid,
     centred,
+    forward_fits,
     own_slopes,
-    pooled_head,
-    prefixes,
-    sendable,
+    recent,
     shared_slopes,
     with_levels,
 )
@@ -93,42 +94,61 @@ def test_without_freedom_clients_share_slopes_and_have_intercepts_of_their_own(s
         np.testing.assert_allclose(own_slopes(one, grid.freedoms, shared), shared, atol=1e-10)
 
 
-@settings(deadline=None)
-@given(seed=st.integers(0, 1000), sizes=st.lists(st.integers(0, 9), min_size=1, max_size=5))
-def test_sums_of_parts_are_the_sums_of_the_whole(seed: int, sizes: list[int]) -> None:
-    h, y = drawn(seed, sum(sizes) + 2)
-    ends = np.cumsum([0, 2 + sizes[0], *sizes[1:]])
-    parts = [sums_of((h[a:b], y[a:b])) for a, b in pairwise(ends)]
-    for one, end in zip(prefixes(parts), ends[1:], strict=True):
-        ours, whole = CentredSums.of(one), sums_of((h[:end], y[:end]))
-        assert ours.n == end
-        np.testing.assert_allclose(ours.matrix(), centred(whole)[0], atol=1e-9)
-        np.testing.assert_allclose(ours.slope, centred(whole)[1], atol=1e-9)
+def nested(parts: list[Points]) -> Fits:
+    """Parts after another: those up to each cut, and those that follow it."""
+    stacked = [tuple(np.concatenate(side) for side in zip(*parts[: k + 1], strict=True)) for k in range(len(parts))]
+    later = [tuple(np.concatenate(side) for side in zip(*parts[k + 1 :], strict=True)) for k in range(len(parts) - 1)]
+    return Fits([sums_of(p) for p in stacked], [sums_of(p) for p in later])  # type: ignore[arg-type]
 
 
 def test_strengths_that_predict_later_points_decide() -> None:
     grid = Grid.of(WIDTH)
     odd, alike = (-3.0, 1.0, 9.0), (1.0, 2.0, 3.0)
     clients = [[drawn(10 * k + j, 30, 5.0 * k, odd if k == 0 else alike) for j in range(5)] for k in range(3)]
-    sums = [[sums_of(p) for p in points] for points in clients]
-    shared = {k: shared_slopes([CentredSums.of(prefixes(s)[k]) for s in sums], grid) for k in range(5)}
+    fits = [nested(points) for points in clients]
+    shared = {k: shared_slopes([CentredSums.of(f.fitted[k]) for f in fits], grid) for k in range(5)}
     for k, slopes in ((0, odd), (1, alike), (2, alike)):
-        head = pooled_head(sums[k], grid.freedoms, shared)
+        head = fits[k].head(grid.freedoms, shared)
         np.testing.assert_allclose(head[:-1], slopes, atol=0.1)
         np.testing.assert_allclose(head[-1], 5.0 * k, atol=0.2)
-    judged_by_nobody = pooled_head(sums[0], grid.freedoms, {4: shared[4]})
+    judged_by_nobody = fits[0].head(grid.freedoms, {4: shared[4]})
     np.testing.assert_array_equal(judged_by_nobody[:-1], shared[4][0, len(grid.strengths) // 2])
 
 
 @settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 40), min_size=2, max_size=5), floor=st.integers(1, 30))
-def test_no_sum_of_few_points_leaves_nor_a_difference_of_very_few(sizes: list[int], floor: int) -> None:
-    sent = sendable([sums_of(drawn(k, n)) for k, n in enumerate(sizes)], floor)
+def test_no_sum_of_few_points_leaves_nor_a_difference_of_few(sizes: list[int], floor: int) -> None:
+    sent = nested([drawn(k, n) for k, n in enumerate(sizes)]).sendable(floor)
     assert len(sent) == len(sizes)
     counts = [one.n for one in sent if one is not None]
     assert all(n >= floor for n in counts)
     assert (sent[-1] is None) == (sum(sizes) < floor)
-    assert all(4 * (b - a) >= floor for a, b in pairwise(counts))
+    assert all(b - a >= floor for a, b in pairwise(counts))
+
+
+def test_recent_points_of_a_single_unit_count_more_and_the_fits_are_not_nested() -> None:
+    windows = windows_of(3, [50])
+    fits = forward_fits(NETWORK, windows, RECIPE, 0)
+    assert [one.n for one in fits.fitted] == [35, 40, 45, 50]
+    assert [one.n for one in fits.later] == [15, 10, 5]
+    assert not fits.nested
+    h, y = features_of(windows), RECIPE.encode(windows.labels)
+    x = np.column_stack([h, np.ones(len(h))])
+    for one in fits.fitted:
+        weights = recent(one.n)
+        assert np.isclose(weights.sum(), one.n)
+        assert np.isclose(weights[-1] / weights[-2], np.exp(1 / (0.3 * one.n)))
+        np.testing.assert_allclose(one.hy, x[: one.n].T @ (weights * y[: one.n]), atol=1e-8)
+    np.testing.assert_allclose(fits.later[0].hy, x[35:].T @ y[35:], atol=1e-8)
+
+
+def test_of_several_units_whole_ones_come_earlier_and_later() -> None:
+    windows = windows_of(4, [12, 9, 30, 7])
+    fits = forward_fits(NETWORK, windows, RECIPE, 0)
+    assert fits.nested
+    assert {one.n for one in fits.later} <= {12, 9, 30, 7}
+    assert fits.fitted[-1].n == 58
+    assert all(a.n + b.n == 58 for a, b in zip(fits.fitted[:-1], fits.later, strict=True))
 
 
 def test_many_columns_try_less() -> None:

@@ -1,7 +1,7 @@
 """A client: a private fleet and its replies.
 
 Every request is checked before it is answered, and no statistic of fewer than `min_count` windows or rows leaves,
-whatever is asked. The sums behind personal heads are nested: two of them differ by a quarter of that at the least.
+whatever is asked.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from fedprognos.federation.scoring import score_reply
 from fedprognos.federation.seeds import stream
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, Epoch, Network, fit, predict
-from fedprognos.networks.head import HeadStatistics, head_statistics
+from fedprognos.networks.head import head_statistics
 from fedprognos.networks.outputs import output_sums
-from fedprognos.networks.pooling import Grid, forward_segments, judged_on_held_out, pooled_head, sendable
+from fedprognos.networks.pooling import Fits, forward_fits, judged_on_held_out
 from fedprognos.networks.residuals import merge_small_bins, residuals
 
 MIN_COUNT = 20
@@ -126,7 +126,7 @@ class Client:
             case OutputsRequest():
                 return self._outputs(request)
             case PoolRequest():
-                return PoolReply(sendable(self._segments(request), self.min_count))
+                return PoolReply(self._fits(request).sendable(self.min_count))
             case PersonalRequest():
                 return self._personal(request)
             case ResidualRequest():
@@ -153,7 +153,8 @@ class Client:
             raise MessageError(f"fewer than {self.min_count} windows to learn from")
         if request.start is None:
             bias = float(request.recipe.encode(train.labels).mean())
-            start = Network.seeded(request.shape, stream(request.seed, self.name, 0, "weights"), bias)
+            seed, forget = stream(request.seed, self.name, 0, "weights"), request.training.forget_bias
+            start = Network.seeded(request.shape, seed, bias, forget)
         else:
             start = request.start.check("request")
         result = fit(
@@ -187,8 +188,8 @@ class Client:
         train, held = self._head_parts(request.recipe, request.seed, fraction, fold)
         return EvaluateReply(
             sums,
-            head_statistics(network, train, request.recipe),
-            None if held is None else head_statistics(network, held, request.recipe),
+            head_statistics(network, train, request.recipe, alike=request.alike),
+            None if held is None else head_statistics(network, held, request.recipe, alike=request.alike),
         )
 
     def _outputs(self, request: OutputsRequest) -> OutputsReply:
@@ -197,25 +198,23 @@ class Client:
         train, _ = self._head_parts(request.recipe, request.seed, request.validation_fraction, fold)
         return OutputsReply(tuple(LayerOutputs(o.n, o.starts, o.s, o.S) for o in output_sums(network, train)))
 
-    def _segments(self, request: PoolRequest | PersonalRequest) -> list[HeadStatistics]:
-        """Statistics of the points from one cut to the next, on which a personal head is fitted and judged."""
+    def _fits(self, request: PoolRequest | PersonalRequest) -> Fits:
+        """Statistics of the points that a personal head is fitted to, and of those on which it is judged."""
         network, fraction = request.network.check("request"), request.validation_fraction
-        if judged_on_held_out(network, fraction):
-            train, held = self._head_parts(request.recipe, request.seed, fraction, Fold())
-            parts = [train.select(np.arange(0)), train] if held is None else [train, held]
-        else:
+        if not judged_on_held_out(network, fraction):
             windows = self._head_parts(request.recipe, request.seed, 0.0, Fold())[0]
-            cuts = Grid.of(network.spec.features).cuts
-            at = forward_segments(windows, cuts, self._stream(request.seed, "cuts"))
-            parts = [windows.select(index) for index in at]
-        return [head_statistics(network, part, request.recipe) for part in parts]
+            return forward_fits(network, windows, request.recipe, self._stream(request.seed, "cuts"))
+        train, held = self._head_parts(request.recipe, request.seed, fraction, Fold())
+        learnt = head_statistics(network, train, request.recipe)
+        later = head_statistics(network, train.select(np.arange(0)) if held is None else held, request.recipe)
+        return Fits([learnt, learnt.add(later)], [later], nested=held is not None)
 
     def _personal(self, request: PersonalRequest) -> PersonalReply:
-        segments, columns = self._segments(request), request.network.spec.features
-        slopes = request.slopes or PooledSlopes.near(request.network, len(segments))
-        slopes.check(len(segments), columns)
-        self.folder.save_head(digest(encode(request)), pooled_head(segments, slopes.freedoms, slopes.shared))
-        return PersonalReply(sum(segment.n for segment in segments))
+        fits, columns = self._fits(request), request.network.spec.features
+        slopes = request.slopes or PooledSlopes.near(request.network, len(fits.fitted))
+        slopes.check(len(fits.fitted), columns)
+        self.folder.save_head(digest(encode(request)), fits.head(slopes.freedoms, slopes.shared))
+        return PersonalReply(fits.fitted[-1].n)
 
     def _residuals(self, request: ResidualRequest) -> ResidualReply:
         ranges, edges, folds = request.ranges, request.edges, len(request.models)

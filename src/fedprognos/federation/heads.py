@@ -24,8 +24,16 @@ class Judged:
     validation_rmse: float | None
 
 
-def with_heads(cohort: Cohort, plan: Plan, clients: Iterable[str], network: Network) -> dict[str, Judged]:
-    """The network with each of the shared heads asked for, from one exchange with its clients."""
+def with_heads(
+    cohort: Cohort, plan: Plan, clients: Iterable[str], network: Network, ridge: float | None = None
+) -> dict[str, Judged]:
+    """The network with each of the shared heads asked for, from one exchange with its clients.
+
+    Parameters
+    ----------
+    ridge
+        Strength of the exact head where nothing is kept out to choose it on; the plan's by default.
+    """
     wanted = plan.federation.heads
     statistics = "exact" in wanted or "personal" in wanted
     fraction = plan.train.validation_fraction
@@ -36,7 +44,7 @@ def with_heads(cohort: Cohort, plan: Plan, clients: Iterable[str], network: Netw
     if "mean" in wanted:
         judged["mean"] = Judged(network, None if found.validation is None else found.validation.rmse)
     if statistics:
-        solved = exact_head(*summed(found), plan.federation.ridge)
+        solved = exact_head(*summed(found), ridge or plan.federation.ridge)
         error = None
         if fraction > 0 and solved.validation_mse is not None:
             error = float(np.sqrt(solved.validation_mse)) * plan.recipe.label_std

@@ -51,4 +51,4 @@ def _without(cohort: Cohort, plan: Plan, strategy: Strategy, head: str, rounds: 
         if round_.number == rounds:
             break
     clients, network = next(iter(round_.models.items()))
-    return with_heads(cohort, plan, clients, network)[head].network
+    return with_heads(cohort, plan, clients, network, round_.ridge)[head].network

@@ -115,6 +115,8 @@ class EvaluateRequest:
     ----------
     validation_fraction
         The share that training kept out; 0 if none.
+    alike
+        Let units count alike in the statistics.
     """
 
     activity: ClassVar[str] = "evaluating a model"
@@ -125,6 +127,7 @@ class EvaluateRequest:
     statistics: bool = False
     fold: int = 0
     folds: int = 0
+    alike: bool = False
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,10 @@ class FederationOptions(Options):
     """Heads evaluated for every method: as trained and averaged, solved exactly, or the client's own. The first decides
     which bundle is published."""
     ridge: PositiveFloat = 10.0**-3.5
-    """Strength of exact heads where training keeps nothing out to choose it on, relative to the mean square of the
-    features."""
+    """Strength of exact heads where training keeps nothing out to choose it on, relative to the spread of each
+    feature."""
+    alike: bool = False
+    """Exact heads: let every unit count alike, however many rows it has."""
     start: Literal["train", "bundles"] = "train"
     """Let strategies that begin with models of the clients' own train them, or import those trained earlier."""
     bundles: str | None = None

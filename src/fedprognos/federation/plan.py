@@ -55,7 +55,7 @@ class Plan:
 
     def common_start(self) -> Network:
         """Initial weights that are the same for everybody; the head begins at the mean label (0 standardised)."""
-        return Network.seeded(self.spec, stream(self.seed, "", 0, "weights"))
+        return Network.seeded(self.spec, stream(self.seed, "", 0, "weights"), forget_bias=self.train.forget_bias)
 
     def participants(self, cohort: Cohort, round_: int) -> tuple[str, ...]:
         """Who takes part in a round: a seeded share of those who are there."""
@@ -67,7 +67,9 @@ class Plan:
     def evaluate(self, cohort: Cohort, clients: Iterable[str], network: Network, *, statistics: bool) -> EvaluateReply:
         """The clients' errors on what training kept out and, where asked for, statistics of the head, added up."""
         fraction = self.train.validation_fraction
-        request = EvaluateRequest(self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds)
+        request = EvaluateRequest(
+            self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds, self.federation.alike
+        )
         requests = dict.fromkeys(clients, request)
         return total(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out)
 
@@ -113,6 +115,8 @@ class Round:
         Local epochs each client spent so far; None where `history` tells.
     matched, absorbed
         How neurons were matched by their weights, or absorbed by their outputs, for the report.
+    ridge
+        Strength of the exact head where it is not that of the other methods.
     """
 
     number: int
@@ -122,6 +126,7 @@ class Round:
     matched: tuple[MatchedLayer, ...] = ()
     collapsed: frozenset[str] = frozenset()
     absorbed: Any = None
+    ridge: float | None = None
 
     def epochs_of(self, clients: tuple[str, ...]) -> int:
         """Local epochs behind the model of these clients."""

@@ -34,7 +34,7 @@ def judged_rounds(strategy: Strategy, cohort: Cohort, plan: Plan) -> Iterator[Ju
     best, since, patience = np.inf, 0, plan.federation.patience
     for round_ in strategy.run(cohort, plan):
         models = {
-            clients: with_heads(cohort, plan, clients, _travelled(network, plan))
+            clients: with_heads(cohort, plan, clients, _travelled(network, plan), round_.ridge)
             for clients, network in round_.models.items()
         }
         judged = JudgedRound(round_, models)

@@ -1,15 +1,14 @@
 """The exact head: with everything below it frozen, the regressor is a linear least-squares problem.
 
-Clients tell (n, y'y, H'H, H'y) of the frozen features H (with a ones column) and the standardised labels y,
+Clients send (n, y'y, H'H, H'y) of the frozen features H (with a ones column) and the standardised labels y,
 in float64; their sum solves to the very head that pooled features would give, without epochs and without rows.
-Slopes "within" clients are those that all share once each one's level is taken out, as with fixed effects: units that
-differ in level still agree on what a change means. Personal heads are in :mod:`fedprognos.networks.pooling`.
+Personal heads are in :mod:`fedprognos.networks.pooling`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -22,6 +21,8 @@ from fedprognos.networks.running import pieces
 
 RIDGES = tuple(10.0 ** (k / 2) for k in range(-18, 5))
 """Ridge strengths tried, relative to the mean diagonal of H'H."""
+UNIT_WEIGHT = 100
+"""What a unit counts for, in points, where units count alike."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class HeadStatistics:
     Parameters
     ----------
     n
-        Windows.
+        Windows, or what they count for where they are weighted: weights add up to it.
     yy
         y'y of the standardised labels.
     hh : (L + 1, L + 1)
@@ -52,18 +53,45 @@ class HeadStatistics:
         return HeadStatistics(self.n + other.n, self.yy + other.yy, self.hh + other.hh, self.hy + other.hy)
 
 
-def head_statistics(network: Network, windows: WindowSet, recipe: Recipe) -> HeadStatistics:
-    """Statistics of some points under all that the head sees."""
+def head_statistics(network: Network, windows: WindowSet, recipe: Recipe, *, alike: bool = False) -> HeadStatistics:
+    """Statistics of some points under all that the head sees.
+
+    Parameters
+    ----------
+    alike
+        Let every unit count as :data:`UNIT_WEIGHT` points, however many it has.
+    """
+    if not alike:
+        return weighted_statistics(network, windows, recipe, [None])[0]
+    _, unit, points = np.unique(windows.unit, return_inverse=True, return_counts=True)
+    found = weighted_statistics(network, windows, recipe, [UNIT_WEIGHT / points[unit]])[0]
+    return replace(found, n=UNIT_WEIGHT * len(points))
+
+
+def weighted_statistics(
+    network: Network, windows: WindowSet, recipe: Recipe, weights: Sequence[FloatArray | None]
+) -> list[HeadStatistics]:
+    """Statistics of some points for each of several weightings (N,), in one pass; None weighs all alike.
+
+    Points without weight are not counted.
+    """
     width = network.spec.features + 1
-    hh, hy = np.zeros((width, width)), np.zeros(width)
+    hh, hy = np.zeros((len(weights), width, width)), np.zeros((len(weights), width))
     targets = recipe.encode(windows.labels)
     module = network.module().eval()
     with module.in_blocks():
         for piece in pieces(module, windows):
             h = np.concatenate([piece.features(), np.ones((len(piece.index), 1))], axis=1)
-            hh += h.T @ h
-            hy += h.T @ targets[piece.index]
-    return HeadStatistics(len(windows), float(targets @ targets), hh, hy)
+            for k, weight in enumerate(weights):
+                weighted = h if weight is None else h * weight[piece.index, None]
+                hh[k] += weighted.T @ h
+                hy[k] += weighted.T @ targets[piece.index]
+    return [
+        HeadStatistics(len(windows), float(targets @ targets), hh[k], hy[k])
+        if weight is None
+        else HeadStatistics(int(np.count_nonzero(weight)), float((weight * targets) @ targets), hh[k], hy[k])
+        for k, weight in enumerate(weights)
+    ]
 
 
 def add_all(statistics: Iterable[HeadStatistics]) -> HeadStatistics:
@@ -97,24 +125,6 @@ def _penalty(statistics: HeadStatistics, strength: float) -> FloatArray:
     spread = np.maximum(np.diag(statistics.hh)[:-1] - statistics.n * np.square(means), 0.0)
     floor = 1e-9 * max(float(spread.mean()), 1e-12) if len(spread) else 0.0
     return np.asarray(strength * np.maximum(spread, floor))
-
-
-def own_level(statistics: HeadStatistics, head: FloatArray) -> FloatArray:
-    """The head with the intercept that fits these windows best."""
-    return np.append(head[:-1], (statistics.hy[-1] - statistics.hh[-1, :-1] @ head[:-1]) / statistics.n)
-
-
-def solve_within(clients: Sequence[HeadStatistics], strength: float) -> FloatArray:
-    """Slopes shared by clients that each have a level of their own; the intercept is that of all together."""
-    total = add_all(clients)
-    scatter, slope = total.hh[:-1, :-1].copy(), total.hy[:-1].copy()
-    for one in clients:
-        sums = one.hh[-1, :-1]
-        scatter -= np.outer(sums, sums) / one.n
-        slope -= sums * one.hy[-1] / one.n
-    scatter[np.diag_indices_from(scatter)] += _penalty(total, strength)
-    slopes = np.asarray(scipy.linalg.lstsq(scatter, slope)[0], dtype=np.float64)
-    return own_level(total, np.append(slopes, 0.0))
 
 
 def mean_squared_error(statistics: HeadStatistics, head: FloatArray) -> float:

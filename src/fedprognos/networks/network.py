@@ -40,15 +40,29 @@ class Network:
     weights: Weights
 
     @staticmethod
-    def seeded(spec: NetworkSpec, seed: int, bias: float = 0.0) -> Network:
-        """A network with initial weights from `seed` and the head's bias at `bias` (the mean label)."""
+    def seeded(spec: NetworkSpec, seed: int, bias: float = 0.0, forget_bias: float = 0.0) -> Network:
+        """A network with initial weights from `seed`.
+
+        Parameters
+        ----------
+        bias
+            Of the head: the mean label.
+        forget_bias
+            Added to the bias of the gates that keep a cell's state, where the cell has such gates.
+        """
         import torch
 
+        from fedprognos.networks.cells import cells
         from fedprognos.networks.module import HealthNetwork
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = HealthNetwork(spec)
+        kept = cells[spec.cell].forget_gate
+        if forget_bias and kept is not None:
+            for layer, width in zip(module.recurrent, spec.widths, strict=True):
+                with torch.no_grad():
+                    layer.get_parameter("bias_ih_l0")[kept * width : (kept + 1) * width] += forget_bias
         return Network.of(module).with_layer(spec.anatomy.layers[-1], {"head.bias": np.full(1, bias, np.float32)})
 
     @staticmethod

@@ -47,6 +47,9 @@ class Training(Options):
     """Share of each recurrent layer's outputs left out at random while training."""
     clip: PositiveFloat | None = 1.0
     """Largest norm of a gradient step."""
+    forget_bias: Annotated[float, Field(ge=0.0, le=10.0)] = 0.0
+    """Added to the initial bias of the gates that keep a cell's state (forget gate of an LSTM, update gate of a GRU):
+    it remembers from the start."""
     noise: Annotated[float, Field(ge=0.0)] = 0.0
     """Whole lives: deviation of the noise added to the scaled inputs while training."""
     warp: Annotated[float, Field(ge=0.0, lt=2.0)] = 0.0

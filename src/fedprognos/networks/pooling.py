@@ -7,33 +7,31 @@ deviations e_j minimise, over all clients,
 
 Both have closed forms: the coordinator solves for b from sums alone, each site for its own e_j. How strongly to hold
 slopes back is not chosen: a site averages the heads of all strengths, weighted by how each fitted to its earlier points
-predicts its later ones. That average is again one linear head.
+predicts its later ones. That average is again one linear head. Of a single unit recent points count more than old ones:
+what is asked for lies ahead of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
-from fedprognos.features import WindowSet
-from fedprognos.networks.head import HeadStatistics, add_all, mean_squared_error
+from fedprognos.features import Recipe, WindowSet
+from fedprognos.networks.head import HeadStatistics, mean_squared_error, weighted_statistics
 from fedprognos.networks.network import Network
 
-CUTS = (0.6, 0.7, 0.8, 0.9)
+CUTS = (0.7, 0.8, 0.9)
 """Shares of a client's points that are fitted to, to predict the rest."""
 SHARPNESS = 16.0
 """How much the weight of a strength falls with the logarithm of its error."""
+FADE = 0.3
+"""Share of a unit's points after which the weight of earlier ones has fallen by e."""
 MANY_COLUMNS = 400
 """Heads that see more columns try fewer cuts and strengths, so that messages stay below a few MB."""
-
-
-SEGMENTS = 4
-"""So many segments between cuts have at least `min_count` points together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,71 +142,93 @@ def with_levels(statistics: HeadStatistics, slopes: FloatArray) -> FloatArray:
     return np.concatenate([slopes, level[..., None]], axis=-1)
 
 
-def prefixes(segments: Sequence[HeadStatistics]) -> list[HeadStatistics]:
-    """Statistics of the first segment, the first two, ..., all."""
-    found = [segments[0]]
-    for segment in segments[1:]:
-        found.append(found[-1].add(segment))
-    return found
-
-
-def pooled_head(
-    segments: Sequence[HeadStatistics], freedoms: FloatArray, shared: Mapping[int, FloatArray]
-) -> FloatArray:
-    """A client's own head (d + 1,), bias last: the average over all strengths.
-
-    Where nothing can be judged, it has the shared slopes of the middle strength.
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """A client's points up to each cut, all of them last, and those that follow each cut but the last.
 
     Parameters
     ----------
-    segments
-        Statistics of the client's points from one cut to the next, earliest first; some may be empty.
-    shared
-        Shared slopes (f, s, d) fitted to all clients' points before the end of a segment, by its number. Those of the
-        last are always there, others may be missing.
+    nested
+        Whether the difference of two fits is the sums of the points between two cuts, as it is without weights.
     """
-    fits, errors = prefixes(segments), []
-    for k in sorted(shared)[:-1]:
-        later = add_all(segments[k + 1 :])
-        if fits[k].n and later.n:
-            heads = with_levels(fits[k], own_slopes(fits[k], freedoms, shared[k]))
-            mse = [mean_squared_error(later, head) for head in heads.reshape(-1, heads.shape[-1])]
-            errors.append(np.log(np.maximum(mse, 1e-12)))
-    last = shared[len(segments) - 1]
-    own = own_slopes(fits[-1], freedoms, last)
-    if not errors:
-        return with_levels(fits[-1], last[int(np.argmin(freedoms)), last.shape[1] // 2])
-    mean = np.mean(errors, axis=0)
-    weights = np.exp(-SHARPNESS * (mean - mean.min()))
-    return with_levels(fits[-1], (weights / weights.sum()) @ own.reshape(-1, last.shape[-1]))
+
+    fitted: Sequence[HeadStatistics]
+    later: Sequence[HeadStatistics]
+    nested: bool = True
+
+    def sendable(self, floor: int) -> tuple[CentredSums | None, ...]:
+        """Sums of what is fitted to; None in the place of what must not leave.
+
+        None is of fewer points than `floor`. Where the difference of two of them is the sums of fewer points than that,
+        only those of all points leave.
+        """
+        steps = np.diff([0, *(one.n for one in self.fitted)])
+        last = len(self.fitted) - 1
+        hidden = self.nested and bool((steps < floor).any())
+        return tuple(
+            None if one.n < floor or (hidden and k < last) else CentredSums.of(one) for k, one in enumerate(self.fitted)
+        )
+
+    def head(self, freedoms: FloatArray, shared: Mapping[int, FloatArray]) -> FloatArray:
+        """The client's own head (d + 1,), bias last: the average over all strengths.
+
+        Where nothing can be judged, it has the shared slopes of the middle strength.
+
+        Parameters
+        ----------
+        shared
+            Shared slopes (f, s, d) fitted to all clients' points up to a cut, by its number. Those of the last are
+            always there, others may be missing.
+        """
+        errors = []
+        for k in sorted(shared)[:-1]:
+            if self.fitted[k].n and self.later[k].n:
+                heads = with_levels(self.fitted[k], own_slopes(self.fitted[k], freedoms, shared[k]))
+                mse = [mean_squared_error(self.later[k], head) for head in heads.reshape(-1, heads.shape[-1])]
+                errors.append(np.log(np.maximum(mse, 1e-12)))
+        everything, last = self.fitted[-1], shared[len(self.fitted) - 1]
+        own = own_slopes(everything, freedoms, last)
+        if not errors:
+            return with_levels(everything, last[int(np.argmin(freedoms)), last.shape[1] // 2])
+        mean = np.mean(errors, axis=0)
+        weights = np.exp(-SHARPNESS * (mean - mean.min()))
+        return with_levels(everything, (weights / weights.sum()) @ own.reshape(-1, last.shape[-1]))
 
 
-def sendable(segments: Sequence[HeadStatistics], floor: int) -> tuple[CentredSums | None, ...]:
-    """Sums of the first segment, the first two, ..., all; None in the place of what must not leave.
+def forward_fits(network: Network, windows: WindowSet, recipe: Recipe, seed: int) -> Fits:
+    """Earlier points and later ones: of a single unit in the order of time, of several unit by unit.
 
-    None is of fewer points than `floor`. Two of them differ by the sums of a segment, so where a segment is small, too,
-    only the sums of all points leave.
+    Parts are empty where there are fewer points, or units, than cuts.
     """
-    small = any(segment.n * SEGMENTS < floor for segment in segments)
-    last = len(segments) - 1
-    return tuple(
-        None if one.n < floor or (small and k < last) else CentredSums.of(one)
-        for k, one in enumerate(prefixes(segments))
-    )
-
-
-def forward_segments(windows: WindowSet, cuts: Sequence[float], seed: int) -> list[NDArray[np.int64]]:
-    """Points of a client from one cut to the next: of a single unit in the order of time, of several unit by unit.
-
-    Segments are empty where there are fewer points, or units, than cuts.
-    """
-    present = np.unique(windows.unit)
-    if len(present) == 1:
-        order, size = np.argsort(windows.position, kind="stable"), len(windows)
-        groups = [order[k : k + 1] for k in range(size)]
+    cuts, present = Grid.of(network.spec.features).cuts, np.unique(windows.unit)
+    single = len(present) == 1
+    if single:
+        groups = np.argsort(windows.position, kind="stable")[:, None]
     else:
-        groups = [np.flatnonzero(windows.unit == u) for u in np.random.default_rng(seed).permutation(present)]
-    at = [min(max(round(cut * len(groups)), 1), len(groups) - 1) for cut in cuts]
+        units = np.random.default_rng(seed).permutation(present)
+        groups = [np.flatnonzero(windows.unit == u) for u in units]  # type: ignore[assignment]
     empty = np.empty(0, dtype=np.int64)
-    bounds = [0, *at, len(groups)]
-    return [np.concatenate([empty, *groups[a:b]]) for a, b in pairwise(bounds)]
+    fitted, later = [], []
+    for cut in (*cuts, 1.0):
+        at = len(groups) if cut == 1.0 else min(max(round(cut * len(groups)), 1), len(groups) - 1)
+        before, after = np.concatenate([empty, *groups[:at]]), np.concatenate([empty, *groups[at:]])
+        fitted.append(_weights(len(windows), before, recent(len(before)) if single else np.ones(len(before))))
+        later.append(_weights(len(windows), after, np.ones(len(after))))
+    found = weighted_statistics(network, windows, recipe, [*fitted, *later[:-1]])
+    return Fits(found[: len(cuts) + 1], found[len(cuts) + 1 :], nested=not single)
+
+
+def recent(count: int) -> FloatArray:
+    """Weights (count,) of points in the order of time, adding up to their number.
+
+    >>> recent(3).round(2).tolist()
+    [0.22, 0.68, 2.08]
+    """
+    weights = np.exp((np.arange(count) - count) / (FADE * max(count, 1)))
+    return np.asarray(weights * (count / weights.sum())) if count else weights
+
+
+def _weights(count: int, index: NDArray[np.int64], values: FloatArray) -> FloatArray:
+    weights = np.zeros(count)
+    weights[index] = values
+    return weights

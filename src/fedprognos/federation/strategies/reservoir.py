@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.plan import Plan, Round
@@ -23,6 +23,8 @@ class ReservoirOptions(Options):
 
     units: PositiveInt = 600
     """Units of the reservoir, where the network has none of its own."""
+    ridge: PositiveFloat | None = None
+    """Strength of its exact head, where it is to differ from `federation.ridge`."""
 
 
 def reservoir(cohort: Cohort, plan: Plan, options: ReservoirOptions) -> Iterator[Round]:
@@ -32,7 +34,7 @@ def reservoir(cohort: Cohort, plan: Plan, options: ReservoirOptions) -> Iterator
         inputs=plan.spec.inputs, widths=(), cell=plan.spec.cell, reservoir=units, direct=plan.spec.direct or 1
     )
     weights = {name: np.zeros(shape, np.float32) for name, shape in spec.shapes.items()}
-    yield Round(1, {cohort.clients: Network(spec, weights)}, 0)
+    yield Round(1, {cohort.clients: Network(spec, weights)}, 0, ridge=options.ridge)
 
 
 def _epochs(_: ReservoirOptions, __: Budget) -> int:

@@ -68,6 +68,8 @@ class Cell:
         compared as well (`signature = "ih+hh"`).
     bounded
         Whether outputs lie in [-1, 1]; sums that contradict it are refused.
+    forget_gate
+        Which block of neurons in `bias_ih_l0` decides how much of the state is kept; None where there is none.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Cell:
     step: Callable[..., Step] | None = None
     onnx: OnnxNode | None = None
     bounded: bool = False
+    forget_gate: int | None = None
 
 
 cells: Shelf[Cell] = Shelf("cell", __name__, "fedprognos.cells")

@@ -1,4 +1,4 @@
-"""The GRU, as torch has it."""
+"""The GRU."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def module(inputs: int, neurons: int) -> nn.Module:
     """A one-layer GRU."""
-    from torch import nn
+    from fedprognos.networks.cells._unrolled_gru import UnrolledGRU
 
-    return nn.GRU(inputs, neurons, batch_first=True)
+    return UnrolledGRU(inputs, neurons, batch_first=True)
 
 
 def signature(
@@ -44,4 +44,4 @@ def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any]
 
 
 ONNX = OnnxNode("GRU", (1, 0, 2), ("h",), {"linear_before_reset": 1})  # update, reset, new
-cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, True, step, ONNX, bounded=True))
+cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, True, step, ONNX, True, 1))

@@ -45,4 +45,4 @@ def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any]
 
 
 ONNX = OnnxNode("LSTM", (0, 3, 1, 2), ("h", "c"))  # input, output, forget, cell
-cells.add(Cell("lstm", "LSTM", 10, module, gates_of("lstm"), TORCH_TENSORS, signature, True, step, ONNX, bounded=True))
+cells.add(Cell("lstm", "LSTM", 10, module, gates_of("lstm"), TORCH_TENSORS, signature, True, step, ONNX, True, 1))
