@@ -62,6 +62,14 @@ def choices(quick: Quick = False, workers: Workers = None, data_dir: DataDir = N
 
 
 @app.command()
+def poisoning(data_dir: DataDir = None) -> None:
+    """One hostile client of five, every attack and method, with and without defences; goes on where it was."""
+    from experiments.poisoning import write_poisoning
+
+    Console().print(write_poisoning(data_dir), highlight=False)
+
+
+@app.command()
 def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
     """Everything: all presets, what models cost, the pages and their pictures."""
     where = places(quick)

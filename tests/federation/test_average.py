@@ -69,7 +69,7 @@ STATISTICS = {
 }
 
 
-@pytest.mark.parametrize("how", aggregators)
+@pytest.mark.parametrize("how", STATISTICS)
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 12))
 def test_averages_are_over_the_holders_of_the_row(how, seed, count):
@@ -80,6 +80,10 @@ def test_averages_are_over_the_holders_of_the_row(how, seed, count):
             found[name], by_hand(clients, places, widths, name, STATISTICS[how]), rtol=1e-5, atol=1e-6
         )
         assert found[name].dtype == np.float32
+
+
+def test_every_average_is_tested_here_or_among_the_robust_ones():
+    assert set(aggregators) == set(STATISTICS) | {name for name, one in aggregators.items() if one.robust}
 
 
 def test_order_statistics_do_not_depend_on_the_size_of_blocks(monkeypatch):

@@ -28,6 +28,8 @@ class Row(BaseModel):
         What errors are counted in, such as cycles or Ah.
     scored_on
         Validation parts where sites of a deployed federation have too few test units to send anything of them.
+    left_out
+        Clients that were found to harm the others on the way to this model.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -52,6 +54,7 @@ class Row(BaseModel):
     bytes: int | None = None
     collapsed: bool = False
     scored_on: Literal["test", "validation"] = "test"
+    left_out: tuple[str, ...] = ()
 
     _renamed = model_validator(mode="before")(_with_new_names)
 

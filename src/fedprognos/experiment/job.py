@@ -109,6 +109,7 @@ class Job:
     raw_bytes: int = 0
     calibrated: bool = False
     result: JobResult = field(default_factory=JobResult)
+    harmful: set[str] = field(default_factory=set)
 
     @property
     def strategy(self) -> Strategy:
@@ -117,6 +118,8 @@ class Job:
     def run(self) -> JobResult:
         def left_out(failure: Failure) -> None:
             self.notify(LeftOut(self.key, failure.client, failure.code, failure.text))
+            if failure.code == "harmful":
+                self.harmful.add(failure.client)
 
         self.plan = replace(plan_of(self.experiment, self.recipe, self.key.seed), left_out=left_out)
         candidates: Candidates = defaultdict(list)
@@ -203,6 +206,7 @@ class Job:
             "local_epochs": chosen.epochs,
             "bytes": moved,
             "collapsed": chosen.collapsed,
+            "left_out": tuple(sorted(self.harmful)),
         }
 
     def _mean_of_locals(self, candidates: Candidates) -> None:

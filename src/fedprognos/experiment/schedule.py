@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -207,9 +208,15 @@ class Schedule:
 
 
 def in_full(folders: Mapping[str, ClientFolder]) -> Callable[[Failure], None]:
-    """What to do about a client that cannot answer where all data is here: raise the whole error from its log."""
+    """What to do about a client that cannot answer where all data is here: raise the whole error from its log.
+
+    One that was heard and not believed is shown as a warning.
+    """
 
     def left_out(failure: Failure) -> None:
+        if failure.code == "harmful":
+            warnings.warn(f"client {failure.client}: {failure.text}", UserWarning, stacklevel=2)
+            return
         raise FederationError(folders[failure.client].last_error() or failure.text, where=f"client {failure.client}")
 
     return left_out

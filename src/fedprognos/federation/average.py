@@ -22,6 +22,7 @@ def average(
     how: str = "mean",
     sizes: Mapping[str, float] | None = None,
     ratio: float = 1.0,
+    start: Tensors | None = None,
 ) -> dict[str, Array]:
     """Average the clients' weights neuron by neuron.
 
@@ -43,6 +44,8 @@ def average(
         For ``"map"``: noise variance over prior variance (both are in the diagnostics of a matching). A neuron with n
         holders is their sum over n + ratio, the maximum a posteriori mean under a prior around zero. The head is not
         drawn towards zero.
+    start
+        The federated weights that all clients began with, for aggregators that bound how far one goes from there.
 
     Examples
     --------
@@ -62,17 +65,20 @@ def average(
         raise ConfigError(f"ratio must not be negative, got {ratio!r}")
     names = sorted(clients)
     weights = _weights(names, sizes if aggregator.by_size else dict.fromkeys(names, 1.0))
-    found = {}
+    stacks = {}
     for name in clients[names[0]]:
         arrays = {client: _tensor(clients[client], name, client) for client in names}
         grids, shape = _grids(name, arrays, anatomy, places, widths or {})
         neurons = anatomy.axes_of(name)[0].group is not None
-        stack = Stack(shape, tuple(arrays.values()), grids, weights, ratio if neurons else 0.0)
-        found[name] = aggregator.combine(stack).astype(np.result_type(*arrays.values()), copy=False)
+        begun = None if start is None or start[name].shape != shape else start[name]
+        stacks[name] = Stack(shape, tuple(arrays.values()), grids, weights, ratio if neurons else 0.0, begun)
     for client in names:
-        for name in clients[client].keys() - found.keys():
+        for name in clients[client].keys() - stacks.keys():
             raise DataError(f"'{names[0]}' has no such tensor", where=f"client '{client}', tensor '{name}'")
-    return found
+    return {
+        name: aggregator.combine(stack).astype(np.result_type(*(clients[c][name] for c in names)), copy=False)
+        for name, stack in aggregator.prepare(stacks).items()
+    }
 
 
 def _grids(

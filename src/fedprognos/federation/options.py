@@ -45,6 +45,11 @@ class FederationOptions(Options):
     """Longest wait for a client's answer."""
     wire: Wire = "float32"
     """Precision of weights between coordinator and clients while training; half of it moves half the bytes."""
+    screen: PositiveFloat | None = None
+    """Leave out clients without whom the majority's error is smaller by more than this share (0.05, say), and moments
+    that are far from most others'. Needs three clients; off by default."""
+    weight_cap: Annotated[float, Field(ge=1.0)] | None = None
+    """The most a client counts, in multiples of the median client's windows; as many as it says by default."""
     patience: PositiveInt | None = None
     """Stop after so many rounds without a better validation error."""
 

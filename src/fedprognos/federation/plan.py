@@ -20,11 +20,14 @@ from fedprognos.federation.messages import (
     FitRequest,
     ImportReply,
     ImportRequest,
+    OutputsReply,
+    OutputsRequest,
 )
 from fedprognos.federation.options import FederationOptions
+from fedprognos.federation.screening import harmful_bodies, harmless_statistics
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.totals import total
-from fedprognos.matching import Matching
+from fedprognos.matching import Matching, groups
 from fedprognos.networks import Epoch, Network, NetworkSpec
 from fedprognos.networks.head import HeadStatistics
 from fedprognos.networks.options import TrainOptions
@@ -42,6 +45,8 @@ class Plan:
         Units of one of so many folds are left out of this training; no folds by default.
     left_out
         Called with every client that a round goes on without.
+    harmful
+        Clients whose statistics of the latest network did the others harm.
     """
 
     recipe: Recipe
@@ -52,6 +57,7 @@ class Plan:
     fold: int = 0
     folds: int = 0
     left_out: Callable[[Failure], None] = field(default=lambda failure: None)
+    harmful: set[str] = field(default_factory=set)
 
     def common_start(self) -> Network:
         """Initial weights that are the same for everybody; the head begins at the mean label (0 standardised)."""
@@ -71,7 +77,32 @@ class Plan:
             self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds, self.federation.alike
         )
         requests = dict.fromkeys(clients, request)
-        return total(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out)
+        screen = self._harmless if statistics and self.federation.screen else None
+        return total(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out, screen)
+
+    def outputs(self, cohort: Cohort, network: Network) -> OutputsReply:
+        """Sums of the outputs of every layer over all clients, but those whose statistics did harm just now."""
+        fraction = self.train.validation_fraction
+        request = OutputsRequest(self.recipe, network, self.seed, fraction, self.fold, self.folds)
+        trusted = [name for name in cohort.clients if name not in self.harmful]
+        asked = dict.fromkeys(trusted, request)
+        return total(cohort, asked, OutputsReply, self.federation.min_clients, self.left_out)
+
+    def counted(self, sizes: Mapping[str, int]) -> dict[str, float]:
+        """How much each client counts: its number of windows, up to `weight_cap` times the median one."""
+        cap = self.federation.weight_cap
+        most = np.inf if cap is None else cap * float(np.median(list(sizes.values())))
+        return {name: float(min(size, most)) for name, size in sizes.items()}
+
+    def _harmless(self, replies: dict[str, EvaluateReply]) -> dict[str, EvaluateReply]:
+        """Replies of those whose statistics do the others no harm."""
+        tolerance, cap = self.federation.screen or 0.0, self.federation.weight_cap
+        kept, found = harmless_statistics(replies, self.federation.ridge, tolerance, cap)
+        self.harmful.clear()
+        for harm in found:
+            self.harmful.add(harm.client)
+            self.left_out(harm.failure("its statistics"))
+        return kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +217,8 @@ def first_models(
     if plan.federation.start == "bundles":
         return import_models(cohort, plan, clients)
     start = plan.common_start() if common else None
-    return drop_collapsed(plan, train(cohort, plan, dict.fromkeys(clients, start), epochs=epochs, round_=1))
+    trained = train(cohort, plan, dict.fromkeys(clients, start), epochs=epochs, round_=1)
+    return drop_harmful(cohort, plan, drop_collapsed(plan, trained))
 
 
 def import_models(cohort: Cohort, plan: Plan, clients: Iterable[str]) -> ClientModels:
@@ -201,7 +233,25 @@ def import_models(cohort: Cohort, plan: Plan, clients: Iterable[str]) -> ClientM
         plan.left_out(Failure(name, "recipe", why))
         del replies[name]
     networks = {name: reply.network for name, reply in replies.items()}
-    return ClientModels(networks, {name: reply.windows for name, reply in replies.items()}, dict.fromkeys(replies, ()))
+    sizes = {name: reply.windows for name, reply in replies.items()}
+    return drop_harmful(cohort, plan, ClientModels(networks, sizes, dict.fromkeys(replies, ())))
+
+
+def drop_harmful(cohort: Cohort, plan: Plan, clients: ClientModels) -> ClientModels:
+    """Leave out models without which the mean of all predictions is better for the majority."""
+    if not plan.federation.screen:
+        return clients
+    fraction, out = plan.train.validation_fraction, set[str]()
+    for names in groups({name: network.spec.hidden for name, network in clients.networks.items()}):
+        together = Network.concat([clients.networks[name] for name in names])
+        request = EvaluateRequest(plan.recipe, together, plan.seed, fraction, True, plan.fold, plan.folds)
+        asked = dict.fromkeys(cohort.clients, request)
+        replies = gather(cohort, asked, EvaluateReply, plan.federation.min_clients, plan.left_out)
+        group = {name: clients.networks[name] for name in names}
+        for harm in harmful_bodies(group, replies, plan.federation.screen):
+            out.add(harm.client)
+            plan.left_out(harm.failure("predictions of its model"))
+    return clients.only(clients.networks.keys() - out)
 
 
 def _misfit(plan: Plan, reply: ImportReply) -> str:

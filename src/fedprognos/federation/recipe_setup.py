@@ -11,6 +11,7 @@ from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, ImportReply, ImportRequest, SurveyReply, SurveyRequest
 from fedprognos.federation.options import FederationOptions
+from fedprognos.federation.screening import plausible_surveys
 
 
 def common_recipe(
@@ -25,16 +26,22 @@ def common_recipe(
     """
     if federation.start == "bundles":
         return _imported(cohort, federation, left_out)
-    return recipe_from_survey(cohort, options, left_out, federation.min_clients)
+    return recipe_from_survey(cohort, options, left_out, federation)
 
 
 def recipe_from_survey(
-    cohort: Cohort, options: RecipeOptions, left_out: Callable[[Failure], None], min_clients: int | None = None
+    cohort: Cohort,
+    options: RecipeOptions,
+    left_out: Callable[[Failure], None],
+    federation: FederationOptions | None = None,
 ) -> Recipe:
     """A recipe from the moments that every client sends; a client that fits none of the others is left out and named.
 
-    Such a client has other columns than most, or no recipe can be made with it and one can without it.
+    Such a client has other columns than most, or no recipe can be made with it and one can without it. With
+    `federation.screen` moments that are far from most others' are left out, too.
     """
+    federation = federation or FederationOptions()
+    min_clients = federation.min_clients
     requests = dict.fromkeys(cohort.clients, SurveyRequest(survey_terms(options)))
     replies = gather(cohort, requests, SurveyReply, min_clients, left_out)
     surveys = {name: reply.survey for name, reply in replies.items()}
@@ -45,6 +52,10 @@ def recipe_from_survey(
         for name in others:
             left_out(Failure(name, "columns", "its columns differ from those of most clients"))
             del surveys[name]
+    if federation.screen:
+        surveys, doubted = plausible_surveys(surveys, federation.weight_cap)
+        for failure in doubted:
+            left_out(failure)
     try:
         return make_recipe(options, surveys)
     except (RecipeError, ConfigError):

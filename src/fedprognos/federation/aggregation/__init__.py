@@ -7,23 +7,34 @@ clients. With everything matched this is Eq. 6 and 7; with nothing matched the o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import AfterValidator
+
+from fedprognos.errors import ConfigError
 from fedprognos.federation.aggregation._stack import Floats, Stack
 from fedprognos.shelf import Shelf
+
+Stacks = Mapping[str, Stack]
+"""All tensors of all clients, by the tensor's name."""
 
 
 @dataclass(frozen=True)
 class Aggregator:
-    """A way to average one tensor of several clients.
+    """A way to average the tensors of several clients.
 
     Parameters
     ----------
     combine
-        From the clients' tensors, each with its place, to the federated one.
+        From one tensor of all clients, each with its place, to the federated one.
     by_size
         Whether clients count by their data size; equally otherwise.
+    prepare
+        Looks at all tensors together first, and gives them with other weights or values.
+    robust
+        Whether it bounds what one client in five can do, so that it is used for heads, too.
     """
 
     name: str
@@ -31,8 +42,21 @@ class Aggregator:
     order: int
     combine: Callable[[Stack], Floats]
     by_size: bool = False
+    prepare: Callable[[Stacks], Stacks] = lambda stacks: stacks
+    robust: bool = False
 
 
 aggregators: Shelf[Aggregator] = Shelf("average", __name__, "fedprognos.aggregators")
 
-__all__ = ["Aggregator", "Stack", "aggregators"]
+
+def _known(name: str) -> str:
+    try:
+        return aggregators[name].name
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+AggregatorName = Annotated[str, AfterValidator(_known)]
+"""The name of an aggregator on the shelf, in options."""
+
+__all__ = ["Aggregator", "AggregatorName", "Stack", "Stacks", "aggregators"]

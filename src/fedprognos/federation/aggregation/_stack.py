@@ -28,6 +28,8 @@ class Stack:
         Each client's tensor, its index in the federated one along every axis, and how much the client counts.
     ratio
         Noise variance over prior variance of a matching; 0 for the head.
+    start
+        The federated tensor that clients began with, where they did.
     """
 
     shape: tuple[int, ...]
@@ -35,6 +37,7 @@ class Stack:
     grids: tuple[tuple[Indices, ...], ...]
     weights: tuple[float, ...]
     ratio: float
+    start: NDArray[Any] | None = None
 
     def sums(self) -> tuple[Floats, Floats]:
         """The weighted sum, and the weight of the holders of each row, to be divided by."""

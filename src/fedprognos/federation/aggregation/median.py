@@ -19,4 +19,4 @@ def median(stack: Stack) -> Floats:
     return stack.ordered(middle)
 
 
-aggregators.add(Aggregator("median", "median", 40, median))
+aggregators.add(Aggregator("median", "median", 40, median, robust=True))

@@ -24,4 +24,4 @@ def trimmed_mean(stack: Stack) -> Floats:
     return stack.ordered(inner)
 
 
-aggregators.add(Aggregator("trimmed", "trimmed mean", 50, trimmed_mean))
+aggregators.add(Aggregator("trimmed", "trimmed mean", 50, trimmed_mean, robust=True))

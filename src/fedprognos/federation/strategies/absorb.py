@@ -17,10 +17,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from fedprognos import matching
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.messages import OutputsReply, OutputsRequest
-from fedprognos.federation.plan import Plan, Round, drop_collapsed, first_models, summed, train
+from fedprognos.federation.plan import Plan, Round, drop_collapsed, drop_harmful, first_models, summed, train
 from fedprognos.federation.strategies import Budget, Strategy, strategies
-from fedprognos.federation.totals import total
 from fedprognos.matching import Absorption, LinearWeights, OutputSums, RecurrentWeights
 from fedprognos.networks import Network
 from fedprognos.networks.head import HeadStatistics
@@ -81,7 +79,7 @@ def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round
         if r < options.rounds:
             starts = dict.fromkeys(plan.participants(cohort, r + 1), network)
             fitted = train(cohort, plan, starts, epochs=options.epochs, round_=r + 1)
-            clients = drop_collapsed(plan, fitted)
+            clients = drop_harmful(cohort, plan, drop_collapsed(plan, fitted))
             bodies = {"federated": network, **clients.networks}
 
 
@@ -144,10 +142,7 @@ def _side_by_side(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Se
     """Ask for the sums of the bodies' outputs and eliminate neurons down to one."""
     network = Network.concat(bodies)
     fit, _ = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
-    request = OutputsRequest(plan.recipe, network, plan.seed, plan.train.validation_fraction, plan.fold, plan.folds)
-    asked = dict.fromkeys(cohort.clients, request)
-    outputs = total(cohort, asked, OutputsReply, plan.federation.min_clients, plan.left_out)
-    sums = [OutputSums(float(o.n), float(o.starts), o.s, o.S) for o in outputs.layers]
+    sums = [OutputSums(float(o.n), float(o.starts), o.s, o.S) for o in plan.outputs(cohort, network).layers]
     head = head_sums(fit)
     result = matching.absorb(
         layer_arrays(network), sums, width=1, alpha=options.alpha, ridge=plan.federation.ridge, head=head

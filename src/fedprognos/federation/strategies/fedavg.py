@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import PositiveInt
 
+from fedprognos.federation.aggregation import AggregatorName
 from fedprognos.federation.average import average
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.plan import Plan, Round, train
@@ -20,6 +21,8 @@ class FedAvgOptions(Options):
     rounds: PositiveInt = 10
     epochs: PositiveInt = 5
     """Local epochs a round."""
+    average: AggregatorName = "weighted"
+    """Name of an aggregator: mean, weighted, median, trimmed, geometric, krum, clipped or bounded."""
 
 
 def fedavg(cohort: Cohort, plan: Plan, options: FedAvgOptions, mu: float = 0.0) -> Iterator[Round]:
@@ -29,7 +32,9 @@ def fedavg(cohort: Cohort, plan: Plan, options: FedAvgOptions, mu: float = 0.0) 
         starts = dict.fromkeys(plan.participants(cohort, r), network)
         clients = train(cohort, plan, starts, epochs=options.epochs, round_=r, proximal=mu)
         tensors = {name: client.weights for name, client in clients.networks.items()}
-        network = Network(plan.spec, average(tensors, plan.spec.anatomy, how="weighted", sizes=clients.sizes))
+        sizes = plan.counted(clients.sizes)
+        weights = average(tensors, plan.spec.anatomy, how=options.average, sizes=sizes, start=network.weights)
+        network = Network(plan.spec, weights)
         yield Round(r, {cohort.clients: network}, r * options.epochs, clients.history)
 
 

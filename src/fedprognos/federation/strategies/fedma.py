@@ -9,13 +9,21 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt
 
-from fedprognos.errors import ConfigError
-from fedprognos.federation.aggregation import aggregators
+from fedprognos.federation.aggregation import AggregatorName, aggregators
 from fedprognos.federation.average import average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.plan import ClientModels, MatchedLayer, Plan, Round, drop_collapsed, first_models, train
+from fedprognos.federation.plan import (
+    ClientModels,
+    MatchedLayer,
+    Plan,
+    Round,
+    drop_collapsed,
+    drop_harmful,
+    first_models,
+    train,
+)
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.matching import Matching, match, match_recurrent
 from fedprognos.networks import Network
@@ -35,8 +43,8 @@ class FedMAOptions(Options):
     """Whether clients draw their first weights each for themselves or start from the same."""
     cost: Literal["spahm", "pfnm"] = "spahm"
     signature: Literal["ih", "ih+hh"] = "ih+hh"
-    average: str = "mean"
-    """Name of an aggregator."""
+    average: AggregatorName = "mean"
+    """Name of an aggregator; robust ones average the head as well."""
     noise: PositiveFloat | None = None
     """Variance of a client's neuron around its global one, as a share of the pooled variance; 0.5 by default."""
     estimate: bool | None = None
@@ -50,14 +58,6 @@ class FedMAOptions(Options):
     next_round: Literal["grown", "sliced"] = "grown"
     """Whether clients go on with the grown model or with their own neurons of it."""
 
-    @field_validator("average")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        try:
-            return aggregators[name].name
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-
 
 def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions) -> Iterator[Round]:
     """Rounds of local training followed by matched averaging of every layer."""
@@ -69,7 +69,8 @@ def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions) -> Iterator[Round]:
             clients = first_models(cohort, plan, asked, epochs=options.epochs, common=options.start == "common")
         else:
             starts = {name: _start(federated, matched, name, options) for name in asked}
-            clients = drop_collapsed(plan, train(cohort, plan, starts, epochs=options.epochs, round_=r))
+            trained = train(cohort, plan, starts, epochs=options.epochs, round_=r)
+            clients = drop_harmful(cohort, plan, drop_collapsed(plan, trained))
         federated, matched, retrained = algorithm_1(cohort, plan, options, clients, r)
         spent += epochs + retrained
         yield Round(r, {cohort.clients: federated}, spent, clients.history, tuple(matched.values()))
@@ -79,7 +80,7 @@ def algorithm_1(
     cohort: Cohort, plan: Plan, options: FedMAOptions, clients: ClientModels, r: int
 ) -> tuple[Network, dict[str, MatchedLayer], int]:
     """From the clients' networks W to the federated one, how each layer was matched, and the epochs retrained."""
-    W, sizes, matched, spent = dict(clients.networks), clients.sizes, dict[str, MatchedLayer](), 0
+    W, sizes, matched, spent = dict(clients.networks), plan.counted(clients.sizes), dict[str, MatchedLayer](), 0
     layers = plan.spec.anatomy.layers
     for q, layer in enumerate(layers, start=1):  # line 1
         if layer.group is not None:  # line 2
@@ -87,7 +88,9 @@ def algorithm_1(
             matched[layer.group] = MatchedLayer(layer.name, Pi, dict(W))
             W_q = matched_average(layer, W, sizes, Pi, options)  # line 4
         else:
-            W_q = average({j: W_j.layer(layer) for j, W_j in W.items()}, plan.spec.anatomy)  # line 6
+            how = options.average if aggregators[options.average].robust else "mean"
+            heads = {j: W_j.layer(layer) for j, W_j in W.items()}
+            W_q = average(heads, plan.spec.anatomy, how=how, sizes=sizes)  # line 6
         for j, W_j in W.items():  # line 8
             W[j] = W_j.with_layer(layer, W_q)  # line 9
             if layer.group is not None:
@@ -96,13 +99,13 @@ def algorithm_1(
         if q < len(layers) - 1 or (q < len(layers) and "mean" in plan.federation.heads):
             epochs = options.retrain_epochs or options.epochs
             retrained = train(cohort, plan, W, epochs=epochs, round_=r, phase=f"retrain-{q}", frozen=q)  # line 11
-            W = dict(retrained.networks)
+            W = dict(drop_harmful(cohort, plan, retrained).networks)
             spent += epochs or plan.train.epochs
     return W[min(W)], matched, spent
 
 
 def bbp_map(
-    layer: Layer, networks: Mapping[str, Network], sizes: Mapping[str, int], options: FedMAOptions, seed: int
+    layer: Layer, networks: Mapping[str, Network], sizes: Mapping[str, float], options: FedMAOptions, seed: int
 ) -> Matching:
     """Match one layer's neurons by their weights.
 
@@ -130,7 +133,7 @@ def bbp_map(
 
 
 def matched_average(
-    layer: Layer, networks: Mapping[str, Network], sizes: Mapping[str, int], Pi: Matching, options: FedMAOptions
+    layer: Layer, networks: Mapping[str, Network], sizes: Mapping[str, float], Pi: Matching, options: FedMAOptions
 ) -> Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
     """The mean of matched neurons, over those who hold them (the paper: over all, because all do)."""
     ratio = float(np.mean(Pi.diagnostics.sigma) / np.mean(Pi.diagnostics.sigma0))

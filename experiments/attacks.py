@@ -1,0 +1,135 @@
+"""What a hostile client sends: attacks on weights, statistics and moments, as their papers describe them.
+
+Each is a function from the request, the client's honest reply and the other clients' replies to what is sent instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedprognos.features import Recipe, WindowSet
+from fedprognos.features.moments import Moments
+from fedprognos.federation.client import Client
+from fedprognos.federation.messages import (
+    EvaluateReply,
+    FitReply,
+    FitRequest,
+    OutputsReply,
+    Reply,
+    Request,
+    SurveyReply,
+)
+from fedprognos.networks import HeadStatistics
+
+Change = Callable[[Request, Reply, Mapping[str, Reply]], Reply]
+Array = np.ndarray[Any, np.dtype[Any]]
+LITTLE = 1.5
+"""Deviations that "a little is enough" goes from the mean; its formula gives 0 for one of five."""
+AGAINST = 0.5
+"""How far the inner-product attack goes against the mean of the honest changes."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack; `flipped` clients learn from labels turned upside down and send honestly what they learnt."""
+
+    name: str
+    label: str
+    change: Change = lambda request, reply, others: reply
+    flipped: bool = False
+
+
+def on_weights(of: Callable[[Array, Array, list[Array], np.random.Generator], Array], windows: int = 0) -> Change:
+    """An attack on trained weights; `of` is given the client's tensor, where it started (zeros where it drew its
+    own), and what the others trained."""
+
+    def change(request: Request, reply: Reply, others: Mapping[str, Reply]) -> Reply:
+        if not isinstance(reply, FitReply) or not isinstance(request, FitRequest):
+            return reply
+        rng = np.random.default_rng(request.round)
+        honest = [other for other in others.values() if isinstance(other, FitReply)]
+        weights = {}
+        for name, tensor in sorted(reply.weights.items()):
+            start = np.zeros_like(tensor) if request.start is None else request.start.weights[name]
+            alike = [other.weights[name] for other in honest if other.weights[name].shape == tensor.shape]
+            weights[name] = np.asarray(of(tensor, start, alike or [tensor], rng), dtype=np.float32)
+        return replace(reply, weights=weights, windows=windows or reply.windows)
+
+    return change
+
+
+def on_statistics(of: Callable[[HeadStatistics], HeadStatistics], outputs: float = 1.0) -> Change:
+    """An attack on the statistics of heads; sums of outputs are multiplied by `outputs`."""
+
+    def change(request: Request, reply: Reply, others: Mapping[str, Reply]) -> Reply:
+        if isinstance(reply, EvaluateReply) and reply.fit is not None:
+            return replace(reply, fit=of(reply.fit), held=None if reply.held is None else of(reply.held))
+        if isinstance(reply, OutputsReply) and outputs != 1.0:
+            layers = (replace(o, s=o.s * outputs, S=o.S * outputs) for o in reply.layers)
+            return OutputsReply(tuple(replace(o, n=round(o.n * outputs)) for o in layers))
+        return reply
+
+    return change
+
+
+def on_moments(columns: bool) -> Change:
+    """Moments of columns, or of labels, with a deviation of 10^12."""
+
+    def wide(moments: Moments) -> Moments:
+        return Moments(moments.n, moments.mean, np.full_like(moments.m2, moments.n * 1e24))
+
+    def change(request: Request, reply: Reply, others: Mapping[str, Reply]) -> Reply:
+        if not isinstance(reply, SurveyReply):
+            return reply
+        survey = reply.survey
+        if columns:
+            return SurveyReply(replace(survey, cells={key: wide(one) for key, one in survey.cells.items()}))
+        return SurveyReply(replace(survey, labels=wide(survey.labels)))
+
+    return change
+
+
+class FlippedClient(Client):
+    """Learns that worn machines last longest: labels are turned around within their range."""
+
+    def _windows_for(self, recipe: Recipe) -> WindowSet:
+        windows = super()._windows_for(recipe)
+        labels = recipe.capped(windows.labels)
+        return replace(windows, labels=labels.min() + labels.max() - labels)
+
+
+ATTACKS = (
+    Attack("none", "no attack"),
+    Attack("times-ten", "weights x 10", on_weights(lambda w, start, others, rng: 10 * w)),
+    Attack("ones", "weights all ones", on_weights(lambda w, start, others, rng: np.ones_like(w))),
+    Attack(
+        "random",
+        "random weights, 10^9 windows claimed",
+        on_weights(lambda w, start, others, rng: rng.normal(size=w.shape), windows=10**9),
+    ),
+    Attack("sign", "sign flip: the change turned around", on_weights(lambda w, start, others, rng: 2 * start - w)),
+    Attack(
+        "little",
+        "a little is enough (Baruch et al., 2019)",
+        on_weights(lambda w, start, others, rng: np.mean(others, axis=0) - LITTLE * np.std(others, axis=0)),
+    ),
+    Attack(
+        "inner",
+        "inner product (Xie et al., 2020)",
+        on_weights(lambda w, start, others, rng: start - AGAINST * (np.mean(others, axis=0) - start)),
+    ),
+    Attack("hh", "H'H x 1000", on_statistics(lambda s: replace(s, hh=1000 * s.hh))),
+    Attack(
+        "statistics",
+        "all statistics x 1000, wrong labels",
+        on_statistics(lambda s: HeadStatistics(1000 * s.n, 1000 * s.yy, 1000 * s.hh, -1000 * s.hy), outputs=1000.0),
+    ),
+    Attack("hy", "-H'y", on_statistics(lambda s: replace(s, hy=-s.hy))),
+    Attack("moments", "moments with a deviation of 10^12", on_moments(columns=True)),
+    Attack("labels", "labels with a deviation of 10^12", on_moments(columns=False)),
+    Attack("flipped", "flipped labels at honest scale", flipped=True),
+)

@@ -1,0 +1,12 @@
+"""Clients that harm the others: found by what the others' own sums say, left out and named.
+
+A client is left out where the majority of the others is clearly better off without it.
+Fewer than three clients cannot tell who is wrong.
+"""
+
+from fedprognos.federation.screening.bodies import harmful_bodies
+from fedprognos.federation.screening.moments import plausible_surveys
+from fedprognos.federation.screening.statistics import harmless_statistics
+from fedprognos.federation.screening.votes import Harm
+
+__all__ = ["Harm", "harmful_bodies", "harmless_statistics", "plausible_surveys"]

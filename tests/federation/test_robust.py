@@ -1,0 +1,190 @@
+"""Robust averages and screening: what one hostile client of five can do, and that honest ones lose nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cohorts import cohort_of, plan_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedprognos.features import SurveyTerms
+from fedprognos.features.moments import Moments
+from fedprognos.federation.aggregation import aggregators
+from fedprognos.federation.average import average
+from fedprognos.federation.messages import EvaluateReply, Failure, FitReply, Reply, Request, SurveyReply, SurveyRequest
+from fedprognos.federation.plan import drop_harmful, train
+from fedprognos.federation.rounds import judged_rounds
+from fedprognos.federation.screening import harmless_statistics, plausible_surveys
+from fedprognos.federation.strategies import strategies
+from fedprognos.networks import HeadStatistics, Network
+from fedprognos.networks.anatomy import anatomy_of
+
+ROBUST = [name for name, one in aggregators.items() if one.robust]
+ANATOMY = anatomy_of("lstm", 1, False)
+
+
+def heads(rng: np.random.Generator, count: int, spread: float = 0.1) -> dict[str, dict[str, np.ndarray]]:
+    centre = {"head.weight": rng.normal(size=(1, 30)), "head.bias": rng.normal(size=1)}
+    return {
+        f"c{k}": {name: array + spread * rng.normal(size=array.shape) for name, array in centre.items()}
+        for k in range(count)
+    }
+
+
+@pytest.mark.parametrize("how", ROBUST)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([10.0, 1e6, -50.0, 1e30]))
+def test_one_of_five_cannot_move_a_robust_average_beyond_the_honest_ones(how: str, seed: int, size: float) -> None:
+    rng = np.random.default_rng(seed)
+    honest = heads(rng, 4)
+    hostile = {name: np.full_like(array, size) for name, array in honest["c0"].items()}
+    found = average({**honest, "z": hostile}, ANATOMY, how=how, sizes={**dict.fromkeys(honest, 10.0), "z": 10.0})
+    clean = average(honest, ANATOMY, how="mean")
+    apart = np.linalg.norm(found["head.weight"] - clean["head.weight"])
+    widest = max(np.linalg.norm(one["head.weight"] - clean["head.weight"]) for one in honest.values())
+    assert apart <= 2 * widest
+
+
+@pytest.mark.parametrize("how", ROBUST)
+def test_clients_that_agree_are_averaged_to_what_they_agree_on(how: str) -> None:
+    one = heads(np.random.default_rng(0), 1)["c0"]
+    found = average({f"c{k}": one for k in range(5)}, ANATOMY, how=how, sizes={f"c{k}": k + 1 for k in range(5)})
+    for name, array in one.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-12)
+
+
+@pytest.mark.parametrize("how", ROBUST)
+def test_neurons_that_only_some_hold_are_averaged_over_their_holders(how: str) -> None:
+    weights = {"head.weight": np.array([[2.0, 4.0]]), "head.bias": np.array([1.0])}
+    places = {f"c{k}": {"recurrent.0": [0, 1 + k % 2]} for k in range(4)}
+    clients, sizes = dict.fromkeys(places, weights), dict.fromkeys(places, 1.0)
+    found = average(clients, ANATOMY, places, {"recurrent.0": 3}, how=how, sizes=sizes)
+    np.testing.assert_allclose(found["head.bias"], [1.0])
+    assert found["head.weight"][0, 0] == pytest.approx(2.0)
+    assert np.isfinite(found["head.weight"]).all() and (np.abs(found["head.weight"]) <= 4.0).all()
+
+
+def test_the_geometric_median_adds_up_to_less_distance_than_any_point_near_it() -> None:
+    rng = np.random.default_rng(4)
+    clients = heads(rng, 7, spread=1.0)
+    found = average(clients, ANATOMY, how="geometric", sizes=dict.fromkeys(clients, 1.0))
+
+    def distances(point: dict[str, np.ndarray]) -> float:
+        return sum(np.sqrt(sum(np.square(c[n] - point[n]).sum() for n in point)) for c in clients.values())
+
+    best = distances(found)
+    for _ in range(20):
+        near = {name: array + 0.02 * rng.normal(size=array.shape) for name, array in found.items()}
+        assert distances(near) > best - 1e-6
+
+
+def test_centred_clipping_and_norm_bounding_start_where_the_round_did() -> None:
+    start = {"head.weight": np.zeros((1, 4)), "head.bias": np.zeros(1)}
+    honest = {f"c{k}": {"head.weight": np.full((1, 4), 1.0), "head.bias": np.zeros(1)} for k in range(4)}
+    far = {"head.weight": np.full((1, 4), -1000.0), "head.bias": np.zeros(1)}
+    for how in ("clipped", "bounded"):
+        sizes = dict.fromkeys([*honest, "z"], 1.0)
+        found = average({**honest, "z": far}, ANATOMY, how=how, sizes=sizes, start=start)
+        assert found["head.weight"].min() >= 0.6 - 1e-9  # 4/5 forward, at most 1/5 back
+
+
+def rows(rng: np.random.Generator, slope: np.ndarray, count: int) -> HeadStatistics:
+    h = np.concatenate([rng.normal(size=(count, len(slope))), np.ones((count, 1))], axis=1)
+    y = h[:, :-1] @ slope + 0.5 * rng.normal(size=count)
+    return HeadStatistics(count, float(y @ y), h.T @ h, h.T @ y)
+
+
+def replies_of(seed: int, count: int = 5) -> dict[str, EvaluateReply]:
+    rng = np.random.default_rng(seed)
+    slope = rng.normal(size=6)
+    return {f"c{k}": EvaluateReply(None, rows(rng, slope, 300), rows(rng, slope, 60)) for k in range(count)}
+
+
+STATISTICS = {
+    "hh": lambda s: replace(s, hh=1000 * s.hh),
+    "everything": lambda s: HeadStatistics(1000 * s.n, 1000 * s.yy, 1000 * s.hh, -1000 * s.hy),
+    "hy": lambda s: replace(s, hy=-s.hy),
+    "hy-large": lambda s: replace(s, hy=100 * s.hy),
+}
+
+
+@pytest.mark.parametrize("attack", STATISTICS)
+def test_statistics_that_harm_the_others_are_left_out_and_named(attack: str) -> None:
+    replies = replies_of(1)
+    change = STATISTICS[attack]
+    hostile = replies["c3"]
+    replies["c3"] = EvaluateReply(None, change(hostile.fit), change(hostile.held))
+    kept, found = harmless_statistics(replies, 1e-4, 0.05, cap=3.0)
+    assert [harm.client for harm in found] == ["c3"] and found[0].share > 0.05
+    assert sorted(kept) == ["c0", "c1", "c2", "c4"]
+    assert "%" in found[0].failure("its statistics").text
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 8))
+def test_honest_statistics_are_kept_as_they_are(seed: int, count: int) -> None:
+    replies = replies_of(seed, count)
+    kept, found = harmless_statistics(replies, 1e-4, 0.05, cap=3.0)
+    assert not found
+    assert all(kept[name] is reply for name, reply in replies.items())
+
+
+def test_a_client_that_claims_to_be_large_counts_no_more_than_the_cap() -> None:
+    replies = replies_of(2)
+    rng = np.random.default_rng(9)
+    large = rows(rng, rng.normal(size=6), 300)
+    claimed = HeadStatistics(10**9, large.yy * 1e6, large.hh * 1e6, large.hy * 1e6)
+    kept, _ = harmless_statistics({**replies, "c2": EvaluateReply(None, claimed)}, 1e-4, 1e9, cap=2.0)
+    assert kept["c2"].fit is not None and kept["c2"].fit.n == 600
+
+
+def test_moments_far_from_the_others_are_not_believed(tmp_path: Path) -> None:
+    cohort = cohort_of(tmp_path, "abcde")
+    asked = dict.fromkeys(cohort.clients, SurveyRequest(SurveyTerms(conditions={"altitude": 0}, cap=40)))
+    surveys = {n: r.survey for n, r in cohort.ask(asked).items() if isinstance(r, SurveyReply)}
+    kept, failures = plausible_surveys(surveys, 3.0)
+    assert sorted(kept) == list("abcde") and not failures
+    labels = surveys["b"].labels
+    wide = replace(surveys["b"], labels=Moments(labels.n, labels.mean, labels.m2 * 1e24))
+    kept, failures = plausible_surveys({**surveys, "b": wide}, None)
+    assert sorted(kept) == list("acde")
+    assert [(f.client, f.code) for f in failures] == [("b", "harmful")] and "labels" in failures[0].text
+
+
+def test_bodies_whose_predictions_harm_the_others_are_found(tmp_path: Path) -> None:
+    plan, cohort = plan_of(epochs=6, widths=(4,)), cohort_of(tmp_path, "abcde")
+    left: list[Failure] = []
+    plan = replace(plan, left_out=left.append, federation=plan.federation.model_copy(update={"screen": 0.5}))
+    models = train(cohort, plan, dict.fromkeys(cohort.clients), epochs=None, round_=1)
+    bad = {name: 10 * array for name, array in models.networks["d"].weights.items()}
+    models.networks["d"] = Network(models.networks["d"].spec, bad)  # type: ignore[index]
+    kept = drop_harmful(cohort, plan, models)
+    assert sorted(kept.networks) == list("abce")
+    assert [(f.client, f.code) for f in left] == [("d", "harmful")]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedma", "concat", "absorb"])
+def test_every_strategy_goes_on_without_a_hostile_client(tmp_path: Path, method: str) -> None:
+    def change(client: str, request: Request, reply: Reply) -> Reply | Failure:
+        if client == "c" and isinstance(reply, FitReply):
+            return replace(reply, weights={n: np.ones_like(w) for n, w in reply.weights.items()}, windows=10**9)
+        if client == "c" and isinstance(reply, EvaluateReply) and reply.fit is not None:
+            return replace(reply, fit=replace(reply.fit, hy=-50 * reply.fit.hy))
+        return reply
+
+    left: list[Failure] = []
+    options = {
+        "screen": 0.1,
+        "weight_cap": 2.0,
+        "min_clients": 4,
+        "fedavg": {"average": "krum"},
+        "fedma": {"average": "median"},
+    }
+    plan = plan_of(left.append, epochs=2, **options)
+    (*_, last) = judged_rounds(strategies[method], cohort_of(tmp_path, "abcde", change=change), plan)
+    assert "c" in {f.client for f in left}
+    assert last.validation_rmse is not None and last.validation_rmse < 30
