@@ -13,6 +13,7 @@ from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.reply_checks import checked
+from fedprognos.federation.secure.sums import Sums
 from fedprognos.fleet import Fleet
 from fedprognos.networks import NetworkSpec
 from fedprognos.networks.options import TrainOptions
@@ -24,27 +25,34 @@ Change = Callable[[str, Request, Reply], Reply | Failure]
 class HereCohort:
     """Clients in this process, answers through the real encoding; every message is kept for inspection."""
 
-    def __init__(self, clients: Mapping[str, Client], change: Change | None = None) -> None:
+    def __init__(self, clients: Mapping[str, Client], change: Change | None = None, sums: Sums | None = None) -> None:
         self.members, self.change = dict(clients), change
         self.sent: list[tuple[str, bytes]] = []
         self.asked: list[tuple[str, Request]] = []
         self.absent: set[str] = set()
+        self.sums = sums
         self.declared: dict[str, int] = {}
 
     @property
     def clients(self) -> tuple[str, ...]:
         return tuple(sorted(set(self.members) - self.absent))
 
-    def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
+    def ask(
+        self,
+        requests: Mapping[str, Request],
+        kinds: tuple[type, ...] = ANSWERS,
+        tag: tuple[str, int] | None = None,
+    ) -> dict[str, Reply | Failure]:
         replies: dict[str, Reply | Failure] = {}
         for name, request in requests.items():
             self.asked.append((name, request))
-            data = self.members[name].respond(encode(request))
+            data = self.members[name].respond(encode(request, tag=tag))
             self.sent.append((name, data))
-            replies[name] = decode(data, ANSWERS, name)
+            replies[name] = decode(data, kinds, name)
             if self.change is not None and not isinstance(replies[name], Failure):
                 replies[name] = self.change(name, request, replies[name])  # type: ignore[arg-type]
-            replies[name] = checked(name, request, replies[name], self.declared)
+            if tag is None:
+                replies[name] = checked(name, request, replies[name], self.declared)
         return replies
 
 

@@ -7,17 +7,16 @@ whatever is asked.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprognos.errors import DataNotFoundError, FedprognosError, MessageError
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, survey
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
+from fedprognos.federation.codec import decode, encode, ledger_line, tag_of, wire_of
 from fedprognos.federation.cohort import digest
+from fedprognos.federation.folds import MAX_FOLDS, Fold
 from fedprognos.federation.messages import (
     REQUESTS,
     ErrorSums,
@@ -39,6 +38,7 @@ from fedprognos.federation.messages import (
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreRequest
 from fedprognos.federation.scoring import score_reply
+from fedprognos.federation.secure.answers import answer_sums, check_alone, masked
 from fedprognos.federation.seeds import stream
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, Epoch, Network, fit, predict
@@ -49,7 +49,10 @@ from fedprognos.networks.residuals import merge_small_bins, residuals
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""
-MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES, MAX_RANGES, MAX_FOLDS = 20_000_000, 10_000, 400, 20, 20
+MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES, MAX_RANGES = 20_000_000, 10_000, 400, 20
+
+if TYPE_CHECKING:  # needs `cryptography`, which is there where sites mask
+    from fedprognos.federation.secure.member import Member
 
 OnEpoch = Callable[[Epoch], None]
 
@@ -67,6 +70,8 @@ class Client:
         Test units of the owner's own; where a runner holds the test units, clients have none.
     device
         Where networks are trained: `auto`, `cpu` or `cuda`.
+    member
+        Masks sums, where replies must not be seen one by one; they then never leave unmasked.
     """
 
     def __init__(
@@ -77,9 +82,11 @@ class Client:
         min_count: int = MIN_COUNT,
         test: Fleet | None = None,
         device: str = "auto",
+        member: Member | None = None,
     ) -> None:
         self.name, self.fleet, self.folder, self.min_count, self.test = name, fleet, folder, min_count, test
         self.device = device
+        self.member = member
         self._windows: tuple[str, WindowSet] | None = None
 
     def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
@@ -102,7 +109,9 @@ class Client:
             The reply or failure, and the bytes that leave.
         """
         try:
-            reply = answer(decode(data, kinds))
+            request, tag = decode(data, kinds), tag_of(data)
+            check_alone(self.member, tag, request)
+            reply = masked(self.member, tag, request, answer(request))
             encoded = encode(reply, wire_of(data))
         except Exception as error:
             self.folder.log_error(error)
@@ -134,6 +143,8 @@ class Client:
             case ScoreRequest():
                 held = self._parts(request.recipe, request.seed, request.validation_fraction, Fold())[1]
                 return score_reply(request, self.folder, self.test, held, self.min_count)
+            case _:
+                return answer_sums(self.member, request, self.fleet, self.min_count)  # type: ignore[no-any-return]
 
     def _import(self) -> ImportReply:
         if self.folder.bundle is None:
@@ -265,23 +276,6 @@ class Client:
         if self._windows is None or self._windows[0] != key:
             self._windows = (key, build_windows(recipe, self.fleet))
         return self._windows[1]
-
-
-@dataclass(frozen=True)
-class Fold:
-    """One of several parts that a client's units are dealt into, for cross-conformal intervals."""
-
-    fold: int = 0
-    folds: int = 0
-
-    def __post_init__(self) -> None:
-        if not (self.folds == self.fold == 0 or (2 <= self.folds <= MAX_FOLDS and 0 <= self.fold < self.folds)):
-            raise MessageError(f"no fold {self.fold} of {self.folds}")
-
-    def members(self, windows: WindowSet, seed: int) -> NDArray[np.bool_]:
-        """Which windows belong to units of this fold."""
-        order = np.random.default_rng(seed).permutation(len(windows.unit_ids))
-        return np.isin(windows.unit, order[self.fold :: self.folds])
 
 
 def failure(client: str, error: Exception) -> Failure:

@@ -33,10 +33,15 @@ MAX_HEADER_IN_BYTES = 64 << 20
 MAX_COUNT = 2**63 - 1
 
 
-def encode(message: Any, wire: Wire = "float32") -> bytes:
-    """Bytes of a message dataclass, its weights in the given precision; the answer is asked for in the same."""
+def encode(message: Any, wire: Wire = "float32", tag: tuple[str, int] | None = None) -> bytes:
+    """Bytes of a message dataclass, its weights in the given precision; the answer is asked for in the same.
+
+    With a `tag` the answer is to be masked, as a part of that sum of that batch.
+    """
     tensors: dict[str, np.ndarray[Any, Any]] = {}
     envelope = {"version": VERSION, "kind": type(message).__name__, "body": _pack(message, "", tensors)}
+    if tag is not None:
+        envelope["sum"] = list(tag)
     if wire != "float32":
         envelope["wire"] = wire
         tensors = {name: narrowed(name, tensor, wire) for name, tensor in tensors.items()}
@@ -49,6 +54,16 @@ def wire_of(data: bytes) -> Wire:
     with contextlib.suppress(MessageError):
         return next((w for w in WIRES if w == _envelope(data, "").get("wire")), "float32")
     return "float32"
+
+
+def tag_of(data: bytes) -> tuple[str, int] | None:
+    """The batch and number of the masked sum that a request belongs to; None for all other messages."""
+    tag = _envelope(data, "message").get("sum")
+    if tag is None:
+        return None
+    if not (isinstance(tag, list) and len(tag) == 2 and isinstance(tag[0], str) and type(tag[1]) is int):
+        raise MessageError("malformed number of a sum", where="message")
+    return tag[0], tag[1]
 
 
 def ledger_line(data: bytes) -> LedgerLine:

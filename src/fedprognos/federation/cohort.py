@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.federation.codec import decode, encode
@@ -13,6 +13,9 @@ from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
 from fedprognos.federation.options import Wire
 from fedprognos.federation.reply_cache import Received, ReplyCache
 from fedprognos.federation.reply_checks import checked
+
+if TYPE_CHECKING:
+    from fedprognos.federation.secure.sums import Sums
 
 R = TypeVar("R", bound=Reply)
 
@@ -34,6 +37,10 @@ class Cohort(Protocol):
     @property
     def clients(self) -> tuple[str, ...]:
         """Names of those who are there now, sorted."""
+
+    @property
+    def sums(self) -> Sums | None:
+        """How replies are added up that nobody is to see one by one; None where they may be seen."""
 
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
         """Ask several clients at once; every one of them is in the answer, with a checked reply or a failure."""
@@ -65,6 +72,8 @@ class MessageCohort:
         What decides a reply besides the request and the client's name: the data behind it.
     declared
         Labelled points that each client said it has, shared by the cohorts of a run.
+    sums
+        How totals are made where replies must not be seen one by one.
     """
 
     def __init__(
@@ -75,17 +84,21 @@ class MessageCohort:
         cache: ReplyCache | None = None,
         scope: str = "",
         declared: dict[str, int] | None = None,
+        sums: Sums | None = None,
     ) -> None:
         self._transport, self.wire, self._cache, self._scope = transport, wire, cache, scope
         self._declared = {} if declared is None else declared
+        self.sums = sums
         self.traffic = Traffic()
 
     @property
     def clients(self) -> tuple[str, ...]:
         return self._transport.clients
 
-    def ask(self, requests: Mapping[str, Any], kinds: tuple[type, ...] = ANSWERS) -> dict[str, Any]:
-        encoded = {id(request): encode(request, self.wire) for request in requests.values()}
+    def ask(
+        self, requests: Mapping[str, Any], kinds: tuple[type, ...] = ANSWERS, tag: tuple[str, int] | None = None
+    ) -> dict[str, Any]:
+        encoded = {id(request): encode(request, self.wire, tag) for request in requests.values()}
         sent = {name: encoded[id(request)] for name, request in requests.items()}
 
         def decoded(name: str, data: bytes) -> Received:
@@ -93,7 +106,8 @@ class MessageCohort:
                 reply = decode(data, kinds, f"client {name}")
             except MessageError as error:
                 reply = Failure(name, error.code, error.what)
-            reply = checked(name, requests[name], reply, self._declared)
+            if tag is None:  # what is masked can be checked as a total only
+                reply = checked(name, requests[name], reply, self._declared)
             if isinstance(reply, Failure):  # a client speaks for itself only, and briefly
                 reply = Failure(name, reply.code[:40], reply.text[:400])
             return Received(reply, len(data))

@@ -11,6 +11,7 @@ from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import Cohort, digest, gather
 from fedprognos.federation.plan import Plan, summed
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
+from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.networks import Network
 from fedprognos.networks.head import exact_head
 from fedprognos.networks.pooling import Grid, pooled_fits, shared_slopes
@@ -35,11 +36,14 @@ def with_heads(
         Strength of the exact head where nothing is kept out to choose it on; the plan's by default.
     """
     wanted = plan.federation.heads
+    there = [name for name in clients if name in cohort.clients]
+    if cohort.sums is not None and len(there) < LEAST_MEMBERS:  # a sum of one or two is theirs alone
+        return {"mean": Judged(network, None)}
     statistics = "exact" in wanted or "personal" in wanted
     fraction = plan.train.validation_fraction
     if not statistics and fraction == 0:
         return {"mean": Judged(network, None)}
-    found = plan.evaluate(cohort, [c for c in clients if c in cohort.clients], network, statistics=statistics)
+    found = plan.evaluate(cohort, there, network, statistics=statistics)
     judged = {}
     if "mean" in wanted:
         judged["mean"] = Judged(network, None if found.validation is None else found.validation.rmse)
@@ -56,6 +60,10 @@ def personal_heads(cohort: Cohort, plan: Plan, network: Network, clients: tuple[
     """Let clients make heads of their own from slopes that they share; the names under which they keep them."""
     there = [name for name in cohort.clients if name in clients]
     fraction, least = plan.train.validation_fraction, plan.federation.min_clients
+    if cohort.sums is not None:  # shared slopes need each client's own sums: heads are made near the common one
+        near = PersonalRequest(plan.recipe, network, plan.seed, fraction)
+        made = gather(cohort, dict.fromkeys(there, near), PersonalReply, least, plan.left_out)
+        return dict.fromkeys(made, digest(encode(near)))
     asked = PoolRequest(plan.recipe, network, plan.seed, fraction)
     replies = gather(cohort, dict.fromkeys(there, asked), PoolReply, least, plan.left_out)
     grid = Grid.of(network.spec.features)

@@ -16,6 +16,8 @@ from fedprognos.errors import MessageError
 from fedprognos.features import Recipe, Survey, SurveyTerms
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PoolReply, PoolRequest
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
+from fedprognos.federation.secure.messages import SumReply, SumRequest
+from fedprognos.federation.secure.survey import MomentsReply, MomentsRequest, OutlineReply, OutlineRequest
 from fedprognos.networks import Epoch, HeadStatistics, Network, NetworkSpec, Weights
 from fedprognos.networks.options import Training
 
@@ -225,6 +227,9 @@ Request = (
     | PersonalRequest
     | ResidualRequest
     | ScoreRequest
+    | OutlineRequest
+    | MomentsRequest
+    | SumRequest
 )
 Reply = (
     SurveyReply
@@ -236,6 +241,9 @@ Reply = (
     | PersonalReply
     | ResidualReply
     | ScoreReply
+    | OutlineReply
+    | MomentsReply
+    | SumReply
 )
 REQUESTS: tuple[type[Request], ...] = get_args(Request)
 ANSWERS: tuple[type[Reply | Failure], ...] = (*get_args(Reply), Failure)

@@ -45,6 +45,9 @@ class FederationOptions(Options):
     """Longest wait for a client's answer."""
     wire: Wire = "float32"
     """Precision of weights between coordinator and clients while training; half of it moves half the bytes."""
+    mode: Literal["masked", "checked"] | None = None
+    """Whether the coordinator sees totals only, or each client's replies, which it can then check and screen. By
+    default deployments of three or more sites are masked and runs on one machine are checked."""
     screen: PositiveFloat | None = None
     """Leave out clients without whom the majority's error is smaller by more than this share (0.05, say), and moments
     that are far from most others'. Needs three clients; off by default."""
@@ -67,6 +70,12 @@ class FederationOptions(Options):
     def _bundles_go_with_start(self) -> Self:
         if (self.start == "bundles") != (self.bundles is not None):
             raise ValueError("start = 'bundles' and bundles = FOLDER go together")
+        return self
+
+    @model_validator(mode="after")
+    def _screening_needs_replies(self) -> Self:
+        if self.mode == "masked" and (self.screen is not None or self.weight_cap is not None):
+            raise ValueError("screen and weight_cap look at each client's replies; they need mode = 'checked'")
         return self
 
     def of(self, strategy: str, kind: type[O]) -> O:

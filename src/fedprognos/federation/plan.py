@@ -26,7 +26,7 @@ from fedprognos.federation.messages import (
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.screening import harmful_bodies, harmless_statistics
 from fedprognos.federation.seeds import stream
-from fedprognos.federation.totals import total
+from fedprognos.federation.totals import masked_total, total
 from fedprognos.matching import Matching, groups
 from fedprognos.networks import Epoch, Network, NetworkSpec
 from fedprognos.networks.head import HeadStatistics
@@ -164,6 +164,42 @@ class Round:
         return len(self.history[clients[0]]) if self.epochs is None else self.epochs
 
 
+def fit_request(
+    plan: Plan,
+    start: Network | None,
+    epochs: int | None,
+    round_: int,
+    phase: str = "local",
+    frozen: int = 0,
+    proximal: float = 0.0,
+) -> FitRequest:
+    """What a client is asked to train: on from a network, or one of its own."""
+    return FitRequest(
+        plan.recipe,
+        plan.train.training(epochs),
+        plan.train.validation_fraction,
+        plan.seed,
+        plan.spec if start is None else None,
+        start,
+        round_,
+        phase,
+        frozen,
+        proximal,
+        plan.fold,
+        plan.folds,
+    )
+
+
+def masked_mean(
+    cohort: Cohort, plan: Plan, starts: Mapping[str, Network], *, epochs: int | None, round_: int, proximal: float = 0.0
+) -> Network:
+    """Clients train from one network; the mean of what they learnt, weighted by their windows, from masked sums."""
+    start = next(iter(starts.values()))
+    request = fit_request(plan, start, epochs, round_, proximal=proximal)
+    least = plan.federation.min_clients
+    return Network(start.spec, masked_total(cohort, dict.fromkeys(starts, request), least, plan.left_out).mean())
+
+
 def train(
     cohort: Cohort,
     plan: Plan,
@@ -176,23 +212,9 @@ def train(
     proximal: float = 0.0,
 ) -> ClientModels:
     """Clients train from the networks given, or from weights of their own where None is given."""
-    training = plan.train.training(epochs)
 
     def request(start: Network | None) -> FitRequest:
-        return FitRequest(
-            plan.recipe,
-            training,
-            plan.train.validation_fraction,
-            plan.seed,
-            plan.spec if start is None else None,
-            start,
-            round_,
-            phase,
-            frozen,
-            proximal,
-            plan.fold,
-            plan.folds,
-        )
+        return fit_request(plan, start, epochs, round_, phase, frozen, proximal)
 
     made = {id(start): request(start) for start in starts.values()}
     requests = {name: made[id(start)] for name, start in starts.items()}
@@ -239,7 +261,7 @@ def import_models(cohort: Cohort, plan: Plan, clients: Iterable[str]) -> ClientM
 
 def drop_harmful(cohort: Cohort, plan: Plan, clients: ClientModels) -> ClientModels:
     """Leave out models without which the mean of all predictions is better for the majority."""
-    if not plan.federation.screen:
+    if not plan.federation.screen or cohort.sums is not None:
         return clients
     fraction, out = plan.train.validation_fraction, set[str]()
     for names in groups({name: network.spec.hidden for name, network in clients.networks.items()}):

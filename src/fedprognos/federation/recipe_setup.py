@@ -12,6 +12,8 @@ from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, ImportReply, ImportRequest, SurveyReply, SurveyRequest
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.screening import plausible_surveys
+from fedprognos.federation.secure.survey import OutlineReply, OutlineRequest, merged_survey, moments_request
+from fedprognos.federation.totals import masked_total
 
 
 def common_recipe(
@@ -42,6 +44,8 @@ def recipe_from_survey(
     """
     federation = federation or FederationOptions()
     min_clients = federation.min_clients
+    if cohort.sums is not None:
+        return _from_masked_survey(cohort, options, left_out, min_clients)
     requests = dict.fromkeys(cohort.clients, SurveyRequest(survey_terms(options)))
     replies = gather(cohort, requests, SurveyReply, min_clients, left_out)
     surveys = {name: reply.survey for name, reply in replies.items()}
@@ -65,6 +69,22 @@ def recipe_from_survey(
         ((name, recipe),) = found.items()
         left_out(Failure(name, "moments", "no recipe can be made with its moments"))
         return recipe
+
+
+def _from_masked_survey(
+    cohort: Cohort, options: RecipeOptions, left_out: Callable[[Failure], None], min_clients: int | None
+) -> Recipe:
+    """A recipe from everybody's conditions and from totals of moments; columns that most do not have are left out."""
+    terms = survey_terms(options)
+    asked = dict.fromkeys(cohort.clients, OutlineRequest(terms))
+    outlines = gather(cohort, asked, OutlineReply, min_clients, left_out)
+    request, schema = moments_request(terms, outlines)
+    for name, one in outlines.items():
+        if one.schema != schema:
+            left_out(Failure(name, "columns", "its columns differ from those of most clients"))
+    alike = {name: one for name, one in outlines.items() if one.schema == schema}
+    sums = masked_total(cohort, dict.fromkeys(alike, request), min_clients, left_out)
+    return make_recipe(options, {"everybody": merged_survey(request, schema, sums, alike)})
 
 
 def _recipe_without(name: str, options: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe | None:

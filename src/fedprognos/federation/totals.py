@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedprognos.errors import FederationError
+from fedprognos.errors import FederationError, FedprognosError
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, Reply, Request
+from fedprognos.federation.reply_checks import MOST_ROWS, check_reply
+from fedprognos.federation.secure.messages import LEAST_MEMBERS
 
 R = TypeVar("R", bound=Reply)
 Screen = Callable[[dict[str, R]], dict[str, R]]
@@ -37,8 +39,37 @@ def total(
     FederationError
         When fewer than `min_clients` (all of them by default) did.
     """
+    if cohort.sums is not None:
+        return masked_total(cohort, requests, min_clients, left_out)  # type: ignore[no-any-return]
     replies = gather(cohort, requests, kind, min_clients, left_out)
     return add_all(replies if screen is None else screen(replies))
+
+
+def masked_total(
+    cohort: Cohort, requests: Mapping[str, Request], min_clients: int | None, left_out: Callable[[Failure], None]
+) -> Any:
+    """The sum of replies that nobody sees one by one; an impossible sum ends the step."""
+    sums = cohort.sums
+    if sums is None:
+        raise FederationError("the clients' replies are not masked", hint='set federation.mode = "masked"')
+    if len(requests) < LEAST_MEMBERS:
+        raise FederationError(f"a masked sum needs {LEAST_MEMBERS} clients; {len(requests)} were asked")
+    found, members = sums.total(cohort, requests, left_out)  # type: ignore[arg-type]
+    if found is None or len(members) < (len(requests) if min_clients is None else min(min_clients, len(requests))):
+        raise FederationError(
+            f"{len(members)} of {len(requests)} clients answered",
+            hint="Fix the others, or set federation.min_clients to continue without them.",
+        )
+    request = next(iter(requests.values()))
+    try:
+        check_reply(request, found, MOST_ROWS)
+    except (FedprognosError, ValueError) as error:
+        text = error.what if isinstance(error, FedprognosError) else str(error)
+        raise FederationError(
+            f"the sum of {len(members)} clients is impossible: {text}",
+            hint='Sums are masked, so nobody can tell whose part is wrong; federation.mode = "checked" names it.',
+        ) from None
+    return found
 
 
 def add_all(replies: Mapping[str, R]) -> R:

@@ -30,7 +30,7 @@ def harmful(clients: Sequence[str], errors: Errors, tolerance: float) -> tuple[H
     """Clients without whom the majority's error is smaller by more than a share, the worst first.
 
     At most a minority of the clients is left out. The fewer there are, the more each counts: the second client left out
-    must do twice the harm, the third three times.
+    must do four times the harm, the third nine times.
     """
     kept, found = sorted(clients), list[Harm]()
     while len(kept) > 2 and len(found) < (len(clients) - 1) // 2:
@@ -40,7 +40,7 @@ def harmful(clients: Sequence[str], errors: Errors, tolerance: float) -> tuple[H
             without = errors([c for c in kept if c != name])
             falls = np.array([_fall(together[judge], without[judge]) for judge in kept if judge != name])
             share = float(np.median(falls))
-            limit = tolerance * (1 + len(found))
+            limit = tolerance * (1 + len(found)) ** 2
             if (falls > limit).sum() * 2 > len(falls) and share > worst.share:
                 worst = Harm(name, share)
         if not worst.client:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from pydantic import PositiveInt
 
+from fedprognos.errors import ConfigError
 from fedprognos.federation.aggregation import AggregatorName
 from fedprognos.federation.average import average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.plan import Plan, Round, train
+from fedprognos.federation.plan import Plan, Round, masked_mean, train
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.networks import Network
 from fedprognos.options import Options
@@ -30,6 +31,12 @@ def fedavg(cohort: Cohort, plan: Plan, options: FedAvgOptions, mu: float = 0.0) 
     network = plan.common_start()
     for r in range(1, options.rounds + 1):
         starts = dict.fromkeys(plan.participants(cohort, r), network)
+        if cohort.sums is not None:  # sum_j n_j W_j and sum_j n_j are all that is seen
+            if options.average != "weighted":
+                raise ConfigError(f"average = '{options.average}' needs federation.mode = 'checked'")
+            network = masked_mean(cohort, plan, starts, epochs=options.epochs, round_=r, proximal=mu)
+            yield Round(r, {cohort.clients: network}, r * options.epochs)
+            continue
         clients = train(cohort, plan, starts, epochs=options.epochs, round_=r, proximal=mu)
         tensors = {name: client.weights for name, client in clients.networks.items()}
         sizes = plan.counted(clients.sizes)

@@ -1,0 +1,67 @@
+"""What a client does for masked sums besides its ordinary answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedprognos.errors import MessageError
+from fedprognos.federation.codec import encode
+from fedprognos.federation.cohort import digest
+from fedprognos.federation.messages import (
+    EvaluateRequest,
+    OutputsRequest,
+    ResidualRequest,
+    ScoreRequest,
+    SurveyRequest,
+)
+from fedprognos.federation.pool_messages import PoolRequest
+from fedprognos.federation.secure.messages import MaskedReply
+from fedprognos.federation.secure.sums import Tag, limbs_of
+from fedprognos.federation.secure.survey import MomentsRequest, OutlineRequest, moment_sums, outline
+from fedprognos.federation.secure.templates import summand, template_of
+from fedprognos.federation.secure.vectors import to_vector
+from fedprognos.fleet import Fleet
+
+if TYPE_CHECKING:  # needs `cryptography`, which is there where sites mask
+    from fedprognos.federation.secure.member import Member
+
+NEVER_ALONE = (
+    SurveyRequest,
+    MomentsRequest,
+    EvaluateRequest,
+    OutputsRequest,
+    PoolRequest,
+    ResidualRequest,
+    ScoreRequest,
+)
+"""Requests that a site with masks answers masked only."""
+
+
+def check_alone(member: Member | None, tag: Tag | None, request: Any) -> None:
+    """Refuse to answer unmasked what is masked at this site."""
+    if member is not None and tag is None and isinstance(request, NEVER_ALONE):
+        raise MessageError("answers of this site are added up masked, and never leave alone")
+
+
+def masked(member: Member | None, tag: Tag | None, request: Any, reply: Any) -> Any:
+    """A reply as it leaves: itself, or as this site's part of a masked sum."""
+    if tag is None:
+        return reply
+    values = to_vector(summand(reply), template_of(request))
+    found: MaskedReply = _present(member).masked(*tag, digest(encode(request)), values, limbs_of(request))
+    return found
+
+
+def answer_sums(member: Member | None, request: Any, fleet: Fleet, floor: int) -> Any:
+    """Answer what sums need: conditions, moments as sums, keys, shares and signatures."""
+    if isinstance(request, OutlineRequest):
+        return outline(fleet, request, floor)
+    if isinstance(request, MomentsRequest):
+        return moment_sums(fleet, request, floor)
+    return _present(member).answer(request)
+
+
+def _present(member: Member | None) -> Member:
+    if member is None:
+        raise MessageError("this site takes part in no masked sums")
+    return member

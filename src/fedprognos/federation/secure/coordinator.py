@@ -1,0 +1,192 @@
+"""The coordinator's side of masked sums: it brings keys and shares about and learns nothing but totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedprognos.errors import FederationError
+from fedprognos.federation.codec import encode
+from fedprognos.federation.cohort import digest
+from fedprognos.federation.messages import Failure
+from fedprognos.federation.secure import shamir
+from fedprognos.federation.secure.fixed_point import Limbs, add, from_fixed, negated
+from fedprognos.federation.secure.masks import KEY_IN_BYTES, agreed, mask, public_of
+from fedprognos.federation.secure.member import majority
+from fedprognos.federation.secure.messages import (
+    BeginReply,
+    BeginRequest,
+    KeysReply,
+    KeysRequest,
+    MaskedReply,
+    SharesReply,
+    SharesRequest,
+    SurvivorsReply,
+    SurvivorsRequest,
+    UnmaskReply,
+    UnmaskRequest,
+)
+from fedprognos.federation.secure.sums import Asks, LeftOut, Tag, limbs_of
+from fedprognos.federation.secure.templates import template_of
+from fedprognos.federation.secure.vectors import from_vector, size_of
+
+SUMS_A_BATCH = 32
+
+
+@dataclass(eq=False)
+class _Batch:
+    name: str
+    keys: dict[str, KeysReply]
+    places: dict[str, int]
+    threshold: int
+    used: int = 0
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(sorted(self.keys))
+
+
+@dataclass(eq=False)
+class MaskedSums:
+    """Totals of what sites send masked; the same replies give the same requests and totals, wherever it runs.
+
+    Parameters
+    ----------
+    name
+        Names the run: batches are numbered within it.
+    identities
+        Public keys of all members, in hex, by name.
+    """
+
+    name: str
+    identities: Mapping[str, str]
+    _batch: _Batch | None = None
+    _batches: int = 0
+    _known: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
+
+    def total(self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut) -> tuple[Any, tuple[str, ...]]:
+        """The summed reply and the sites in it.
+
+        Raises
+        ------
+        FederationError
+            Where no majority answers every step: then nothing is known of anybody.
+        """
+        request = next(iter(requests.values()))
+        key = digest("\x1f".join(sorted(requests)).encode() + encode(request))
+        if key not in self._known:
+            self._known[key] = self._asked(_Sites(cohort, left_out), tuple(sorted(requests)), request)
+        return self._known[key]
+
+    def _asked(self, sites: _Sites, names: tuple[str, ...], request: Any) -> tuple[Any, tuple[str, ...]]:
+        template, limbs = template_of(request), limbs_of(request)
+        size, batch = size_of(template), self._ready(sites, names)
+        index, batch.used = batch.used, batch.used + 1
+        masked = sites.ask(dict.fromkeys(batch.members, request), MaskedReply, (batch.name, index))
+        sent = {
+            name: reply.masked.view(np.uint64)
+            for name, reply in masked.items()
+            if reply.masked.shape == (size, limbs) and reply.masked.dtype == np.int64
+        }
+        survivors = tuple(sorted(sent))
+        self._enough(batch, survivors, "sent their part of a sum")
+        asked = SurvivorsRequest(batch.name, index, survivors)
+        signed = sites.ask(dict.fromkeys(survivors, asked), SurvivorsReply)
+        self._enough(batch, tuple(signed), "signed who is in a sum")
+        signatures = {name: reply.signature for name, reply in signed.items()}
+        unmask = UnmaskRequest(batch.name, index, survivors, signatures)
+        shares = sites.ask(dict.fromkeys(signed, unmask), UnmaskReply)
+        self._enough(batch, tuple(shares), "gave their shares of a sum")
+        total = np.zeros((size, limbs), dtype=np.uint64)
+        for name in survivors:
+            total = add(total, sent[name])
+        values = from_fixed(self._unmasked(batch, index, total, survivors, shares))
+        return from_vector(values, template), survivors
+
+    def _unmasked(
+        self, batch: _Batch, index: int, total: Limbs, survivors: tuple[str, ...], shares: Mapping[str, UnmaskReply]
+    ) -> Limbs:
+        """Take every survivor's own mask away, and the masks that survivors have with those who are missing."""
+        size, limbs = total.shape
+        for member in batch.members:
+            given = {
+                batch.places[giver]: share
+                for giver, reply in sorted(shares.items())
+                if (share := _share(reply.shares.get(member, ""))) is not None
+            }
+            if len(given) < batch.threshold:
+                raise FederationError("too few shares to unmask a sum")
+            secret = shamir.join(dict(list(given.items())[: batch.threshold]), KEY_IN_BYTES)
+            if member in survivors:
+                total = add(total, negated(mask(secret, size, limbs)))
+                continue
+            if public_of(secret).hex() != batch.keys[member].masking[index]:
+                raise FederationError("shares that do not belong together", where=f"client {member}")
+            for other in survivors:
+                public = bytes.fromhex(batch.keys[other].masking[index])
+                pair = mask(agreed(secret, public, f"mask {batch.name} {index}"), size, limbs)
+                total = add(total, negated(pair) if other < member else pair)
+        return total
+
+    def _ready(self, sites: _Sites, names: tuple[str, ...]) -> _Batch:
+        """A batch of just these sites with a number left."""
+        batch = self._batch
+        if batch is None or batch.used == SUMS_A_BATCH or set(names) != set(batch.places):
+            self._batch = batch = self._begin(sites, names)
+        return batch
+
+    def _begin(self, sites: _Sites, everyone: tuple[str, ...]) -> _Batch:
+        self._batches += 1
+        name = f"{self.name}/{self._batches}"
+        asked = KeysRequest(name, SUMS_A_BATCH, {member: self.identities[member] for member in everyone})
+        keys = sites.ask(dict.fromkeys(everyone, asked), KeysReply)
+        places = {member: k for k, member in enumerate(everyone, start=1)}
+        batch = _Batch(name, keys, places, majority(len(everyone)))
+        self._enough(batch, tuple(keys), "made keys")
+        shared = sites.ask(dict.fromkeys(keys, SharesRequest(name, keys)), SharesReply)
+        self._enough(batch, tuple(shared), "shared their secrets")
+        sealed = {
+            receiver: {sender: reply.sealed[receiver] for sender, reply in shared.items() if receiver in reply.sealed}
+            for receiver in shared
+        }
+        begun = sites.ask({n: BeginRequest(name, sealed[n]) for n in shared}, BeginReply)
+        self._enough(batch, tuple(begun), "began a sum")
+        batch.keys = {member: keys[member] for member in shared}
+        return batch
+
+    def _enough(self, batch: _Batch, names: tuple[str, ...], what: str) -> None:
+        if len(names) < batch.threshold:
+            self._batch = None
+            raise FederationError(
+                f"{len(names)} of {len(batch.places)} sites {what}; {batch.threshold} are needed",
+                hint="A masked sum needs more than half of the sites. Fix the others, and start the run again.",
+            )
+
+
+def _share(text: str) -> bytes | None:
+    """A share as bytes; None where it is none."""
+    try:
+        share = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return share if len(share) == shamir.SHARE_IN_BYTES else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Sites:
+    """Asks sites; those that do not answer are left out."""
+
+    cohort: Asks
+    left_out: LeftOut
+
+    def ask(self, requests: Mapping[str, Any], kind: type[Any], tag: Tag | None = None) -> dict[str, Any]:
+        """Replies of this kind."""
+        replies = self.cohort.ask(requests, (kind, Failure), tag)
+        for name, reply in sorted(replies.items()):
+            if not isinstance(reply, kind):
+                text = "sent another kind of message"
+                self.left_out(reply if isinstance(reply, Failure) else Failure(name, "message", text))
+        return {name: reply for name, reply in sorted(replies.items()) if isinstance(reply, kind)}

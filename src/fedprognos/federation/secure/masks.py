@@ -1,0 +1,50 @@
+"""Keys and masks: X25519 agreements, HKDF, ChaCha20 as a stream of integers, and sealed shares."""
+
+from __future__ import annotations
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedprognos.errors import MessageError
+from fedprognos.federation.secure.fixed_point import Limbs
+
+KEY_IN_BYTES = 32
+
+
+def public_of(private: bytes) -> bytes:
+    """The public half of a key."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agreed(private: bytes, public: bytes, purpose: str) -> bytes:
+    """The secret of two keys for one purpose: both sides get the same."""
+    try:
+        secret = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise MessageError("a key that cannot be used") from None
+    return HKDF(SHA256(), KEY_IN_BYTES, salt=None, info=purpose.encode()).derive(secret)
+
+
+def mask(seed: bytes, count: int, limbs: int) -> Limbs:
+    """Integers (count, limbs) that nobody without the seed can tell from uniform ones."""
+    stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor().update(bytes(8 * count * limbs))
+    return np.frombuffer(stream, dtype="<u8").astype(np.uint64).reshape(count, limbs)
+
+
+def seal(key: bytes, text: bytes) -> bytes:
+    """Encrypt under a key that is used once."""
+    return ChaCha20Poly1305(key).encrypt(bytes(12), text, None)
+
+
+def unseal(key: bytes, sealed: bytes) -> bytes:
+    """Decrypt, or refuse what was changed on its way."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, None)
+    except InvalidTag:
+        raise MessageError("a sealed share was changed on its way") from None

@@ -1,0 +1,288 @@
+"""A site's side of masked sums (Bonawitz et al., 2017): masks what leaves, and unmasks nothing but one total.
+
+What a site never does, whatever it is asked: sign two survivor sets for one request, give both kinds of share of one
+member, use a key twice, or take part in a sum of fewer than a majority of the members.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from fedprognos.arrays import FloatArray
+from fedprognos.errors import MessageError
+from fedprognos.federation.secure import shamir
+from fedprognos.federation.secure.fixed_point import LIMBS, Limbs, add, negated, to_fixed
+from fedprognos.federation.secure.masks import KEY_IN_BYTES, agreed, mask, public_of, seal, unseal
+from fedprognos.federation.secure.messages import (
+    LEAST_MEMBERS,
+    BeginReply,
+    BeginRequest,
+    KeysReply,
+    KeysRequest,
+    MaskedReply,
+    SharesReply,
+    SharesRequest,
+    SumRequest,
+    SurvivorsReply,
+    SurvivorsRequest,
+    UnmaskReply,
+    UnmaskRequest,
+)
+
+MOST_SUMS = 256
+
+
+def majority(members: int) -> int:
+    """How many members it takes: more than half.
+
+    >>> majority(3), majority(4), majority(5)
+    (2, 3, 3)
+    """
+    return members // 2 + 1
+
+
+def keys_text(batch: str, identities: Mapping[str, str], sealing: str, masking: tuple[str, ...]) -> bytes:
+    """What a member signs about its keys."""
+    return "\n".join(["keys", batch, *(f"{k} {v}" for k, v in sorted(identities.items())), sealing, *masking]).encode()
+
+
+def survivors_text(batch: str, index: int, asked: str, survivors: tuple[str, ...]) -> bytes:
+    """What a member signs about a sum."""
+    return "\n".join(["survivors", batch, str(index), asked, *survivors]).encode()
+
+
+def verified(public: str, signature: str, text: bytes) -> bool:
+    """Whether a signature (hex) is that of a public key (hex)."""
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Secrets of several sums, each used once."""
+
+    identities: dict[str, str]
+    sealing: bytes
+    masking: list[bytes]
+    own: list[bytes]
+    keys: dict[str, KeysReply] = field(default_factory=dict)
+    shares: dict[str, bytes] = field(default_factory=dict)
+    asked: dict[int, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "identities": self.identities,
+            "sealing": self.sealing.hex(),
+            "masking": [key.hex() for key in self.masking],
+            "own": [seed.hex() for seed in self.own],
+            "keys": {name: vars(one) for name, one in self.keys.items()},
+            "shares": {name: text.hex() for name, text in self.shares.items()},
+            "asked": {str(k): asked for k, asked in self.asked.items()},
+        }
+
+    @staticmethod
+    def from_dict(raw: Mapping[str, Any]) -> _Batch:
+        """From :meth:`as_dict`."""
+        return _Batch(
+            dict(raw["identities"]),
+            bytes.fromhex(raw["sealing"]),
+            [bytes.fromhex(key) for key in raw["masking"]],
+            [bytes.fromhex(seed) for seed in raw["own"]],
+            {n: KeysReply(one["sealing"], tuple(one["masking"]), one["signature"]) for n, one in raw["keys"].items()},
+            {name: bytes.fromhex(text) for name, text in raw["shares"].items()},
+            {int(k): asked for k, asked in raw["asked"].items()},
+        )
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """All members of the batch, sorted; a member's place decides its share."""
+        return tuple(sorted(self.identities))
+
+    @property
+    def threshold(self) -> int:
+        return majority(len(self.identities))
+
+
+class Member:
+    """Takes part in masked sums.
+
+    Parameters
+    ----------
+    name, identity
+        This site's name, and the key that its signatures are made with.
+    known
+        The members' public keys, in hex, by name, as the contract has them.
+    state, keep
+        What an earlier process kept, and where to keep it: secrets and survivor sets, so that a restart forgets none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        identity: Ed25519PrivateKey,
+        known: Mapping[str, str],
+        state: Mapping[str, Any] | None = None,
+        keep: Callable[[dict[str, Any]], None] = lambda state: None,
+    ) -> None:
+        self.name, self.identity, self.known, self._keep = name, identity, dict(known), keep
+        found = state or {"signed": {}, "batches": {}}
+        self.signed = {asked: tuple(names) for asked, names in found["signed"].items()}
+        self._batches = {one: _Batch.from_dict(raw) for one, raw in found["batches"].items()}
+
+    def answer(self, request: SumRequest) -> Any:
+        """Answer one request of the protocol, or refuse it; what changed is kept before the answer leaves."""
+        match request:
+            case KeysRequest():
+                reply: Any = self._keys(request)
+            case SharesRequest():
+                reply = self._shares(request)
+            case BeginRequest():
+                reply = self._begin(request)
+            case SurvivorsRequest():
+                reply = self._sign(request)
+            case UnmaskRequest():
+                reply = self._unmask(request)
+        self._save()
+        return reply
+
+    def _save(self) -> None:
+        latest = list(self._batches.items())[-2:]
+        self._keep({"signed": self.signed, "batches": {name: batch.as_dict() for name, batch in latest}})
+
+    def _keys(self, request: KeysRequest) -> KeysReply:
+        named = dict(request.identities)
+        if any(self.known.get(name) != key for name, key in named.items()) or self.name not in named:
+            raise MessageError("the members of this sum are not those agreed on")
+        if len(named) < LEAST_MEMBERS:
+            raise MessageError(f"masked sums need {LEAST_MEMBERS} members, got {len(named)}")
+        if request.batch in self._batches or not 1 <= request.count <= MOST_SUMS:
+            raise MessageError("these keys were made already, or too many are asked for")
+        secret = [secrets.token_bytes(KEY_IN_BYTES) for _ in range(1 + 2 * request.count)]
+        batch = _Batch(named, secret[0], secret[1 : 1 + request.count], secret[1 + request.count :])
+        self._batches[request.batch] = batch
+        sealing = public_of(batch.sealing).hex()
+        masking = tuple(public_of(key).hex() for key in batch.masking)
+        text = keys_text(request.batch, named, sealing, masking)
+        return KeysReply(sealing, masking, self.identity.sign(text).hex())
+
+    def _batch(self, name: str) -> _Batch:
+        if name not in self._batches:
+            raise MessageError("keys of another batch of sums")
+        return self._batches[name]
+
+    def _shares(self, request: SharesRequest) -> SharesReply:
+        batch = self._batch(request.batch)
+        if batch.keys:
+            raise MessageError("secrets are shared once")
+        keys = dict(request.keys)
+        for name, one in keys.items():
+            text = keys_text(request.batch, batch.identities, one.sealing, one.masking)
+            if name not in batch.identities or not verified(batch.identities[name], one.signature, text):
+                raise MessageError("keys that no member signed")
+            if len(one.masking) != len(batch.masking):
+                raise MessageError("keys of another number of sums")
+        if self.name not in keys or len(keys) < batch.threshold or len(keys) < LEAST_MEMBERS:
+            raise MessageError("too few members, or this site is not among them")
+        if keys[self.name].sealing != public_of(batch.sealing).hex():
+            raise MessageError("another key in the name of this site")
+        batch.keys = keys
+        places = batch.members
+        parts = [shamir.split(s, len(places), batch.threshold) for s in (*batch.masking, *batch.own)]
+        texts = {name: b"".join(part[k] for part in parts) for k, name in enumerate(places)}
+        batch.shares[self.name] = texts[self.name]
+        return SharesReply(
+            {
+                name: seal(self._sealing_key(batch, request.batch, self.name, name), texts[name]).hex()
+                for name in keys
+                if name != self.name
+            }
+        )
+
+    def _sealing_key(self, batch: _Batch, name: str, sender: str, receiver: str) -> bytes:
+        other = receiver if sender == self.name else sender
+        public = bytes.fromhex(batch.keys[other].sealing)
+        return agreed(batch.sealing, public, f"shares {name} from {sender} to {receiver}")
+
+    def _begin(self, request: BeginRequest) -> BeginReply:
+        batch = self._batch(request.batch)
+        if not batch.keys or len(batch.shares) > 1:
+            raise MessageError("shares come once, after the keys")
+        size = shamir.SHARE_IN_BYTES * 2 * len(batch.masking)
+        for sender, sealed in request.sealed.items():
+            if sender not in batch.keys or sender == self.name:
+                raise MessageError("shares of somebody else")
+            text = unseal(self._sealing_key(batch, request.batch, sender, self.name), bytes.fromhex(sealed))
+            if len(text) != size:
+                raise MessageError("shares of another size")
+            batch.shares[sender] = text
+        if len(batch.shares) < max(batch.threshold, LEAST_MEMBERS):
+            batch.shares = {self.name: batch.shares[self.name]}
+            raise MessageError("too few members shared their secrets")
+        return BeginReply()
+
+    def masked(self, name: str, index: int, asked: str, values: FloatArray, limbs: int = LIMBS) -> MaskedReply:
+        """The numbers of an answer under this site's own mask and one with every other member of the batch.
+
+        Parameters
+        ----------
+        asked
+            Digest of the request that they answer.
+        """
+        batch = self._batch(name)
+        if len(batch.shares) < 2 or not 0 <= index < len(batch.masking) or index in batch.asked:
+            raise MessageError("a sum that has not begun, or was masked already")
+        batch.asked[index] = asked
+        self._save()
+        total: Limbs = add(to_fixed(values, limbs), mask(batch.own[index], len(values), limbs))
+        for other in sorted(batch.shares):
+            if other != self.name:
+                public = bytes.fromhex(batch.keys[other].masking[index])
+                pair = mask(agreed(batch.masking[index], public, f"mask {name} {index}"), len(values), limbs)
+                total = add(total, pair if self.name < other else negated(pair))
+        return MaskedReply(total.view(np.int64))
+
+    def _sign(self, request: SurvivorsRequest) -> SurvivorsReply:
+        batch, survivors = self._batch(request.batch), tuple(request.survivors)
+        asked = batch.asked.get(request.index)
+        if asked is None:
+            raise MessageError("a sum that this site is not part of")
+        if survivors != tuple(sorted(set(survivors))) or not set(survivors) <= set(batch.shares):
+            raise MessageError("survivors that are no members")
+        if self.name not in survivors or len(survivors) < batch.threshold:
+            raise MessageError("too few survivors, or this site is not among them")
+        if self.signed.setdefault(asked, survivors) != survivors:
+            raise MessageError("this request was answered with other members: their difference would tell of one alone")
+        text = survivors_text(request.batch, request.index, asked, survivors)
+        return SurvivorsReply(self.identity.sign(text).hex())
+
+    def _unmask(self, request: UnmaskRequest) -> UnmaskReply:
+        batch, survivors, index = self._batch(request.batch), tuple(request.survivors), request.index
+        asked = batch.asked.get(index)
+        if asked is None or self.signed.get(asked) != survivors:
+            raise MessageError("this site did not sign these survivors")
+        text = survivors_text(request.batch, index, asked, survivors)
+        good = [
+            name
+            for name, signature in request.signatures.items()
+            if name in survivors and verified(batch.identities[name], signature, text)
+        ]
+        if len(good) < batch.threshold:
+            raise MessageError(f"{len(good)} valid signatures, {batch.threshold} needed")
+        return UnmaskReply({name: self._share(batch, name, index, name in survivors).hex() for name in batch.shares})
+
+    def _share(self, batch: _Batch, member: str, index: int, survived: bool) -> bytes:
+        """This site's share of a survivor's own mask, or of the mask key of a member that is missing."""
+        place = index + (len(batch.masking) if survived else 0)
+        size = shamir.SHARE_IN_BYTES
+        return batch.shares[member][place * size : (place + 1) * size]

@@ -1,0 +1,113 @@
+"""What coordinator and sites say to each other for a masked sum.
+
+A batch makes the keys and shares of several sums at once: keys, shares, begin. Each sum then takes an ordinary request
+that carries the batch and a number, one signature of who survived, and one share for each member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEAST_MEMBERS = 3
+"""A sum of two is no secret between them."""
+
+
+@dataclass(frozen=True)
+class KeysRequest:
+    """Make one-time keys for so many sums of these members; `identities` are the members' public keys, in hex."""
+
+    activity: ClassVar[str] = "keys for masked sums"
+    batch: str
+    count: int
+    identities: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class KeysReply:
+    """Public keys in hex: one that shares are sealed with, and one a sum; signed by the member."""
+
+    sealing: str
+    masking: tuple[str, ...]
+    signature: str
+
+
+@dataclass(frozen=True)
+class SharesRequest:
+    """Share your secrets with the members that have these keys."""
+
+    activity: ClassVar[str] = "keys for masked sums"
+    batch: str
+    keys: Mapping[str, KeysReply]
+
+
+@dataclass(frozen=True)
+class SharesReply:
+    """For each other member its shares of all secrets, sealed, in hex."""
+
+    sealed: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BeginRequest:
+    """These are your shares of the members that take part."""
+
+    activity: ClassVar[str] = "keys for masked sums"
+    batch: str
+    sealed: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BeginReply:
+    """Ready."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedReply:
+    """An answer, masked: integers (N, limbs) modulo 2^64 each limb."""
+
+    masked: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SurvivorsRequest:
+    """Sign that these members, and no others, are in this sum."""
+
+    activity: ClassVar[str] = "masked sums"
+    batch: str
+    index: int
+    survivors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SurvivorsReply:
+    """The signature, in hex."""
+
+    signature: str
+
+
+@dataclass(frozen=True)
+class UnmaskRequest:
+    """More than half of the members signed this set: give your share of each survivor's own mask, and of the mask key
+    of each member that is missing."""
+
+    activity: ClassVar[str] = "masked sums"
+    batch: str
+    index: int
+    survivors: tuple[str, ...]
+    signatures: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class UnmaskReply:
+    """One share a member, in hex."""
+
+    shares: Mapping[str, str]
+
+
+SumRequest = KeysRequest | SharesRequest | BeginRequest | SurvivorsRequest | UnmaskRequest
+SumReply = KeysReply | SharesReply | BeginReply | MaskedReply | SurvivorsReply | UnmaskReply

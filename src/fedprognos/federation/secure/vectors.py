@@ -1,0 +1,106 @@
+"""Replies as vectors of one length, whatever a client lacks, so that they can be added without being seen.
+
+The shape follows from the request alone. Each part that a client may lack has a place that counts who has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedprognos.arrays import FloatArray
+from fedprognos.errors import MessageError
+
+SYMMETRIC = frozenset({"hh", "S"})
+"""Fields that hold symmetric matrices; their upper triangle is enough."""
+
+
+def to_vector(reply: Any, template: Any) -> FloatArray:
+    """The numbers of a reply in the order of the template, zeros for what it lacks."""
+    return np.concatenate([np.atleast_1d(part) for part in _parts(reply, template, "")] or [np.zeros(0)])
+
+
+def from_vector(vector: FloatArray, template: Any) -> Any:
+    """A reply of summed numbers; a part that nobody had is None, one that some lacked in a table is left out."""
+    reader = _Reader(vector)
+    found = reader.read(template, "", 1)
+    if reader.at != len(vector):
+        raise MessageError(f"{len(vector)} numbers instead of {reader.at}")
+    return found
+
+
+def size_of(template: Any) -> int:
+    """How many numbers a reply has."""
+    return len(to_vector(template, template))
+
+
+def _parts(value: Any, template: Any, name: str) -> Iterator[Any]:
+    if template is None:
+        if value is not None:
+            raise MessageError(f"a part that was not asked for: {name}")
+    elif dataclasses.is_dataclass(template):
+        if name:
+            yield float(value is not None)
+        for field in dataclasses.fields(template):
+            yield from _parts(getattr(value, field.name, None), getattr(template, field.name), field.name)
+    elif isinstance(template, tuple):
+        if value is not None and len(value) != len(template):
+            raise MessageError(f"{len(value)} parts instead of {len(template)}: {name}")
+        for k, one in enumerate(template):
+            yield from _parts(None if value is None else value[k], one, f"{name}.{k}")
+    elif isinstance(template, Mapping):
+        for key, one in template.items():
+            known = None if value is None else value.get(key)
+            yield float(known is not None)
+            yield from _parts(known, one, str(key))
+    elif isinstance(template, np.ndarray):
+        array = np.zeros(template.shape) if value is None else np.asarray(value, np.float64)
+        if array.shape != template.shape:
+            raise MessageError(f"{name} has shape {array.shape}, expected {template.shape}")
+        yield array[np.triu_indices(len(array))] if name in SYMMETRIC else array.reshape(-1)
+    else:
+        yield float(value or 0)
+
+
+class _Reader:
+    """Goes through a vector as the template says."""
+
+    def __init__(self, vector: FloatArray) -> None:
+        self.vector, self.at = vector, 0
+
+    def take(self, count: int) -> FloatArray:
+        self.at += count
+        return self.vector[self.at - count : self.at]
+
+    def number(self) -> float:
+        return float(self.take(1)[0])
+
+    def read(self, template: Any, name: str, holders: int) -> Any:
+        """The part at this place; `holders` is how many clients have what it belongs to."""
+        if template is None:
+            return None
+        if dataclasses.is_dataclass(template) and not isinstance(template, type):
+            have = round(self.number()) if name else holders
+            fields = dataclasses.fields(template)
+            found = {f.name: self.read(getattr(template, f.name), f.name, have) for f in fields}
+            return type(template)(**found) if have else None
+        if isinstance(template, tuple):
+            return tuple(self.read(one, f"{name}.{k}", holders) for k, one in enumerate(template))
+        if isinstance(template, Mapping):
+            known = {key: (round(self.number()), self.read(one, str(key), holders)) for key, one in template.items()}
+            return {key: value for key, (have, value) in known.items() if have and have >= holders}
+        if isinstance(template, np.ndarray):
+            return self._array(template, name)
+        value = self.number()
+        return round(value) if isinstance(template, int) else value
+
+    def _array(self, template: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+        if name in SYMMETRIC:
+            upper = np.zeros(template.shape)
+            upper[np.triu_indices(len(upper))] = self.take(len(upper) * (len(upper) + 1) // 2)
+            return upper + np.triu(upper, 1).T
+        array = self.take(template.size).reshape(template.shape)
+        return np.rint(array).astype(np.int64) if template.dtype.kind == "i" else array.copy()

@@ -1,0 +1,125 @@
+"""Whole strategies with masked sums: the bytes of open ones, and nothing of one site alone on the wire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cohorts import HereCohort, cohort_of, plan_of
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedprognos.errors import ConfigError, FederationError
+from fedprognos.features.options import RecipeOptions
+from fedprognos.federation.codec import ledger_line
+from fedprognos.federation.heads import personal_heads
+from fedprognos.federation.messages import EvaluateRequest, Failure
+from fedprognos.federation.recipe_setup import recipe_from_survey
+from fedprognos.federation.rounds import judged_rounds
+from fedprognos.federation.secure.coordinator import MaskedSums
+from fedprognos.federation.secure.member import Member
+from fedprognos.federation.secure.sums import OpenSums
+from fedprognos.federation.strategies import strategies
+from fedprognos.federation.totals import masked_total
+
+OPEN = {"FitReply", "PersonalReply", "OutlineReply"}
+"""Replies of one site that may be seen: bodies for methods that need them, conditions, and that a head was made."""
+PROTOCOL = {"KeysReply", "SharesReply", "BeginReply", "MaskedReply", "SurvivorsReply", "UnmaskReply"}
+RECIPE = RecipeOptions(window=8, cap=40, stride=2, conditions={"altitude": 0})
+
+
+def masked_cohort(folder: Path, names: str = "abc") -> HereCohort:
+    cohort = cohort_of(folder, names)
+    keys = {name: Ed25519PrivateKey.generate() for name in names}
+    identities = {name: key.public_key().public_bytes_raw().hex() for name, key in keys.items()}
+    for name, client in cohort.members.items():
+        client.member = Member(name, keys[name], identities)
+    cohort.sums = MaskedSums("run", identities)
+    return cohort
+
+
+def open_cohort(folder: Path, names: str = "abc") -> HereCohort:
+    cohort = cohort_of(folder, names)
+    cohort.sums = OpenSums()
+    return cohort
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedma", "concat", "absorb", "single", "reservoir"])
+def test_masked_runs_have_the_bytes_of_open_sums_and_show_no_sum_of_one_site(tmp_path: Path, method: str) -> None:
+    plan = plan_of(epochs=1, reservoir={"units": 12}, absorb={"width": 1.0})
+    found = []
+    masked = masked_cohort(tmp_path / "masked")
+    for cohort in (masked, open_cohort(tmp_path / "open")):
+        *_, last = judged_rounds(strategies[method], cohort, plan)
+        (heads,) = last.models.values()
+        found.append(dict(heads))
+    for head, judged in found[0].items():
+        assert judged.validation_rmse == found[1][head].validation_rmse
+        for name, tensor in judged.network.weights.items():
+            assert tensor.tobytes() == found[1][head].network.weights[name].tobytes()
+    kinds = {ledger_line(data).kind for _, data in masked.sent}
+    assert kinds <= PROTOCOL | OPEN
+    assert "FitReply" not in kinds or method != "fedavg"  # averages need nobody's weights alone
+
+
+def test_masked_and_plain_totals_lead_to_the_same_model(tmp_path: Path) -> None:
+    plan = plan_of(epochs=2)
+    weights = []
+    for cohort in (masked_cohort(tmp_path / "masked"), cohort_of(tmp_path / "plain")):
+        *_, last = judged_rounds(strategies["fedavg"], cohort, plan)
+        (heads,) = last.models.values()
+        weights.append(heads["exact"].network.weights)
+    for name, tensor in weights[0].items():
+        np.testing.assert_allclose(tensor, weights[1][name], rtol=1e-4, atol=1e-5)
+
+
+def test_recipes_from_masked_moments_equal_those_from_surveys(tmp_path: Path) -> None:
+    left: list[Failure] = []
+    masked = recipe_from_survey(masked_cohort(tmp_path / "masked"), RECIPE, left.append)
+    plain = recipe_from_survey(cohort_of(tmp_path / "plain"), RECIPE, left.append)
+    assert not left
+    for field in ("mean", "std", "label_mean", "label_std"):
+        np.testing.assert_allclose(getattr(masked, field), getattr(plain, field), rtol=1e-9)
+    assert masked.condition_keys == plain.condition_keys
+    opened = recipe_from_survey(open_cohort(tmp_path / "open"), RECIPE, left.append)
+    assert opened.to_json() == masked.to_json()
+
+
+def test_a_site_with_masks_answers_no_sum_alone(tmp_path: Path) -> None:
+    plan, cohort = plan_of(), masked_cohort(tmp_path)
+    request = EvaluateRequest(plan.recipe, plan.common_start(), plan.seed, 0.3, True)
+    replies = cohort.ask(dict.fromkeys(cohort.clients, request))
+    assert all(isinstance(reply, Failure) and "never leave alone" in reply.text for reply in replies.values())
+
+
+def test_sums_of_two_and_robust_averages_are_refused(tmp_path: Path) -> None:
+    plan, cohort = plan_of(fedavg={"average": "median"}), masked_cohort(tmp_path)
+    with pytest.raises(ConfigError, match="checked"):
+        list(strategies["fedavg"].run(cohort, plan))
+    request = EvaluateRequest(plan.recipe, plan.common_start(), plan.seed, 0.3, True)
+    with pytest.raises(FederationError, match="needs 3"):
+        masked_total(cohort, dict.fromkeys("ab", request), None, plan.left_out)
+    with pytest.raises(ValueError, match="checked"):
+        plan_of(mode="masked", screen=0.1)
+
+
+def test_impossible_totals_end_the_step(tmp_path: Path) -> None:
+    plan, cohort = plan_of(), masked_cohort(tmp_path)
+    honest = cohort.members["b"].answer
+
+    def hostile(request: object, on_epoch: object = None) -> object:
+        reply = honest(request, on_epoch)  # type: ignore[arg-type]
+        if isinstance(request, EvaluateRequest):
+            object.__setattr__(reply.fit, "hh", -1000 * reply.fit.hh)  # type: ignore[union-attr]
+        return reply
+
+    cohort.members["b"].answer = hostile  # type: ignore[method-assign,assignment]
+    with pytest.raises(FederationError, match="impossible"):
+        plan.evaluate(cohort, cohort.clients, plan.common_start(), statistics=True)
+
+
+def test_personal_heads_stay_near_the_common_one(tmp_path: Path) -> None:
+    plan, cohort = plan_of(heads=("exact", "personal")), masked_cohort(tmp_path)
+    made = personal_heads(cohort, plan, plan.common_start(), cohort.clients)
+    assert sorted(made) == ["a", "b", "c"]
+    assert {ledger_line(data).kind for _, data in cohort.sent} == {"PersonalReply"}
