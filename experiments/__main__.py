@@ -70,6 +70,14 @@ def poisoning(data_dir: DataDir = None) -> None:
 
 
 @app.command()
+def privacy(data_dir: DataDir = None) -> None:
+    """What differential privacy costs on FD004, for several epsilons, per unit and per row."""
+    from experiments.privacy import write_privacy
+
+    Console().print(write_privacy(data_dir), highlight=False)
+
+
+@app.command()
 def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
     """Everything: all presets, what models cost, the pages and their pictures."""
     where = places(quick)

@@ -94,7 +94,7 @@ def write_poisoning(
                         tell(f"{name}: {found[name]}")
                         write_json(out, found)
     if page.is_file():
-        write_tables(page, found, attacks)
+        write_between(page, "poisoning", tables(found, attacks))
     return out
 
 
@@ -127,13 +127,13 @@ def run_attacked(
     return {"rmse": rmse, "left_out": sorted(left), "hostile": hostile}
 
 
-def write_tables(page: Path, found: Found, attacks: tuple[Attack, ...]) -> None:
-    """Put the tables between the marks of the page."""
-    text = page.read_text("utf-8")
-    begin, end = "<!-- poisoning: begin -->\n", "<!-- poisoning: end -->"
-    before, _, rest = text.partition(begin)
+def write_between(page: Path, name: str, text: str) -> None:
+    """Put a text between the marks of that name in a page."""
+    whole = page.read_text("utf-8")
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, _, rest = whole.partition(begin)
     _, _, after = rest.partition(end)
-    page.write_text(before + begin + "\n" + tables(found, attacks) + "\n" + end + after, encoding="utf-8")
+    page.write_text(before + begin + "\n" + text + "\n" + end + after, encoding="utf-8")
 
 
 def tables(found: Found, attacks: tuple[Attack, ...]) -> str:

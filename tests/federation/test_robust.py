@@ -16,9 +16,9 @@ from fedprognos.features.moments import Moments
 from fedprognos.federation.aggregation import aggregators
 from fedprognos.federation.average import average
 from fedprognos.federation.messages import EvaluateReply, Failure, FitReply, Reply, Request, SurveyReply, SurveyRequest
-from fedprognos.federation.plan import drop_harmful, train
+from fedprognos.federation.plan import train
 from fedprognos.federation.rounds import judged_rounds
-from fedprognos.federation.screening import harmless_statistics, plausible_surveys
+from fedprognos.federation.screening import drop_harmful, harmless_statistics, plausible_surveys
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import HeadStatistics, Network
 from fedprognos.networks.anatomy import anatomy_of

@@ -25,6 +25,7 @@ from fedprognos.federation.heads import Judged, personal_heads
 from fedprognos.federation.intervals import calibrate
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.plan import Plan, Round
+from fedprognos.federation.privacy import Account
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import Strategy, strategies
@@ -79,7 +80,8 @@ def plan_of(experiment: config.Experiment, recipe: Recipe, seed: int) -> Plan:
         reservoir=model.reservoir,
         direct=model.direct,
     )
-    return Plan(recipe, spec, experiment.train, experiment.federation, stream(seed, "", 0, "run"))
+    releases = len(experiment.federation.methods) * experiment.evaluation.seeds
+    return Plan(recipe, spec, experiment.train, experiment.federation, stream(seed, "", 0, "run"), releases=releases)
 
 
 @dataclass(eq=False)
@@ -245,6 +247,10 @@ class Job:
             "round": chosen.round,
             "train_clients": list(owners),
         }
+        options, privacy = self.plan.federation.privacy, self.plan.privacy(chosen.network.spec)
+        if options is not None and privacy is not None:
+            account = Account.of(privacy.noise, self.plan.releases, options.delta, options.per)
+            provenance["privacy"] = account.in_words()
         metrics = {test: {"rmse": raw, "rmse_capped": capped} for test, (raw, capped) in chosen.errors.items()}
         if not metrics:
             metrics = {"validation": {"rmse": None, "rmse_capped": chosen.judged.validation_rmse}}

@@ -36,6 +36,7 @@ from fedprognos.federation.messages import (
     SurveyRequest,
 )
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
+from fedprognos.federation.privacy.statistics import private_statistics
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreRequest
 from fedprognos.federation.scoring import score_reply
 from fedprognos.federation.secure.answers import answer_sums, check_alone, masked
@@ -186,6 +187,9 @@ class Client:
     def _evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         network = request.network.check("request")
         fraction, fold = request.validation_fraction, Fold(request.fold, request.folds)
+        if request.privacy is not None:
+            train, _ = self._head_parts(request.recipe, request.seed, 0.0, fold)
+            return EvaluateReply(None, private_statistics(network, train, request.recipe, request.privacy))
         sums = None
         if fraction > 0:
             held = self._parts(request.recipe, request.seed, fraction, fold)[1]

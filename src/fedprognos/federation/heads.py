@@ -11,6 +11,7 @@ from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import Cohort, digest, gather
 from fedprognos.federation.plan import Plan, summed
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
+from fedprognos.federation.privacy.statistics import ada_ssp
 from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.networks import Network
 from fedprognos.networks.head import exact_head
@@ -47,6 +48,8 @@ def with_heads(
     judged = {}
     if "mean" in wanted:
         judged["mean"] = Judged(network, None if found.validation is None else found.validation.rmse)
+    if (privacy := plan.privacy(network.spec)) is not None:
+        return {"exact": Judged(network.with_head(ada_ssp(summed(found)[0], privacy, len(there))), None)}
     if statistics:
         solved = exact_head(*summed(found), ridge or plan.federation.ridge)
         error = None

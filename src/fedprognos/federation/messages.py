@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe, Survey, SurveyTerms
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PoolReply, PoolRequest
+from fedprognos.federation.privacy.options import Privacy
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
 from fedprognos.federation.secure.messages import SumReply, SumRequest
 from fedprognos.federation.secure.survey import MomentsReply, MomentsRequest, OutlineReply, OutlineRequest
@@ -119,6 +120,8 @@ class EvaluateRequest:
         The share that training kept out; 0 if none.
     alike
         Let units count alike in the statistics.
+    privacy
+        Clip the rows and add noise; nothing else is sent.
     """
 
     activity: ClassVar[str] = "evaluating a model"
@@ -130,6 +133,7 @@ class EvaluateRequest:
     fold: int = 0
     folds: int = 0
     alike: bool = False
+    privacy: Privacy | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, PositiveFloat, PositiveInt, create_model, field_validator, model_validator
 
 from fedprognos.errors import ConfigError
+from fedprognos.federation.privacy.options import PrivacyOptions
 from fedprognos.options import Options
 
 Wire = Literal["float32", "float16", "bfloat16"]
@@ -53,6 +54,8 @@ class FederationOptions(Options):
     that are far from most others'. Needs three clients; off by default."""
     weight_cap: Annotated[float, Field(ge=1.0)] | None = None
     """The most a client counts, in multiples of the median client's windows; as many as it says by default."""
+    privacy: PrivacyOptions | None = None
+    """Differential privacy of what clients send, for methods that train nothing."""
     patience: PositiveInt | None = None
     """Stop after so many rounds without a better validation error."""
 
@@ -70,6 +73,20 @@ class FederationOptions(Options):
     def _bundles_go_with_start(self) -> Self:
         if (self.start == "bundles") != (self.bundles is not None):
             raise ValueError("start = 'bundles' and bundles = FOLDER go together")
+        return self
+
+    @model_validator(mode="after")
+    def _privacy_covers_all_that_leaves(self) -> Self:
+        from fedprognos.federation.strategies import strategies
+
+        if self.privacy is None:
+            return self
+        trained = [name for name in self.methods if strategies[name].trains]
+        if trained or self.heads != ("exact",):
+            what = f"method '{trained[0]}'" if trained else "heads other than exact"
+            raise ValueError(f"privacy covers statistics of exact heads only, not {what}; use reservoir or direct")
+        if self.screen is not None or self.weight_cap is not None:
+            raise ValueError("privacy and screening do not go together: noised statistics look harmful")
         return self
 
     @model_validator(mode="after")

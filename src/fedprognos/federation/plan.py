@@ -24,10 +24,11 @@ from fedprognos.federation.messages import (
     OutputsRequest,
 )
 from fedprognos.federation.options import FederationOptions
-from fedprognos.federation.screening import harmful_bodies, harmless_statistics
+from fedprognos.federation.privacy import Privacy
+from fedprognos.federation.screening import drop_harmful, harmless_statistics
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.totals import masked_total, total
-from fedprognos.matching import Matching, groups
+from fedprognos.matching import Matching
 from fedprognos.networks import Epoch, Network, NetworkSpec
 from fedprognos.networks.head import HeadStatistics
 from fedprognos.networks.options import TrainOptions
@@ -47,6 +48,8 @@ class Plan:
         Called with every client that a round goes on without.
     harmful
         Clients whose statistics of the latest network did the others harm.
+    releases
+        How often a run sends statistics of the same data, all methods and seeds together.
     """
 
     recipe: Recipe
@@ -58,6 +61,7 @@ class Plan:
     folds: int = 0
     left_out: Callable[[Failure], None] = field(default=lambda failure: None)
     harmful: set[str] = field(default_factory=set)
+    releases: int = 1
 
     def common_start(self) -> Network:
         """Initial weights that are the same for everybody; the head begins at the mean label (0 standardised)."""
@@ -73,12 +77,18 @@ class Plan:
     def evaluate(self, cohort: Cohort, clients: Iterable[str], network: Network, *, statistics: bool) -> EvaluateReply:
         """The clients' errors on what training kept out and, where asked for, statistics of the head, added up."""
         fraction = self.train.validation_fraction
+        privacy, alike = self.privacy(network.spec), self.federation.alike
         request = EvaluateRequest(
-            self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds, self.federation.alike
+            self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds, alike, privacy
         )
         requests = dict.fromkeys(clients, request)
         screen = self._harmless if statistics and self.federation.screen else None
         return total(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out, screen)
+
+    def privacy(self, spec: NetworkSpec) -> Privacy | None:
+        """What clients do to the statistics of a network before they leave; None where privacy is not asked for."""
+        options = self.federation.privacy
+        return None if options is None else Privacy.of(options, self.recipe, spec.features + 1, self.releases)
 
     def outputs(self, cohort: Cohort, network: Network) -> OutputsReply:
         """Sums of the outputs of every layer over all clients, but those whose statistics did harm just now."""
@@ -257,23 +267,6 @@ def import_models(cohort: Cohort, plan: Plan, clients: Iterable[str]) -> ClientM
     networks = {name: reply.network for name, reply in replies.items()}
     sizes = {name: reply.windows for name, reply in replies.items()}
     return drop_harmful(cohort, plan, ClientModels(networks, sizes, dict.fromkeys(replies, ())))
-
-
-def drop_harmful(cohort: Cohort, plan: Plan, clients: ClientModels) -> ClientModels:
-    """Leave out models without which the mean of all predictions is better for the majority."""
-    if not plan.federation.screen or cohort.sums is not None:
-        return clients
-    fraction, out = plan.train.validation_fraction, set[str]()
-    for names in groups({name: network.spec.hidden for name, network in clients.networks.items()}):
-        together = Network.concat([clients.networks[name] for name in names])
-        request = EvaluateRequest(plan.recipe, together, plan.seed, fraction, True, plan.fold, plan.folds)
-        asked = dict.fromkeys(cohort.clients, request)
-        replies = gather(cohort, asked, EvaluateReply, plan.federation.min_clients, plan.left_out)
-        group = {name: clients.networks[name] for name in names}
-        for harm in harmful_bodies(group, replies, plan.federation.screen):
-            out.add(harm.client)
-            plan.left_out(harm.failure("predictions of its model"))
-    return clients.only(clients.networks.keys() - out)
 
 
 def _misfit(plan: Plan, reply: ImportReply) -> str:

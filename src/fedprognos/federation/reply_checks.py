@@ -167,6 +167,9 @@ def _check_evaluation(request: EvaluateRequest, reply: EvaluateReply, most_rows:
         return
     if reply.fit is None:
         raise MessageError("sent no statistics")
+    if request.privacy is not None:  # noise breaks every other rule
+        _check_shape(request.network.spec, reply.fit)
+        return
     check_statistics(request.network.spec, request.recipe, reply.fit, most_rows)
     if reply.held is not None:
         check_statistics(request.network.spec, request.recipe, reply.held, most_rows - reply.fit.n)
@@ -188,10 +191,8 @@ def _check_errors(sums: ErrorSums, recipe: Recipe, most_rows: int) -> None:
 def check_statistics(spec: NetworkSpec, recipe: Recipe, statistics: HeadStatistics, most_rows: int) -> None:
     """Raise where no rows of this network's features and labels have these sums."""
     _check_count(statistics.n, most_rows)
-    hh, hy, width = statistics.hh, statistics.hy, spec.features + 1
-    if hh.shape != (width, width) or hy.shape != (width,):
-        raise MessageError(f"sent statistics of shape {hh.shape} and {hy.shape} for {width} columns")
-    n = statistics.n
+    _check_shape(spec, statistics)
+    hh, hy, n = statistics.hh, statistics.hy, statistics.n
     if abs(hh[-1, -1] - n) > ROUNDING * n or not np.allclose(hh[-1], hh[:, -1], rtol=ROUNDING, atol=ROUNDING):
         raise MessageError("sent statistics whose column of ones does not add up")
     sums = OutputSums(float(n), 0.0, hh[-1, :-1], hh[:-1, :-1], hy[:-1], float(hy[-1]), statistics.yy)
@@ -202,6 +203,12 @@ def check_statistics(spec: NetworkSpec, recipe: Recipe, statistics: HeadStatisti
         raise MessageError("sent outputs outside [-1, 1]")
     if len(hh) > 1 and sums.S.diagonal().max() > n * LARGEST_VALUE**2:
         raise MessageError("sent features beyond all measure")
+
+
+def _check_shape(spec: NetworkSpec, statistics: HeadStatistics) -> None:
+    hh, hy, width = statistics.hh, statistics.hy, spec.features + 1
+    if hh.shape != (width, width) or hy.shape != (width,):
+        raise MessageError(f"sent statistics of shape {hh.shape} and {hy.shape} for {width} columns")
 
 
 def _label_range(recipe: Recipe) -> tuple[float, float]:

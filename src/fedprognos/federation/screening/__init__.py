@@ -4,9 +4,9 @@ A client is left out where the majority of the others is clearly better off with
 Fewer than three clients cannot tell who is wrong.
 """
 
-from fedprognos.federation.screening.bodies import harmful_bodies
+from fedprognos.federation.screening.models import drop_harmful
 from fedprognos.federation.screening.moments import plausible_surveys
 from fedprognos.federation.screening.statistics import harmless_statistics
 from fedprognos.federation.screening.votes import Harm
 
-__all__ = ["Harm", "harmful_bodies", "harmless_statistics", "plausible_surveys"]
+__all__ = ["Harm", "drop_harmful", "harmless_statistics", "plausible_surveys"]

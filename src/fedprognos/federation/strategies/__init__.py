@@ -41,6 +41,8 @@ class Strategy:
         Whether it needs all data in one place, so that it can be compared with but not deployed.
     by_default
         Whether experiments that name no methods run it.
+    trains
+        Whether clients train networks for it; without, statistics of the head are all that they send.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Strategy:
     shared: bool = True
     pooled: bool = False
     by_default: bool = False
+    trains: bool = True
 
     @property
     def federated(self) -> bool:

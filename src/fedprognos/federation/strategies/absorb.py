@@ -17,7 +17,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from fedprognos import matching
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.plan import Plan, Round, drop_collapsed, drop_harmful, first_models, summed, train
+from fedprognos.federation.plan import Plan, Round, drop_collapsed, first_models, summed, train
+from fedprognos.federation.screening import drop_harmful
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.matching import Absorption, LinearWeights, OutputSums, RecurrentWeights
 from fedprognos.networks import Network

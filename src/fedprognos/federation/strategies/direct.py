@@ -36,4 +36,4 @@ def _epochs(_: DirectOptions, __: Budget) -> int:
     return 0
 
 
-strategies.add(Strategy("direct", "Linear head", 14, direct, DirectOptions, _epochs))
+strategies.add(Strategy("direct", "Linear head", 14, direct, DirectOptions, _epochs, trains=False))

@@ -20,10 +20,10 @@ from fedprognos.federation.plan import (
     Plan,
     Round,
     drop_collapsed,
-    drop_harmful,
     first_models,
     train,
 )
+from fedprognos.federation.screening import drop_harmful
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.matching import Matching, match, match_recurrent
 from fedprognos.networks import Network

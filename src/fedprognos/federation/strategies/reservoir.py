@@ -41,4 +41,6 @@ def _epochs(_: ReservoirOptions, __: Budget) -> int:
     return 0
 
 
-strategies.add(Strategy("reservoir", "Reservoir", 15, reservoir, ReservoirOptions, _epochs, by_default=True))
+strategies.add(
+    Strategy("reservoir", "Reservoir", 15, reservoir, ReservoirOptions, _epochs, by_default=True, trains=False)
+)
