@@ -43,7 +43,7 @@ class Attack:
     flipped: bool = False
 
 
-def on_weights(of: Callable[[Array, Array, list[Array], np.random.Generator], Array], windows: int = 0) -> Change:
+def on_weights(of: Callable[[Array, Array, list[Array], np.random.Generator], Any], windows: int = 0) -> Change:
     """An attack on trained weights; `of` is given the client's tensor, where it started (zeros where it drew its
     own), and what the others trained."""
 

@@ -10,11 +10,10 @@ from fedprognos.federation.cohort import digest
 from fedprognos.federation.messages import (
     EvaluateRequest,
     OutputsRequest,
-    ResidualRequest,
-    ScoreRequest,
     SurveyRequest,
 )
 from fedprognos.federation.pool_messages import PoolRequest
+from fedprognos.federation.score_messages import ResidualRequest, ScoreRequest
 from fedprognos.federation.secure.messages import MaskedReply
 from fedprognos.federation.secure.sums import Tag, limbs_of
 from fedprognos.federation.secure.survey import MomentsRequest, OutlineRequest, moment_sums, outline

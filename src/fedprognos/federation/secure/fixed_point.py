@@ -38,7 +38,7 @@ def to_fixed(values: FloatArray, limbs: int = LIMBS) -> Limbs:
         whole = np.floor(rest / unit) if k else np.rint(rest)
         found[:, k] = np.minimum(whole, 2.0**WORD - 2**11).astype(np.uint64)
         rest = rest - whole * unit
-    return np.where((values < 0)[:, None], negated(found), found)
+    return np.asarray(np.where((values < 0)[:, None], negated(found), found))
 
 
 def from_fixed(fixed: Limbs) -> FloatArray:
@@ -50,7 +50,7 @@ def from_fixed(fixed: Limbs) -> FloatArray:
     for k in reversed(range(limbs)):
         total += np.ldexp(size[:, k].astype(np.float64), WORD * k)
     scaled = np.ldexp(total, 1 + WHOLE_BITS - WORD * limbs)
-    return np.where(negative, -scaled, scaled)
+    return np.asarray(np.where(negative, -scaled, scaled))
 
 
 def add(one: Limbs, other: Limbs) -> Limbs:

@@ -21,11 +21,8 @@ from fedprognos.federation.messages import (
     LayerOutputs,
     OutputsReply,
     OutputsRequest,
-    ResidualReply,
-    ResidualRequest,
-    ScoreReply,
-    ScoreRequest,
 )
+from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
 from fedprognos.federation.secure.survey import MomentsReply, MomentsRequest, moments_template
 from fedprognos.networks import HeadStatistics
 
@@ -63,9 +60,8 @@ def template_of(request: Any) -> Any:
             counts = np.zeros((len(request.ranges) + 1, len(request.edges) + 1), dtype=np.int64)
             return ResidualReply(counts, counts[:, 0])
         case ScoreRequest():
-            sums = ScoreSums(1, 1, {})
-            object.__setattr__(sums, "sums", dict.fromkeys(sums_of(request.recipe.task), 0.0))
-            return ScoreReply(sums, sums)
+            scores = ScoreSums(1, 1, dict.fromkeys(sums_of(request.recipe.task), 0.0))
+            return ScoreReply(scores, scores)
         case FitRequest():
             shapes = request.shape.shapes
             return WeightedReply(1, {name: np.zeros(shapes[name]) for name in sorted(request.learnt)})
