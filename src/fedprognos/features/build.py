@@ -49,7 +49,8 @@ def build_windows(
         if known is None and labelled:
             unlabelled.append(unit.id)
             continue
-        cuts = rule.cut(recipe, unit, *recipe.scale_unit(unit, columns, where), stride or recipe.stride)
+        scaled, unseen = recipe.scale_unit(unit, columns, where)
+        cuts = rule.cut(recipe, unit, recipe.extended(scaled), unseen, stride or recipe.stride)
         if cuts is None:
             excluded.append(unit.id)
             continue

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from fedprognos.features.channels import channels
 from fedprognos.options import Options
 
 
@@ -32,6 +33,9 @@ class RecipeOptions(Options):
     """Feed the settings themselves to the network, standardised over all conditions."""
     condition_inputs: bool = False
     """Feed the operating condition to the network as one-hot columns."""
+    channels: Mapping[str, PositiveInt | tuple[PositiveInt, ...]] = {}
+    """Series: columns made from the sensors and shown beside them, by kind, with the rows each looks back on (several
+    if you like): `age`, `mean`, `slope`, `change` (since the first rows)."""
     cycle: Literal["index", "grid", "levels"] = "grid"
     """Cyclic data: cut every cycle by sample index, resample it onto a grid in time, or read it when one sensor first
     falls to each of some levels."""
@@ -48,11 +52,21 @@ class RecipeOptions(Options):
     def _fit_together(self) -> Self:
         if self.history is not None and self.window is not None:
             raise ValueError("history and window say the same; give one of them")
+        for name in self.channels:
+            if name not in channels:
+                raise ValueError(f"channels: there is no '{name}'; there are {', '.join(channels)}")
         if (self.cycle == "levels") != (self.levels is not None):
             raise ValueError("cycle = 'levels' and levels = SENSOR go together")
         if self.levels is not None and (self.grid_end_in_s is None or self.conditions):
             raise ValueError("levels need grid_end_in_s, and one operating condition (no recipe.conditions)")
         return self
+
+    @property
+    def extra(self) -> tuple[tuple[str, int], ...]:
+        """Kind and span of every channel."""
+        return tuple(
+            (n, s) for n, spans in self.channels.items() for s in ((spans,) if isinstance(spans, int) else spans)
+        )
 
     @property
     def length(self) -> int | None:

@@ -12,12 +12,16 @@ from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, field_validator, model_validator
 
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import RecipeError
 from fedprognos.features import conditions
+from fedprognos.features.channels import channels, columns_of, extended
 from fedprognos.fleet import Fleet, Schema, Task, Unit
+
+MOST_SPAN = 10_000
+"""Rows that a channel looks back on."""
 
 
 class ConditionWarning(UserWarning):
@@ -40,6 +44,8 @@ class Recipe(BaseModel):
     levels, level_bounds
         The sensor at whose levels a cycle is read, and the highest and lowest level. Its `mean` and `std` are those of
         the times at which the levels are met.
+    extra
+        Channels made from the sensors and shown beside them: kind and span in rows of each.
     setting_mean, setting_std : (settings,)
         Scaling of the settings where `setting_inputs` feeds them to the network; empty otherwise.
     """
@@ -70,8 +76,18 @@ class Recipe(BaseModel):
     std: tuple[tuple[float, ...], ...]
     setting_mean: tuple[float, ...] = ()
     setting_std: tuple[float, ...] = ()
+    extra: tuple[tuple[str, PositiveInt], ...] = ()
     label_mean: float = 0.0
     label_std: float = 1.0
+
+    @field_validator("extra")
+    @classmethod
+    def _known_channels(cls, chosen: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        if unknown := [name for name, _ in chosen if name not in channels]:
+            raise ValueError(f"there is no channel '{unknown[0]}' here")
+        if any(span > MOST_SPAN for _, span in chosen):
+            raise ValueError(f"the span of a channel is at most {MOST_SPAN} rows")
+        return chosen
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -89,6 +105,8 @@ class Recipe(BaseModel):
             raise ValueError("window and stride must be at least 1 and the cap positive")
         if self.life and (self.window != 1 or self.cycle is not None or self.task != "rul"):
             raise ValueError("whole lives are read row by row, and only of series")
+        if self.extra and self.task != "rul":
+            raise ValueError("channels are made from series")
         if self.cycle in ("grid", "levels") and not (self.grid_end_in_s and self.grid_end_in_s > 0):
             raise ValueError("a time grid needs a positive end")
         self._check_levels()
@@ -133,10 +151,19 @@ class Recipe(BaseModel):
     # --- inputs ------------------------------------------------------------------------------
 
     @property
-    def channels(self) -> int:
-        """Input columns of the network."""
+    def columns(self) -> int:
+        """Columns of a scaled row, before channels are made from it."""
         one_hot = len(self.condition_keys) if self.condition_inputs else 0
         return len(self.sensors) + len(self.setting_mean) + one_hot
+
+    @property
+    def channels(self) -> int:
+        """Input columns of the network."""
+        return self.columns + columns_of(self.extra, len(self.sensors))
+
+    def extended(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Network inputs (T, channels) of a unit's scaled rows (T, columns), from its first one on."""
+        return extended(rows, self.extra, len(self.sensors))
 
     @cached_property
     def _tables(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -160,13 +187,13 @@ class Recipe(BaseModel):
         return [schema.sensors.index(s) for s in self.sensors], [schema.settings.index(s) for s in self.settings]
 
     def scale(self, sensors: FloatArray, settings: FloatArray) -> tuple[NDArray[np.float32], BoolArray]:
-        """Network inputs (T, channels) of rows in the recipe's column order, and which met an unseen condition (T,).
+        """Scaled rows (T, columns), in the recipe's column order, and which met an unseen condition (T,).
 
         A sensor at whose levels cycles are read stays as it is: its place is taken by the times of its levels.
         """
         known, mean, std = self._tables
         ids, seen = conditions.match(conditions.keys(settings, self.conditions, self.settings), known)
-        scaled = np.empty((len(sensors), self.channels), dtype=np.float32)
+        scaled = np.empty((len(sensors), self.columns), dtype=np.float32)
         width = len(self.sensors)
         if len(known) == 1:
             scaled[:, :width] = (sensors - mean[0]) / std[0]

@@ -229,6 +229,7 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         condition_keys=tuple(ordered),
         mean=mean,
         std=std,
+        extra=section.extra if schema.task == "rul" else (),
         setting_mean=tuple(overall.mean[settings_at].tolist()) if feed else (),
         setting_std=tuple(np.where(overall.std > 0, overall.std, 1.0)[settings_at].tolist()) if feed else (),
         label_mean=float(labels.mean[0]),

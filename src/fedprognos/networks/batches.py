@@ -119,7 +119,10 @@ class LifeLessons:
             at = np.floor(np.arange(start + order.random() * min(pace, 1.0), length, pace)).astype(np.int64)
         known = np.isfinite(labels[at])
         targets = self._recipe.encode(np.where(known, labels[at] / pace, 0.0)).astype(np.float32)
-        return self._set.features[first + at], targets, known
+        rows = self._set.features[first + at]
+        if self._recipe.extra:  # channels are those of the life as it is shown
+            rows = self._recipe.extended(rows[:, : self._recipe.columns])
+        return rows, targets, known
 
     def _padded(
         self, units: list[tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]]

@@ -70,6 +70,12 @@ def export_onnx(
         Where the graph and torch differ; nothing is written then.
     """
     path = Path(path)
+    if bundle.recipe.extra:
+        raise BundleError(
+            "models with recipe.channels cannot be exported to ONNX: the graph does not compute channels",
+            where=str(path),
+            hint="run the bundle itself (fedprognos predict, serve), or train without recipe.channels",
+        )
     sensors, settings = example_rows(bundle.recipe) if raw is None else raw
     model = build_graph(bundle)
     spread = bundle.recipe.label_std

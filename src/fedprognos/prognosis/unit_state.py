@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.features import Recipe
+from fedprognos.features.channels import Channels
 from fedprognos.features.history import Cut, rule_of
-from fedprognos.features.memory import Arrays
+from fedprognos.features.memory import Arrays, Memory
 from fedprognos.prognosis.clock import Clock
 from fedprognos.prognosis.health import Health, Verdict
 
@@ -30,10 +31,11 @@ class UnitState:
         The latest health.
     """
 
-    __slots__ = ("clock", "health", "history", "memory", "pending")
+    __slots__ = ("channels", "clock", "health", "history", "memory", "pending")
 
     def __init__(self, recipe: Recipe, size: int = 0) -> None:
         self.history = rule_of(recipe).start(recipe)
+        self.channels = Channels(recipe.extra, len(recipe.sensors))
         self.clock = Clock(recipe.cycle is not None)
         self.memory = np.full(size, np.nan, dtype=np.float32)
         self.pending: Cut | None = None
@@ -64,6 +66,7 @@ class UnitState:
             return judged.verdict, judged.reason, ()
         if judged.again:
             return judged.verdict, "", self.history.close()
+        row = self.channels.extend(row)
         cuts = self.history.push(row, position, cycle=number, end=end, unseen=unseen, gap=judged.gap)
         return judged.verdict, "", cuts
 
@@ -77,15 +80,19 @@ class UnitState:
         """Whether the network has a state of it."""
         return bool(len(self.memory)) and not math.isnan(self.memory[0])
 
+    def _parts(self) -> dict[str, Memory | Channels]:
+        return {"history": self.history, "clock": self.clock, "channels": self.channels}
+
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """All arrays; the health is kept apart."""
-        parts = {"history": self.history, "clock": self.clock}
-        kept = {f"{part}.{name}": array for part, own in parts.items() for name, array in own.snapshot().items()}
+        kept = {
+            f"{part}.{name}": array for part, own in self._parts().items() for name, array in own.snapshot().items()
+        }
         return {**kept, "memory": self.memory.copy()} if len(self.memory) else kept
 
     def restore(self, kept: Arrays) -> None:
         """Go on from a snapshot."""
-        for part, own in (("history", self.history), ("clock", self.clock)):
+        for part, own in self._parts().items():
             own.restore({name.partition(".")[2]: array for name, array in kept.items() if name.startswith(part + ".")})
         if len(self.memory):
             self.memory[:] = kept["memory"]
