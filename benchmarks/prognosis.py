@@ -55,7 +55,7 @@ def material() -> tuple[str, Recipe, Windows]:
         name, preset = "FD004 test engines", "turbofan"
         train, test = load_fleets(preset)
     except DataNotFoundError:
-        name, preset = "made-up engines", "demo"
+        name, preset = "made-up engines", "plants"
         train, test = load_fleets(preset)
     section = config.load(preset)[1].recipe
     recipe = recipe_for(section, {"all": train})

@@ -2,6 +2,7 @@
 
 make pictures
 
+A folder of a finished demo may be given instead of running it again.
 Beside the picture stands what it was made from, so that a test can tell when it is out of date.
 """
 
@@ -21,7 +22,7 @@ SOURCES = {
     "fedprognos.report": ("template.html", "style.css", "page.js"),
     "fedprognos.presets": ("demo.toml",),
 }
-SIZE = (1400, 1180)
+SIZE = (1400, 1000)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=20000"
@@ -44,9 +45,9 @@ def main() -> None:
     if chromium is None:
         sys.exit("chromium is not installed")
     with tempfile.TemporaryDirectory() as folder:
-        report = write_report(run("demo", out=Path(folder) / "demo").folder)
+        report = write_report(sys.argv[1] if len(sys.argv) > 1 else run("demo", out=Path(folder) / "demo").folder)
         where = [f"--user-data-dir={folder}/profile", f"--screenshot={PICTURE}", f"--window-size={SIZE[0]},{SIZE[1]}"]
-        subprocess.run([chromium, *FLAGS.split(), *where, report.as_uri()], check=True, capture_output=True)  # noqa: S603
+        subprocess.run([chromium, *FLAGS.split(), *where, report.resolve().as_uri()], check=True, capture_output=True)  # noqa: S603
     PICTURE.with_suffix(".json").write_text(json.dumps(made_from(), indent=1) + "\n", "utf-8")
     print(PICTURE)
 

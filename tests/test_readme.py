@@ -20,8 +20,8 @@ def test_the_python_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from fedprognos import api
     from fedprognos.experiment import run as module
 
-    small = ("data.units_per_site=4", "data.test_units_per_site=2", "train.epochs=2", "recipe.stride=10")
-    small = (*small, "federation.methods=['local', 'central', 'fedma']")
+    small = ("data.sites=2", "data.units_per_site=4", "data.test_units_per_site=2", "train.steps=2", "model.widths=[4]")
+    small = (*small, "federation.methods=['local', 'central', 'concat']")
     original, loader = api.run, module.load_fleets
     monkeypatch.setattr(api, "run", lambda s, **o: original(s, **o, overrides=small, seeds=1, workers=1))
     monkeypatch.setattr(module, "load_fleets", lambda s, **o: loader(s, **o, overrides=small))

@@ -89,9 +89,9 @@ def test_a_battery_csv_works_too(tmp_path: Path) -> None:
     [
         (("run", "turbofn"), 2, "did you mean 'turbofan'"),
         (("run", "missing.toml"), 2, "no such file"),
-        (("run", "demo", "--set", "train.epoch=3"), 2, "did you mean 'epochs'"),
-        (("run", "demo", "--set", "recipe.cap=-5"), 2, "recipe.cap"),
-        (("run", "demo", "--set", "nonsense"), 2, "section.key=value"),
+        (("run", "plants", "--set", "train.epoch=3"), 2, "did you mean 'epochs'"),
+        (("run", "plants", "--set", "recipe.cap=-5"), 2, "recipe.cap"),
+        (("run", "plants", "--set", "nonsense"), 2, "section.key=value"),
         (("run", "turbofan", "--data-dir", "nowhere"), 3, "data get cmapss"),
         (("report", "nowhere"), 3, "no results here"),
         (("demo", "--fleet", "trains"), 2, "engines"),
@@ -112,10 +112,10 @@ def test_json_and_quiet(tmp_path: Path) -> None:
     arguments = ("demo", "--seeds", "1", "--workers", "1", "--json", "--out", "x")
     # The embedded fleet at full size takes a minute: a smaller one through `run`.
     small = ("--set", "data.units_per_site=4", "--set", "data.test_units_per_site=2")
-    done = fedprognos("run", "demo", *SMALL, *small, *arguments[5:], cwd=tmp_path)
+    done = fedprognos("run", "plants", *SMALL, *small, *arguments[5:], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads((tmp_path / "x" / "results.json").read_text())
-    done = fedprognos("run", "demo", *SMALL, *small, "--out", "x", "--quiet", cwd=tmp_path)
+    done = fedprognos("run", "plants", *SMALL, *small, "--out", "x", "--quiet", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     before = (tmp_path / "x" / "report.html").read_bytes()
     (tmp_path / "x" / "report.html").unlink()

@@ -101,11 +101,11 @@ def test_a_run_that_continues_keeps_its_sites_but_for_those_whose_data_changed(
 
 
 def test_central_training_is_left_out_and_refused_alone() -> None:
-    _, experiment, _ = config.load("demo")
+    _, experiment, _ = config.load("plants")
     said: list[str] = []
     assert "central" not in deployable(experiment, said.append).federation.methods
     assert said
-    only = config.load("demo", ["federation.methods=['central']"])[1]
+    only = config.load("plants", ["federation.methods=['central']"])[1]
     with pytest.raises(ConfigError, match="all data in one place"):
         deployable(only, said.append)
 
@@ -117,11 +117,11 @@ def test_several_scenarios_are_refused() -> None:
 
 
 def test_a_name_that_another_experiment_has_is_refused_when_it_is_queued(tmp_path: Path) -> None:
-    experiment = config.load("demo")[1]
-    assert submit(tmp_path, "demo", experiment) == submit(tmp_path, "demo", experiment)
-    other = config.load("demo", ("train.epochs=3",))[1]
+    experiment = config.load("plants")[1]
+    assert submit(tmp_path, "plants", experiment) == submit(tmp_path, "plants", experiment)
+    other = config.load("plants", ("train.epochs=3",))[1]
     with pytest.raises(OutputError, match="another experiment") as told:
-        submit(tmp_path, "demo", other)
+        submit(tmp_path, "plants", other)
     assert "--name" in told.value.hint
     assert len(list((tmp_path / "queue").iterdir())) == 1
 

@@ -106,7 +106,7 @@ def test_a_delivery_stays_below_the_site_s_folder_whatever_it_calls_itself(tmp_p
 
 
 def test_a_site_reads_its_part_of_a_benchmark_or_its_own_table(tmp_path: Path) -> None:
-    _, demo, base = config.load("demo")
+    _, demo, base = config.load("plants")
     assert check_site_data(read_site_data("plant-a", demo, base), data_terms(demo.recipe)).sensors
     with pytest.raises(ConfigError, match="plant-a"):
         read_site_data("plant-x", demo, base)

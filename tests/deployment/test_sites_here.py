@@ -63,10 +63,10 @@ def deploy(folder: Path, preset: str, changes: tuple[str, ...], bundles: Path | 
 @pytest.mark.parametrize(
     ("preset", "changes"),
     [
-        ("demo", (ALL, "federation.heads=['exact', 'mean', 'personal']", *ENGINES, *ROUNDS)),
-        ("demo-battery", (ALL, *BATTERIES, *ROUNDS)),
+        ("plants", (ALL, "federation.heads=['exact', 'mean', 'personal']", *ENGINES, *ROUNDS)),
+        ("plants-battery", (ALL, *BATTERIES, *ROUNDS)),
         (
-            "demo",
+            "plants",
             ("federation.methods=['fedma']", "federation.wire='bfloat16'", "evaluation.folds=2", *ROUNDS, *ENGINES[1:]),
         ),
     ],
@@ -88,8 +88,8 @@ def test_a_deployed_run_ends_with_the_bytes_of_one_process(
 
 def test_imported_models_are_federated_as_in_one_process(tmp_path: Path) -> None:
     changes = (*ENGINES, *ROUNDS)
-    local = run("demo", out=tmp_path / "l", overrides=(*changes, "federation.methods=['local']"), seeds=1, workers=1)
+    local = run("plants", out=tmp_path / "l", overrides=(*changes, "federation.methods=['local']"), seeds=1, workers=1)
     bundles = local.folder / "bundles" / "all" / "local" / "seed0"
     start = ("federation.methods=['concat', 'fedma']", "federation.start='bundles'", f"federation.bundles='{bundles}'")
-    alone = run("demo", out=tmp_path / "alone", overrides=(*changes, *start), seeds=1, workers=1).folder
-    same_results(alone, deploy(tmp_path / "deployed", "demo", (*changes, *start, "evaluation.seeds=1"), bundles))
+    alone = run("plants", out=tmp_path / "alone", overrides=(*changes, *start), seeds=1, workers=1).folder
+    same_results(alone, deploy(tmp_path / "deployed", "plants", (*changes, *start, "evaluation.seeds=1"), bundles))

@@ -81,11 +81,11 @@ def test_batteries_of_three_plants_end_with_the_bytes_of_one_process(tmp_path: P
     with deployment(tmp_path) as federation:
         federation.start_coordinator()
         for name in SITES:
-            command = ("deploy", "site", str(federation.site[name]), "--columns", "demo-battery")
+            command = ("deploy", "site", str(federation.site[name]), "--columns", "plants-battery")
             federation.start_command(name, *command)
-        done = federation.run(*changes, source="demo-battery", name="batteries", timeout_in_s=1500)
+        done = federation.run(*changes, source="plants-battery", name="batteries", timeout_in_s=1500)
         assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
-        federation.compare(federation.in_process(*changes, source="demo-battery", name="batteries"), "batteries")
+        federation.compare(federation.in_process(*changes, source="plants-battery", name="batteries"), "batteries")
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 SIZES = """
-base = "demo"
+base = "plants"
 scale = "small"
 
 [train]
@@ -36,15 +36,15 @@ widths = [256]
 
 
 def test_a_file_may_build_on_a_preset(tmp_path: Path) -> None:
-    _, demo, _ = config.load("demo")
-    _, mine, _ = config.load(written(tmp_path, 'base = "demo"\ntitle = "mine"\n[train]\nepochs = 3\n'))
+    _, demo, _ = config.load("plants")
+    _, mine, _ = config.load(written(tmp_path, 'base = "plants"\ntitle = "mine"\n[train]\nepochs = 3\n'))
     assert mine.train == demo.train.model_copy(update={"epochs": 3})
     assert mine.title == "mine"
     assert (mine.data, mine.recipe, mine.federation) == (demo.data, demo.recipe, demo.federation)
 
 
 def test_partitions_are_taken_as_a_whole(tmp_path: Path) -> None:
-    _, mine, _ = config.load(written(tmp_path, 'base = "demo"\n[partition]\nby = "random"\nclients = 2\n'))
+    _, mine, _ = config.load(written(tmp_path, 'base = "plants"\n[partition]\nby = "random"\nclients = 2\n'))
     assert list(mine.partition) == ["all"]
     assert mine.dump()["partition"]["all"] == {
         **dict.fromkeys(["edges", "column", "alpha", "decimals", "units"]),
@@ -64,9 +64,9 @@ def test_an_experiment_has_sizes(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ('base = "turbofn"', "not another preset"),
-        ('base = "demo"\nscale = "huge"\n[scales.full.train]\nepochs = 9', r"'huge' is unknown\n.*full"),
-        ('base = "demo"\nscales = 3', "must be tables"),
-        ('base = "demo"\n[scales.full.train]\nepoch = 9\n[train]\nepoch = 3', "unknown key train.epoch"),
+        ('base = "plants"\nscale = "huge"\n[scales.full.train]\nepochs = 9', r"'huge' is unknown\n.*full"),
+        ('base = "plants"\nscales = 3', "must be tables"),
+        ('base = "plants"\n[scales.full.train]\nepoch = 9\n[train]\nepoch = 3', "unknown key train.epoch"),
     ],
 )
 def test_what_cannot_be_built_on_is_refused(text: str, said: str, tmp_path: Path) -> None:
@@ -75,14 +75,14 @@ def test_what_cannot_be_built_on_is_refused(text: str, said: str, tmp_path: Path
 
 
 def test_a_setting_may_take_some_units_only() -> None:
-    _, demo, folder = config.load("demo-battery")
+    _, demo, folder = config.load("plants-battery")
     everyone = scenarios(demo, None, folder)["all"]
     a, b = sorted(u for fleet in everyone.clients.values() for u in fleet.ids)[:2]
     some = [f'partition={{pair={{by="unit", units=["{b}", "{a}"]}}, all={{by="column", column="site"}}}}']
-    _, experiment, folder = config.load("demo-battery", some)
+    _, experiment, folder = config.load("plants-battery", some)
     found = scenarios(experiment, None, folder)
     assert list(found["pair"].clients) == [a, b]
     assert found["all"].clients.keys() == everyone.clients.keys()
-    _, experiment, folder = config.load("demo-battery", [some[0].replace(b, "nobody")])
+    _, experiment, folder = config.load("plants-battery", [some[0].replace(b, "nobody")])
     with pytest.raises(ConfigError, match="unknown unit 'nobody'"):
         scenarios(experiment, None, folder)

@@ -39,12 +39,12 @@ FILES = ("results.json", "bundle/bundle.json", "bundle/weights.safetensors")
 
 
 def tiny(out: Path, **options: object):  # type: ignore[no-untyped-def]
-    return run("demo", out=out, **{"overrides": TINY, "seeds": 1, "workers": 1, **options})  # type: ignore[arg-type]
+    return run("plants", out=out, **{"overrides": TINY, "seeds": 1, "workers": 1, **options})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
-    return tiny(tmp_path_factory.mktemp("runs") / "demo")
+    return tiny(tmp_path_factory.mktemp("runs") / "plants")
 
 
 def test_a_run_leaves_rows_for_every_method_client_and_seed(finished) -> None:  # type: ignore[no-untyped-def]
@@ -83,7 +83,7 @@ def test_the_table_can_be_recomputed_from_the_predictions(finished) -> None:  # 
 
 
 def test_the_bundle_predicts_what_the_table_scored(finished) -> None:  # type: ignore[no-untyped-def]
-    _, test = load_fleets("demo", overrides=TINY)
+    _, test = load_fleets("plants", overrides=TINY)
     health = Bundle.load(finished.folder / "bundle").predict(test)
     truth = np.array([unit.rul_at_end for unit in test], dtype=float)
     got = np.array([health[unit.id][0] for unit in test])
@@ -139,7 +139,7 @@ def test_rounds_can_be_followed_in_tensorboard_and_mlflow(tmp_path: Path) -> Non
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     watchers = [tracking.tensorboard(tmp_path / "board")]
     try:
-        watchers.append(tracking.mlflow(uri, "demo"))
+        watchers.append(tracking.mlflow(uri, "plants"))
     except Exception as error:  # the skinny client has no database of its own
         pytest.skip(f"no MLflow store here: {error}")
     quick = (*TINY, "federation.methods=['fedavg']", "evaluation.baselines=[]")
@@ -147,7 +147,7 @@ def test_rounds_can_be_followed_in_tensorboard_and_mlflow(tmp_path: Path) -> Non
     board = EventAccumulator(str(tmp_path / "board" / "all-fedavg-seed-0")).Reload()
     assert [s.step for s in board.Scalars("test_rmse/mean")] == [1, 2]
     client = MlflowClient(tracking_uri=uri)
-    (logged,) = client.search_runs([client.get_experiment_by_name("demo").experiment_id])
+    (logged,) = client.search_runs([client.get_experiment_by_name("plants").experiment_id])
     row = next(r for r in finished.results.rows if (r.method, r.head, r.test_client) == ("fedavg", "mean", "all"))
     assert logged.data.metrics["final.fedavg.mean.rmse"] == pytest.approx(row.rmse)
 
@@ -160,7 +160,7 @@ def test_a_run_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(  # typ
 ) -> None:
     out = tmp_path / "killed"
     arguments = [*(x for o in TINY for x in ("--set", o)), "--seeds", "1", "--workers", "2", "--out", str(out), "-q"]
-    process = subprocess.Popen([sys.executable, "-m", "fedprognos", "run", "demo", *arguments])
+    process = subprocess.Popen([sys.executable, "-m", "fedprognos", "run", "plants", *arguments])
     answers = 120 * moment  # about as many as the whole run has
     while process.poll() is None and len(list(out.glob("answers/*.message"))) < answers:
         time.sleep(0.01)
@@ -339,7 +339,7 @@ def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
     out = tmp_path / "x"
     arguments = ["--set", "train.epochs=2000", "--workers", "2", "--out", str(out)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedprognos", "run", "demo", *arguments], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "fedprognos", "run", "plants", *arguments], stderr=subprocess.PIPE, text=True
     )
     parent = psutil.Process(process.pid)
     deadline = time.monotonic() + 60

@@ -100,7 +100,7 @@ def test_a_run_in_half_precision_moves_about_half_the_bytes_and_publishes_what_w
     moved = {}
     for wire in ("float32", "float16"):
         overrides = (*tiny, f"federation.wire='{wire}'")
-        done = run("demo", out=tmp_path / wire, overrides=overrides, seeds=1, workers=1)
+        done = run("plants", out=tmp_path / wire, overrides=overrides, seeds=1, workers=1)
         moved[wire] = {row.method: row.bytes or 0 for row in done.results.rows}
     assert all(0.5 < moved["float16"][m] / moved["float32"][m] < 0.65 for m in ("fedavg", "fedma"))
     weights = done.bundle.network.weights

@@ -87,7 +87,7 @@ def test_a_reader_from_outside_is_used_like_the_others(tmp_path: Path) -> None:
         ({"kind": "cmapss", "subst": "FD001"}, r"unknown key data\.subst \(did you mean 'subset'\?\)\n.*kind, subset"),
         ({"kind": "cmapss", "subset": "FD009"}, r"data\.subset: Input should be 'FD001'.*, not 'FD009'"),
         ({"kind": "table", "path": "f", "time": "t", "cycle": "c"}, "takes no 'cycle' column"),
-        ("demo", "data: "),
+        ("plants", "data: "),
     ],
 )
 def test_wrong_data_sections_are_explained(data: object, complaint: str) -> None:

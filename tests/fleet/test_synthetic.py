@@ -13,7 +13,13 @@ import pytest
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.fleet.discharge import end_of_life, samples_before_cutoff
-from fedprognos.fleet.synthetic import battery_truth, engine_truth, synthetic_batteries, synthetic_engines
+from fedprognos.fleet.synthetic import (
+    battery_truth,
+    engine_truth,
+    synthetic_batteries,
+    synthetic_battery_loads,
+    synthetic_engines,
+)
 
 CAP = 125.0
 ALTITUDES = [0.0, 10.0, 20.0, 25.0, 35.0, 42.0]
@@ -31,6 +37,10 @@ def batteries() -> Fleet:
 
 def at_site(fleet: Fleet, site: str) -> list[Unit]:
     return [unit for unit in fleet if unit.attributes["site"] == site]
+
+
+def sites_of(fleet: Fleet) -> list[str]:
+    return sorted({str(unit.attributes["site"]) for unit in fleet})
 
 
 def same_bytes(a: Unit, b: Unit) -> bool:
@@ -164,6 +174,29 @@ def test_a_window_tells_more_than_the_last_row_and_home_more_than_abroad(engines
     home = np.diag(rmse)
     abroad = (rmse.sum(axis=0) - home) / 2  # models of the other two sites, on the same units
     assert abroad.mean() > 1.2 * home.mean()
+
+
+def test_narrow_experience_is_one_fault_and_one_kind_of_routes_each_and_any_in_the_test() -> None:
+    train, test = synthetic_engines(sites=9, units_per_site=2, test_units_per_site=9, experience="narrow")
+    pairs = [
+        {(u.attributes["fault"], u.attributes["routes"]) for u in at_site(train, site)} for site in sites_of(train)
+    ]
+    assert [len(pair) for pair in pairs] == [1] * 9
+    assert len(set.union(*pairs)) == 9
+    for site in sites_of(test):
+        assert len({(u.attributes["fault"], u.attributes["routes"]) for u in at_site(test, site)}) == 9
+    for unit in (*train, *test):
+        assert engine_truth(unit.id, experience="narrow").fault_mode == unit.attributes["fault"]
+
+
+def test_cells_of_one_make_are_used_in_two_ways_at_home_and_in_six_in_the_test() -> None:
+    train, test = synthetic_battery_loads(cycles=20, samples=20)
+    assert {u.attributes["chemistry"] for u in (*train, *test)} == {"NMC"}
+    for site in sites_of(train):
+        assert len({u.attributes["load"] for u in at_site(train, site)}) == 2
+        assert len({u.attributes["load"] for u in at_site(test, site)}) == 6
+    same = synthetic_battery_loads(sites=1, units_per_site=1, cycles=20, samples=20, test_units_per_site=1)
+    assert all(same_bytes(few.units[0], many.units[0]) for few, many in zip(same, (train, test), strict=True))
 
 
 def test_the_demo_fleet_takes_no_time() -> None:
@@ -345,7 +378,7 @@ def test_the_generator_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-# ---- a linear yardstick, written out here so that these tests stand on the fleet alone
+# ---- a linear baseline, written out here so that these tests stand on the fleet alone
 
 Scaler = dict[float, tuple[np.ndarray, np.ndarray]]
 

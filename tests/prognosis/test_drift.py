@@ -60,7 +60,7 @@ REAL = [
 ]
 
 
-@pytest.mark.parametrize("name", ["demo", "demo-battery", *REAL])
+@pytest.mark.parametrize("name", ["plants", "plants-battery", *REAL])
 def test_normal_ageing_is_not_flagged(name: str) -> None:
     recipe, train, test = preset(name)
     assert flagged(recipe, test) == 0.0
@@ -85,7 +85,7 @@ def changed(unit: Unit, fleet: Fleet, recipe: Recipe, sensor: int, how: str) -> 
 
 
 @pytest.mark.parametrize("how", ["offset up", "offset down", "stuck", "swapped"])
-@pytest.mark.parametrize("name", ["demo", "demo-battery", *REAL])
+@pytest.mark.parametrize("name", ["plants", "plants-battery", *REAL])
 def test_a_broken_sensor_is_flagged(name: str, how: str) -> None:
     recipe, _, test = preset(name)
     predictor = Predictor.of(bundle_of(recipe))
@@ -99,7 +99,7 @@ def test_a_broken_sensor_is_flagged(name: str, how: str) -> None:
 
 
 def test_the_reason_names_the_sensor() -> None:
-    recipe, _, test = preset("demo")
+    recipe, _, test = preset("plants")
     unit = changed(test.units[0], test, recipe, 2, "stuck")
     health: Health = Predictor.of(bundle_of(recipe)).predict(test.select([unit]))[0]
     assert recipe.sensors[2] in health.reason
@@ -114,7 +114,7 @@ def test_the_distance_is_that_of_scipy() -> None:
 
 
 def test_padded_windows_are_not_called_stuck() -> None:
-    recipe = preset("demo")[0]
+    recipe = preset("plants")[0]
     batch = np.zeros((2, recipe.window, recipe.channels), dtype=np.float32)
     found = drift.inspect(recipe, batch, np.array([True, False]))
     assert found.of(0) == ((), "")

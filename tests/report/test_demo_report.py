@@ -16,8 +16,8 @@ from fedprognos.networks import Bundle
 from fedprognos.report import answer, read_run, write_report
 
 SMALL = (
-    *("data.units_per_site=4", "data.test_units_per_site=2", "recipe.stride=12", "train.epochs=1"),
-    *("federation.fedavg.rounds=2", "federation.methods=['local', 'central', 'fedavg', 'fedma']"),
+    *("data.sites=3", "data.units_per_site=4", "data.test_units_per_site=3", "train.steps=2", "model.widths=[6]"),
+    *("federation.fedavg={rounds=2, epochs=1}", "federation.methods=['local', 'central', 'fedavg']"),
 )
 WORDS = 2175
 """Half of what the demo's page had before, folds and tables included; the experiment itself is not counted."""
@@ -77,6 +77,28 @@ def test_report_terminal_and_bundle_name_the_same_model(folder: Path, page: str)
     for part in ("All data in one place", "best baseline"):
         assert part in printed
         assert part.lower() in text_of(page).lower()
+
+
+def test_the_reason_is_shown(page: str) -> None:
+    """Every owner has seen one fault and one kind of routes; of its three test engines one has the same."""
+    text = text_of(page)
+    assert re.search(r"new to its owner, alone is [\d.]+ cycles off and together [\d.]+", text)
+    for kind in ("fault", "routes"):
+        rows = re.findall(rf">{kind} (seen before|new to its owner)</th>\s*<td[^>]*>(\d+)</td>", page)
+        assert rows == [("seen before", "3"), ("new to its owner", "6")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("preset", ["demo", "demo-battery"])
+def test_the_demo_shows_why(preset: str, tmp_path: Path) -> None:
+    found = run(preset, out=tmp_path / "run").folder
+    data = read_run(found)[0]
+    r = data.roles
+    alone, together, central, baseline = (e.mean(data.error) for e in (r.alone, r.together, r.central, r.baseline))  # type: ignore[union-attr]
+    assert together < 0.6 * alone  # type: ignore[operator]
+    assert together < 1.1 * central  # type: ignore[operator]
+    assert together < 0.9 * baseline  # type: ignore[operator]
+    assert "worth it" in answer(data).headline
 
 
 def test_sentences_are_short(page: str) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedprognos.features import Recipe, health_labels
 from fedprognos.fleet import Fleet, Unit
+from fedprognos.fleet.unit import MACHINE, START
 
 UNITS_A_CLIENT = 3
 CYCLES_A_UNIT = 6
@@ -31,6 +32,7 @@ def fleet_summary(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet], reci
         "notes": list(dict.fromkeys(note for _, fleet in sorted(clients.items()) for note in fleet.notes)),
         "clients": {name: _facts(fleet) for name, fleet in sorted(clients.items())},
         "tests": {name: _facts(fleet) for name, fleet in sorted(tests.items())},
+        "new_to_owner": new_to_owner(clients, tests),
         "series": [] if cyclic else [_series(name, unit, recipe, clients[name]) for name, unit in drawn],
         "cycles": [c for name, fleet in sorted(clients.items()) for c in _cycles(name, _spread(fleet)[0], fleet)],
         "degradation": [
@@ -41,6 +43,24 @@ def fleet_summary(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet], reci
             for line in _degradation(name, unit, recipe, part)
         ],
     }
+
+
+def new_to_owner(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet]) -> dict[str, dict[str, list[str]]]:
+    """Test units whose fault, load or other kind no training unit of their owner has: by attribute and owner.
+
+    Attributes are those in words that every unit has, and that are new to some owner but not in every test unit.
+    """
+    owned = {name: fleet for name, fleet in sorted(tests.items()) if name in clients}
+    units = [unit for fleets in (clients, owned) for fleet in fleets.values() for unit in fleet]
+    shared = set.intersection(*(set(unit.attributes) for unit in units)) - {MACHINE, START} if owned else set()
+    found = {}
+    for name in sorted(shared):
+        if all(isinstance(unit.attributes[name], str) for unit in units):
+            seen = {client: {unit.attributes[name] for unit in clients[client]} for client in owned}
+            new = {c: [u.id for u in fleet if u.attributes[name] not in seen[c]] for c, fleet in owned.items()}
+            if 0 < sum(map(len, new.values())) < sum(map(len, owned.values())):
+                found[name] = new
+    return found
 
 
 def _facts(fleet: Fleet) -> dict[str, Any]:

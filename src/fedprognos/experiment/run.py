@@ -144,7 +144,7 @@ def load_fleets(
     --------
     >>> train, test = load_fleets("demo")
     >>> train.schema.task, len(train), len(test)
-    ('rul', 42, 36)
+    ('rul', 30, 54)
     """
     _, experiment, base = config.load(source, overrides)
     first = next(iter(scenarios(experiment, None if data_dir is None else Path(data_dir), base).values()))

@@ -26,7 +26,7 @@ SPACE = (
 
 
 def small(out: Path, trials: int, **more: Any) -> Search:
-    options: dict[str, Any] = {"source": "demo", "method": "fedavg", "overrides": SMALL, "space": SPACE, "workers": 1}
+    options: dict[str, Any] = {"source": "plants", "method": "fedavg", "overrides": SMALL, "space": SPACE, "workers": 1}
     return tune(**{**options, **more}, trials=trials, out=out)
 
 
@@ -34,7 +34,7 @@ def arguments(out: Path, trials: int, workers: int = 1) -> list[str]:
     """The same search as words of a command."""
     words = [
         "tune",
-        "demo",
+        "plants",
         "--method",
         "fedavg",
         "--trials",

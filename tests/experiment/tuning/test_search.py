@@ -40,7 +40,7 @@ def test_the_best_trial_is_a_file_to_run(whole: Path) -> None:
     assert [row["trial"] for row in rows] == [str(k) for k in range(1, 7)]
     best = min((r for r in rows if r["state"] == "complete"), key=lambda r: float(r["validation_rmse"]))
     _, loaded, _ = config.load(whole / "best.toml")
-    _, experiment, _ = config.load("demo", SMALL)
+    _, experiment, _ = config.load("plants", SMALL)
     assert loaded.recipe.window == int(best["recipe.window"])
     assert loaded.model.widths == (int(best["neurons"]),)
     assert loaded.train.learning_rate == float(best["train.learning_rate"])
@@ -126,7 +126,7 @@ def test_two_searches_in_one_folder_do_not_meet(whole: Path) -> None:
 
 
 def test_no_test_unit_is_ever_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, test = load_fleets("demo", overrides=SMALL)
+    train, test = load_fleets("plants", overrides=SMALL)
     seen: set[str] = set()
     real = build.health_labels
 

@@ -84,6 +84,6 @@ def test_trials_keep_something_out_and_do_not_choose_the_epoch_where_the_experim
     assert ENGINES.train.validation_fraction == 0
     train = judged(ENGINES).train
     assert train.validation_fraction == 0.2 and train.warmup > 1000
-    _, demo, _ = config.load("demo")
+    _, demo, _ = config.load("plants")
     assert judged(demo).train == demo.train
     assert judged(CELLS).federation.heads == ("exact",)  # personal heads are seen by their owner only

@@ -8,6 +8,7 @@ from pydantic import PositiveInt
 
 from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, readers
 from fedprognos.fleet.synthetic import synthetic_engines
+from fedprognos.fleet.synthetic.sites import Experience
 
 
 class SyntheticEnginesOptions(ReaderOptions):
@@ -17,6 +18,8 @@ class SyntheticEnginesOptions(ReaderOptions):
     sites: PositiveInt = 3
     units_per_site: PositiveInt | tuple[PositiveInt, ...] = 16
     test_units_per_site: PositiveInt = 8
+    experience: Experience = "mixed"
+    """Whether a site's test engines are like its training engines, or have faults and routes new to it (narrow)."""
     seed: int = 0
 
 

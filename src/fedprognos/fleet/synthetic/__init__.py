@@ -3,7 +3,7 @@
 Each unit depends on the seed, its site and its number only, so a larger fleet contains the smaller one.
 """
 
-from fedprognos.fleet.synthetic.battery import BatteryTruth, battery_truth, synthetic_batteries
+from fedprognos.fleet.synthetic.battery import BatteryTruth, battery_truth, synthetic_batteries, synthetic_battery_loads
 from fedprognos.fleet.synthetic.engine import EngineTruth, engine_truth, synthetic_engines
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "battery_truth",
     "engine_truth",
     "synthetic_batteries",
+    "synthetic_battery_loads",
     "synthetic_engines",
 ]

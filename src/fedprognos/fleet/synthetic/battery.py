@@ -6,7 +6,7 @@ Sites differ in chemistry, rate and climate; columns are those of the NASA batte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,11 @@ class BatterySite:
 
 SITES = (BatterySite("NMC", 1.0, 24.0), BatterySite("LFP", 1.4, 35.0), BatterySite("NCA", 0.8, 12.0))
 """Further sites are drawn at random."""
+LOADS = tuple(
+    BatterySite("NMC", c_rate, ambient)
+    for c_rate, ambient in ((0.6, 10.0), (1.0, 35.0), (1.4, 20.0), (0.8, 38.0), (1.2, 12.0), (1.0, 24.0))
+)
+"""In what ways the cells of :func:`synthetic_battery_loads` are used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +106,54 @@ def synthetic_batteries(
     sites, cycles = whole("sites", sites, 1), whole("cycles", cycles, 20)
     seed, samples = whole("seed", seed, 0), whole("samples", samples, 20)
     many = per_site("units_per_site", units_per_site, sites)
-    units = tuple(_battery(seed, s, i, cycles, samples)[0] for s in range(sites) for i in range(many[s]))
+    pairs = [(s, i) for s in range(sites) for i in range(many[s])]
+    units = tuple(_battery(seed, s, "b", i, cycles, samples, _site(seed, s))[0] for s, i in pairs)
     return Fleet("synthetic-batteries", BATTERY_SCHEMA, units, source=f"synthetic-batteries, seed {seed}")
+
+
+def synthetic_battery_loads(
+    sites: int = 6,
+    units_per_site: int | Sequence[int] = 2,
+    cycles: int = 160,
+    seed: int = 0,
+    samples: int = 300,
+    test_units_per_site: int | Sequence[int] = 6,
+) -> tuple[Fleet, Fleet]:
+    """Make cells of one make whose owners have used them in a way or two, and test cells used in all six ways.
+
+    A way is a rate and a temperature; the cells of a site take one each, from the site's own on. Arguments are those of
+    :func:`synthetic_batteries`.
+
+    Returns
+    -------
+    train, test
+        Units `s1-b01`, ... and `s1-c01`, ...; `attributes["load"]` names the way.
+
+    Examples
+    --------
+    >>> train, test = synthetic_battery_loads(2, 1, cycles=20, samples=20, test_units_per_site=2)
+    >>> [unit.attributes["load"] for unit in train]
+    ['0.6 C at 10 °C', '1 C at 35 °C']
+    >>> [unit.attributes["load"] for unit in test if unit.attributes["site"] == "plant-b"]
+    ['0.6 C at 10 °C', '1 C at 35 °C']
+    """
+    sites, cycles = whole("sites", sites, 1), whole("cycles", cycles, 20)
+    seed, samples = whole("seed", seed, 0), whole("samples", samples, 20)
+    fleets = []
+    for name, kind, argument, counts in (
+        ("synthetic-batteries", "b", "units_per_site", units_per_site),
+        ("synthetic-batteries-test", "c", "test_units_per_site", test_units_per_site),
+    ):
+        many = per_site(argument, counts, sites)
+        pairs = [(s, i) for s in range(sites) for i in range(many[s])]
+        loads = [LOADS[(s + i if kind == "b" else i) % len(LOADS)] for s, i in pairs]
+        cells = [_battery(seed, s, kind, i, cycles, samples, u)[0] for (s, i), u in zip(pairs, loads, strict=True)]
+        units = tuple(
+            replace(cell, attributes={**cell.attributes, "load": f"{u.c_rate:g} C at {u.ambient:g} °C"})
+            for cell, u in zip(cells, loads, strict=True)
+        )
+        fleets.append(Fleet(name, BATTERY_SCHEMA, units, source=f"{name}, seed {seed}"))
+    return fleets[0], fleets[1]
 
 
 def battery_truth(unit: str, cycles: int = 160, seed: int = 0) -> BatteryTruth:
@@ -114,8 +165,9 @@ def battery_truth(unit: str, cycles: int = 160, seed: int = 0) -> BatteryTruth:
     >>> bool((np.diff(truth.ageing.health) < 0).all())
     True
     """
-    site, _, index = parse_unit_id(unit, "b")
-    return _battery(whole("seed", seed, 0), site, index, whole("cycles", cycles, 20), samples=20)[1]
+    site, kind, index = parse_unit_id(unit, "b")
+    seed = whole("seed", seed, 0)
+    return _battery(seed, site, kind, index, whole("cycles", cycles, 20), 20, _site(seed, site))[1]
 
 
 def _site(seed: int, site: int) -> BatterySite:
@@ -126,8 +178,10 @@ def _site(seed: int, site: int) -> BatterySite:
     return BatterySite(chemistry, c_rate=round(rng.uniform(0.6, 1.5), 1), ambient=round(rng.uniform(10.0, 38.0), 0))
 
 
-def _battery(seed: int, site: int, index: int, cycles: int, samples: int) -> tuple[Unit, BatteryTruth]:
-    rng, usage = stream(seed, "b", site, index), _site(seed, site)
+def _battery(
+    seed: int, site: int, kind: str, index: int, cycles: int, samples: int, usage: BatterySite
+) -> tuple[Unit, BatteryTruth]:
+    rng = stream(seed, kind, site, index)
     chemistry = CHEMISTRIES[usage.chemistry]
     current = usage.c_rate * chemistry.rated
     ageing = age(rng, cycles, usage.ambient)
@@ -145,7 +199,7 @@ def _battery(seed: int, site: int, index: int, cycles: int, samples: int) -> tup
     sensors = _measure(rng, curves, offsets, time, (current, chemistry.cutoff))
     capacity = _delivered(time, sensors[:, 2], offsets)
     unit = Unit(
-        id=unit_id(site, "b", index),
+        id=unit_id(site, kind, index),
         time=time,
         sensors=sensors,
         settings=np.empty((len(time), 0)),

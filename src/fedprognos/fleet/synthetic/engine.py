@@ -8,14 +8,14 @@ fault and pace.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
 from fedprognos.fleet.synthetic.gas_path import CONDITIONS, FAULT_MODES, SENSORS, SETTINGS, readings
-from fedprognos.fleet.synthetic.sites import parse_unit_id, per_site, site_name, stream, unit_id, whole
+from fedprognos.fleet.synthetic.sites import Experience, parse_unit_id, per_site, site_name, stream, unit_id, whole
 from fedprognos.fleet.unit import Fleet, Schema, Unit
 
 ENGINE_SCHEMA = Schema(task="rul", sensors=tuple(s.name for s in SENSORS), settings=SETTINGS)
@@ -40,6 +40,7 @@ SITES = (
     EngineSite((0.12, 0.10, 0.14, 0.34, 0.16, 0.14), (0.05, 0.05, 0.90), (12, 190), (90, 140), 0.0),
 )
 """Short haul, long haul, mixed; further sites are drawn at random."""
+ROUTES = ("short haul", "long haul", "mixed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,7 @@ def synthetic_engines(
     conditions: int = 6,
     seed: int = 0,
     test_units_per_site: int | Sequence[int] = 4,
+    experience: Experience = "mixed",
 ) -> tuple[Fleet, Fleet]:
     """Make a training fleet run to failure and a test fleet stopped at a random earlier cycle.
 
@@ -88,6 +90,9 @@ def synthetic_engines(
         Flight conditions in use, 1 to 6.
     seed
         Same seed, same bytes.
+    experience
+        "mixed": a site's test engines are like its training engines. "narrow": its training engines had one fault and
+        flew one kind of routes, another pair at each of up to nine sites; its test engines have any fault on any route.
 
     Returns
     -------
@@ -114,12 +119,14 @@ def synthetic_engines(
         ("synthetic-engines-test", "t", "test_units_per_site", test_units_per_site),
     ):
         many = per_site(argument, counts, sites)
-        units = tuple(_engine(seed, s, kind, i, conditions)[0] for s in range(sites) for i in range(many[s]))
+        units = tuple(
+            _engine(seed, s, kind, i, conditions, experience)[0] for s in range(sites) for i in range(many[s])
+        )
         fleets.append(Fleet(name, ENGINE_SCHEMA, units, source=f"{name}, seed {seed}"))
     return fleets[0], fleets[1]
 
 
-def engine_truth(unit: str, conditions: int = 6, seed: int = 0) -> EngineTruth:
+def engine_truth(unit: str, conditions: int = 6, seed: int = 0, experience: Experience = "mixed") -> EngineTruth:
     """What the generator knows about one unit of the fleet made with these arguments.
 
     Examples
@@ -130,7 +137,7 @@ def engine_truth(unit: str, conditions: int = 6, seed: int = 0) -> EngineTruth:
     """
     site, kind, index = parse_unit_id(unit, "et")
     conditions = whole("conditions", conditions, 1, len(CONDITIONS))
-    return _engine(whole("seed", seed, 0), site, kind, index, conditions)[1]
+    return _engine(whole("seed", seed, 0), site, kind, index, conditions, experience)[1]
 
 
 def _site(seed: int, site: int) -> EngineSite:
@@ -147,6 +154,13 @@ def _site(seed: int, site: int) -> EngineSite:
     )
 
 
+def _narrow(site: int, kind: str, index: int) -> tuple[EngineSite, int]:
+    """Routes and fault: a pair of its own at each of nine sites in training; in the test all nine pairs in turn."""
+    turn = site if kind == "e" else index
+    fault, routes = turn % 3, (turn + turn // 3) % 3
+    return replace(SITES[routes], fault_mix=tuple(float(m == fault) for m in range(3))), routes
+
+
 def _wear(rng: np.random.Generator, site: EngineSite) -> tuple[FloatArray, int]:
     """Wear after each cycle, from its initial value to 1 at failure, and the cycle in which it takes off."""
     plateau, rise = rng.uniform(*site.plateau_in_cycles), rng.uniform(*site.wear_in_cycles)
@@ -160,8 +174,15 @@ def _wear(rng: np.random.Generator, site: EngineSite) -> tuple[FloatArray, int]:
     return np.minimum(wear, 1.0), int(np.argmax(progress > 0)) + 1
 
 
-def _engine(seed: int, site: int, kind: str, index: int, conditions: int) -> tuple[Unit, EngineTruth]:
-    rng, profile = stream(seed, kind, site, index), _site(seed, site)
+def _engine(
+    seed: int, site: int, kind: str, index: int, conditions: int, experience: Experience
+) -> tuple[Unit, EngineTruth]:
+    rng, facts = stream(seed, kind, site, index), {"site": site_name(site)}
+    if experience == "narrow":
+        profile, routes = _narrow(site, kind, index)
+        facts["routes"] = ROUTES[routes]
+    else:
+        profile = _site(seed, site)
     mode = int(rng.choice(len(FAULT_MODES), p=profile.fault_mix))
     own, onset = _wear(rng, profile)
     share = rng.uniform(0.0, 0.2, len(FAULT_MODES))  # the other modules age too, a little
@@ -176,7 +197,7 @@ def _engine(seed: int, site: int, kind: str, index: int, conditions: int) -> tup
         sensors=sensors,
         settings=settings,
         rul_at_end=0.0,
-        attributes={"site": site_name(site)},
+        attributes={**facts, "fault": FAULT_MODES[mode]},
     )
     if kind == "t":
         unit = unit.select_rows(int(rng.integers(MIN_TEST_ROWS, unit.rows - MIN_TEST_RUL, endpoint=True)))

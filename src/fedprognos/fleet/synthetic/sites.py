@@ -5,12 +5,14 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from fedprognos.errors import ConfigError, DataError
 
-STREAMS = {"engine-site": 0, "battery-site": 1, "e": 2, "t": 3, "b": 4}
+Experience = Literal["mixed", "narrow"]
+STREAMS = {"engine-site": 0, "battery-site": 1, "e": 2, "t": 3, "b": 4, "c": 5}
 """First number of a stream's key; one letter is the kind of unit in its id."""
 
 
