@@ -13,7 +13,7 @@ from fedprognos.experiment import run as experiments
 from fedprognos.experiment.events import Observer
 from fedprognos.experiment.run import Extras, Run
 from fedprognos.features import Recipe, build_windows
-from fedprognos.federation.strategies.absorb import head_sums, layer_arrays, small_network
+from fedprognos.federation.absorption import head_sums, layer_arrays, small_network
 from fedprognos.fleet import Fleet
 from fedprognos.matching import OutputSums
 from fedprognos.networks import Network

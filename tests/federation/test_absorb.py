@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cohorts import cohort_of, plan_of
+from cohorts import HereCohort, cohort_of, plan_of
 
 from fedprognos.errors import FederationError
+from fedprognos.experiment.match_records import round_details
+from fedprognos.federation.codec import encode
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.messages import Failure, FitRequest, OutputsReply, Reply, Request
+from fedprognos.federation.messages import Failure, FitReply, FitRequest, OutputsReply, OutputsRequest, Reply, Request
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.strategies import absorb as module
 from fedprognos.federation.strategies import strategies
@@ -65,11 +67,29 @@ def test_networks_of_any_width_become_the_width_asked_for_and_the_record_tells_h
     assert small.spec.widths == (6,)  # 1.2 times the widest, which has 5
     record = round_.absorbed
     assert {name: len(own) for name, own in record.neurons.items()} == {"a": 3, "b": 4, "c": 5}
-    whole, without = record.contributions
+    whole, without = record.whole, record.without
     assert all(loss >= whole - 1e-9 for loss in without.values())
     assert record.repeats.shape == (3, 3)
     judged = with_heads(cohort, federated, clients, small)["exact"]
     assert np.isfinite(judged.validation_rmse or np.nan)
+
+
+def test_the_record_is_written_down_with_pairs_of_neurons_and_their_outputs(tmp_path: Path) -> None:
+    plan = plan_of()
+    networks = {n: Network.seeded(plan.spec, k % 2) for k, n in enumerate("abc")}  # a and c are the same
+    cohort, federated = imported(tmp_path, networks, plan, width=2.0)
+    (round_,) = ABSORB.run(cohort, federated)
+    window = np.random.default_rng(1).normal(size=(1, 20, plan.spec.inputs)).astype(np.float32)
+    told = round_details(round_, window)["absorption"]
+    assert told["neurons"] == {"a": 5, "b": 5, "c": 5}
+    assert sum(told["kept"].values()) == 10
+    assert told["repeats"][0][2] == pytest.approx(1.0, abs=1e-3)
+    assert told["predicted"][10] == pytest.approx(told["whole"], rel=1e-2)
+    assert {tuple(sorted((pair["absorbed"][0], pair["kept"][0]))) for pair in told["pairs"][:5]} == {("a", "c")}
+    for pair in told["pairs"][:5]:
+        assert pair["absorbed"][1] == pair["kept"][1]
+        np.testing.assert_allclose(*pair["before"], atol=1e-3)
+        np.testing.assert_allclose(pair["before"][0], pair["after"][0], atol=1e-2)
 
 
 def test_keeping_every_neuron_is_concat(tmp_path: Path) -> None:
@@ -83,18 +103,29 @@ def test_keeping_every_neuron_is_concat(tmp_path: Path) -> None:
         np.testing.assert_allclose(same.weights[name], tensor, atol=1e-6)
 
 
-def test_many_clients_are_absorbed_in_groups_so_that_no_message_grows(
+def in_groups(folder: Path, clients: str) -> tuple[HereCohort, Network]:
+    plan = plan_of(widths=(4,))
+    networks = {n: Network.seeded(plan.spec, k) for k, n in enumerate(clients)}
+    cohort, federated = imported(folder, networks, plan, width=1.5, group_width=1.0)
+    (round_,) = ABSORB.run(cohort, federated)
+    (small,) = round_.models.values()
+    return cohort, small
+
+
+def test_with_many_clients_no_message_grows_and_each_client_is_asked_once_a_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_NEURONS", 12)
-    plan = plan_of(widths=(4,))
-    networks = {n: Network.seeded(plan.spec, k) for k, n in enumerate("abcdef")}
-    cohort, federated = imported(tmp_path, networks, plan, width=1.5, group_width=1.0)
-    (round_,) = ABSORB.run(cohort, federated)
-    (small,) = round_.models.values()
-    assert small.spec.widths == (6,)
-    widest = max(r.network.spec.hidden for _, r in cohort.asked if hasattr(r, "network"))
-    assert widest <= 12
+    largest, asked = {}, {}
+    for clients in ("abc", "abcdefghi", "abcdefghijklmnopqr"):
+        cohort, small = in_groups(tmp_path / clients, clients)
+        assert small.spec.widths == (6,)
+        largest[clients] = max(len(data) for _, data in cohort.sent)
+        asked[clients] = max(
+            sum(isinstance(r, OutputsRequest) for name, r in cohort.asked if name == client) for client in clients
+        )
+    assert list(asked.values()) == [1, 2, 3]  # three clients fit at once, nine in groups, eighteen in groups of groups
+    assert max(largest.values()) == largest["abc"]
 
 
 def test_sums_that_cannot_be_are_refused_and_their_client_named(tmp_path: Path) -> None:
@@ -110,13 +141,81 @@ def test_sums_that_cannot_be_are_refused_and_their_client_named(tmp_path: Path) 
     assert {(f.client, f.code) for f in left} == {("b", "message")}
 
 
-def test_a_second_round_trains_on_and_absorbs_again(tmp_path: Path) -> None:
-    cohort = cohort_of(tmp_path)
-    rounds = list(ABSORB.run(cohort, plan_of(epochs=1, absorb={"rounds": 2, "width": 1.0})))
+def fits(cohort: HereCohort, round_: int) -> dict[str, FitRequest]:
+    return {name: r for name, r in cohort.asked if isinstance(r, FitRequest) and r.round == round_}
+
+
+def test_further_rounds_train_on_from_one_network_and_average_it(tmp_path: Path) -> None:
+    cohort, trained = cohort_of(tmp_path), dict[str, FitReply]()
+
+    def keep(client: str, request: Request, reply: Reply) -> Reply:
+        if isinstance(request, FitRequest) and isinstance(reply, FitReply) and request.round == 2:
+            trained[client] = reply
+        return reply
+
+    cohort.change = keep
+    rounds = list(ABSORB.run(cohort, plan_of(epochs=1, absorb={"rounds": 2, "width": 1.0, "further_steps": 3})))
     assert [r.number for r in rounds] == [1, 2]
-    assert "federated" in rounds[1].absorbed.neurons
-    fits = [request for _, request in cohort.asked if isinstance(request, FitRequest)]
-    assert {f.round for f in fits} == {1, 2}
+    assert [r.absorbed is None for r in rounds] == [False, True]
+    requests = list(fits(cohort, 2).values())
+    assert {(r.training.learning_rate, r.training.steps) for r in requests} == {(0.025, 3)}  # half the rate of before
+    assert len({encode(r) for r in requests}) == 1
+    (network,) = rounds[1].models.values()
+    total = sum(reply.windows for reply in trained.values())
+    for name in network.weights:
+        mean = sum(reply.windows * reply.weights[name].astype(float) for reply in trained.values()) / total
+        np.testing.assert_allclose(network.weights[name], mean, atol=1e-6)
+
+
+def test_old_and_new_bodies_can_be_absorbed_again(tmp_path: Path) -> None:
+    options = {"rounds": 2, "width": 1.0, "again": "absorb"}
+    rounds = list(ABSORB.run(cohort_of(tmp_path), plan_of(epochs=1, absorb=options)))
+    assert set(rounds[1].absorbed.neurons) == {"(federated)", "a", "b", "c"}
+    assert {network.spec.widths for r in rounds for network in r.models.values()} == {(5,)}
+
+
+def test_clients_that_join_or_leave_between_rounds_change_who_trains_and_whose_rows_count(tmp_path: Path) -> None:
+    cohort = cohort_of(tmp_path)
+    cohort.absent = {"c"}
+    rounds = ABSORB.run(cohort, plan_of(epochs=1, absorb={"rounds": 2, "width": 1.0}))
+    first = next(rounds)
+    cohort.absent = {"a"}
+    second = next(rounds)
+    assert (set(fits(cohort, 1)), set(fits(cohort, 2))) == ({"a", "b"}, {"b", "c"})
+    assert (set(first.absorbed.neurons), *second.models) == ({"a", "b"}, ("b", "c"))
+
+
+def test_of_some_clients_bodies_all_clients_rows_judge(tmp_path: Path) -> None:
+    cohort = cohort_of(tmp_path)
+    (round_,) = ABSORB.run(cohort, plan_of(epochs=1, participation=0.5))
+    trained = set(fits(cohort, 1))
+    assert len(trained) == 2
+    assert set(round_.absorbed.neurons) == trained
+    assert {name for name, r in cohort.asked if isinstance(r, OutputsRequest)} == {"a", "b", "c"}
+
+
+def test_a_collapsed_client_gives_no_neurons(tmp_path: Path) -> None:
+    def change(client: str, request: Request, reply: Reply) -> Reply:
+        return replace(reply, collapsed=client == "b") if isinstance(reply, FitReply) else reply
+
+    left: list[Failure] = []
+    (round_,) = ABSORB.run(cohort_of(tmp_path, change=change), plan_of(left.append, epochs=1))
+    assert set(round_.absorbed.neurons) == {"a", "c"}
+    assert [(f.client, f.code) for f in left] == [("b", "collapsed")]
+
+
+@pytest.mark.parametrize(("tolerance", "narrowest"), [(100.0, True), (0.0, False)])
+def test_a_tolerance_takes_the_narrowest_width_whose_measured_error_is_near_that_of_keeping_all(
+    tolerance: float, narrowest: bool, tmp_path: Path
+) -> None:
+    plan = plan_of(absorb={"width": 2.0, "tolerance": tolerance}, heads=["exact"])
+    (round_,) = ABSORB.run(cohort_of(tmp_path), plan)
+    record = round_.absorbed
+    tried = {width: error for width, error in record.measured.items() if width < 15}
+    assert set(tried) == {10, 7, 5, 3}
+    near = [width for width, error in tried.items() if error <= (1 + tolerance) * record.measured[15]]
+    assert record.width == min(near, default=10)
+    assert (record.width == 3) or not narrowest
 
 
 def test_all_clients_must_answer_by_default(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from fedprognos.experiment.events import (
     JobDone,
     LayerMatched,
     LeftOut,
+    NeuronsAbsorbed,
     Notice,
     RoundDone,
     RunStarted,
@@ -87,6 +88,12 @@ class RunView:
                         f"{event.job} round {event.round}: {event.layer} matched to {event.width} neurons, "
                         f"{event.shared_by_all:.0%} shared by all, {sum(event.singletons.values())} held by one"
                     )
+                case NeuronsAbsorbed():
+                    kept = list(event.kept.items())
+                    each = ", ".join(f"{client} {count}" for client, count in kept[:SHOWN_CLIENTS])
+                    more = f" and {len(kept) - SHOWN_CLIENTS} more" if len(kept) > SHOWN_CLIENTS else ""
+                    total = sum(event.kept.values())
+                    self._say(f"{event.job} round {event.round}: {total} of {event.neurons} neurons kept: {each}{more}")
                 case RoundDone() if event.round > 1 or event.job.method.startswith("fed"):
                     errors = ", ".join(f"{head} {rmse:.4g}" for head, rmse in event.rmse.items())
                     self._say(f"{event.job} round {event.round}: test RMSE {errors}; {event.bytes / 1e6:.1f} MB so far")

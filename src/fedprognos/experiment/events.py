@@ -61,6 +61,16 @@ class LayerMatched:
 
 
 @dataclass(frozen=True)
+class NeuronsAbsorbed:
+    """Neurons were absorbed: how many there were, and how many of each client's were kept."""
+
+    job: JobKey
+    round: int
+    neurons: int
+    kept: dict[str, int]
+
+
+@dataclass(frozen=True)
 class RoundDone:
     """A round of a federation ended."""
 
@@ -114,5 +124,5 @@ def warnings_as_notices(notify: Callable[[Notice], None]) -> Iterator[None]:
         yield
 
 
-Event = RunStarted | EpochDone | LayerMatched | RoundDone | LeftOut | JobDone | Notice
+Event = RunStarted | EpochDone | LayerMatched | NeuronsAbsorbed | RoundDone | LeftOut | JobDone | Notice
 Observer = Callable[[Event], None]

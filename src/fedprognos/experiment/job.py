@@ -15,7 +15,7 @@ from fedprognos import __version__
 from fedprognos.evaluation import HistoryRow, Prediction, Row
 from fedprognos.experiment import config
 from fedprognos.experiment.evaluator import Errors, Evaluator
-from fedprognos.experiment.events import JobKey, LayerMatched, LeftOut, Observer, RoundDone
+from fedprognos.experiment.events import JobKey, LayerMatched, LeftOut, NeuronsAbsorbed, Observer, RoundDone
 from fedprognos.experiment.match_records import matching_details, round_details
 from fedprognos.experiment.methods import MEAN_OF_LOCALS
 from fedprognos.experiment.scenario import EVERYONE
@@ -262,7 +262,10 @@ class Job:
                 self._note(client=client, round=round_.number, **vars(e))
         for matched in round_.matched:
             self.notify(LayerMatched(self.key, round_.number, **matching_details(matched)))
-        if round_.matched and self.key.seed == 0:
+        if (record := round_.absorbed) is not None:
+            neurons = record.before.spec.hidden
+            self.notify(NeuronsAbsorbed(self.key, round_.number, neurons, record.kept))
+        if (round_.matched or round_.absorbed) and self.key.seed == 0:
             self.result.details.append(round_details(round_, self.evaluator.probe))
 
     def _notify_round(self, round_: Round, candidates: Candidates) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from fedprognos.matching import Matching
 from fedprognos.networks import Epoch, Network, NetworkSpec
 from fedprognos.networks.head import HeadStatistics
 from fedprognos.networks.options import TrainOptions
+
+if TYPE_CHECKING:
+    from fedprognos.federation.absorption import AbsorptionRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +93,11 @@ class Plan:
         options = self.federation.privacy
         return None if options is None else Privacy.of(options, self.recipe, spec.features + 1, self.releases)
 
-    def outputs(self, cohort: Cohort, network: Network) -> OutputsReply:
-        """Sums of the outputs of every layer over all clients, but those whose statistics did harm just now."""
+    def outputs(self, cohort: Cohort, clients: Iterable[str], network: Network) -> OutputsReply:
+        """Sums of the outputs of every layer over these clients, but those whose statistics did harm just now."""
         fraction = self.train.validation_fraction
         request = OutputsRequest(self.recipe, network, self.seed, fraction, self.fold, self.folds)
-        trusted = [name for name in cohort.clients if name not in self.harmful]
+        trusted = [name for name in clients if name not in self.harmful]
         asked = dict.fromkeys(trusted, request)
         return total(cohort, asked, OutputsReply, self.federation.min_clients, self.left_out)
 
@@ -166,7 +169,7 @@ class Round:
     history: Mapping[str, tuple[Epoch, ...]] = field(default_factory=dict)
     matched: tuple[MatchedLayer, ...] = ()
     collapsed: frozenset[str] = frozenset()
-    absorbed: Any = None
+    absorbed: AbsorptionRecord | None = None
     ridge: float | None = None
 
     def epochs_of(self, clients: tuple[str, ...]) -> int:

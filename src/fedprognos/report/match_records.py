@@ -55,12 +55,68 @@ class Extractors(_Record):
     after: dict[str, tuple[tuple[float, ...] | None, ...]]
 
 
+class Pair(_Record):
+    """A neuron that was absorbed and the kept one most like it, each by its client and its number there.
+
+    Parameters
+    ----------
+    before, after
+        Outputs of the two over one window: each in its client's own network; then what stands in for the absorbed one
+        in the federated network, and the kept one there.
+    """
+
+    absorbed: tuple[str, int]
+    kept: tuple[str, int]
+    correlation: float
+    before: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    after: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+
+class Absorbed(_Record):
+    """What absorption kept of the clients' neurons, and what the sums of their outputs tell besides.
+
+    Parameters
+    ----------
+    neurons, kept
+        Of each client.
+    whole, without
+        Training error with all neurons, and without each client's.
+    repeats
+        How well (R2) the features of one client predict those of another.
+    predicted, measured
+        Errors by width: as the sums predict them on training data, and on what training kept out.
+    """
+
+    neurons: dict[str, NonNegativeInt]
+    kept: dict[str, NonNegativeInt]
+    whole: float
+    without: dict[str, float]
+    repeats: tuple[tuple[float, ...], ...]
+    predicted: dict[int, float]
+    measured: dict[int, float] = {}
+    pairs: tuple[Pair, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Neurons kept of all clients together."""
+        return sum(self.kept.values())
+
+    @model_validator(mode="after")
+    def _everybody_is_told_of(self) -> Self:
+        names = self.neurons.keys()
+        square = len(self.repeats) == len(names) and all(len(row) == len(names) for row in self.repeats)
+        if self.kept.keys() != names or self.without.keys() != names or not square:
+            raise ValueError("absorption tells of other clients in each of its parts")
+        return self
+
+
 class MatchRound(_Record):
-    """The matchings of one round."""
+    """The matchings of one round, and what was absorbed in it."""
 
     round: int
     layers: tuple[LayerMatch, ...]
     extractors: Extractors | None = None
+    absorption: Absorbed | None = None
 
 
 def read_match_records(folder: Path, scenario: str) -> tuple[dict[str, list[MatchRound]], str]:
@@ -76,8 +132,8 @@ def read_match_records(folder: Path, scenario: str) -> tuple[dict[str, list[Matc
         except (OSError, ValidationError):
             problems.append(f"{FOLDER}/{path.name} cannot be read.")
             continue
-        if any(r.layers for r in rounds):
-            found[method] = [r for r in rounds if r.layers]
+        if told := [r for r in rounds if r.layers or r.absorption]:
+            found[method] = told
     if not found and not problems:
         return {}, f"{FOLDER}/ tells of no matching in the scenario {scenario}: no method matches, or it is missing."
     return found, " ".join(problems)

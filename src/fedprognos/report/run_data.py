@@ -26,7 +26,7 @@ from fedprognos.evaluation import (
 )
 from fedprognos.evaluation.predictions import COLUMNS
 from fedprognos.report.entries import PERSONAL, Entry, Roles, entries, roles
-from fedprognos.report.match_records import MatchRound, read_match_records
+from fedprognos.report.match_records import Absorbed, MatchRound, read_match_records
 from fedprognos.report.style import Palette
 from fedprognos.report.words import measured_in
 
@@ -51,7 +51,7 @@ class RunData:
     fleet
         The summary of the fleet, or None.
     match_records
-        How neurons were matched, by method.
+        How neurons were matched or absorbed, by method.
     trajectories
         Predictions along the whole lives of the test units; empty where health is predicted.
     missing
@@ -99,6 +99,22 @@ class RunData:
         """Where labels were capped in training."""
         cap = self.results.config.get("recipe", {}).get("cap")
         return None if cap is None or self.task == "soh" else float(cap)
+
+    @cached_property
+    def matched(self) -> Mapping[str, Sequence[MatchRound]]:
+        """Rounds in which neurons were matched by their weights, by method."""
+        found = {method: [r for r in rounds if r.layers] for method, rounds in self.match_records.items()}
+        return {method: rounds for method, rounds in found.items() if rounds}
+
+    @cached_property
+    def absorbed(self) -> tuple[Absorbed, ...]:
+        """What absorption kept in the round that was chosen, or in the last; empty where nothing was absorbed."""
+        for method, rounds in self.match_records.items():
+            told = {r.round: r.absorption for r in rounds if r.absorption is not None}
+            if told:
+                chosen = next((row.round for row in self.rows if row.method == method and row.seed == 0), None)
+                return (told[chosen] if chosen in told else told[max(told)],)
+        return ()
 
     @property
     def errors(self) -> list[tuple[str, str]]:

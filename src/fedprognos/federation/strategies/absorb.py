@@ -2,182 +2,236 @@
 
 Bodies go up and are put side by side; clients send sums of that network's outputs over their rows; neurons that the
 others predict are absorbed, one by one, the cheapest first (`fedprognos.matching.absorb`); the head is then solved on
-the small network's own statistics. One exchange, no common start, any widths in, any width out.
+the small network's own statistics. One exchange, no common start, any widths in, any width out. Further rounds train on
+from the absorbed network, in which everybody has the same neurons, so that plain averages do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from fedprognos import matching
+from fedprognos.arrays import FloatArray
+from fedprognos.federation.absorption import (
+    AbsorptionRecord,
+    head_sums,
+    label_of,
+    layer_arrays,
+    output_sums,
+    small_network,
+    with_trained_head,
+)
+from fedprognos.federation.average import average
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.plan import Plan, Round, drop_collapsed, first_models, summed, train
+from fedprognos.federation.plan import (
+    ClientModels,
+    Plan,
+    Round,
+    drop_collapsed,
+    first_models,
+    masked_mean,
+    summed,
+    train,
+)
 from fedprognos.federation.screening import drop_harmful
+from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.federation.strategies import Budget, Strategy, strategies
-from fedprognos.matching import Absorption, LinearWeights, OutputSums, RecurrentWeights
+from fedprognos.matching import Absorption
 from fedprognos.networks import Network
-from fedprognos.networks.head import HeadStatistics
+from fedprognos.networks.head import HeadStatistics, exact_head
 from fedprognos.options import Options
 
 MOST_NEURONS = 512
 """Neurons whose sums are sent at once; more are absorbed in groups first."""
+SHARES = (1.0, 0.75, 0.5, 1 / 3)
+"""Widths tried where a tolerance decides, as shares of the largest."""
+FEDERATED: tuple[str, ...] = ()
+"""Whose body the model of the round before is: no client's own."""
+
+Bodies = Mapping[tuple[str, ...], Network]
+"""Networks by the clients they came from."""
 
 
 class AbsorbOptions(Options):
     """Neurons matched by their outputs; what others extract is folded into them."""
 
     rounds: PositiveInt = 1
-    """Further rounds train on from the absorbed model and absorb old and new bodies again."""
+    """Further rounds train on from the absorbed model."""
+    again: Literal["average", "absorb"] = "average"
+    """What a further round makes of the networks: their average, because all of them began with the same neurons; or
+    old and new bodies absorbed again."""
     epochs: PositiveInt | None = None
     """Local epochs a round; train.epochs by default."""
+    further_steps: PositiveInt | None = None
+    """Gradient steps of a further round; as many as in the first by default."""
+    further_rate: PositiveFloat = 0.5
+    """Learning rate of a further round, as a share of that of the first."""
     width: Annotated[float, Field(ge=0.1)] = 1.5
     """Most neurons of the federated layer, in multiples of the widest client's."""
     tolerance: Annotated[float, Field(ge=0.0)] | None = None
-    """Take the narrowest of several widths up to `width` whose validation error exceeds that of `width` by no more
-    than this share."""
+    """Take the narrowest of several widths up to `width` whose validation error exceeds that of keeping every neuron
+    by no more than this share; `width` where none does."""
     alpha: Annotated[float, Field(ge=0.0)] = 0.3
     """How much what the other neurons' gates would miss counts, against what the head would."""
     group_width: PositiveFloat = 2.0
     """With many clients groups are absorbed first, each to so many times the widest client's neurons."""
 
 
-@dataclass(frozen=True, eq=False)
-class AbsorptionRecord:
-    """How a network was absorbed, for the report.
-
-    Parameters
-    ----------
-    neurons
-        Neurons of each client in the network that was absorbed, by client.
-    contributions
-        The head's loss with all neurons, and without each client's.
-    repeats : (clients, clients)
-        How well (R2) one client's features predict another's.
-    """
-
-    result: Absorption
-    neurons: Mapping[str, np.ndarray[Any, np.dtype[np.intp]]]
-    contributions: tuple[float, Mapping[str, float]]
-    repeats: np.ndarray[Any, np.dtype[np.float64]]
-    errors: Mapping[int, float] = field(default_factory=dict)
-
-
 def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round]:
-    """One exchange, or rounds of it."""
+    """One exchange, or rounds that go on from it."""
     epochs = options.epochs or plan.train.epochs
     clients = first_models(cohort, plan, plan.participants(cohort, 1), epochs=options.epochs)
     widest = max(network.spec.hidden for network in clients.networks.values())
-    bodies = dict(clients.networks)
-    for r in range(1, options.rounds + 1):
-        network, record = absorbed(cohort, plan, options, bodies, widest)
-        yield Round(r, {cohort.clients: network}, r * epochs, clients.history, absorbed=record)
-        if r < options.rounds:
-            starts = dict.fromkeys(plan.participants(cohort, r + 1), network)
-            fitted = train(cohort, plan, starts, epochs=options.epochs, round_=r + 1)
-            clients = drop_harmful(cohort, plan, drop_collapsed(plan, fitted))
-            bodies = {"federated": network, **clients.networks}
+    record = absorbed(cohort, plan, options, {(name,): body for name, body in clients.networks.items()}, widest)
+    network = record.after
+    yield Round(1, {cohort.clients: network}, epochs, clients.history, absorbed=record)
+    for r in range(2, options.rounds + 1):
+        fit, _ = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
+        start = with_trained_head(network, fit, plan.federation.ridge)
+        starts = dict.fromkeys(plan.participants(cohort, r), start)
+        later, epochs_again = further(plan, options), None if options.further_steps else options.epochs
+        if options.again == "average" and cohort.sums is not None:
+            network = masked_mean(cohort, later, starts, epochs=epochs_again, round_=r)
+            yield Round(r, {cohort.clients: network}, r * epochs)
+            continue
+        trained = train(cohort, later, starts, epochs=epochs_again, round_=r)
+        clients = drop_harmful(cohort, plan, drop_collapsed(plan, trained))
+        if options.again == "average":
+            network = averaged(plan, clients)
+            yield Round(r, {cohort.clients: network}, r * epochs, clients.history)
+        else:
+            bodies: Bodies = {FEDERATED: start, **{(name,): body for name, body in clients.networks.items()}}
+            record = absorbed(cohort, plan, options, bodies, widest)
+            network = record.after
+            yield Round(r, {cohort.clients: network}, r * epochs, clients.history, absorbed=record)
 
 
-def absorbed(
-    cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Mapping[str, Network], widest: int
-) -> tuple[Network, AbsorptionRecord]:
+def further(plan: Plan, options: AbsorbOptions) -> Plan:
+    """How a further round trains."""
+    changed: dict[str, float] = {"learning_rate": options.further_rate * plan.train.learning_rate}
+    if options.further_steps is not None:
+        changed["steps"] = options.further_steps
+    return replace(plan, train=plan.train.model_copy(update=changed))
+
+
+def averaged(plan: Plan, clients: ClientModels) -> Network:
+    """Networks that began with the same neurons: neuron by neuron, weighted by data size."""
+    spec = next(iter(clients.networks.values())).spec
+    tensors = {name: network.weights for name, network in clients.networks.items()}
+    return Network(spec, average(tensors, spec.anatomy, how="weighted", sizes=plan.counted(clients.sizes)))
+
+
+def absorbed(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies, widest: int) -> AbsorptionRecord:
     """The bodies as one network of the width asked for; in groups first where they are many."""
-    while sum(network.spec.hidden for network in bodies.values()) > MOST_NEURONS and len(bodies) > 2:
-        sizes = {name: network.spec.hidden for name, network in bodies.items()}
-        target = int(options.group_width * widest)
-        parts = matching.groups(sizes, MOST_NEURONS)
-        if len(parts) >= len(bodies):
-            break
-        bodies = {
-            "+".join(members): _side_by_side(cohort, plan, options, [bodies[m] for m in members]).at(target)
-            for members in parts
-        }
-    names = sorted(bodies)
-    whole = _side_by_side(cohort, plan, options, [bodies[name] for name in names])
-    ends = np.cumsum([bodies[name].spec.hidden for name in names])
-    neurons = {name: np.arange(end - bodies[name].spec.hidden, end) for name, end in zip(names, ends, strict=True)}
+    bodies = in_groups(cohort, plan, options, bodies, int(options.group_width * widest))
+    whole = SideBySide.of(cohort, plan, options, bodies, cohort.clients)
     most = max(int(options.width * widest), 1)
-    widths = [most] if options.tolerance is None else sorted({most, most * 3 // 4, most // 2, most // 3} - {0})
-    found = {width: whole.at(width) for width in widths}
-    errors: dict[int, float] = {}
-    if len(widths) > 1:
-        for width, network in found.items():
-            judged = with_heads(cohort, plan, cohort.clients, network).get("exact")
+    measured: dict[int, float] = {}
+    if options.tolerance is not None:
+        for width in {max(int(share * most), 1) for share in SHARES}:
+            judged = with_heads(cohort, plan, cohort.clients, whole.at(width)).get("exact")
             if judged is not None and judged.validation_rmse is not None:
-                errors[width] = judged.validation_rmse
-        good = [w for w in errors if errors[w] <= (1 + (options.tolerance or 0.0)) * errors[most]]
-        most = min(good, default=most)
-    record = AbsorptionRecord(
-        whole.result_at(most),
-        neurons,
-        matching.contributions(whole.head, neurons, ridge=plan.federation.ridge),
-        matching.repeats(whole.head, neurons),
-        errors,
-    )
-    return found[most], record
+                measured[width] = judged.validation_rmse
+        limit = (1 + options.tolerance) * (whole.validation_rmse or 0.0)
+        most = min((width for width, error in measured.items() if error <= limit), default=most)
+    return whole.record(most, measured)
+
+
+def in_groups(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies, target: int) -> Bodies:
+    """Groups of bodies absorbed by themselves, then groups of groups, until the rest can be told at once.
+
+    A group is judged on the rows of its own members. So no message, and nothing that a client does, grows with the
+    number of clients, but for the number of levels: its logarithm.
+    """
+    while sum(network.spec.hidden for network in bodies.values()) > MOST_NEURONS and len(bodies) > 2:
+        named = {label_of(members): members for members in bodies}
+        parts = matching.groups({n: bodies[members].spec.hidden for n, members in named.items()}, MOST_NEURONS)
+        if len(parts) in (1, len(bodies)):
+            break
+        found: dict[tuple[str, ...], Network] = {}
+        for part in parts:
+            members = tuple(sorted(client for n in part for client in named[n]))
+            there = [client for client in members if client in cohort.clients]
+            if cohort.sums is not None and len(there) < LEAST_MEMBERS:  # a sum of one or two is theirs alone
+                there = []
+            some = {named[n]: bodies[named[n]] for n in part}
+            found[members] = SideBySide.of(cohort, plan, options, some, there or cohort.clients).at(target)
+        bodies = found
+    return bodies
 
 
 @dataclass(frozen=True, eq=False)
-class _Whole:
-    """Networks side by side with the sums of their outputs, absorbed as far as anybody will ask."""
+class SideBySide:
+    """Networks side by side, the sums of what they put out, and the order in which their neurons go."""
 
+    plan: Plan
+    bodies: Bodies
     network: Network
-    head: OutputSums
+    fit: HeadStatistics
+    held: HeadStatistics | None
     smallest: Absorption
 
+    @classmethod
+    def of(
+        cls, cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies, clients: tuple[str, ...] | list[str]
+    ) -> SideBySide:
+        """Ask these clients for the sums and eliminate neurons down to one."""
+        network = Network.concat([bodies[members] for members in sorted(bodies)])
+        fit, held = summed(plan.evaluate(cohort, clients, network, statistics=True))
+        sums = output_sums(cohort, plan, clients, network)
+        arrays, ridge = layer_arrays(network), plan.federation.ridge
+        result = matching.absorb(arrays, sums, width=1, alpha=options.alpha, ridge=ridge, head=head_sums(fit))
+        return cls(plan, bodies, network, fit, held, result)
+
     def result_at(self, width: int) -> Absorption:
+        """The elimination stopped at this width."""
         return self.smallest.at(min(width, self.network.spec.hidden))
 
     def at(self, width: int) -> Network:
-        """The network with so many neurons in its last layer; layers below in proportion."""
+        """The network with so many neurons in each layer."""
         return small_network(self.network, self.result_at(width))
 
+    @cached_property
+    def validation_rmse(self) -> float | None:
+        """Error with every neuron kept, on what training kept out."""
+        error = exact_head(self.fit, self.held, self.plan.federation.ridge).validation_mse
+        return None if error is None else self._rmse(error)
 
-def _side_by_side(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Sequence[Network]) -> _Whole:
-    """Ask for the sums of the bodies' outputs and eliminate neurons down to one."""
-    network = Network.concat(bodies)
-    fit, _ = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
-    sums = [OutputSums(float(o.n), float(o.starts), o.s, o.S) for o in plan.outputs(cohort, network).layers]
-    head = head_sums(fit)
-    result = matching.absorb(
-        layer_arrays(network), sums, width=1, alpha=options.alpha, ridge=plan.federation.ridge, head=head
-    )
-    return _Whole(network, head, result)
+    def record(self, width: int, measured: Mapping[int, float]) -> AbsorptionRecord:
+        """The small network and all that the sums tell."""
+        names = sorted(self.bodies)
+        ends = np.cumsum([self.bodies[members].spec.hidden for members in names])
+        neurons = {
+            label_of(members): np.arange(end - self.bodies[members].spec.hidden, end)
+            for members, end in zip(names, ends, strict=True)
+        }
+        sums, ridge = head_sums(self.fit), self.plan.federation.ridge
+        whole, without = matching.contributions(sums, neurons, ridge=ridge)
+        result = self.result_at(width)
+        everything = {} if self.validation_rmse is None else {self.network.spec.hidden: self.validation_rmse}
+        return AbsorptionRecord(
+            before=self.network,
+            after=small_network(self.network, result),
+            result=result,
+            sums=sums,
+            neurons=neurons,
+            whole=self._rmse(whole),
+            without={name: self._rmse(loss) for name, loss in without.items()},
+            repeats=matching.repeats(sums, neurons),
+            predicted={width: self._rmse(loss) for width, loss in self.smallest.losses[-1].items()},
+            measured={**everything, **measured},
+        )
 
-
-def head_sums(statistics: HeadStatistics) -> OutputSums:
-    """The head's statistics as sums: of the last layer's outputs, then of what the head sees beside them."""
-    hh, hy = statistics.hh, statistics.hy
-    return OutputSums(statistics.n, 0.0, hh[-1, :-1], hh[:-1, :-1], hy[:-1], float(hy[-1]), statistics.yy)
-
-
-def layer_arrays(network: Network) -> list[LinearWeights | RecurrentWeights]:
-    """The layers below the head as the matcher wants them."""
-    return [
-        layer.recurrent(network.weights) if layer.is_recurrent else LinearWeights(*network.layer(layer).values())
-        for layer in network.anatomy.layers[:-1]
-    ]
-
-
-def small_network(network: Network, result: Absorption) -> Network:
-    """The network of the arrays that absorption left; the head reads what was absorbed from those that stayed."""
-    weights = dict(network.weights)
-    for layer, arrays in zip(network.anatomy.layers[:-1], result.layers, strict=True):
-        values = vars(arrays).values() if isinstance(arrays, LinearWeights) else (
-            arrays.weight_ih, arrays.weight_hh, arrays.bias_ih, arrays.bias_hh
-        )  # fmt: skip
-        weights |= {n: np.asarray(a, np.float32) for n, a in zip(layer.tensors, values, strict=True)}
-    weights["head.weight"] = (network.weights["head.weight"].astype(np.float64) @ result.mixtures[-1]).astype(
-        np.float32
-    )
-    groups = [str(layer.group) for layer in network.anatomy.layers[:-1]]
-    return Network(network.spec.with_widths(dict(zip(groups, result.widths, strict=True))), weights).check("absorbed")
+    def _rmse(self, loss: float | FloatArray) -> float:
+        """A standardised loss in the label's own measure."""
+        return float(np.sqrt(loss)) * self.plan.recipe.label_std
 
 
 def _epochs(options: AbsorbOptions, budget: Budget) -> int:

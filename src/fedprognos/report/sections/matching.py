@@ -32,7 +32,7 @@ MARGIN = {"l": 34, "r": 6, "t": 4, "b": 24}
 def build(run: RunData) -> Section:
     """The table, and for every method that matches a heat-map and its extractors."""
     figures = []
-    for k, (method, rounds) in enumerate(run.match_records.items()):
+    for k, (method, rounds) in enumerate(run.matched.items()):
         figures.append(_heat_map(run.results.method(method).label, rounds, f"map{k}"))
         first = next((r.extractors for r in rounds if r.extractors is not None), None)
         if first is not None:
@@ -41,7 +41,7 @@ def build(run: RunData) -> Section:
 
 
 def _lead(run: RunData) -> str:
-    layers = [layer for rounds in run.match_records.values() for r in rounds for layer in r.layers]
+    layers = [layer for rounds in run.matched.values() for r in rounds for layer in r.layers]
     merged = [layer for layer in layers if layer.width < sum(map(len, layer.assignments.values()))]
     if not merged:
         return "Matching merged nothing: each layer is the clients’ layers side by side."
@@ -51,10 +51,10 @@ def _lead(run: RunData) -> str:
 
 
 def _table(run: RunData) -> Table:
-    several = len(run.match_records) > 1
+    several = len(run.matched) > 1
     lines = [
         Line(layer.layer, _cells(r.round, layer), remark=run.results.method(method).label if several else "")
-        for method, rounds in run.match_records.items()
+        for method, rounds in run.matched.items()
         for r in rounds
         for layer in r.layers
     ]
@@ -177,4 +177,4 @@ def _lines(outputs: Mapping[str, Sequence[Sequence[float] | None]], k: int, colo
     return found
 
 
-sections.add(ReportSection("matching", 90, "Matching", build, lambda run: bool(run.match_records)))
+sections.add(ReportSection("matching", 90, "Matching", build, lambda run: bool(run.matched)))
