@@ -85,4 +85,4 @@ for name, machine in machines.items():
         print(f"{name}: {len(machine['rows'])} of {window} rows, more are needed")
         continue
     health = machine["health"][0] if rows is None else run(["health"], rows)[0]
-    print(f"{name}: {facts['target']} {health[-1]:.6g} {facts['target_unit']}")
+    print(f"{name}: {facts['target']} {health[-1]:.6g} {facts['target_measure']}")

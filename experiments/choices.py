@@ -19,7 +19,7 @@ from fedprognos.errors import FederationError
 from fedprognos.experiment import config
 from fedprognos.experiment.run import data_digest
 from fedprognos.experiment.scenario import training_scenario
-from fedprognos.experiment.tuning.ground import FRACTION, Ground, judged
+from fedprognos.experiment.tuning.trial_runner import FRACTION, TrialRunner, judged
 from fedprognos.experiment.workers import cores
 from fedprognos.federation.plan import summed
 from fedprognos.federation.reply_cache import ReplyCache
@@ -100,14 +100,14 @@ def write_choices(
     todo = [(seed, method) for seed in range(seeds) for method in METHODS]
     with one_torch_thread():
         for seed, method in todo:  # seed by seed: what was interrupted compares like with like
-            with Ground.open(method, scenario, {}, where.runs / "choices", workers or cores()) as ground:
+            with TrialRunner.open(method, scenario, {}, where.runs / "choices", workers or cores()) as runner:
                 for change, (methods, overrides) in CHANGES.items():
                     if method not in methods:
                         continue
                     measured = found.setdefault(change, {}).setdefault(method, [])
                     if len(measured) == seed:
                         changed = judged(config.load(preset, overrides)[1])
-                        measured.append(_measure(ground, changed, seed, cache, data))
+                        measured.append(_measure(runner, changed, seed, cache, data))
                         write_json(path, {**head, "errors": found})
                         tell(f"{method}, {change}, seed {seed}: {min(measured[-1]['rmse']):.2f}")
     return path
@@ -122,10 +122,12 @@ def _earlier(path: Path, head: Mapping[str, Any]) -> Found:
     return errors if there == head else {}
 
 
-def _measure(ground: Ground, experiment: config.Experiment, seed: int, cache: ReplyCache, scope: str) -> dict[str, Any]:
+def _measure(
+    runner: TrialRunner, experiment: config.Experiment, seed: int, cache: ReplyCache, scope: str
+) -> dict[str, Any]:
     """RMSE of the model after the last round on what was kept out, for every ridge strength, and its width."""
-    cohort, plan = ground.prepared(experiment, seed, lambda failure: None, cache=cache, scope=scope)
-    *_, last = strategies[ground.method].run(cohort, plan)
+    cohort, plan = runner.prepared(experiment, seed, lambda failure: None, cache=cache, scope=scope)
+    *_, last = strategies[runner.method].run(cohort, plan)
     (network,) = last.models.values()
     fit, held = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
     if held is None:

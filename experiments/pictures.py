@@ -94,7 +94,7 @@ def _fade(kind: str, fleet: Fleet) -> Picture:
         for ax, (client, parts) in zip(axes, lines.items(), strict=True):
             for part in parts:
                 ax.plot(part["position"], part["value"], color=INK if part["part"] == "train" else BLUE)
-            named(ax, client, "cycle", f"capacity in {fleet['schema']['target_unit']}")
+            named(ax, client, "cycle", f"capacity in {fleet['schema']['target_measure']}")
             ax.label_outer()
         legend(figure, [("training", INK, "-"), ("test", BLUE, "-")])
         text = "Measured capacity of every battery, cycle by cycle: what was trained on and what was kept for the test."

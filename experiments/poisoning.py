@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.attacks import ATTACKS, Attack, FlippedClient
+from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
-from fedprognos.experiment.assess import errors, examination, network_predictor
+from fedprognos.experiment.assess import errors, evaluation_windows, network_predictor
 from fedprognos.experiment.job import plan_of
-from fedprognos.experiment.scenario import EVERYONE, Scenario, scenarios
+from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
@@ -118,10 +119,10 @@ def run_attacked(
     recipe = common_recipe(MessageCohort(transport), experiment.recipe, experiment.federation, left_out)
     plan = replace(plan_of(experiment, recipe, 0), left_out=left_out)
     *_, last = judged_rounds(strategies[method], MessageCohort(transport), plan)
-    exam = examination(scenario, recipe, experiment.evaluation)
+    windows = evaluation_windows(scenario, recipe, experiment.evaluation)
     (heads,) = last.models.values()
     rmse = {
-        head: round(errors(exam, exam.clients, network_predictor(one.network, recipe))[EVERYONE][0], 3)
+        head: round(errors(windows, windows.clients, network_predictor(one.network, recipe))[EVERYONE][0], 3)
         for head, one in heads.items()
     }
     return {"rmse": rmse, "left_out": sorted(left), "hostile": hostile}

@@ -12,10 +12,11 @@ import numpy as np
 
 from experiments.poisoning import write_between
 from fedprognos.arrays import FloatArray
+from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
-from fedprognos.experiment.assess import errors, examination
+from fedprognos.experiment.assess import errors, evaluation_windows
 from fedprognos.experiment.job import plan_of
-from fedprognos.experiment.scenario import EVERYONE, Scenario, scenarios
+from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
 from fedprognos.federation.privacy import Privacy, PrivacyOptions, epsilon_of
 from fedprognos.federation.privacy.statistics import ada_ssp, add_noise, clipped_sums
@@ -75,14 +76,14 @@ def _measured(
     windows: Mapping[str, WindowSet],
 ) -> dict[str, Any]:
     """Capped and raw test RMSE without noise, and for every epsilon per unit and per row."""
-    exam = examination(scenario, recipe, experiment.evaluation)
-    seen = {id(w): _features(network, w) for w in exam.scored.values()}
+    tests = evaluation_windows(scenario, recipe, experiment.evaluation)
+    seen = {id(w): _features(network, w) for w in tests.scored.values()}
 
     def rmse(head: FloatArray) -> tuple[float, float]:
         def predictor(points: WindowSet, _: str) -> FloatArray:
             return recipe.decode(seen[id(points)] @ head)
 
-        raw, capped = errors(exam, exam.clients, predictor)[EVERYONE]
+        raw, capped = errors(tests, tests.clients, predictor)[EVERYONE]
         return raw, raw if capped is None else capped
 
     columns = network.spec.features + 1

@@ -9,7 +9,9 @@ from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema, Unit
 
 SERIES = Schema("rul", ("pressure", "temperature"), ("altitude", "mach"))
-CYCLIC = Schema("soh", ("voltage", "temperature"), time="time_in_s", time_unit="s", target="capacity", target_unit="Ah")
+CYCLIC = Schema(
+    "soh", ("voltage", "temperature"), time="time_in_s", time_measure="s", target="capacity", target_measure="Ah"
+)
 LEVELS = ((0.0, 0.0), (20.0, 0.7), (42.0, 0.84))
 
 

@@ -1,4 +1,4 @@
-"""A shelf of named things of one kind: what this package brings, what installed packages bring, what a caller adds.
+"""A shelf of named things of one kind: those of this package, those of installed packages, those a caller adds.
 
 What can be added (a strategy, a cell, a reader, a metric, a report section, ...) is one file that owns its name,
 options, label and order and puts itself on its shelf. Nothing else lists them.

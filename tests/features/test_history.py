@@ -21,7 +21,7 @@ from fedprognos.fleet import Fleet, Schema, Unit
 
 LEVELS = ((0.0, 0.0), (20.0, 0.7), (42.0, 0.84))
 SERIES = Schema("rul", ("pressure", "temperature"), ("altitude", "mach"))
-CYCLIC = Schema("soh", ("voltage", "heat"), ("load",), time="time_in_s", target="capacity", target_unit="Ah")
+CYCLIC = Schema("soh", ("voltage", "heat"), ("load",), time="time_in_s", target="capacity", target_measure="Ah")
 
 
 def recipe_of(draw: st.DrawFn, schema: Schema, **parts: object) -> Recipe:

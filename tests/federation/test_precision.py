@@ -91,7 +91,7 @@ def test_a_client_whose_weights_do_not_fit_says_so(tmp_path: Path, monkeypatch: 
     assert "beyond float16" in reply.text
 
 
-def test_a_run_in_half_precision_moves_about_half_the_bytes_and_publishes_what_was_examined(tmp_path: Path) -> None:
+def test_a_run_in_half_precision_moves_about_half_the_bytes_and_publishes_what_was_evaluated(tmp_path: Path) -> None:
     tiny = (
         *("data.units_per_site=4", "data.test_units_per_site=2", "model.widths=[24]", "train.epochs=1"),
         *("recipe.stride=10", "federation.methods=['fedavg', 'fedma']", "federation.fedavg={rounds=1, epochs=1}"),

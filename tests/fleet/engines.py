@@ -36,7 +36,7 @@ def battery(name: str, capacity: Sequence[float], samples: int = 3) -> Unit:
 
 
 def batteries(*units: Unit) -> Fleet:
-    schema = Schema("soh", ("voltage_in_V",), time="time_in_s", target="capacity", target_unit="Ah")
+    schema = Schema("soh", ("voltage_in_V",), time="time_in_s", target="capacity", target_measure="Ah")
     return Fleet("cells", schema, units)
 
 

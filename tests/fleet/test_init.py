@@ -74,9 +74,9 @@ def test_timestamps(tmp_path: Path, every: str, measure: str) -> None:
     frame["when"] = pd.Timestamp("2024-03-01") + (frame["when"] - 1).to_numpy() * pd.Timedelta(every)
     frame.to_csv(tmp_path / "p.csv", index=False)
     experiment, clients = fleet_of(tmp_path / "p.csv")
-    assert (experiment.data.time, experiment.data.time_unit) == ("when", measure)  # type: ignore[attr-defined]
+    assert (experiment.data.time, experiment.data.time_measure) == ("when", measure)  # type: ignore[attr-defined]
     unit = clients["south"].units[0]
-    assert clients["south"].schema.target_unit == measure
+    assert clients["south"].schema.target_measure == measure
     assert unit.labels().tolist() == pytest.approx(list(range(unit.rows))[::-1])
     assert unit.attributes["start"] == "2024-03-01T00:00:00"
 
@@ -121,7 +121,7 @@ def test_excel(tmp_path: Path) -> None:
 def test_hours(tmp_path: Path) -> None:
     pumps(time="operating_hours", step=10.0).to_csv(tmp_path / "p.csv", index=False)
     experiment, clients = fleet_of(tmp_path / "p.csv")
-    assert clients["west"].schema.target_unit == "hours"
+    assert clients["west"].schema.target_measure == "hours"
     assert "hours" in (tmp_path / "experiment.toml").read_text()
     assert 200 < experiment.recipe.cap < 400  # type: ignore[operator]
 
@@ -200,4 +200,4 @@ def test_a_person_in_a_terminal_is_asked(tmp_path: Path) -> None:
     assert "Which column is the time?" in said
     assert "There is no column 'makr'; did you mean 'maker'?" in said
     data = config.load(tmp_path / "p.toml")[1].data
-    assert (data.site, data.time_unit, data.unit) == ("maker", "flights", "machine")  # type: ignore[attr-defined]
+    assert (data.site, data.time_measure, data.unit) == ("maker", "flights", "machine")  # type: ignore[attr-defined]

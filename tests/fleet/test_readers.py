@@ -34,7 +34,7 @@ class PumpOptions(ReaderOptions):
 def read_pumps(options: PumpOptions, context: ReadContext) -> Source:
     time = np.arange(1.0, options.hours + 1)
     units = [Unit(f"p{k}", time, time[:, None] + k, np.empty((len(time), 0)), rul_at_end=0.0) for k in range(9)]
-    fleet = Fleet("pumps", Schema("rul", ("noise",), time_unit="hours"), tuple(units[: options.pumps]))
+    fleet = Fleet("pumps", Schema("rul", ("noise",), time_measure="hours"), tuple(units[: options.pumps]))
     return Source(fleet, fleet.select(["p0"], "test") if context.tested else None)
 
 

@@ -135,11 +135,11 @@ def test_dates_are_a_time_axis(tmp_path: Path, times: list[str], form: str | Non
     hours = read_table(path, columns)
     assert hours["a"].time.tolist() == [0, 12, 48]
     assert hours["a"].labels().tolist() == [48, 36, 0]
-    assert (hours.schema.time_unit, hours.schema.target_unit) == ("hours", "hours")
+    assert (hours.schema.time_measure, hours.schema.target_measure) == ("hours", "hours")
     assert str(hours["a"].attributes["start"]).startswith("2024-02-28T0")
-    days = read_table(path, columns.model_copy(update={"time_unit": "days"}))
+    days = read_table(path, columns.model_copy(update={"time_measure": "days"}))
     assert days["a"].labels().tolist() == [2, 1.5, 0]
-    assert days.schema.target_unit == "days"
+    assert days.schema.target_measure == "days"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,12 @@ def test_dates_are_a_time_axis(tmp_path: Path, times: list[str], form: str | Non
         ),
         (["2024-01-02", "2024-01-02"], {}, DataError, "duplicate when: 2024-01-02 after 2024-01-02"),
         (["2024-01-03", "2024-01-02"], {}, DataError, r"unsorted when.*\n.*data\.new_life = 'time'"),
-        (["2024-01-02", "2024-01-03"], {"time_unit": "cycles"}, ConfigError, "'cycles', but column 'when' holds dates"),
+        (
+            ["2024-01-02", "2024-01-03"],
+            {"time_measure": "cycles"},
+            ConfigError,
+            "'cycles', but column 'when' holds dates",
+        ),
     ],
 )
 def test_wrong_dates_are_named(
@@ -177,8 +182,8 @@ def test_wrong_dates_are_named(
 )
 def test_the_measure_of_time_is_that_of_the_labels(column: str, said: str | None, measure: str) -> None:
     frame = pd.DataFrame({"pump": ["a", "a"], column: [1, 2], "heat": [1, 2]})
-    schema = Fleet.from_frame(frame, unit="pump", time=column, time_unit=said).schema
-    assert (schema.time_unit, schema.target_unit) == (measure, measure)
+    schema = Fleet.from_frame(frame, unit="pump", time=column, time_measure=said).schema
+    assert (schema.time_measure, schema.target_measure) == (measure, measure)
 
 
 BLANKS = pd.DataFrame(
@@ -246,7 +251,7 @@ def test_cycles_are_filled_each_for_itself() -> None:
     )
     fleet = Fleet.from_frame(frame, task="soh", unit="cell", cycle="no", time="t", target="soh", missing="interpolate")
     assert fleet["c"].sensors[:, 0].tolist() == [4, 3, 2, 2]
-    assert fleet.schema.target_unit == "soh"
+    assert fleet.schema.target_measure == "soh"
 
 
 REPAIRED = pd.DataFrame(

@@ -155,7 +155,7 @@ def test_cycles_and_their_health_are_read(tmp_path: Path) -> None:
     assert unit.cycles.tolist() == [0, 2, 5]
     assert unit.cycle_numbers.tolist() == [1, 3]
     assert unit.labels().tolist() == [2.0, 1.9]
-    assert (fleet.schema.task, fleet.schema.target_unit) == ("soh", "Ah")
+    assert (fleet.schema.task, fleet.schema.target_measure) == ("soh", "Ah")
 
 
 @pytest.mark.parametrize(

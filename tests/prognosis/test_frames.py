@@ -11,7 +11,7 @@ from fedprognos.features import Recipe
 from fedprognos.prognosis.frames import chunks, find_columns
 
 RECIPE = Recipe(
-    task="rul", sensors=("heat", "flow"), time_unit="hours", window=2, mean=((0.0, 0.0),), std=((1.0, 1.0),)
+    task="rul", sensors=("heat", "flow"), time_measure="hours", window=2, mean=((0.0, 0.0),), std=((1.0, 1.0),)
 )
 FRAME = pd.DataFrame(
     {"pump": ["a", "b", "a", "b"], "hour": [1, 1, 2, 3], "heat": [0.5, 1.5, 2.25, 3], "flow": [4, 5, 6, 7]}

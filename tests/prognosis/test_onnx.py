@@ -143,7 +143,7 @@ def test_equal_bundles_give_equal_files_that_name_their_units(tmp_path: Path) ->
     model = onnx.load(str(tmp_path / "a.onnx"))
     facts = {entry.key: entry.value for entry in model.metadata_props}
     assert Recipe.from_json(facts["recipe"]).to_json() == bundle.recipe.to_json()
-    assert facts["target_unit"] == "cycles" and json.loads(facts["sensors"]) == ["pressure", "temperature"]
+    assert facts["target_measure"] == "cycles" and json.loads(facts["sensors"]) == ["pressure", "temperature"]
     assert {i.name for i in model.graph.input} == {"sensors", "settings"}
 
 

@@ -26,7 +26,7 @@ BUNDLE = bundle_of(RECIPE)
 def test_health_is_what_the_bundle_predicts_with_its_interval(tmp_path: Path) -> None:
     predictor = Predictor.load(BUNDLE.save(tmp_path / "b"))
     assert predictor.sensors == RECIPE.sensors and predictor.settings == RECIPE.settings
-    assert (predictor.target, predictor.target_unit) == ("rul", "cycles")
+    assert (predictor.target, predictor.target_measure) == ("rul", "cycles")
     expected = BUNDLE.predict(ENGINES.select(ENGINES.units[:3]), last=False)
     found = predictor.predict(ENGINES, last=False)
     for name, values in expected.items():

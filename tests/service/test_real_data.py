@@ -131,8 +131,8 @@ def test_a_trained_model_gives_the_same_numbers_in_the_run_from_files_over_http_
     fleet = held_out(preset)
     rows = [row for unit in fleet for row in sent(unit, fleet, predictor)]
     from_files = predicted(bundle, rows, tmp_path)
-    examined = in_the_run(run, bundle, fleet)
-    assert_same({key: from_files[key] for key in examined}, examined, scale)
+    evaluated = in_the_run(run, bundle, fleet)
+    assert_same({key: from_files[key] for key in evaluated}, evaluated, scale)
 
     with process(bundle, tmp_path / "http") as (address, _), httpx.Client(base_url=address) as client:
         for row in rows:

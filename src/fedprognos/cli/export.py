@@ -31,7 +31,7 @@ def export(
     )
     if done.int8_rms is not None:
         console.print(
-            f"int8 changes {predictor.target} by {done.int8_rms:.3g} {predictor.target_unit} (root mean square), "
+            f"int8 changes {predictor.target} by {done.int8_rms:.3g} {predictor.target_measure} (root mean square), "
             f"{done.int8_worst:.3g} at most, over the same windows",
             soft_wrap=True,
             markup=False,

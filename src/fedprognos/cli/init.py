@@ -20,7 +20,7 @@ _NONE = "-"
 _QUESTIONS = {
     "unit": "Which column names the machine?",
     "time": "Which column is the time?",
-    "time_unit": "What is the time measured in?",
+    "time_measure": "What is the time measured in?",
     "site": "Which column says who owns the machine?",
     "failed": "Which column says that a machine failed?",
 }
@@ -68,7 +68,7 @@ def _answer(question: str, shown: str | None, role: str, names: list[str]) -> st
         answer = str(typer.prompt(question, default=shown or _NONE)).strip()
         if answer == _NONE and role != "time":
             return None
-        if role == "time_unit" or answer in names:
+        if role == "time_measure" or answer in names:
             return answer
         close = difflib.get_close_matches(answer, names, n=1, cutoff=0.5)
         typer.echo(f"There is no column '{answer}'" + (f"; did you mean '{close[0]}'?" if close else "."))
@@ -84,7 +84,7 @@ def _summary(guess: Guess) -> Table:
         "task": columns.task,
         "unit": f"{columns.unit or 'the whole file'} ({guess.units} units, {guess.rows} rows)",
         "lives of a unit": lives,
-        "time": columns.time + (f", in {columns.time_unit}" if columns.time_unit else ""),
+        "time": columns.time + (f", in {columns.time_measure}" if columns.time_measure else ""),
         "cycle": columns.cycle,
         "owner (site)": columns.site and f"{columns.site} ({', '.join(guess.sites)})",
         "target": columns.target,

@@ -72,7 +72,7 @@ def _predictor(bundle: Path, head: Path | None, runtime: str) -> Predictor:
 
 def _table(done: Prediction, predictor: Predictor) -> Table:
     """Units, the most urgent first."""
-    table = Table("unit", "at", f"{predictor.target} ({predictor.target_unit})", "interval", "note", box=None)
+    table = Table("unit", "at", f"{predictor.target} ({predictor.target_measure})", "interval", "note", box=None)
     ordered = sorted(done.now, key=lambda h: (h.value is None, h.value or 0.0))
     for health in ordered[:SHOWN]:
         interval = (

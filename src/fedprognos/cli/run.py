@@ -53,7 +53,7 @@ def run(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment: read the fleet, train every way there is, examine, write a report.
+    """Run an experiment: read the fleet, train in every way asked for, evaluate, write a report.
 
     A run that was interrupted goes on where it was when the same command is given again.
     """

@@ -148,10 +148,10 @@ class _View:
 
 def _show(console: Console, found: Search) -> None:
     """The best trials, what mattered, and where the files are."""
-    from fedprognos.experiment.tuning.written import BEST_FILE, TRIALS_FILE
+    from fedprognos.experiment.tuning.outputs import BEST_FILE, TRIALS_FILE
 
     counts = ", ".join(f"{sum(t.state == s for t in found.trials)} {s}" for s in ("pruned", "failed"))
-    title = f"Best of {len(found.trials)} trials ({counts}): validation RMSE in {found.unit}"
+    title = f"Best of {len(found.trials)} trials ({counts}): validation RMSE in {found.measure}"
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
     table.pad_edge, table.collapse_padding = False, True
     for name in ("trial", "RMSE", *(_short(name) for name in found.space)):

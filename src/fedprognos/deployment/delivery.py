@@ -14,7 +14,7 @@ from fedprognos.deployment.site_data import SiteData
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import Results, fleet_summary, write_predictions, write_trajectories
 from fedprognos.evaluation.options import EvaluationOptions
-from fedprognos.experiment.assess import examination
+from fedprognos.experiment.assess import evaluation_windows
 from fedprognos.experiment.evaluator import HeldTests
 from fedprognos.experiment.events import JobKey
 from fedprognos.experiment.methods import methods_of
@@ -68,8 +68,8 @@ def _evaluate(
 ) -> None:
     """Rows and predictions for the site's own report, as in any run's folder; `head` names the personal one."""
     options = EvaluationOptions(seeds=1, bootstrap=request.bootstrap)
-    exam = examination(scenario, request.recipe, options)
-    tests = HeldTests(exam, {client.name: client.folder}, request.coverage)
+    windows = evaluation_windows(scenario, request.recipe, options)
+    tests = HeldTests(windows, {client.name: client.folder}, request.coverage)
     network, owners = bundle.network, (client.name,)
     method = str(bundle.provenance.get("method"))
     key = JobKey(SCENARIO, method, 0)

@@ -16,14 +16,13 @@ from fedprognos.deployment.messages import DeliverReply, DeliverRequest
 from fedprognos.deployment.site_scores import SiteScores
 from fedprognos.deployment.site_transport import SiteTransport
 from fedprognos.errors import ConfigError
-from fedprognos.evaluation import Results
+from fedprognos.evaluation import EVERYONE, Results
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import Event, JobKey, LayerMatched, LeftOut, RoundDone
 from fedprognos.experiment.job import Job, JobResult
 from fedprognos.experiment.methods import methods_of
 from fedprognos.experiment.publish import published
 from fedprognos.experiment.run_folder import RunFolder
-from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.messages import Failure

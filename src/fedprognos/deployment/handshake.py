@@ -99,4 +99,4 @@ def misfits(replies: Mapping[str, HelloReply], began: Mapping[str, str]) -> dict
 
 def _described(schema: Schema) -> str:
     settings = f", operating settings {', '.join(schema.settings)}" if schema.settings else ""
-    return f"{schema.task} from {', '.join(schema.sensors)}{settings} in {schema.time_unit} ({schema.target})"
+    return f"{schema.task} from {', '.join(schema.sensors)}{settings} in {schema.time_measure} ({schema.target})"

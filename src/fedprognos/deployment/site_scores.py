@@ -11,11 +11,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.evaluation import Prediction, Row, ScoreSums
+from fedprognos.evaluation import EVERYONE, Prediction, Row, ScoreSums
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.evaluator import Errors
 from fedprognos.experiment.events import JobKey
-from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure
@@ -70,7 +69,7 @@ class SiteScores:
             "method": method,
             "train_clients": owners,
             "seed": key.seed,
-            "measure": self.recipe.target_unit,
+            "measure": self.recipe.target_measure,
             "scored_on": scored_on,
         }
         return [Row.model_validate({**shared, **s.scores(), "test_client": test}) for test, s in sums.items()], []

@@ -181,7 +181,7 @@ def horizons(
 
 
 def median_horizon(values: FloatArray, seen: BoolArray) -> float | None:
-    """The horizon that half of the units reach at least; None where the records end too early to tell."""
+    """The horizon that half of the units reach at least; None where the records end too early to say."""
     points, masses, _ = product_limit(values, seen)
     reached = np.flatnonzero(np.cumsum(masses) >= 0.5 - 1e-12)
     if reached.size:

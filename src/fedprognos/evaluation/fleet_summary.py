@@ -28,7 +28,7 @@ def fleet_summary(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet], reci
     drawn = [(name, unit) for name, fleet in sorted(clients.items()) for unit in _spread(fleet)]
     cyclic = schema.task == "soh"
     return {
-        "schema": {**asdict(schema), "target": recipe.target, "target_unit": recipe.target_unit},
+        "schema": {**asdict(schema), "target": recipe.target, "target_measure": recipe.target_measure},
         "notes": list(dict.fromkeys(note for _, fleet in sorted(clients.items()) for note in fleet.notes)),
         "clients": {name: _facts(fleet) for name, fleet in sorted(clients.items())},
         "tests": {name: _facts(fleet) for name, fleet in sorted(tests.items())},

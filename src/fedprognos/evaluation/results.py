@@ -31,7 +31,7 @@ class Method(BaseModel):
     ----------
     kind
         `baseline`: no network; `local`: every client for itself; `federated`: one model without sharing data;
-        `central`: one model of data brought together.
+        `central`: one model of pooled data.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -6,11 +6,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-OLD_NAMES = {"setting": "scenario", "unit": "measure"}
+OLD_NAMES = {
+    "setting": "scenario",
+    "unit": "measure",
+    "time_unit": "time_measure",
+    "target_unit": "target_measure",
+}
 """Fields as version 0.1 wrote them."""
 
 
-def _with_new_names(raw: Any) -> Any:
+def with_new_names(raw: Any) -> Any:
+    """What version 0.1 wrote, with the fields named as they are today."""
     return {OLD_NAMES.get(key, key): value for key, value in raw.items()} if isinstance(raw, dict) else raw
 
 
@@ -56,7 +62,7 @@ class Row(BaseModel):
     scored_on: Literal["test", "validation"] = "test"
     left_out: tuple[str, ...] = ()
 
-    _renamed = model_validator(mode="before")(_with_new_names)
+    _renamed = model_validator(mode="before")(with_new_names)
 
     @model_validator(mode="after")
     def _has_an_error(self) -> Row:
@@ -99,4 +105,4 @@ class HistoryRow(BaseModel):
     bytes: int | None = None
     messages: int | None = None
 
-    _renamed = model_validator(mode="before")(_with_new_names)
+    _renamed = model_validator(mode="before")(with_new_names)

@@ -10,10 +10,10 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
-from fedprognos.evaluation import Baseline, Prediction, Row, Scores, baselines, score
+from fedprognos.evaluation import EVERYONE, Baseline, Prediction, Row, Scores, baselines, score
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.evaluation.score_at import moments_scored
-from fedprognos.experiment.scenario import EVERYONE, Scenario
+from fedprognos.experiment.scenario import Scenario
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.fleet import Fleet, pool
 from fedprognos.networks import Network, predict
@@ -27,7 +27,7 @@ DRAWN_UNITS = 9
 
 
 @dataclass(frozen=True, eq=False)
-class Examination:
+class EvaluationWindows:
     """Test windows of one scenario: those scored, whole lives of a few units to draw, and of all to judge decisions."""
 
     scenario: str
@@ -40,11 +40,11 @@ class Examination:
     bootstrap: int
 
     def tests_of(self, clients: Sequence[str]) -> list[str]:
-        """Tests that a model of these clients is examined on: the common one, or their own."""
+        """Tests that a model of these clients is evaluated on: the common one, or their own."""
         return [name for name in sorted(self.scored) if self.shared_test or name in clients]
 
 
-def examination(scenario: Scenario, recipe: Recipe, section: EvaluationOptions) -> Examination:
+def evaluation_windows(scenario: Scenario, recipe: Recipe, section: EvaluationOptions) -> EvaluationWindows:
     """Prepare the test windows of a scenario."""
     tests = {name: _long_enough(fleet, section.least_rows) for name, fleet in scenario.tests.items()}
     points = moments_scored(tests.values(), section.score_at)
@@ -58,7 +58,7 @@ def examination(scenario: Scenario, recipe: Recipe, section: EvaluationOptions) 
         again = points == "last"
         trajectories = {name: build_windows(recipe, f) if again else scored[name] for name, f in tests.items()}
     clients = tuple(sorted(scenario.clients))
-    return Examination(
+    return EvaluationWindows(
         scenario.name, recipe, scored, drawn, trajectories, clients, scenario.shared_test, section.bootstrap
     )
 
@@ -85,14 +85,16 @@ def network_predictor(network: Network, recipe: Recipe) -> Predictor:
     return lambda windows, _: predict(network, windows, recipe)
 
 
-def errors(exam: Examination, clients: Sequence[str], predictor: Predictor) -> dict[str, tuple[float, float | None]]:
+def errors(
+    tests: EvaluationWindows, clients: Sequence[str], predictor: Predictor
+) -> dict[str, tuple[float, float | None]]:
     """Raw and capped test RMSE by test client: what the history of rounds shows."""
-    rows, _ = assess(exam, "", 0, tuple(clients), predictor, {"selected_on": "last"}, bootstrap=0, draw=False)
+    rows, _ = assess(tests, "", 0, tuple(clients), predictor, {"selected_on": "last"}, bootstrap=0, draw=False)
     return {row.test_client: (row.rmse, row.scores.get("rmse_capped")) for row in rows}
 
 
 def assess(
-    exam: Examination,
+    tests: EvaluationWindows,
     method: str,
     seed: int,
     clients: tuple[str, ...],
@@ -114,32 +116,32 @@ def assess(
     interval
         Gives prediction intervals, which are then scored as well.
     """
-    tests = exam.tests_of(clients)
+    names = tests.tests_of(clients)
     predictions: list[Prediction] = []
-    for name in tests:
-        windows = exam.scored[name]
+    for name in names:
+        windows = tests.scored[name]
         predicted = predictor(windows, name)
         if predicted is None:
             return [], []
-        shared = (exam.scenario, method, facts.get("head"), clients, name, seed)
+        shared = (tests.scenario, method, facts.get("head"), clients, name, seed)
         predictions.append(Prediction(*shared, windows, predicted))
-        if draw and seed == 0 and name in exam.drawn and (life := predictor(exam.drawn[name], name)) is not None:
-            predictions.append(Prediction(*shared, exam.drawn[name], life, scored=False))
-        if draw and name in exam.trajectories:
-            way = exam.trajectories[name]
+        if draw and seed == 0 and name in tests.drawn and (life := predictor(tests.drawn[name], name)) is not None:
+            predictions.append(Prediction(*shared, tests.drawn[name], life, scored=False))
+        if draw and name in tests.trajectories:
+            way = tests.trajectories[name]
             if (life := predicted if way is windows else predictor(way, name)) is not None:
                 predictions.append(Prediction(*shared, way, life, scored=False, trajectory=True))
     if interval is not None:
         predictions = [replace(p, bounds=interval(p.values)) for p in predictions]
     parts = {p.test_client: [p] for p in predictions if p.scored}
-    if len(tests) > 1:
+    if len(names) > 1:
         parts[EVERYONE] = [p for p in predictions if p.scored]
-    samples = exam.bootstrap if bootstrap is None else bootstrap
+    samples = tests.bootstrap if bootstrap is None else bootstrap
     rows = []
     for name, found in parts.items():
-        scores = _scores(found, exam.recipe, samples)
-        keys = {"scenario": exam.scenario, "method": method, "train_clients": clients, "test_client": name}
-        more = {"seed": seed, "measure": exam.recipe.target_unit}
+        scores = _scores(found, tests.recipe, samples)
+        keys = {"scenario": tests.scenario, "method": method, "train_clients": clients, "test_client": name}
+        more = {"seed": seed, "measure": tests.recipe.target_measure}
         rows.append(Row.model_validate({**facts, **scores, **keys, **more}))
     return rows, predictions
 
@@ -154,22 +156,24 @@ def _scores(found: Sequence[Prediction], recipe: Recipe, samples: int) -> Scores
     return score(truth, said, unit, task=recipe.task, cap=recipe.cap, bounds=bounds, bootstrap=samples)
 
 
-def assess_baselines(exam: Examination, scenario: Scenario, names: Sequence[str]) -> tuple[list[Row], list[Prediction]]:
+def assess_baselines(
+    tests: EvaluationWindows, scenario: Scenario, names: Sequence[str]
+) -> tuple[list[Row], list[Prediction]]:
     """The baselines of every client by itself, and of all data pooled."""
     fleets: dict[tuple[str, ...], Fleet] = {(name,): fleet for name, fleet in scenario.clients.items()}
     if len(scenario.clients) > 1:
-        fleets[exam.clients] = pool([scenario.clients[name] for name in exam.clients])
+        fleets[tests.clients] = pool([scenario.clients[name] for name in tests.clients])
     rows: list[Row] = []
     predictions: list[Prediction] = []
     for clients, fleet in sorted(fleets.items()):
-        train = build_windows(exam.recipe, fleet)
+        train = build_windows(tests.recipe, fleet)
         for name in names:
             baseline = baselines[name]
 
             def predictor(windows: WindowSet, _: str, train: WindowSet = train, baseline: Baseline = baseline) -> Any:
-                return baseline.predict(train, windows, exam.recipe)
+                return baseline.predict(train, windows, tests.recipe)
 
-            more = assess(exam, name, 0, clients, predictor, {"selected_on": baseline.selected_on})
+            more = assess(tests, name, 0, clients, predictor, {"selected_on": baseline.selected_on})
             rows += more[0]
             predictions += more[1]
     return rows, predictions

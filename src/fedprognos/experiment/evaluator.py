@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import Prediction, Row
-from fedprognos.experiment.assess import Examination, Predictor, assess, errors, network_predictor
+from fedprognos.experiment.assess import EvaluationWindows, Predictor, assess, errors, network_predictor
 from fedprognos.experiment.events import JobKey
 from fedprognos.features import WindowSet
 from fedprognos.federation.client_folder import ClientFolder
@@ -71,25 +71,25 @@ class HeldTests:
         The share of labels that intervals should hold.
     """
 
-    exam: Examination
+    tests: EvaluationWindows
     folders: Mapping[str, ClientFolder]
     coverage: float
 
     @property
     def clients(self) -> tuple[str, ...]:
-        return self.exam.clients
+        return self.tests.clients
 
     @property
     def shared_test(self) -> bool:
-        return self.exam.shared_test
+        return self.tests.shared_test
 
     @property
     def probe(self) -> NDArray[np.float32] | None:
-        windows = next(iter(self.exam.scored.values()))
+        windows = next(iter(self.tests.scored.values()))
         return windows.batch(np.array([len(windows) // 2]))
 
     def errors(self, owners: Sequence[str], network: Network) -> Errors:
-        return errors(self.exam, owners, network_predictor(network, self.exam.recipe))
+        return errors(self.tests, owners, network_predictor(network, self.tests.recipe))
 
     def rows(
         self,
@@ -101,11 +101,11 @@ class HeldTests:
         own: Mapping[str, str] | None,
         calibration: Calibration | None,
     ) -> tuple[list[Row], list[Prediction]]:
-        voices = [network_predictor(network, self.exam.recipe) for network in networks]
+        voices = [network_predictor(network, self.tests.recipe) for network in networks]
         predictor = _mean(voices) if len(voices) > 1 else voices[0] if own is None else self._personal(networks[0], own)
         draw = facts["selected_on"] != "test"
         interval = None if calibration is None else partial(calibration.interval, coverage=self.coverage)
-        rows, predictions = assess(self.exam, method, key.seed, owners, predictor, facts, interval=interval, draw=draw)
+        rows, predictions = assess(self.tests, method, key.seed, owners, predictor, facts, interval=interval, draw=draw)
         return rows, predictions if draw else []
 
     def _personal(self, network: Network, own: Mapping[str, str]) -> Predictor:
@@ -113,7 +113,7 @@ class HeldTests:
             if test not in own:
                 return None
             personal = network.with_head(self.folders[test].load_head(own[test]))
-            return network_predictor(personal, self.exam.recipe)(windows, test)
+            return network_predictor(personal, self.tests.recipe)(windows, test)
 
         return predictor
 

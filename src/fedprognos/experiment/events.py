@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it."""
+"""Events of a run, for whoever watches it."""
 
 from __future__ import annotations
 

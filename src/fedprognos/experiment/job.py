@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedprognos import __version__
-from fedprognos.evaluation import HistoryRow, Prediction, Row
+from fedprognos.evaluation import EVERYONE, HistoryRow, Prediction, Row
 from fedprognos.experiment import config
 from fedprognos.experiment.evaluator import Errors, Evaluator
 from fedprognos.experiment.events import JobKey, LayerMatched, LeftOut, NeuronsAbsorbed, Observer, RoundDone
 from fedprognos.experiment.match_records import matching_details, round_details
 from fedprognos.experiment.methods import MEAN_OF_LOCALS
-from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, MessageCohort
 from fedprognos.federation.heads import Judged, personal_heads
@@ -95,7 +94,7 @@ class Job:
     clients
         The clients themselves, who make personal heads.
     raw_bytes
-        What central training would have to bring together.
+        Size of the data that central training would pool.
     calibrated
         Whether to calibrate prediction intervals for this method's model, with the folds that the experiment says.
     """

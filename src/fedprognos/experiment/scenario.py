@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedprognos.errors import ConfigError, DataError
+from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
 from fedprognos.fleet import Fleet, split
 from fedprognos.fleet.partition import ColumnOptions, PartitionOptions, deal
 from fedprognos.fleet.readers import ReadContext, Source, read
-
-EVERYONE = "all"
 
 
 @dataclass(frozen=True, eq=False)

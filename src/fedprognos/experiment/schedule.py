@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fedprognos.errors import FederationError
 from fedprognos.evaluation import fleet_summary, write_predictions, write_trajectories
 from fedprognos.experiment import config
-from fedprognos.experiment.assess import assess_baselines, examination
+from fedprognos.experiment.assess import assess_baselines, evaluation_windows
 from fedprognos.experiment.evaluator import HeldTests
 from fedprognos.experiment.events import BASELINES, EpochDone, JobDone, JobKey, Observer, RunStarted
 from fedprognos.experiment.in_process import InProcess
@@ -35,7 +35,7 @@ POOLED = "pooled"
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A scenario made ready; `raw_bytes` is what central training would have to bring together."""
+    """A scenario made ready; `raw_bytes` is the size of the data that central training would pool."""
 
     recipe: Recipe
     evaluator: HeldTests
@@ -155,15 +155,15 @@ class Schedule:
             check_usable(recipe, fleet, f"client {name}")
         self.folder.save_fleet_summary(scenario.name, fleet_summary(scenario.clients, scenario.tests, recipe))
         raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in scenario.clients.values() for u in f)
-        exam = examination(scenario, recipe, self.experiment.evaluation)
-        return Stage(recipe, HeldTests(exam, folders, self.experiment.evaluation.coverage), raw)
+        tests = evaluation_windows(scenario, recipe, self.experiment.evaluation)
+        return Stage(recipe, HeldTests(tests, folders, self.experiment.evaluation.coverage), raw)
 
     def _job(self, key: JobKey, stage: Stage, staff: Workers, cache: ReplyCache, calibrate: bool) -> JobRecord:
         started = time.perf_counter()
         spent = 0
         if key.method == BASELINES:
             names = self.experiment.evaluation.baselines
-            rows, predictions = assess_baselines(stage.evaluator.exam, self.scenarios[key.scenario], names)
+            rows, predictions = assess_baselines(stage.evaluator.tests, self.scenarios[key.scenario], names)
             result = JobResult(rows, predictions)
         else:
 

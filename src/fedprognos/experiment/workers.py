@@ -118,7 +118,7 @@ class Workers:
             self._closing.set()
         for thread in self._threads:
             thread.join()
-        while True:  # whoever waits for an answer that will not come must be told
+        while True:  # nobody may wait for an answer that will not come
             try:
                 job = self._jobs.get_nowait()
             except queue.Empty:

@@ -1,4 +1,4 @@
-"""What the network learns to tell: RUL in cycles, capacity in its own unit, or capacity as a share of the rated one."""
+"""What the network learns to predict: RUL, capacity, or capacity as a share of the rated one."""
 
 from __future__ import annotations
 

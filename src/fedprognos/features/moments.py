@@ -1,4 +1,4 @@
-"""Mergeable moments (n, mean, M2): what a client tells of its columns instead of its rows.
+"""Mergeable moments (n, mean, M2): what a client sends of its columns instead of its rows.
 
 Merging is Chan, Golub & LeVeque's pairwise update ("Algorithms for computing the sample variance",
 1983): the merged moments equal those of the pooled rows to rounding.

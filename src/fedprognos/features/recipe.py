@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cached_property
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from fedprognos.fleet import Fleet, Schema, Task, Unit
 
 MOST_SPAN = 10_000
 """Rows that a channel looks back on."""
+OLD_NAMES = {"time_unit": "time_measure", "target_unit": "target_measure"}
+"""Fields as bundles of version 0.1 have them."""
 
 
 class ConditionWarning(UserWarning):
@@ -56,9 +58,9 @@ class Recipe(BaseModel):
     task: Task
     sensors: tuple[str, ...]
     settings: tuple[str, ...] = ()
-    time_unit: str = "cycles"
+    time_measure: str = "cycles"
     target: str = "rul"
-    target_unit: str = "cycles"
+    target_measure: str = "cycles"
     window: int
     life: bool = False
     stride: int = 1
@@ -88,6 +90,11 @@ class Recipe(BaseModel):
         if any(span > MOST_SPAN for _, span in chosen):
             raise ValueError(f"the span of a channel is at most {MOST_SPAN} rows")
         return chosen
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, raw: Any) -> Any:
+        return {OLD_NAMES.get(key, key): value for key, value in raw.items()} if isinstance(raw, dict) else raw
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -1,4 +1,4 @@
-"""What a client tells of its fleet so that a recipe can be made: moments and sizes, never rows.
+"""What a client sends of its fleet so that a recipe can be made: moments and sizes, never rows.
 
 Moments of fewer than `min_count` rows are withheld: a moment of one row is a row.
 """
@@ -211,9 +211,9 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         task=schema.task,
         sensors=schema.sensors,
         settings=schema.settings if feed or section.conditions else (),
-        time_unit=schema.time_unit,
+        time_measure=schema.time_measure,
         target="soh" if relative else schema.target,
-        target_unit="of rated" if relative else schema.target_unit,
+        target_measure="of rated" if relative else schema.target_measure,
         window=window,
         life=section.history == "life" and schema.task == "rul",
         stride=section.stride if schema.task == "rul" else 1,
@@ -275,7 +275,7 @@ def _lengths(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> t
         return section.length or min(s.shortest for s in surveys), None
     shortest = min(s.shortest_in_s for s in surveys)
     end = section.grid_end_in_s or round(GRID_SHARE * shortest, 1)
-    if end > shortest * 1.1:  # told to two digits: up to a tenth too short
+    if end > shortest * 1.1:  # sent in two digits: up to a tenth too short
         raise ConfigError(
             f"recipe.grid_end_in_s = {end:g} is longer than the shortest training cycle ({shortest:g} s)",
             hint="the grid must end before every cycle does",

@@ -20,7 +20,7 @@ class Columns(Options):
     ----------
     time
         Time of each row (task `rul`), or time within a cycle (task `soh`): a number, a date or an epoch time.
-    time_unit
+    time_measure
         Measure of the time: `hours`, `cycles`, `km`, ... None takes it from the column's name. Dates become time since
         the unit's first row, in seconds, minutes, hours, days or weeks.
     time_format
@@ -41,7 +41,7 @@ class Columns(Options):
         sensors, or one for each named column; `hold` for the others.
     site
         Owner or plant. Where it is None and there are several files of units, the file's name is the site.
-    target, target_unit
+    target, target_measure
         Label and its measure: RUL of each row, or the health of each cycle (the same in all its rows). None derives RUL
         from the end of each unit's history.
     failed
@@ -57,7 +57,7 @@ class Columns(Options):
     task: Task = "rul"
     unit: str | None = None
     time: str
-    time_unit: str | None = None
+    time_measure: str | None = None
     time_format: str | None = None
     life: str | None = None
     new_life: Literal["time", "failed"] | None = None
@@ -67,7 +67,7 @@ class Columns(Options):
     missing: Policy | Mapping[str, Policy] = "hold"
     site: str | None = None
     target: str | None = None
-    target_unit: str | None = None
+    target_measure: str | None = None
     failed: str | None = None
 
     @model_validator(mode="after")

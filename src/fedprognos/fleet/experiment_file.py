@@ -60,7 +60,7 @@ def _data(guess: Guess, folder: Path) -> list[str]:
     comments = {
         "task": f'{meanings[columns.task]}; "{other}" is {meanings[other]}',
         "time": "within a cycle" if columns.cycle else "",
-        "time_unit": "labels and errors are in it, too" if columns.task == "rul" else "",
+        "time_measure": "labels and errors are in it, too" if columns.task == "rul" else "",
         "life": "a machine that was repaired is a unit of its own in each life",
         "new_life": "a machine that was repaired begins a new life where this says so",
         "settings": "operating settings",
@@ -69,7 +69,7 @@ def _data(guess: Guess, folder: Path) -> list[str]:
     lines = ["\n[data]\n", _key("kind", "table"), _key("path", relative, "relative to this file")]
     if guess.note:
         lines += [_comment(f"{guess.note}; other files may need separator, decimal, thousands or encoding")]
-    for name in ("task", "unit", "time", "time_unit", "time_format", "life", "new_life", "cycle", "sensors"):
+    for name in ("task", "unit", "time", "time_measure", "time_format", "life", "new_life", "cycle", "sensors"):
         if (value := getattr(columns, name)) is not None:
             lines += [_key(name, value, comments.get(name, ""))]
     if guess.constant:
@@ -88,7 +88,7 @@ def _data(guess: Guess, folder: Path) -> list[str]:
     lines += [_comment(f"other columns that may name the owner: {', '.join(others)}")] if others else []
     if columns.site is None and not guess.sites:
         lines += [_comment('site = "COLUMN" would say who owns a unit; then use by = "column" in [partition]')]
-    lines += [_key(n, v) for n in ("target", "target_unit", "failed") if (v := getattr(columns, n)) is not None]
+    lines += [_key(n, v) for n in ("target", "target_measure", "failed") if (v := getattr(columns, n)) is not None]
     if columns.target is None and columns.failed is None:
         lines += [_comment("no target and no failed column: every unit is taken to fail after its last row")]
     share = "units" if columns.task == "rul" else "each unit's cycles, the last ones,"
@@ -108,7 +108,7 @@ def _partition(guess: Guess) -> tuple[int, list[str]]:
 
 def _recipe(guess: Guess) -> list[str]:
     lines = ["\n[recipe]\n"]
-    measure = guess.columns.time_unit or ""
+    measure = guess.columns.time_measure or ""
     if guess.shortest_cycle is None or guess.cycle_samples is None:
         cap = float(f"{0.6 * guess.median_life:.2g}")
         lines += [

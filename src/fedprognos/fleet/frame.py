@@ -54,7 +54,7 @@ def fleet_of_tables(tables: Sequence[Table], columns: Columns, *, name: str, req
     dropped: list[str] = []
     for table in tables:
         table.require([*columns.roles, *sensors])
-        values = _values(table, columns, sensors, form, SECONDS.get(schema.time_unit, 1.0), several=len(tables) > 1)
+        values = _values(table, columns, sensors, form, SECONDS.get(schema.time_measure, 1.0), several=len(tables) > 1)
         blanks.update({c: n for c in values.means if (n := int(np.isnan(values.numbers[c]).sum()))})
         for own in _pieces(values, columns):
             if own.machine is not None and len(own.rows) < MIN_ROWS:
@@ -172,16 +172,16 @@ def _other_numbers(table: Table, roles: Sequence[str]) -> tuple[str, ...]:
 
 
 def _schema(columns: Columns, sensors: tuple[str, ...], *, dated: bool) -> Schema:
-    if dated and columns.time_unit not in (None, *SECONDS):
+    if dated and columns.time_measure not in (None, *SECONDS):
         raise ConfigError(
-            f"time_unit = '{columns.time_unit}', but column '{columns.time}' holds dates",
+            f"time_measure = '{columns.time_measure}', but column '{columns.time}' holds dates",
             hint=f"give one of {', '.join(SECONDS)}",
         )
     if columns.task == "rul":
-        measure = columns.time_unit or ("hours" if dated else time_measure_of(columns.time) or "steps")
-        target, target_unit = columns.target or "rul", columns.target_unit or measure
+        measure = columns.time_measure or ("hours" if dated else time_measure_of(columns.time) or "steps")
+        target, target_measure = columns.target or "rul", columns.target_measure or measure
     else:
-        measure = columns.time_unit or ("seconds" if dated else time_measure_of(columns.time) or "seconds")
+        measure = columns.time_measure or ("seconds" if dated else time_measure_of(columns.time) or "seconds")
         target = columns.target or "health"
-        target_unit = columns.target_unit or measure_of(target) or target
-    return Schema(columns.task, sensors, columns.settings, columns.time, measure, target, target_unit)
+        target_measure = columns.target_measure or measure_of(target) or target
+    return Schema(columns.task, sensors, columns.settings, columns.time, measure, target, target_measure)

@@ -145,7 +145,7 @@ class _Look:
             task="soh" if task == "soh" else "rul",
             unit=unit,
             time=time,
-            time_unit=measure,
+            time_measure=measure,
             time_format=form,
             life=life,
             new_life=new_life,
@@ -154,7 +154,7 @@ class _Look:
             settings=tuple(measured.settings),
             site=site,
             target=target,
-            target_unit=measure_of(target) if cycle and target else None,
+            target_measure=measure_of(target) if cycle and target else None,
             failed=failed,
         )
         named = [] if site is None else sorted(frame[site].astype(str).unique())
@@ -197,7 +197,7 @@ class _Look:
     def _extent(self, columns: Columns, groups: pd.Series, lives: pd.Series) -> dict[str, Any]:
         """How long units and cycles are."""
         time = self.frame[columns.time]
-        scale = 1.0 if columns.time_format is None else SECONDS.get(columns.time_unit or "", 1.0)
+        scale = 1.0 if columns.time_format is None else SECONDS.get(columns.time_measure or "", 1.0)
         rows = int(lives.groupby(lives).size().median())
         if columns.cycle is not None:
             cycle = self.frame[columns.cycle]
@@ -283,7 +283,7 @@ class _Look:
 
     def _time(self, time: str, cycle: str | None, groups: pd.Series) -> tuple[str | None, str | None]:
         """How times are written where they are dates, and their measure."""
-        form, given = self.forms.get(time) or time_format(self.frame[time]), self.given.get("time_unit")
+        form, given = self.forms.get(time) or time_format(self.frame[time]), self.given.get("time_measure")
         if form == "number":
             return None, given or time_measure_of(time)
         if time not in self.forms:  # an epoch time

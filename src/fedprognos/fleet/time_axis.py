@@ -13,7 +13,7 @@ from fedprognos.errors import ConfigError, DataError
 from fedprognos.fleet.table_files import Table
 
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0, "weeks": 604800.0}
-"""Measures in which time since a date can be told."""
+"""Measures of the time since a date."""
 EPOCHS = {"epoch": 1.0, "epoch-ms": 1e-3, "epoch-us": 1e-6, "epoch-ns": 1e-9}
 """Seconds in one step of each."""
 _SINCE, _UNTIL = 9.4e8, 4.1e9  # seconds since 1970 that are a date of these decades
@@ -43,7 +43,7 @@ def time_format(series: pd.Series) -> str:
     Raises
     ------
     ConfigError
-        Where day and month cannot be told apart.
+        Where day and month cannot be distinguished.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def date_format(series: pd.Series) -> str | None:
         return None
     try:
         form = time_format(series)
-    except ConfigError:  # day and month cannot be told apart: not a time that can be used as it is
+    except ConfigError:  # day and month cannot be distinguished: not a time that can be used as it is
         return None
     return None if form == "number" else form
 
@@ -123,7 +123,7 @@ def measure_of(column: str) -> str | None:
 
 
 def time_measure_of(column: str) -> str | None:
-    """Measure that the name of a column of times tells.
+    """Measure that the name of a column of times states.
 
     >>> time_measure_of("operatingHours"), time_measure_of("age_in_d"), time_measure_of("t")
     ('hours', 'days', None)

@@ -33,7 +33,7 @@ class Schema:
 
     Examples
     --------
-    >>> Schema(task="soh", sensors=("voltage", "temperature"), target="capacity", target_unit="Ah").sensors
+    >>> Schema(task="soh", sensors=("voltage", "temperature"), target="capacity", target_measure="Ah").sensors
     ('voltage', 'temperature')
     """
 
@@ -41,9 +41,9 @@ class Schema:
     sensors: tuple[str, ...]
     settings: tuple[str, ...] = ()
     time: str = "cycle"
-    time_unit: str = "cycles"
+    time_measure: str = "cycles"
     target: str = "rul"
-    target_unit: str = "cycles"
+    target_measure: str = "cycles"
 
     def __post_init__(self) -> None:
         names = [*self.sensors, *self.settings]
@@ -202,7 +202,7 @@ class Fleet:
         time: str,
         unit: str | None = None,
         task: Task = "rul",
-        time_unit: str | None = None,
+        time_measure: str | None = None,
         cycle: str | None = None,
         sensors: Sequence[str] | None = None,
         settings: Sequence[str] = (),
@@ -218,11 +218,11 @@ class Fleet:
 
         Parameters
         ----------
-        time, unit, task, time_unit, cycle, sensors, settings, site, target, failed, missing
+        time, unit, task, time_measure, cycle, sensors, settings, site, target, failed, missing
             Which column is what; see :class:`fedprognos.fleet.columns.Columns`. Without `unit` all rows are one
             unit called `name`.
         more
-            Other options of that class: `time_format`, `life`, `new_life`, `target_unit`.
+            Other options of that class: `time_format`, `life`, `new_life`, `target_measure`.
         require_labels
             Refuse data nothing can be learnt from; False reads a fleet to be predicted.
 
@@ -246,7 +246,14 @@ class Fleet:
         from fedprognos.fleet.table_files import Table
         from fedprognos.options import validated
 
-        more |= {"time": time, "unit": unit, "task": task, "time_unit": time_unit, "cycle": cycle, "sensors": sensors}
+        more |= {
+            "time": time,
+            "unit": unit,
+            "task": task,
+            "time_measure": time_measure,
+            "cycle": cycle,
+            "sensors": sensors,
+        }
         more |= {"settings": settings, "site": site, "target": target, "failed": failed, "missing": missing}
         columns = validated(Columns, more, "Fleet.from_frame")
         table = Table(None, frame.reset_index(drop=True), name)

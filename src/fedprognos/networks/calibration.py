@@ -48,7 +48,7 @@ def residual_unit(recipe: Recipe) -> tuple[float, bool]:
 
 
 def prediction_ranges(recipe: Recipe) -> tuple[float, ...]:
-    """Where ranges of predictions meet, in the label's unit; capacities are not told apart."""
+    """Where ranges of predictions meet, in the label's unit; capacities are all one range."""
     unit, growing = residual_unit(recipe)
     return tuple(float(share * unit) for share in RANGES) if growing else ()
 
@@ -119,14 +119,14 @@ class Calibration(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _first_version(cls, told: Any) -> Any:
+    def _first_version(cls, raw: Any) -> Any:
         """Read what bundles held before there were ranges: one histogram, one residual a unit."""
-        if not isinstance(told, dict) or set(told) != {"edges", "counts", "unit", "growing"}:
-            return told
-        counts = told["counts"]
+        if not isinstance(raw, dict) or set(raw) != {"edges", "counts", "unit", "growing"}:
+            return raw
+        counts = raw["counts"]
         if not isinstance(counts, list | tuple) or not all(type(c) is int for c in counts):
-            return told
-        return {**told, "ranges": (), "counts": (tuple(counts),), "units": (sum(counts),)}
+            return raw
+        return {**raw, "ranges": (), "counts": (tuple(counts),), "units": (sum(counts),)}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

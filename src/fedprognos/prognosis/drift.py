@@ -9,7 +9,7 @@ window of recent rows is compared with that, sensor by sensor:
   the window (stuck).
 
 Wear itself moves the inputs, so the bounds are wide on purpose: they find sensors swapped, stuck or offset by five
-deviations, not a model growing old. Both follow by a rule from the training engines of one fleet and are examined on
+deviations, not a model growing old. Both follow by a rule from the training engines of one fleet and are tested on
 others: `benchmarks/drift.py`. Windows padded for want of rows, and recipes of fewer than
 :data:`LEAST_ROWS` rows, are tested for range only.
 """

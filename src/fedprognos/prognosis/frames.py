@@ -101,7 +101,7 @@ def chunks(path: Path, columns: Columns, recipe: Recipe, rows: int = CHUNK) -> I
         width = len(recipe.sensors)
         names = [name for name in wanted if name not in (columns.unit, columns.time)]
         numbers = {name: table.numbers(name, units) for name in names}
-        numbers[columns.time] = _times(table, columns.time, units, recipe.time_unit, starts)
+        numbers[columns.time] = _times(table, columns.time, units, recipe.time_measure, starts)
         values = np.column_stack([numbers[name] for name in (*recipe.sensors, *recipe.settings)])
         cycles: list[int | None] = [None] * len(frame)
         if columns.cycle is not None:

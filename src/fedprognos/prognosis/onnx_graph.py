@@ -65,8 +65,8 @@ def _properties(bundle: Bundle) -> dict[str, str]:
         "settings": json.dumps(recipe.settings),
         "window": str(recipe.window),
         "target": recipe.target,
-        "target_unit": recipe.target_unit,
-        "time_unit": recipe.time_unit,
+        "target_measure": recipe.target_measure,
+        "time_measure": recipe.time_measure,
     }
 
 

@@ -103,8 +103,8 @@ class Predictor(HealthModel):
         return self.recipe.target
 
     @property
-    def target_unit(self) -> str:
-        return self.recipe.target_unit
+    def target_measure(self) -> str:
+        return self.recipe.target_measure
 
     def predict(self, fleet: Fleet, last: bool = True, coverage: float = 0.9) -> list[Health]:
         """Health of each unit at its last row or cycle, or at every row or cycle where there is something to say.

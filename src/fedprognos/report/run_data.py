@@ -25,6 +25,7 @@ from fedprognos.evaluation import (
     trained_on,
 )
 from fedprognos.evaluation.predictions import COLUMNS
+from fedprognos.evaluation.rows import with_new_names
 from fedprognos.report.entries import PERSONAL, Entry, Roles, entries, roles
 from fedprognos.report.match_records import Absorbed, MatchRound, read_match_records
 from fedprognos.report.style import Palette
@@ -254,7 +255,7 @@ def _fleet(folder: Path, scenario: str) -> tuple[Mapping[str, Any] | None, str]:
             found = _json(path)
             if found is None or not {"schema", "clients", "tests"} <= found.keys():
                 return None, f"fleets/{path.name} cannot be read."
-            return found, ""
+            return {**found, "schema": with_new_names(found["schema"])}, ""
     return None, f"The run's folder has no summary of the fleet of the scenario {scenario} in fleets/."
 
 

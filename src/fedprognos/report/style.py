@@ -68,9 +68,9 @@ class Palette:
         shape += "-open" if entry.data == OWN else "-dot" if "+" in entry.method else ""
         return {"color": colour, "size": size, "symbol": shape, "line": {"width": 2, "color": colour}}
 
-    def line(self, entry: Entry, x: Iterable[float], y: Iterable[float], told: str, **more: Any) -> Trace:
+    def line(self, entry: Entry, x: Iterable[float], y: Iterable[float], tip: str, **more: Any) -> Trace:
         """An entry's line, which its chip switches."""
-        style = {"dash": self.dash(entry), "hovertemplate": told, "key": entry.key, **more}
+        style = {"dash": self.dash(entry), "hovertemplate": tip, "key": entry.key, **more}
         return line(x, y, self.colour(entry.method), **style)
 
     def chips(self, found: Iterable[Entry], shown: Iterable[str]) -> list[Chip]:

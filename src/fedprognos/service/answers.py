@@ -92,7 +92,7 @@ class FleetAnswer:
     margin: float
     task: str
     target: str
-    target_unit: str
+    target_measure: str
     position_name: str
     sensors: tuple[str, ...]
     settings: tuple[str, ...]

@@ -183,7 +183,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             margin=view.margin,
             task=recipe.task,
             target=recipe.target,
-            target_unit="" if recipe.relative else recipe.target_unit,
+            target_measure="" if recipe.relative else recipe.target_measure,
             position_name="cycle",
             sensors=recipe.sensors,
             settings=recipe.settings,

@@ -17,9 +17,9 @@ from fedprognos.errors import ConfigError, DataError, FederationError, MissingEx
 from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets, run
 from fedprognos.experiment.scenario import scenarios, training_scenario
-from fedprognos.experiment.tuning import ground, loop, study
+from fedprognos.experiment.tuning import loop, study, trial_runner
 from fedprognos.experiment.tuning.events import Event, TrialDone, TrialRound, TrialStarted
-from fedprognos.experiment.tuning.written import write_best
+from fedprognos.experiment.tuning.outputs import write_best
 from fedprognos.features import build
 from fedprognos.fleet import Unit
 from fedprognos.fleet.readers.cmapss import locate
@@ -198,7 +198,7 @@ def test_windows_of_any_length_are_judged_at_the_same_points(short: str) -> None
     points = []
     for length in (5, 13, 20):
         windows = build.build_windows(
-            recipe_of(fleet, window=length, stride=3, short=short), ground._later(fleet, 20 - length)
+            recipe_of(fleet, window=length, stride=3, short=short), trial_runner._later(fleet, 20 - length)
         )
         names = np.array(windows.unit_ids)[windows.unit]
         points.append([*zip(names.tolist(), windows.position.tolist(), windows.labels.tolist(), strict=True)])
@@ -219,12 +219,12 @@ def test_every_method_can_be_searched(tmp_path: Path, method: str) -> None:
 def test_values_that_cannot_be_trained_with_are_noted_and_hopeless_searches_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: ground.Ground, experiment: config.Experiment, *_: object) -> list[float]:
+    def broken(self: trial_runner.TrialRunner, experiment: config.Experiment, *_: object) -> list[float]:
         if experiment.model.widths == (3,):
             raise FederationError("the loss is no longer a number")
         return [30.0]
 
-    monkeypatch.setattr(ground.Ground, "errors", broken)
+    monkeypatch.setattr(trial_runner.TrialRunner, "errors", broken)
     found = small(tmp_path / "x", 5)
     assert {t.state for t in found.trials if t.values["neurons"] == 3} == {"failed"}
     assert {t.state for t in found.trials if t.values["neurons"] == 5} == {"complete"}
@@ -236,12 +236,12 @@ def test_values_that_cannot_be_trained_with_are_noted_and_hopeless_searches_end(
 def test_bad_trials_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def rounds(self: ground.Ground, experiment: config.Experiment, *_: object) -> object:
+    def rounds(self: trial_runner.TrialRunner, experiment: config.Experiment, *_: object) -> object:
         for k in range(4):
             asked.append(k)
             yield (90.0 if experiment.model.widths == (3,) else 30.0) - k
 
-    monkeypatch.setattr(ground.Ground, "errors", rounds)
+    monkeypatch.setattr(trial_runner.TrialRunner, "errors", rounds)
     found = small(tmp_path / "x", 12)
     pruned = [t for t in found.trials if t.state == "pruned"]
     assert pruned and {t.values["neurons"] for t in pruned} == {3}

@@ -1,4 +1,4 @@
-"""What a search tells whoever watches it, besides notices."""
+"""Events of a search, besides notices."""
 
 from __future__ import annotations
 

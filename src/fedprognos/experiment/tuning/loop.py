@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprognos.errors import FedprognosError, OutputError
-from fedprognos.experiment.tuning.aim import Aim
 from fedprognos.experiment.tuning.events import Observer, TrialDone, TrialEpoch, TrialRound, TrialStarted
-from fedprognos.experiment.tuning.ground import Ground, judged
+from fedprognos.experiment.tuning.objective import Objective
+from fedprognos.experiment.tuning.outputs import BEST_FILE, TRIALS_FILE, write_best, write_trials
 from fedprognos.experiment.tuning.space import Choice, Space, applied
 from fedprognos.experiment.tuning.study import Study
-from fedprognos.experiment.tuning.written import BEST_FILE, TRIALS_FILE, write_best, write_trials
+from fedprognos.experiment.tuning.trial_runner import TrialRunner, judged
 from fedprognos.networks import Epoch
 
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ MOST_ROUNDS = 10_000
 class Loop:
     """Asks the study what to try, tries it, writes down what came out."""
 
-    aim: Aim
+    objective: Objective
     study: Study
     folder: Path
     space: Space
-    unit: str
+    measure: str
     tell: Observer
 
-    def run(self, ground: Ground, wanted: int) -> None:
+    def run(self, runner: TrialRunner, wanted: int) -> None:
         """Trials until there are as many as wanted."""
         while (done := len(self.study.trials)) < wanted:
             trial = self.study.ask()
             best = self.study.best
             try:
-                self._try(ground, trial, done + 1)
+                self._try(runner, trial, done + 1)
             except BaseException:
                 self.study.finish(trial, "killed")
                 raise
@@ -51,7 +51,7 @@ class Loop:
             last = self.study.trials[-1]
             self.tell(TrialDone(last, best=last.state == "complete" and self.study.best != best))
 
-    def _try(self, ground: Ground, trial: optuna.Trial, number: int) -> None:
+    def _try(self, runner: TrialRunner, trial: optuna.Trial, number: int) -> None:
         """Train with these values, seed by seed, and stop early where others were better by then."""
         if (same := self.study.same_as(trial)) is not None:
             self.study.finish(trial, same.state, same.error, same.reason)
@@ -63,12 +63,12 @@ class Loop:
             self.tell(TrialEpoch(number, client.rpartition("/")[2], epoch.epoch))
 
         try:
-            experiment = applied(self.aim.experiment, values)
+            experiment = applied(self.objective.experiment, values)
             chooses = experiment.train.validation_fraction > 0
             scores: list[float] = []
-            for seed in range(self.aim.seeds):
+            for seed in range(self.objective.seeds):
                 rounds: list[float] = []
-                for error in ground.errors(judged(experiment), seed, on_epoch):
+                for error in runner.errors(judged(experiment), seed, on_epoch):
                     rounds.append(error)
                     so_far = float(np.mean([*scores, min(rounds) if chooses else error]))
                     trial.report(so_far, seed * MOST_ROUNDS + len(rounds))
@@ -88,12 +88,13 @@ class Loop:
 
     def write(self) -> None:
         """The files for people, after every trial: whatever happens next, they are there."""
-        aim, trials, best = self.aim, self.study.trials, self.study.best
+        objective, trials, best = self.objective, self.study.trials, self.study.best
         if best is not None:
             remarks = [
-                f"{aim.name} with the best values of {len(trials)} trials, search seed {aim.seed}.",
-                f"Trial {best.number}: {aim.told(self.unit)}, mean of {aim.seeds} training(s): {best.error:.6g}",
+                f"{objective.name} with the best values of {len(trials)} trials, search seed {objective.seed}.",
+                f"Trial {best.number}: {objective.in_words(self.measure)}, "
+                f"mean of {objective.seeds} training(s): {best.error:.6g}",
                 "This was measured on what training keeps out, labels capped; no test unit took part in the choice.",
             ]
-            write_best(self.folder / BEST_FILE, applied(aim.experiment, best.values), remarks, aim.base)
+            write_best(self.folder / BEST_FILE, applied(objective.experiment, best.values), remarks, objective.base)
         write_trials(self.folder / TRIALS_FILE, trials, self.space)

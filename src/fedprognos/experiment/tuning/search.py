@@ -9,12 +9,12 @@ from pathlib import Path
 from fedprognos.experiment import config
 from fedprognos.experiment.events import Notice, warnings_as_notices
 from fedprognos.experiment.scenario import training_scenario
-from fedprognos.experiment.tuning.aim import Aim
 from fedprognos.experiment.tuning.events import Event, Observer, SearchStarted, Trial
-from fedprognos.experiment.tuning.ground import FRACTION, Ground
 from fedprognos.experiment.tuning.loop import Loop
+from fedprognos.experiment.tuning.objective import Objective
 from fedprognos.experiment.tuning.space import Space, own_values, space_of
 from fedprognos.experiment.tuning.study import need_extra, open_study
+from fedprognos.experiment.tuning.trial_runner import FRACTION, TrialRunner
 from fedprognos.experiment.workers import cores
 from fedprognos.networks.threads import one_torch_thread
 
@@ -25,7 +25,7 @@ class Search:
 
     folder: Path
     space: Space
-    unit: str
+    measure: str
     trials: tuple[Trial, ...]
     best: Trial | None
     importances: Mapping[str, float]
@@ -69,26 +69,28 @@ def tune(
     """
     need_extra()
     name, experiment, base = config.load(source, overrides)
-    aim = Aim.of(name, experiment, base, method, scenario, seeds, seed)
+    objective = Objective.of(name, experiment, base, method, scenario, seeds, seed)
 
     def tell(event: Event) -> None:
         for observer in observers:
             observer(event)
 
     with one_torch_thread(), warnings_as_notices(tell):
-        dealt = training_scenario(experiment, aim.scenario, None if data_dir is None else Path(data_dir), base)
+        dealt = training_scenario(experiment, objective.scenario, None if data_dir is None else Path(data_dir), base)
         schema = next(iter(dealt.clients.values())).schema
-        choices = space_of(experiment, schema.task, aim.method, space)
+        choices = space_of(experiment, schema.task, objective.method, space)
         folder = Path(out) if out is not None else Path("runs") / f"{name}-tune"
         own = own_values(experiment, choices)
-        unit = "of rated" if schema.task == "soh" and experiment.recipe.label == "relative" else schema.target_unit
-        with open_study(folder, aim.identity(dealt, choices), choices, own, seed) as study:
-            loop = Loop(aim, study, folder, choices, unit, tell)
-            tell(SearchStarted(str(folder), aim.told(unit), choices, trials, len(study.trials)))
-            if aim.experiment.train.validation_fraction == 0:
+        measure = (
+            "of rated" if schema.task == "soh" and experiment.recipe.label == "relative" else schema.target_measure
+        )
+        with open_study(folder, objective.identity(dealt, choices), choices, own, seed) as study:
+            loop = Loop(objective, study, folder, choices, measure, tell)
+            tell(SearchStarted(str(folder), objective.in_words(measure), choices, trials, len(study.trials)))
+            if objective.experiment.train.validation_fraction == 0:
                 tell(Notice(f"the experiment keeps nothing out of training: trials keep out {FRACTION:g} to judge by"))
             loop.write()
             if len(study.trials) < trials:
-                with Ground.open(aim.method, dealt, choices, folder, workers or cores()) as ground:
-                    loop.run(ground, trials)
-            return Search(folder, choices, unit, tuple(study.trials), study.best, study.importances())
+                with TrialRunner.open(objective.method, dealt, choices, folder, workers or cores()) as runner:
+                    loop.run(runner, trials)
+            return Search(folder, choices, measure, tuple(study.trials), study.best, study.importances())

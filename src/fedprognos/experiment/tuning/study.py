@@ -74,8 +74,8 @@ class Study:
     def finish(self, trial: optuna.Trial, state: str, error: float | None = None, reason: str = "") -> None:
         """Note how a trial ended.
 
-        A failed one counts as worse than all others, a killed one as if it had never been. A pruned one has told its
-        errors already, unless it is the copy of another.
+        A failed one counts as worse than all others, a killed one as if it had never been. A pruned one has reported
+        its errors already, unless it is the copy of another.
         """
         import optuna
 

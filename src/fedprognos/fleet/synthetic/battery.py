@@ -22,9 +22,9 @@ BATTERY_SCHEMA = Schema(
     task="soh",
     sensors=(VOLTAGE, "temperature_in_C", "current_in_A"),
     time="time_in_s",
-    time_unit="s",
+    time_measure="s",
     target="capacity",
-    target_unit="Ah",
+    target_measure="Ah",
 )
 
 

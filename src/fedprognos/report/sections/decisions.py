@@ -136,10 +136,10 @@ def _costs(run: RunData, made: Sequence[Judged]) -> Figure:
     by_threshold: list[Trace] = []
     for j in made:
         e, share, text = j.entry, 100 * j.breaks, [f"{t:g}" for t in j.thresholds]
-        told = hover(e.short_label, "<br>maintained at %{text}: %{y}% break, %{x} given up")
-        both.append(run.palette.line(e, j.unused, share, told, text=text))
-        told = hover(e.short_label, "<br>maintained at %{x}: %{y}% break")
-        by_threshold.append(run.palette.line(e, j.thresholds, share, told))
+        tip = hover(e.short_label, "<br>maintained at %{text}: %{y}% break, %{x} given up")
+        both.append(run.palette.line(e, j.unused, share, tip, text=text))
+        tip = hover(e.short_label, "<br>maintained at %{x}: %{y}% break")
+        by_threshold.append(run.palette.line(e, j.thresholds, share, tip))
     y = axis("units that break, %", range=[0, 100])
     unused = axis(f"mean life given up, {run.measured}", rangemode="tozero")
     threshold = axis(f"maintained at a predicted life, {run.measured}", rangemode="tozero")

@@ -79,14 +79,14 @@ def _lifespans(fleet: Fleet) -> Figure | None:
     lives = {client: values for client, values in lives.items() if values}
     if max(map(len, lives.values()), default=0) < 2:
         return None
-    measure, names, colours = "cycles" if soh else fleet["schema"]["time_unit"], list(lives), client_colours(lives)
+    measure, names, colours = "cycles" if soh else fleet["schema"]["time_measure"], list(lives), client_colours(lives)
     traces, random = [], np.random.default_rng(0)
     for k, (name, values) in enumerate(lives.items()):
         spread = k + random.uniform(-0.18, 0.18, len(values))
-        told = hover(name, f": %{{x}} {plain(measure)}")
-        traces.append(dots(values, spread, {"color": colours[name], "size": 8, "opacity": 0.65}, hovertemplate=told))
-        middle, told = float(np.median(values)), hover(name, ": median %{x}")
-        traces.append(line([middle] * 2, [k - 0.3, k + 0.3], "ink", width=2, hovertemplate=told))
+        tip = hover(name, f": %{{x}} {plain(measure)}")
+        traces.append(dots(values, spread, {"color": colours[name], "size": 8, "opacity": 0.65}, hovertemplate=tip))
+        middle, tip = float(np.median(values)), hover(name, ": median %{x}")
+        traces.append(line([middle] * 2, [k - 0.3, k + 0.3], "ink", width=2, hovertemplate=tip))
     censored = sum(f["units"] - f["failed"] for f in source.values())
     caption = f"{'Cycles observed' if soh else 'Length of life'} of every unit, in {measure}; the bar is the median."
     caption += f" {censored} were stopped before they failed." if censored and not soh else ""
@@ -129,12 +129,12 @@ def _sensors(fleet: Fleet) -> Figure | None:
     def draw(unit: Fleet, channel: str, k: int) -> list[Trace]:
         x, y = np.array(unit["position"], dtype=float), np.array(unit["channels"][channel], dtype=float)
         x, kept = x - x[-1] if failed else x, thin(len(x), POINTS)
-        told = {"hovertemplate": hover(unit["unit"], ": %{y} at %{x}"), "key": f"u{k}"}
+        tip = {"hovertemplate": hover(unit["unit"], ": %{y} at %{x}"), "key": f"u{k}"}
         shade = SHADES[min(2 * k, 5)]
-        raw = line(x[kept], y[kept], shade, width=0.8, opacity=0.3, **told)
-        return [raw, line(x[kept], _smooth(y)[kept], shade, **told)]
+        raw = line(x[kept], y[kept], shade, width=0.8, opacity=0.3, **tip)
+        return [raw, line(x[kept], _smooth(y)[kept], shade, **tip)]
 
-    measure = fleet["schema"]["time_unit"]
+    measure = fleet["schema"]["time_measure"]
     choices = _channels(grouped, channels, draw, f"{measure} before failure" if failed else measure)
     caption = "As the network sees them, scaled within each operating condition; thick: running mean."
     names = ("short-lived", "middling", "long-lived")
@@ -166,14 +166,16 @@ def _fade(fleet: Fleet) -> Figure | None:
     if not values:
         return None
     pad = 0.06 * (max(values) - min(values)) or 0.1
-    y = axis(f"{schema['target']} {measured_in(schema['target_unit'])}", range=[min(values) - pad, max(values) + pad])
+    y = axis(
+        f"{schema['target']} {measured_in(schema['target_measure'])}", range=[min(values) - pad, max(values) + pad]
+    )
     panels = []
     for client, parts in grouped.items():
         traces = []
         for d in parts:
-            told = hover(f"{d['unit']}, {d['part']}", ": %{y} at cycle %{x}")
+            tip = hover(f"{d['unit']}, {d['part']}", ": %{y} at cycle %{x}")
             colour, width = ("accent", 2.2) if d["part"] == "test" else ("ink", 1.3)
-            traces.append(line(d["position"], d["value"], colour, width=width, hovertemplate=told, key=d["part"]))
+            traces.append(line(d["position"], d["value"], colour, width=width, hovertemplate=tip, key=d["part"]))
         title = f"{client} · {plural(len({d['unit'] for d in parts}), 'unit')}"
         panels.append(Panel(title, traces, layout(axis("cycle"), y), 220))
     caption = f"Measured {schema['target']} of every unit: what was trained on, what was kept for the test."
@@ -189,8 +191,8 @@ def _discharges(fleet: Fleet) -> Figure | None:
     def draw(cycle: Fleet, channel: str, k: int) -> list[Trace]:
         kept = thin(len(cycle["time"]), POINTS)
         x, y = (np.array(v, dtype=float)[kept] for v in (cycle["time"], cycle["channels"][channel]))
-        told = hover(f"cycle {cycle['cycle']}", ": %{y} at %{x}")
-        return [line(x, y, SHADES[min(k, len(SHADES) - 1)], hovertemplate=told, width=1.6)]
+        tip = hover(f"cycle {cycle['cycle']}", ": %{y} at %{x}")
+        return [line(x, y, SHADES[min(k, len(SHADES) - 1)], hovertemplate=tip, width=1.6)]
 
     named = {
         f"{client}, unit {shown[0]['unit']}, cycles {', '.join(str(c['cycle']) for c in shown)}": shown

@@ -172,8 +172,8 @@ def _lines(outputs: Mapping[str, Sequence[Sequence[float] | None]], k: int, colo
     for client, neurons in outputs.items():
         values = neurons[k] if k < len(neurons) else None
         if values is not None:
-            told = hover(client, ": %{y} at step %{x}")
-            found.append(line(range(1, len(values) + 1), values, colours[client], hovertemplate=told, key=client))
+            tip = hover(client, ": %{y} at step %{x}")
+            found.append(line(range(1, len(values) + 1), values, colours[client], hovertemplate=tip, key=client))
     return found
 
 

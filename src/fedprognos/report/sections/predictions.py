@@ -53,8 +53,8 @@ def scatter_figure(run: RunData, found: Sequence[Entry]) -> Figure:
         points = cloud.iloc[thin(len(cloud), SCATTER_POINTS)]
         names = [plain(f"{c} · {u}") for c, u in zip(points["test_client"], points["unit"], strict=True)]
         marker = {"color": run.palette.colour(e.method), "size": 7, "opacity": 0.7}
-        told = hover("", "%{text}<br>truth %{x}, predicted %{y}")
-        trace = dots(points["truth"], points["prediction"], marker, text=names, hovertemplate=told)
+        tip = hover("", "%{text}<br>truth %{x}, predicted %{y}")
+        trace = dots(points["truth"], points["prediction"], marker, text=names, hovertemplate=tip)
         x, y = axis("true remaining life", range=[0, right]), axis("predicted", range=[0, top])
         title = f"{e.short_label} · RMSE {e.mean(run.error):.3g}"
         panels.append(Panel(title, [trace], layout(x, y, shapes=shapes), 260))
@@ -123,14 +123,14 @@ def _panel(
 ) -> Panel:
     truth = mine.drop_duplicates("position").sort_values("position")
     kept = truth.iloc[thin(len(truth), LINE_POINTS)]
-    x, told = kept["position"].tolist(), hover("truth", " %{y} at %{x}")
+    x, tip = kept["position"].tolist(), hover("truth", " %{y} at %{x}")
     near = ((kept["truth"] * (1 + sign * ALPHA)).tolist() for sign in (-1, 1))
     traces: list[Trace] = [band(x, *near, key=NEAR)] if run.task == "rul" else []
     if before is not None:
         k = thin(len(before["position"]), LINE_POINTS)
         was = {"width": 1.6, "hovertemplate": hover("training", " %{y} at %{x}"), "key": BEFORE}
         traces.append(line(np.array(before["position"])[k], np.array(before["value"])[k], "muted", **was))
-    traces.append(line(x, kept["truth"], "ink", width=2.2, hovertemplate=told, key="truth"))
+    traces.append(line(x, kept["truth"], "ink", width=2.2, hovertemplate=tip, key="truth"))
     for e in found:
         own = mine[(mine["method"] == e.method) & (mine["data"] == e.data) & (mine["head"] == (e.head or ""))]
         traces += _predicted(run, e, own, 2 * span[1])
@@ -149,9 +149,9 @@ def _predicted(run: RunData, entry: Entry, own: pd.DataFrame, top: float) -> lis
         low, high = (part[bound].clip(upper=top).tolist() for bound in BOUNDS)
         if np.isfinite(low).all():
             traces.append(band(part["position"].tolist(), low, high, key=INTERVAL))
-        told = hover(f"{entry.label} ({trained_by})" if several else entry.label, " %{y} at %{x}")
+        tip = hover(f"{entry.label} ({trained_by})" if several else entry.label, " %{y} at %{x}")
         width = 1.2 if several else 1.8
-        traces.append(run.palette.line(entry, part["position"], part["prediction"], told, width=width))
+        traces.append(run.palette.line(entry, part["position"], part["prediction"], tip, width=width))
     return traces
 
 

@@ -82,9 +82,9 @@ def _panels(run: RunData, head: str, view: str, names_head: bool) -> list[Panel]
         ends = [min(spans), max(spans)] if x is by_bytes and spans else [0.5, last + 0.5]
         traces = []
         for e in _levels(run, head, view) if field != VALIDATION else ():
-            told = hover(e.label, ": %{y}")
+            tip = hover(e.label, ": %{y}")
             mean = [e.mean(field) or np.nan] * 2
-            traces.append(line(ends, mean, run.palette.colour(e.method), dash="dash", hovertemplate=told, key=e.method))
+            traces.append(line(ends, mean, run.palette.colour(e.method), dash="dash", hovertemplate=tip, key=e.method))
         if courses:
             title = f"{label}, {head} head" if names_head else label
             panels.append(Panel(title, traces + courses, layout(x, axis(f"RMSE {run.measured}")), 250))
@@ -108,20 +108,20 @@ def _course(
     traces: list[Trace] = []
     if len(curves) > 1 and not by_bytes:
         points = [point for c in curves.values() for point in (*map(at, c.values()), (np.nan, np.nan))]
-        told = hover(name, ", one seed: %{y}")
+        tip = hover(name, ", one seed: %{y}")
         x, y = np.array(points).T
-        traces.append(line(x, y, colour, width=1, opacity=0.5, hovertemplate=told, key=method))
+        traces.append(line(x, y, colour, width=1, opacity=0.5, hovertemplate=tip, key=method))
     x, y = np.array([np.mean([at(c[r]) for c in curves.values()], axis=0) for r in rounds]).reshape(-1, 2).T
     sent = [plural(round(np.mean([c[r].messages or 0 for c in curves.values()])), "message") for r in rounds]
     text = [f"round {r}, {what}" for r, what in zip(rounds, sent, strict=True)]
-    told = hover(name, ", %{text}: %{y}")
-    mean = line(x, y, colour, width=2.6, hovertemplate=told, text=text, key=method)
+    tip = hover(name, ", %{text}: %{y}")
+    mean = line(x, y, colour, width=2.6, hovertemplate=tip, text=text, key=method)
     traces.append({**mean, "mode": "lines+markers", "marker": {"color": colour, "size": 5}} if by_bytes else mean)
     ends = {(r.method, r.seed): r.round for r in run.rows if r.selected_on != "test" and r.head == _head(seeds)}
     picked = [at(c[r]) for seed, c in curves.items() if (r := ends.get((method, seed))) in c and r is not None]
     mark = {"color": colour, "size": 10, "symbol": run.palette.symbol(method), "line": {"width": 1, "color": "paper"}}
-    told = hover(name, ", chosen: %{y} at %{x}")
-    return [*traces, dots([p[0] for p in picked], [p[1] for p in picked], mark, hovertemplate=told, key=method)]
+    tip = hover(name, ", chosen: %{y} at %{x}")
+    return [*traces, dots([p[0] for p in picked], [p[1] for p in picked], mark, hovertemplate=tip, key=method)]
 
 
 def _head(seeds: Mapping[int, Sequence[HistoryRow]]) -> str | None:

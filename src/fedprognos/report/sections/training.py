@@ -46,8 +46,8 @@ def history_figure(run: RunData) -> Figure:
             padded = np.array([[*c, *[np.nan] * (longest - len(c))] for c in mine.values()])
             known = np.isfinite(padded).sum(axis=0) * 2 > len(mine)
             middle = np.nanmedian(padded[:, known], axis=0)
-            told = hover("median", ": %{y}")
-            traces.append(line(np.flatnonzero(known) + 1, middle, colour, width=3, hovertemplate=told))
+            tip = hover("median", ": %{y}")
+            traces.append(line(np.flatnonzero(known) + 1, middle, colour, width=3, hovertemplate=tip))
         y = axis(f"RMSE {run.measured}", range=[0, top])
         panels.append(
             Panel(f"{run.results.method(method).label} · {plural(len(mine), 'training')}", traces, layout(x, y), 230)

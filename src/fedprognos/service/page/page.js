@@ -48,10 +48,10 @@
       Words.setFleet(fleet);
       Words.setNow(fleet.now);
       const name = fleet.target.toUpperCase() === "RUL" ? "RUL" : fleet.target;
-      $("health-name").textContent = fleet.target_unit ? `${name}, ${fleet.target_unit}` : name;
+      $("health-name").textContent = fleet.target_measure ? `${name}, ${fleet.target_measure}` : name;
       $("model").textContent =
         (fleet.task === "rul" ? "Remaining useful life" : "State of health: " + fleet.target) +
-        (fleet.target_unit ? " in " + fleet.target_unit : "") +
+        (fleet.target_measure ? " in " + fleet.target_measure : "") +
         (fleet.threshold === null ? "" : ` · maintenance due at ${number(fleet.threshold)}`) +
         ` · intervals hold ${Math.round(100 * fleet.coverage)} %`;
       const search = $("search").value.trim();

@@ -8,7 +8,7 @@ const UnitPage = (function () {
   function expectation(unit) {
     const f = unit.forecast;
     if (fleet.threshold === null || !unit.health || unit.health.value === null) return "";
-    if (unit.status === "due") return `Maintenance is due: at or below ${number(fleet.threshold)} ${fleet.target_unit}.`;
+    if (unit.status === "due") return `Maintenance is due: at or below ${number(fleet.threshold)} ${fleet.target_measure}.`;
     if (!f) return "Too few values for a forecast.";
     if (f.due === null) return "No decline visible, so no forecast of when maintenance is due.";
     const left = (p) => Math.max(0, Math.round(p - unit.health.position));
@@ -22,7 +22,7 @@ const UnitPage = (function () {
     verdict.className = "verdict " + unit.status;
     const big = node("p", undefined, "big");
     const known = unit.health && unit.health.value !== null;
-    big.append(known ? `${number(unit.health.value)} ${fleet.target_unit} ` : "– ");
+    big.append(known ? `${number(unit.health.value)} ${fleet.target_measure} ` : "– ");
     if (known && range(unit.health)) big.append(node("small", `${range(unit.health)} in ${Math.round(100 * fleet.coverage)} % of cases `));
     big.append(node("span", TITLES[unit.status], "status " + unit.status));
     const aged = node("p", undefined, "note");

@@ -40,7 +40,7 @@ OUTSPOKEN = ("worker", "message", "collapsed")
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class TrialRunner:
     """Clients ready to train, once for every length of window; a context manager that ends its workers.
 
     Parameters
@@ -59,7 +59,7 @@ class Ground:
     staff: Workers
 
     @classmethod
-    def open(cls, method: str, scenario: Scenario, space: Space, folder: Path, workers: int) -> Ground:
+    def open(cls, method: str, scenario: Scenario, space: Space, folder: Path, workers: int) -> TrialRunner:
         """Start the workers; nothing is trained yet."""
         sites = {name: ClientFolder(folder / "sites" / folder_name(name)) for name in scenario.clients}
         central = strategies[method].pooled
@@ -75,7 +75,7 @@ class Ground:
                 fleets[f"{length}//{POOLED}"] = (POOLED, pooled, trainers[POOLED])
         return cls(method, sites, trainers, tuple(lengths), Workers(fleets, workers))
 
-    def __enter__(self) -> Ground:
+    def __enter__(self) -> TrialRunner:
         return self
 
     def __exit__(self, *_: object) -> None:

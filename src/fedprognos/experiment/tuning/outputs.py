@@ -19,7 +19,7 @@ BEST_FILE, TRIALS_FILE = "best.toml", "trials.csv"
 
 
 def write_best(path: Path, experiment: config.Experiment, remarks: list[str], base: Path) -> None:
-    """A complete experiment with remarks at its head; paths of its data are told from where it lies.
+    """A complete experiment with remarks at its head; paths of its data are relative to where it lies.
 
     Parameters
     ----------

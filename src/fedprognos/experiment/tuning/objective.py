@@ -1,4 +1,4 @@
-"""What a search is after: whose error on which data is to become small."""
+"""The objective of a search: whose error on which data is to become small."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.experiment import config
 from fedprognos.experiment.run import data_digest
 from fedprognos.experiment.scenario import Scenario
-from fedprognos.experiment.tuning.ground import judging_head
 from fedprognos.experiment.tuning.space import Space
+from fedprognos.experiment.tuning.trial_runner import judging_head
 from fedprognos.federation.strategies import strategies
 
 ALONE = ("local", "central", "single")
@@ -21,7 +21,7 @@ ALONE = ("local", "central", "single")
 
 
 @dataclass(frozen=True)
-class Aim:
+class Objective:
     """A method in a scenario of an experiment, judged over some seeds."""
 
     name: str
@@ -42,7 +42,7 @@ class Aim:
         scenario: str | None,
         seeds: int,
         seed: int,
-    ) -> Aim:
+    ) -> Objective:
         federated = [m for m in experiment.federation.methods if m not in ALONE]
         chosen = method or next(iter(federated), "central")
         where = scenario or next(iter(experiment.partition))
@@ -70,7 +70,7 @@ class Aim:
             "space": space,
         }
 
-    def told(self, unit: str) -> str:
+    def in_words(self, measure: str) -> str:
         """In words, what is made small."""
         head = judging_head(self.experiment)
-        return f"validation RMSE in {unit} of {self.method} with the {head} head, scenario {self.scenario}"
+        return f"validation RMSE in {measure} of {self.method} with the {head} head, scenario {self.scenario}"
