@@ -1,8 +1,8 @@
-"""Scores of a deployed federation: the coordinator has no test units, so sites send it sums of their errors."""
+"""Sites as the clients of an experiment: the coordinator has no test units, so they send it sums of their errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from fedprognos.evaluation import EVERYONE, Prediction, Row, ScoreSums
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.evaluator import Errors
-from fedprognos.experiment.events import JobKey
+from fedprognos.experiment.events import JobKey, LeftOut, Notice, Observer
+from fedprognos.experiment.workers import OnEpoch
 from fedprognos.features import Recipe
-from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.cohort import Cohort, MessageCohort, Transport, gather
 from fedprognos.federation.messages import Failure
+from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.score_messages import ScoreReply, ScoreRequest
 from fedprognos.federation.seeds import stream
 from fedprognos.networks import Calibration, Network
@@ -34,10 +36,11 @@ class SiteScores:
     cohort: Cohort
     recipe: Recipe
     experiment: Experiment
-    left_out: Callable[[Failure], None]
+    notify: Observer
 
     shared_test: bool = False
     probe: NDArray[np.float32] | None = None
+    raw_bytes: int = 0
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -60,7 +63,7 @@ class SiteScores:
         if len(networks) > 1:
             return [], []
         heads = dict.fromkeys(owners, "") if own is None else {name: own[name] for name in owners if name in own}
-        scored_on, sums = self._sums(key.seed, networks[0], heads, calibration)
+        scored_on, sums = self._sums(key, networks[0], heads, calibration)
         if len(sums) > 1:
             sums[EVERYONE] = reduce(add, sums.values())
         shared = {
@@ -75,15 +78,19 @@ class SiteScores:
         return [Row.model_validate({**shared, **s.scores(), "test_client": test}) for test, s in sums.items()], []
 
     def _sums(
-        self, seed: int, network: Network, heads: Mapping[str, str], calibration: Calibration | None
+        self, key: JobKey, network: Network, heads: Mapping[str, str], calibration: Calibration | None
     ) -> tuple[Literal["test", "validation"], dict[str, ScoreSums]]:
         """Sums of each site's errors, with the personal head of that name where one is named."""
+
+        def left_out(failure: Failure) -> None:
+            self.notify(LeftOut(key, failure.client, failure.code, failure.text))
+
         evaluation = self.experiment.evaluation
         requests = {
             name: ScoreRequest(
                 self.recipe,
                 network,
-                stream(seed, "", 0, "run"),
+                stream(key.seed, "", 0, "run"),
                 self.experiment.train.validation_fraction,
                 evaluation.score_at,
                 heads[name],
@@ -93,8 +100,40 @@ class SiteScores:
             for name in self.clients
             if name in heads
         }
-        replies = gather(self.cohort, requests, ScoreReply, self.experiment.federation.min_clients, self.left_out)
+        replies = gather(self.cohort, requests, ScoreReply, self.experiment.federation.min_clients, left_out)
         test = {name: reply.test for name, reply in replies.items() if reply.test is not None}
         if len(test) == len(replies):
             return "test", test
         return "validation", {name: r.validation for name, r in replies.items() if r.validation is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """Clients at sites of their own, reached by one transport; they evaluate, too: a `Venue`."""
+
+    experiment: Experiment
+    way: Transport
+    cache: ReplyCache | None
+    notify: Observer
+
+    @property
+    def clients(self) -> dict[str, tuple[str, ...]]:
+        (scenario,) = self.experiment.partition
+        return {scenario: self.way.clients}
+
+    def transport(self, scenario: str, on_epoch: OnEpoch | None = None, *, pooled: bool = False) -> Transport:
+        """The one transport; `deployable` leaves out what is pooled, and epochs are not reported over a network."""
+        return self.way
+
+    def evaluator(self, scenario: str, recipe: Recipe) -> SiteScores:
+        cohort = MessageCohort(self.way, cache=self.cache, scope=scenario)
+        return SiteScores(cohort, recipe, self.experiment, self.notify)
+
+    def baselines(self, scenario: str) -> tuple[list[Row], list[Prediction]]:
+        return [], []
+
+    def left_out(self, scenario: str, failure: Failure) -> None:
+        self.notify(Notice(f"left out {failure.client}: {failure.text}"))
+
+    def close(self) -> None:
+        """Nothing to end: the engine belongs to the coordinator."""

@@ -37,6 +37,10 @@ class Evaluator(Protocol):
     def probe(self) -> NDArray[np.float32] | None:
         """A window to draw extractors with: (1, time, channels); None where there is none to show."""
 
+    @property
+    def raw_bytes(self) -> int:
+        """Size of the data that central training brings together; 0 where nobody does."""
+
     def errors(self, owners: Sequence[str], network: Network) -> Errors:
         """How the model after a round does; empty where that is asked for in the end only."""
 
@@ -74,6 +78,7 @@ class HeldTests:
     tests: EvaluationWindows
     folders: Mapping[str, ClientFolder]
     coverage: float
+    raw_bytes: int = 0
 
     @property
     def clients(self) -> tuple[str, ...]:

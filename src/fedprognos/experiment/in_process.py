@@ -1,12 +1,27 @@
-"""Clients on this machine: a transport to the worker processes of a pool."""
+"""Clients on this machine: a transport to the worker processes of a pool, and the venue of a run in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
+from fedprognos.errors import FederationError
+from fedprognos.evaluation import Prediction, Row, fleet_summary
+from fedprognos.experiment.assess import assess_baselines, evaluation_windows
+from fedprognos.experiment.config import Experiment
+from fedprognos.experiment.evaluator import HeldTests
+from fedprognos.experiment.run_folder import RunFolder, folder_name
+from fedprognos.experiment.scenario import Scenario
 from fedprognos.experiment.workers import OnEpoch, WorkerLostError, Workers
+from fedprognos.features import Recipe, check_usable
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.messages import Failure
+from fedprognos.federation.strategies import strategies
+from fedprognos.fleet import Fleet, pool
+
+POOLED = "pooled"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,3 +57,81 @@ class InProcess:
             except WorkerLostError as error:
                 replies[name] = Failure(name, error.code, error.what)
         return replies
+
+
+@dataclass(eq=False)
+class ClientsHere:
+    """The clients of all scenarios in workers of this machine, who hold their data and their tests: a `Venue`."""
+
+    experiment: Experiment
+    scenarios: Mapping[str, Scenario]
+    folder: RunFolder
+    workers: int
+    _tests: dict[str, HeldTests] = field(default_factory=dict)
+
+    @cached_property
+    def staff(self) -> Workers:
+        """The worker processes, started when first needed."""
+        return Workers(self._everyone(), self.workers, self.experiment.train.device)
+
+    @property
+    def clients(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(sorted(scenario.clients)) for name, scenario in self.scenarios.items()}
+
+    def transport(self, scenario: str, on_epoch: OnEpoch | None = None, *, pooled: bool = False) -> InProcess:
+        everyone = {client: f"{scenario}/{client}" for client in self.scenarios[scenario].clients}
+        keys = {POOLED: f"{scenario}//{POOLED}"} if pooled else everyone
+        return InProcess(self.staff, keys, on_epoch, self.experiment.federation.timeout_in_s)
+
+    def evaluator(self, scenario: str, recipe: Recipe) -> HeldTests:
+        dealt, evaluation = self.scenarios[scenario], self.experiment.evaluation
+        for name, fleet in sorted(dealt.clients.items()):
+            check_usable(recipe, fleet, f"client {name}")
+        self.folder.save_fleet_summary(scenario, fleet_summary(dealt.clients, dealt.tests, recipe))
+        raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in dealt.clients.values() for u in f)
+        tests = evaluation_windows(dealt, recipe, evaluation)
+        self._tests[scenario] = HeldTests(tests, self._folders(scenario), evaluation.coverage, raw)
+        return self._tests[scenario]
+
+    def baselines(self, scenario: str) -> tuple[list[Row], list[Prediction]]:
+        names = self.experiment.evaluation.baselines
+        return assess_baselines(self._tests[scenario].tests, self.scenarios[scenario], names)
+
+    def left_out(self, scenario: str, failure: Failure) -> None:
+        in_full(self._folders(scenario))(failure)
+
+    def close(self) -> None:
+        if "staff" in vars(self):
+            self.staff.close()
+
+    def _folders(self, scenario: str) -> dict[str, ClientFolder]:
+        federation = self.experiment.federation
+        return {c: self.folder.client(scenario, c, federation) for c in self.scenarios[scenario].clients}
+
+    def _everyone(self) -> dict[str, tuple[str, Fleet, ClientFolder]]:
+        """Everyone the workers answer for; central training is a client that holds the pooled fleet."""
+        clients = {}
+        for name, scenario in self.scenarios.items():
+            folders = self._folders(name)
+            for client, fleet in scenario.clients.items():
+                clients[f"{name}/{client}"] = (client, fleet, folders[client])
+            if any(strategies[method].pooled for method in self.experiment.federation.methods):
+                pooled = pool([scenario.clients[c] for c in sorted(scenario.clients)])
+                place = ClientFolder(self.folder.path / "sites" / folder_name(name) / "(pooled)")
+                clients[f"{name}//{POOLED}"] = (POOLED, pooled, place)
+        return clients
+
+
+def in_full(folders: Mapping[str, ClientFolder]) -> Callable[[Failure], None]:
+    """What to do about a client that cannot answer where all data is here: raise the whole error from its log.
+
+    One that was heard and not believed is shown as a warning.
+    """
+
+    def left_out(failure: Failure) -> None:
+        if failure.code == "harmful":
+            warnings.warn(f"client {failure.client}: {failure.text}", UserWarning, stacklevel=2)
+            return
+        raise FederationError(folders[failure.client].last_error() or failure.text, where=f"client {failure.client}")
+
+    return left_out

@@ -93,8 +93,6 @@ class Job:
         Who the method trains with: the clients, or for central training the one that holds everything.
     clients
         The clients themselves, who make personal heads.
-    raw_bytes
-        Size of the data that central training would pool.
     calibrated
         Whether to calibrate prediction intervals for this method's model, with the folds that the experiment says.
     """
@@ -107,7 +105,6 @@ class Job:
     trainers: MessageCohort
     clients: Cohort
     notify: Observer
-    raw_bytes: int = 0
     calibrated: bool = False
     result: JobResult = field(default_factory=JobResult)
     harmful: set[str] = field(default_factory=set)
@@ -197,7 +194,7 @@ class Job:
         self._evaluate(self.key.method, owners, [chosen.network], facts, calibration=calibration)
 
     def _facts(self, chosen: _Candidate, head: str, selected_on: str) -> dict[str, object]:
-        moved = self.raw_bytes if self.strategy.pooled else chosen.bytes if self.strategy.shared else 0
+        moved = self.evaluator.raw_bytes if self.strategy.pooled else chosen.bytes if self.strategy.shared else 0
         return {
             "head": head,
             "round": chosen.round,

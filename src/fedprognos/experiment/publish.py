@@ -1,4 +1,4 @@
-"""Which method's model is the one to use: the federated one that did best on what training kept out."""
+"""The end of a run: which method's model is the one to use, and its results in a folder."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import Protocol
 
 import numpy as np
 
-from fedprognos.evaluation import HistoryRow
+from fedprognos import __version__
+from fedprognos.evaluation import HistoryRow, Results
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import JobKey
+from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.federation.strategies import strategies
+from fedprognos.files import write_json
+from fedprognos.networks import Bundle
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,26 @@ def published(experiment: Experiment, records: Mapping[JobKey, HasHistory], scen
         return Published(best, f"its validation error is the lowest: {known[best]:.4g}{against}")
     first = default_method(methods)
     return Published(first, "training kept nothing out to choose by, so the experiment's preferred method is taken")
+
+
+def conclude(
+    folder: RunFolder,
+    name: str,
+    experiment: Experiment,
+    records: Mapping[JobKey, JobRecord],
+    chosen: Published,
+    clients: Mapping[str, Sequence[str]],
+) -> tuple[Results, Bundle]:
+    """Write `results.json` and the bundle to use: everybody's, or the first client's own where nothing is shared."""
+    rows = tuple(row for record in records.values() for row in record.rows)
+    history = tuple(row for record in records.values() for row in record.history)
+    about = (methods_of(rows), chosen.method, chosen.reason)
+    results = Results(name, __version__, experiment.dump(), rows, history, *about)
+    scenario = next(iter(clients))
+    owner = None if strategies[chosen.method].shared else min(clients[scenario])
+    bundle = folder.publish(folder.bundle(JobKey(scenario, chosen.method, 0), owner))
+    write_json(folder.path / "results.json", results.as_dict())
+    return results, Bundle.load(bundle)
 
 
 def default_method(methods: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import threading
@@ -14,16 +15,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedprognos import __version__
 from fedprognos.evaluation import Baseline, Metric, Results, baselines, metrics
 from fedprognos.experiment import config
-from fedprognos.experiment.events import EpochDone, Event, JobKey, Observer, warnings_as_notices
-from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.events import EpochDone, Event, JobKey, Observer, RunStarted, warnings_as_notices
+from fedprognos.experiment.in_process import ClientsHere
+from fedprognos.experiment.job import JobResult
+from fedprognos.experiment.publish import Published, conclude
 from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.experiment.scenario import Scenario, scenarios
-from fedprognos.experiment.schedule import Schedule
+from fedprognos.experiment.schedule import Schedule, epochs_at_most, job_keys
 from fedprognos.experiment.workers import cores
 from fedprognos.federation.aggregation import Aggregator, aggregators
+from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet, pool
@@ -124,15 +127,30 @@ def run(
         if not resume:
             folder.clear()
         watching.append(_written(folder.path / "events.jsonl"))
-        records, chosen = Schedule(name, experiment, dealt, folder, workers or cores(), notify).work()
-        rows = tuple(row for record in records.values() for row in record.rows)
-        history = tuple(row for record in records.values() for row in record.history)
-        named = methods_of(rows)
-        results = Results(name, __version__, experiment.dump(), rows, history, named, chosen.method, chosen.reason)
-        bundle = folder.publish(_best_bundle(chosen.method, dealt, folder))
-        write_json(folder.path / "results.json", results.as_dict())
+        venue = ClientsHere(experiment, dealt, folder, workers or cores())
+        with contextlib.closing(venue):
+            records, chosen = _scheduled(name, venue, notify)
+        results, bundle = conclude(folder, name, experiment, records, chosen, venue.clients)
         write_json(folder.path / "provenance.json", _provenance(started, records))
-        return Run(folder.path, results, Bundle.load(bundle))
+        folder.forget()
+        return Run(folder.path, results, bundle)
+
+
+def _scheduled(name: str, venue: ClientsHere, notify: Observer) -> tuple[dict[JobKey, JobRecord], Published]:
+    """Do all jobs that the folder does not hold already."""
+    experiment, folder, clients = venue.experiment, venue.folder, venue.clients
+
+    def keep(key: JobKey, result: JobResult, record: JobRecord) -> None:
+        folder.keep_outputs(key, result)
+        folder.save_job(key, record)
+
+    keys = job_keys(experiment, clients)
+    known = {key: record for key in keys if (record := folder.load_job(key)) is not None}
+    epochs = sum(epochs_at_most(experiment, key, len(clients[key.scenario])) for key in keys if key not in known)
+    fleets = {s.name: dict(s.clients) for s in venue.scenarios.values()}
+    notify(RunStarted(str(folder.path), fleets, tuple(keys), tuple(known), epochs))
+    cache = ReplyCache(folder.memory)
+    return Schedule(name, experiment, venue, cache, keep, notify, venue.workers).work(known)
 
 
 def load_fleets(
@@ -155,13 +173,6 @@ def data_digest(scenario: Scenario) -> str:
     """A digest of all data of a scenario: results of other data must not be taken for these."""
     fleets = (*sorted(scenario.clients.items()), *sorted(scenario.tests.items()))
     return " ".join([scenario.name, *(f"{name}={fleet_digest(fleet)}" for name, fleet in fleets)])
-
-
-def _best_bundle(method: str, dealt: Mapping[str, Scenario], folder: RunFolder) -> Path:
-    """The model for everybody; the first client's own where nothing is shared."""
-    scenario = next(iter(dealt))
-    client = None if strategies[method].shared else min(dealt[scenario].clients)
-    return folder.bundle(JobKey(scenario, method, 0), client)
 
 
 def _provenance(started: float, records: Mapping[JobKey, JobRecord]) -> dict[str, object]:

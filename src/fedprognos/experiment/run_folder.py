@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import quote
 
 from fedprognos.errors import OutputError
-from fedprognos.evaluation import HistoryRow, Row
+from fedprognos.evaluation import HistoryRow, Row, write_predictions, write_trajectories
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import JobKey
+from fedprognos.experiment.job import JobResult
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.options import FederationOptions
 from fedprognos.files import replacing, write_json
@@ -92,6 +93,16 @@ class RunFolder:
         history = [r.model_dump(mode="json") for r in record.history]
         kept = {"rows": rows, "history": history, "seconds": record.seconds, "calibrated": record.calibrated}
         write_json(self._job(key), kept)
+
+    def keep_outputs(self, key: JobKey, result: JobResult) -> None:
+        """Write what a job found."""
+        for client, bundle in result.bundles.items():
+            bundle.save(self.bundle(key, client))
+        if result.details:
+            self.save_details(key, result.details)
+        if result.predictions:
+            write_predictions(self.predictions(key), result.predictions)
+            write_trajectories(self.trajectories(key), result.predictions)
 
     def predictions(self, key: JobKey) -> Path:
         """Where a job's predictions go."""

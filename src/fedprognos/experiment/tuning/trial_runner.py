@@ -14,11 +14,10 @@ import numpy as np
 
 from fedprognos.errors import ConfigError, FederationError, TrainingError
 from fedprognos.experiment import config
-from fedprognos.experiment.in_process import InProcess
+from fedprognos.experiment.in_process import POOLED, InProcess, in_full
 from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.run_folder import folder_name
 from fedprognos.experiment.scenario import Scenario
-from fedprognos.experiment.schedule import POOLED, in_full
 from fedprognos.experiment.tuning.space import WINDOW, Space
 from fedprognos.experiment.workers import OnEpoch, Workers
 from fedprognos.federation.client_folder import ClientFolder
