@@ -7,7 +7,22 @@ text free of data, built elsewhere from :attr:`FedprognosError.code`.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
+"""Sequences that move the cursor, colour text or set a terminal's title."""
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Other control characters, and marks that turn the direction of a text."""
+
+
+def printable(text: str) -> str:
+    r"""A text that came from elsewhere, without what would steer a terminal; other control characters show as a box.
+
+    >>> printable("plant-a\x1b[2J\x1b]0;owned\x07 left\r\n")
+    'plant-a left \n'
+    """
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", ESCAPES.sub("", text).replace("\r", " "))
 
 
 class FedprognosError(Exception):
@@ -32,7 +47,7 @@ class FedprognosError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{text}\n  {self.hint}" if self.hint else text
+        return printable(f"{text}\n  {self.hint}" if self.hint else text)
 
 
 class DataError(FedprognosError):

@@ -1,17 +1,26 @@
-"""Writing files so that nothing half-written is ever seen: to a temporary name beside it, then renamed."""
+"""Files: written beside and renamed, so that nothing half-written is seen; held by one process; read as if hostile."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from fedprognos.errors import OutputError
+from fedprognos.errors import ConfigError, OutputError
+
+MAX_DEPTH = 50
+"""Tables and lists inside one another, in files that people write."""
+MAX_TOML_IN_BYTES = 1 << 24
+DOTTED = re.compile(rf"(?<![^\s.,=\[\]{{}}])(?:[^\s.,=\[\]{{}}]+[ \t]*\.[ \t]*){{{MAX_DEPTH}}}")
+"""A key of very many parts, which the parser would take the square of their number in memory for."""
 
 
 @contextlib.contextmanager
@@ -64,3 +73,105 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically; the same value always gives the same bytes."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The content of JSON; ValueError for anything else, also where it is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; OSError or ValueError where there is none."""
+    return parse_json(path.read_text("utf-8"))
+
+
+def parse_toml(text: str | bytes, where: str = "") -> dict[str, Any]:
+    """The content of TOML; :class:`ConfigError` for anything else.
+
+    >>> parse_toml("a = [1, 2]")
+    {'a': [1, 2]}
+    """
+    try:
+        text = text if isinstance(text, str) else text.decode("utf-8")
+        if len(text) > MAX_TOML_IN_BYTES:
+            raise ConfigError(f"larger than {MAX_TOML_IN_BYTES >> 20} MB", where=where, hint="is this the right file?")
+        content = None if DOTTED.search(text) else tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        what = f"not valid TOML: byte {error.start} is not UTF-8"
+        raise ConfigError(what, where=where, hint="save the file as UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}", where=where) from None
+    except RecursionError:
+        content = None
+    if content is None or _deeper(content, MAX_DEPTH):
+        raise ConfigError(f"not valid here: tables inside one another more than {MAX_DEPTH} deep", where=where)
+    return content
+
+
+def _deeper(content: Any, depth: int) -> bool:
+    level = [content]
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+class HeldError(OutputError):
+    """Another process holds a lock; `pid` is its id, None where it cannot be told."""
+
+    def __init__(self, lock: Path, pid: int | None) -> None:
+        self.pid = pid
+        who = "another process" if pid is None else f"process {pid}"
+        super().__init__(f"{who} is at work here", where=str(lock.parent), hint="wait for it, or end it")
+
+
+@contextlib.contextmanager
+def holding(lock: Path) -> Iterator[None]:
+    """Hold a lock file with this process's id in it; the system lets go of it however the process ends.
+
+    Raises
+    ------
+    HeldError
+        Where somebody else holds it.
+    """
+    while True:
+        with lock.open("a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise HeldError(lock, _pid(file)) from None
+            if os.fstat(file.fileno()).st_nlink == 0:  # whoever held it removed it just now: it locks nothing
+                continue
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
+
+
+def holder(lock: Path) -> int | None:
+    """Id of the process that holds a lock file, None where nobody does."""
+    with contextlib.suppress(FileNotFoundError), lock.open("r+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return _pid(file)
+    return None
+
+
+def _pid(file: TextIO) -> int | None:
+    file.seek(0)
+    text = file.read(20)
+    return int(text) if text.isdecimal() else None

@@ -35,6 +35,7 @@ from fedprognos.experiment.events import (
     RoundDone,
     RunStarted,
 )
+from fedprognos.federation.strategies import strategies
 
 if TYPE_CHECKING:
     from fedprognos.report import RunData
@@ -94,7 +95,7 @@ class RunView:
                     more = f" and {len(kept) - SHOWN_CLIENTS} more" if len(kept) > SHOWN_CLIENTS else ""
                     total = sum(event.kept.values())
                     self._say(f"{event.job} round {event.round}: {total} of {event.neurons} neurons kept: {each}{more}")
-                case RoundDone() if event.round > 1 or event.job.method.startswith("fed"):
+                case RoundDone() if strategies[event.job.method].federated:
                     errors = ", ".join(f"{head} {rmse:.4g}" for head, rmse in event.rmse.items())
                     self._say(f"{event.job} round {event.round}: test RMSE {errors}; {event.bytes / 1e6:.1f} MB so far")
                 case LeftOut():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import digest
 from fedprognos.federation.pool_messages import PersonalRequest
-from fedprognos.files import write_json
+from fedprognos.files import parse_json, write_json
 from fedprognos.networks import Bundle
 
 SCENARIO = "site"
@@ -55,8 +54,8 @@ def keep_delivery(folder: Path, client: Client, data: SiteData, request: Deliver
 
 def _table(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = parse_json(text)
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise MessageError("provenance and metrics must be JSON objects")

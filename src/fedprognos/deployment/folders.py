@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -14,6 +13,7 @@ from pydantic import Field, PositiveInt
 
 from fedprognos.deployment import keys
 from fedprognos.errors import ConfigError, OutputError
+from fedprognos.files import parse_toml
 from fedprognos.options import Options, validated
 
 SETTINGS, EXPERIMENT = "settings.toml", "experiment.toml"
@@ -121,10 +121,7 @@ def read_options(folder: Path, kind: type[O]) -> O:
         raise ConfigError(
             "there is no settings.toml", where=str(folder), hint="`fedprognos deploy init` makes such folders"
         )
-    try:
-        return validated(kind, tomllib.loads(path.read_text("utf-8")), str(path))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"not valid TOML: {error}", where=str(path)) from None
+    return validated(kind, parse_toml(path.read_bytes(), str(path)), str(path))
 
 
 def _write_options(folder: Path, options: Options) -> None:

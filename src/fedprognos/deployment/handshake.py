@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -14,11 +13,11 @@ from fedprognos.deployment.engine import EngineError, Tell
 from fedprognos.deployment.messages import HelloReply, HelloRequest, RefusalReply, RefusalRequest
 from fedprognos.deployment.site_data import data_terms
 from fedprognos.deployment.site_transport import SiteTransport
-from fedprognos.errors import FederationError
+from fedprognos.errors import FederationError, OutputError
 from fedprognos.experiment.config import Experiment
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.messages import Failure
-from fedprognos.files import write_json
+from fedprognos.files import read_json, write_json
 from fedprognos.fleet import Schema
 
 MEMBERS = "sites.json"
@@ -27,7 +26,13 @@ MEMBERS = "sites.json"
 def members_so_far(folder: Path) -> dict[str, str]:
     """The sites a run began with and the fingerprints of their data; empty for a new run."""
     path = folder / MEMBERS
-    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
+    try:
+        found = read_json(path) if path.is_file() else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise OutputError("cannot be read", where=str(path), hint="remove the run's folder to begin anew")
+    return found
 
 
 def wait_for_sites(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedprognos.errors import FedprognosError
+from fedprognos.files import HeldError, holder, holding
 
 LOCK, STATUS = "running.lock", "status.json"
 START_IN_S = 60.0
@@ -100,31 +100,21 @@ class Child:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Hold a folder: one coordinator or site at a time, with its process id in the lock."""
-    with (folder / LOCK).open("a") as lock:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ProcessError(
-                "is already running", where=str(folder), hint="`fedprognos deploy stop` ends it"
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+            stack.enter_context(holding(folder / LOCK))
+        except HeldError:
+            hint = "`fedprognos deploy stop` ends it"
+            raise ProcessError("is already running", where=str(folder), hint=hint) from None
         try:
             yield
         finally:
-            for name in (STATUS, LOCK):
-                (folder / name).unlink(missing_ok=True)
+            (folder / STATUS).unlink(missing_ok=True)
 
 
 def running(folder: Path) -> int | None:
     """Process id of whoever holds a folder, None where nobody does."""
-    with contextlib.suppress(FileNotFoundError, ValueError), (folder / LOCK).open("r+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return int(lock.read())
-    return None
+    return holder(folder / LOCK)
 
 
 def stop_running(folder: Path) -> bool:

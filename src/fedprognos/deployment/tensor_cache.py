@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import shutil
 from collections import defaultdict
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from fedprognos.errors import MessageError, OutputError
-from fedprognos.files import replacing
+from fedprognos.files import parse_json, replacing
 
 MARK = b"fedprognos shortened message 1\n"
 MIN_TENSOR_IN_BYTES = 1024
@@ -134,8 +133,8 @@ class TensorCache:
 def _parts(message: bytes) -> list[tuple[bytes, str]]:
     """An encoded message in parts: large tensors with their versions, the rest without; a malformed one is one part."""
     parts, at, begin = [], 0, 8 + int.from_bytes(message[:8], "little")
-    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        header = json.loads(message[8:begin])
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        header = parse_json(message[8:begin])
         places = sorted(tuple(entry["data_offsets"]) for name, entry in header.items() if name != "__metadata__")
         for start, end in ((begin + start, begin + end) for start, end in places if end - start >= MIN_TENSOR_IN_BYTES):
             tensor = message[start:end]

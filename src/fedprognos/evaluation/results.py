@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from fedprognos.evaluation.baselines import baselines
 from fedprognos.evaluation.metrics import metrics
 from fedprognos.evaluation.rows import HistoryRow, Row
 from fedprognos.evaluation.summary import EVERYONE, Summary, summarise
+from fedprognos.files import read_json
 
 Kind = Literal["baseline", "local", "federated", "central"]
 LAST = 1_000_000
@@ -101,7 +101,7 @@ class Results:
         """
         path = Path(path)
         try:
-            raw = json.loads(path.read_text("utf-8"))
+            raw = read_json(path)
             rows = tuple(Row.model_validate(row) for row in raw["rows"])
             history = tuple(HistoryRow.model_validate(row) for row in raw["history"])
             named = {name: Method.model_validate(one) for name, one in raw.get("methods", {}).items()}

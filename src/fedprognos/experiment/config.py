@@ -20,6 +20,7 @@ from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.options import FederationOptions, federation_options
+from fedprognos.files import parse_toml
 from fedprognos.fleet.partition import Partition
 from fedprognos.fleet.readers import ReaderOptions, readers
 from fedprognos.networks.options import ModelOptions, TrainOptions
@@ -122,18 +123,14 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any], 
     if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
             raise ConfigError("no such file", where=str(path), hint="give a TOML file or a preset name")
-        name, text, folder = path.stem, path.read_text("utf-8"), path.parent
+        name, text, folder = path.stem, path.read_bytes(), path.parent
     else:
         names = presets()
         if str(source) not in names:
             raise unknown_name("preset", source, names)
         name, folder = str(source), Path()
-        text = (resources.files("fedprognos.presets") / f"{name}.toml").read_text("utf-8")
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not valid TOML: {error}", where=str(source)) from None
-    return name, _based(raw, name), folder
+        text = (resources.files("fedprognos.presets") / f"{name}.toml").read_bytes()
+    return name, _based(parse_toml(text, str(source)), name), folder
 
 
 def _based(raw: dict[str, Any], name: str) -> dict[str, Any]:
@@ -177,8 +174,8 @@ def _override(raw: dict[str, Any], text: str) -> None:
     if not sign or not all(keys):
         raise ConfigError(f"cannot read '{text}'", where="--set", hint="write --set section.key=value")
     try:
-        parsed = tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
+        parsed = parse_toml(f"v = {value}")["v"]
+    except ConfigError:
         parsed = value.strip()
     target = raw
     for key in keys[:-1]:

@@ -124,15 +124,16 @@ def run(
         dealt = scenarios(experiment, None if data_dir is None else Path(data_dir), base)
         data = ";".join(data_digest(s) for s in dealt.values())
         folder = RunFolder(Path(out) if out is not None else Path("runs") / name, name, experiment, data)
-        if not resume:
-            folder.clear()
-        watching.append(_written(folder.path / "events.jsonl"))
-        venue = ClientsHere(experiment, dealt, folder, workers or cores())
-        with contextlib.closing(venue):
-            records, chosen = _scheduled(name, venue, notify)
-        results, bundle = conclude(folder, name, experiment, records, chosen, venue.clients)
-        write_json(folder.path / "provenance.json", _provenance(started, records))
-        folder.forget()
+        with folder.alone():
+            if not resume:
+                folder.clear()
+            watching.append(_written(folder.path / "events.jsonl"))
+            venue = ClientsHere(experiment, dealt, folder, workers or cores())
+            with contextlib.closing(venue):
+                records, chosen = _scheduled(name, venue, notify)
+            results, bundle = conclude(folder, name, experiment, records, chosen, venue.clients)
+            write_json(folder.path / "provenance.json", _provenance(started, records))
+            folder.forget()
         return Run(folder.path, results, bundle)
 
 

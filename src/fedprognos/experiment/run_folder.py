@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,9 @@ from fedprognos.experiment.events import JobKey
 from fedprognos.experiment.job import JobResult
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.options import FederationOptions
-from fedprognos.files import replacing, write_json
+from fedprognos.files import HeldError, holding, read_json, replacing, write_json
 
-IDENTITY = "experiment.json"
+IDENTITY, LOCK = "experiment.json", "running.lock"
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class RunFolder:
         identity = self.path / IDENTITY
         if identity.is_file():
             try:
-                found = json.loads(identity.read_text("utf-8"))
-            except ValueError:
+                found = read_json(identity)
+            except (OSError, ValueError):
                 found = None
             if found != self._identity:
                 raise OutputError(
@@ -71,6 +73,18 @@ class RunFolder:
             )
         write_json(identity, self._identity)
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other runs out of the folder; one that was killed does not."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(holding(self.path / LOCK))
+            except HeldError as error:
+                what = f"another run is writing into this folder (process {error.pid})"
+                raise OutputError(what, where=str(self.path), hint="wait for it, or choose another --out") from None
+            self._claim()  # it may have been somebody else's a moment ago
+            yield
+
     def _job(self, key: JobKey) -> Path:
         return self.path / "jobs" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.json"
 
@@ -79,13 +93,16 @@ class RunFolder:
         path = self._job(key)
         if not path.is_file():
             return None
-        raw = json.loads(path.read_text("utf-8"))
-        return JobRecord(
-            tuple(Row.model_validate(r) for r in raw["rows"]),
-            tuple(HistoryRow.model_validate(r) for r in raw["history"]),
-            raw["seconds"],
-            raw.get("calibrated", False),
-        )
+        try:
+            raw = read_json(path)
+            return JobRecord(
+                tuple(Row.model_validate(r) for r in raw["rows"]),
+                tuple(HistoryRow.model_validate(r) for r in raw["history"]),
+                float(raw["seconds"]),
+                bool(raw.get("calibrated", False)),
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # damaged: the job is done again
+            return None
 
     def save_job(self, key: JobKey, record: JobRecord) -> None:
         """Keep a finished job; written last, so that it vouches for its bundles and predictions."""
@@ -133,7 +150,7 @@ class RunFolder:
     def clear(self) -> None:
         """Begin anew: remove all that an earlier run of this experiment left here."""
         for entry in self.path.iterdir():
-            if entry.name != IDENTITY:
+            if entry.name not in (IDENTITY, LOCK):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     def forget(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import traceback
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from fedprognos.errors import DataNotFoundError
 from fedprognos.federation.messages import LedgerLine
-from fedprognos.files import replacing
+from fedprognos.files import parse_json, replacing
 
 LEDGER, LOG = "ledger.jsonl", "errors.jsonl"
 
@@ -45,7 +46,9 @@ class ClientFolder:
         path = self.folder / LOG
         if not path.is_file():
             return None
-        return str(json.loads(path.read_text("utf-8").splitlines()[-1])["error"])
+        with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):  # a power cut may leave half a line
+            return str(parse_json(path.read_text("utf-8").splitlines()[-1])["error"])
+        return None
 
     def _append(self, name: str, text: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_tensors
 
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe, WindowSet, build_windows
-from fedprognos.files import replacing
+from fedprognos.files import read_json, replacing
 from fedprognos.fleet import Fleet
 from fedprognos.networks.calibration import Calibration
 from fedprognos.networks.network import Network
@@ -115,8 +115,8 @@ def _digest(document: Mapping[str, Any]) -> str:
 
 def _read_document(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text("utf-8"))
-    except (ValueError, UnicodeDecodeError):
+        document = read_json(path)
+    except ValueError:
         document = None
     if not isinstance(document, dict):
         raise BundleError("not JSON", where=str(path), hint="get the bundle again")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +25,7 @@ from fedprognos.evaluation import (
 )
 from fedprognos.evaluation.predictions import COLUMNS
 from fedprognos.evaluation.rows import with_new_names
+from fedprognos.files import read_json
 from fedprognos.report.entries import PERSONAL, Entry, Roles, entries, roles
 from fedprognos.report.match_records import Absorbed, MatchRound, read_match_records
 from fedprognos.report.style import Palette
@@ -272,7 +272,7 @@ def _trajectories(folder: Path, scenario: str) -> tuple[list[Trajectories], str]
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        raw = json.loads(path.read_text("utf-8"))
+        raw = read_json(path)
     except (OSError, ValueError):
         return None
     return raw if isinstance(raw, dict) else None

@@ -242,6 +242,6 @@ def _health(name: str, found: Sequence[object]) -> Health:
 
 
 def _cannot_open(folder: Path | None, error: sqlite3.Error) -> OutputError:
-    if "locked" in str(error):
+    if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return OutputError("another service is using this state", where=str(folder), hint="give another --state folder")
     return OutputError(f"the state cannot be used: {error}", where=str(folder), hint="give another --state folder")

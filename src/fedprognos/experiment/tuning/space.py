@@ -6,12 +6,12 @@ A space is a list of values for each name. Names are keys of an experiment (`tra
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
+from fedprognos.files import parse_toml
 
 Task = Literal["rul", "soh"]
 Choice = bool | int | float | str
@@ -90,8 +90,8 @@ def _values(experiment: config.Experiment, space: Space) -> dict[str, Any]:
 def _parsed(text: str) -> tuple[str, tuple[Choice, ...]]:
     name, sign, listed = (part.strip() for part in text.partition("="))
     try:
-        values = tomllib.loads(f"v = {listed}")["v"] if sign else None
-    except tomllib.TOMLDecodeError:
+        values = parse_toml(f"v = {listed}")["v"] if sign else None
+    except ConfigError:
         values = None
     if not name or not isinstance(values, list) or not values:
         raise ConfigError(f"cannot read '{text}'", where="--space", hint="write --space 'name=[value, value]'")

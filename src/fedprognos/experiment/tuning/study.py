@@ -6,11 +6,9 @@ started again tries what it would have tried anyway.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,11 +17,12 @@ from fedprognos.errors import MissingExtraError, OutputError
 from fedprognos.experiment.tuning.events import Trial
 from fedprognos.experiment.tuning.space import Choice, Space
 from fedprognos.federation.seeds import stream
+from fedprognos.files import HeldError, holding
 
 if TYPE_CHECKING:
     import optuna
 
-DATABASE = "study.db"
+DATABASE, LOCK = "study.db", "running.lock"
 IDENTITY, REASON = "identity", "reason"
 STARTUP = 5
 """Completed trials before any is pruned, and none after its first round."""
@@ -133,7 +132,8 @@ def open_study(
     """
     import optuna
 
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / DATABASE).is_file())):
+    held = {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
+    if (folder.exists() and not folder.is_dir()) or (held and DATABASE not in held):
         raise OutputError("exists and is not a folder of a search", where=str(folder), hint="choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
@@ -187,14 +187,10 @@ def _trial(number: int, frozen: optuna.trial.FrozenTrial) -> Trial:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Hold a folder against other processes; the system lets go of it however this one ends."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise OutputError(
-                "another search is going on in this folder", where=str(folder), hint="wait for it, or choose --out"
-            ) from None
+            stack.enter_context(holding(folder / LOCK))
+        except HeldError as error:
+            what = f"another search is going on in this folder (process {error.pid})"
+            raise OutputError(what, where=str(folder), hint="wait for it, or choose --out") from None
         yield
-    finally:
-        os.close(handle)
