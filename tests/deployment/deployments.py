@@ -122,10 +122,11 @@ class Deployment:
             command, cwd=self.folder, capture_output=True, text=True, timeout=timeout_in_s, check=False
         )
 
-    def submit(self, *overrides: str) -> None:
+    def submit(self, *overrides: str, name: str = "small") -> None:
         changes = [word for change in overrides for word in ("--set", change)]
-        command = [*FEDPROGNOS, "deploy", "run", str(self.experiment), "--dir", str(self.coordinator), "--no-wait"]
-        subprocess.run([*command, *changes], cwd=self.folder, check=True, timeout=60, capture_output=True)
+        what = [str(self.experiment), "--dir", str(self.coordinator), "--name", name, "--no-wait"]
+        command = [*FEDPROGNOS, "deploy", "run", *what, *changes]
+        subprocess.run(command, cwd=self.folder, check=True, timeout=60, capture_output=True)
 
     @property
     def results(self) -> Path:

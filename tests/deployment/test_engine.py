@@ -76,6 +76,9 @@ class QueueEngine:
         if self.ended.is_set():
             raise ProcessError("the test is over")
 
+    def refusals(self) -> list[str]:
+        return []
+
     def presence(self) -> dict[str, Presence]:
         return dict.fromkeys(self.inboxes, Presence(True, None, "once"))
 

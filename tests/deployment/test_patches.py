@@ -20,9 +20,12 @@ from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.exit import exit_handler
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.state.alembic.utils import run_migrations
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink import extensions, main
 from flwr.superlink.grid import HttpGrid
+from flwr.superlink.routers.fleet import node_auth
+from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.runtime import run_clientapp
@@ -43,6 +46,10 @@ SEEN = {
     "fetch_parts_often, BoundedGrid": (inflatable_utils.pull_objects, "31bb2de46b45"),
     "guard_superlink": (main._get_middleware, "acdbc2dce152"),
     "BoundedGrid": (HttpGrid.pull_messages, "67a5266a5a2e"),
+    "bind_replies": (fleet_handlers.push_messages, "70c2fe927c66"),
+    "bind_replies (who a sender is)": (node_auth.authenticate_node, "f8e66372d61b"),
+    "tell_keys_in_use_from_unknown_ones": (fleet_handlers.activate_node, "0370edbbeb92"),
+    "prepare_database": (run_migrations, "bc04710c78c2"),
     "why_refused": (fleet_http_connection.http_request_response, "b80ca36779c2"),
     "why_refused (exit handlers)": (exit_handler.trigger_exit_handlers, "5703e77e3197"),
 }
@@ -162,7 +169,10 @@ def status_error(code: int) -> httpx.HTTPStatusError:
 
 def test_why_a_supernode_could_not_join_is_its_exit_code() -> None:
     assert why_refused(status_error(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)) == Refused.KEY
+    assert why_refused(status_error(ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE)) == Refused.IN_USE
     assert why_refused(status_error(ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL)) is None
+    request, late = httpx.Request("POST", "https://x"), httpx.Response(401, text="Invalid SuperNode authentication")
+    assert why_refused(httpx.HTTPStatusError("", request=request, response=late)) == Refused.CLOCK
     foreign = httpx.ConnectError("certificate verify failed")
     foreign.__cause__ = ssl.SSLCertVerificationError(1, "self-signed certificate")
     assert why_refused(foreign) == Refused.CERTIFICATE

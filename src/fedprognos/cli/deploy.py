@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,9 @@ import typer
 from rich.console import Console
 
 from fedprognos.deployment.flower import require_flower
+from fedprognos.errors import ConfigError, printable
 from fedprognos.experiment import config
+from fedprognos.files import parse_json, read_json
 
 INTERRUPTED = 130
 LEAVES = """Leaves this site, each message noted in ledger.jsonl: column names; counts, means and variances of the
@@ -33,7 +34,7 @@ def _needs() -> None:
 
 def _tell(text: str) -> None:
     with contextlib.suppress(OSError):  # a full disk below the log must not end a site
-        console.print(f"{time.strftime('%H:%M:%S')}  {text}")
+        console.print(f"{time.strftime('%H:%M:%S')}  {printable(text)}")
 
 
 @contextlib.contextmanager
@@ -171,8 +172,7 @@ def _follow(place: Path, results: Path) -> None:
         for line in events.read_bytes()[seen:].splitlines(keepends=True) if events.is_file() else ():
             if line.endswith(b"\n"):
                 seen += len(line)
-                event = json.loads(line)
-                console.print(f"{event['time']}  {event['text']}")
+                console.print(printable("  ".join(_event(line))))
         if ended.get("state") == "done":
             console.print(f"\nReport  {results / 'report.html'}\nModel   {results / 'bundle'}")
             console.print("Each site has the model, its own head and its own report in its folder, under results/")
@@ -208,7 +208,25 @@ def status(folder: Folder) -> None:
         state = "online" if one["online"] else "offline"
         console.print(f"  {name}: {state}, last seen {one['last_seen'] or 'never'}{working}")
     for line in _last_lines(place):
-        console.print(f"  {line}")
+        console.print(f"  {printable(line)}")
+
+
+@deploy_app.command()
+def cancel(
+    folder: Folder,
+    name: Annotated[str | None, typer.Argument(help="Name of the run; the one at work by default.")] = None,
+) -> None:
+    """Take an experiment out of the coordinator's queue, also while it runs or waits for sites."""
+    from fedprognos.deployment.coordinator import cancel
+    from fedprognos.deployment.folders import coordinator_folder
+    from fedprognos.deployment.processes import STATUS
+
+    place = coordinator_folder(folder)
+    known = name or _json(place / STATUS).get("experiment")
+    if known is None:
+        raise ConfigError("no run is at work", where=str(place), hint="name the run to cancel")
+    cancel(place, str(known))
+    console.print(f"cancelled {known}; repeat `fedprognos deploy run` to continue it")
 
 
 @deploy_app.command()
@@ -222,12 +240,22 @@ def stop(folder: Folder) -> None:
 
 def _last_lines(place: Path) -> list[str]:
     files = sorted(place.glob("runs/*/events.jsonl"), key=lambda p: p.stat().st_mtime)
-    return [json.loads(line)["text"] for line in files[-1].read_text("utf-8").splitlines()[-3:]] if files else []
+    lines = files[-1].read_text("utf-8", "replace").splitlines()[-3:] if files else []
+    return [text for line in lines if (text := _event(line)[1])]
+
+
+def _event(line: str | bytes) -> tuple[str, str]:
+    """Time and text of an event; empty where a power cut left half of it."""
+    try:
+        event = parse_json(line)
+        return str(event["time"]), str(event["text"])
+    except (ValueError, KeyError, TypeError):
+        return "", ""
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -10,6 +10,7 @@ import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from fedprognos.deployment import keys
 from fedprognos.deployment.deployed_run import DeployedRun, WriteReport
@@ -22,7 +23,7 @@ from fedprognos.errors import ConfigError, FedprognosError, OutputError
 from fedprognos.experiment import config
 from fedprognos.experiment.run_folder import RunFolder, folder_name
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.files import write_json
+from fedprognos.files import read_json, write_json
 from fedprognos.networks.threads import one_torch_thread
 
 QUEUE, RUNS, STATE, EVENTS = "queue", "runs", "state.json", "events.jsonl"
@@ -31,6 +32,7 @@ ARRIVAL_IN_S = 60.0
 """How long an announced reply may take to arrive."""
 DATA = "deployed"
 """What stands for the data in a run's identity: it is not here."""
+CANCELLED = {"state": "cancelled", "error": "the run was cancelled"}
 
 
 def submit(folder: Path, name: str, experiment: config.Experiment) -> Path:
@@ -43,6 +45,22 @@ def submit(folder: Path, name: str, experiment: config.Experiment) -> Path:
     write_json(folder / QUEUE / f"{folder_name(name)}.json", {"name": name, "experiment": experiment.dump()})
     (place / STATE).unlink(missing_ok=True)
     return place
+
+
+def cancel(folder: Path, name: str) -> None:
+    """Take an experiment out of the queue; where it runs, the coordinator ends it within seconds."""
+    queued, place = folder / QUEUE / f"{folder_name(name)}.json", folder / RUNS / folder_name(name)
+    if not queued.is_file():
+        names = sorted(unquote(path.stem) for path in (folder / QUEUE).glob("*.json"))
+        raise ConfigError(f"'{name}' is not in the queue", where=str(folder), hint=f"queued: {', '.join(names) or '-'}")
+    queued.unlink(missing_ok=True)
+    write_json(place / STATE, CANCELLED)
+
+
+class RunCancelledError(FedprognosError):
+    """Somebody took the experiment out of the queue while it ran."""
+
+    code = "cancelled"
 
 
 def serve(folder: Path, engine: Engine, tell: Tell, write_report: WriteReport) -> None:
@@ -81,13 +99,23 @@ class Coordinator:
     tell: Tell
     write_report: WriteReport
     experiment: str | None = None
+    queued: Path | None = None
     _noted_at: float = -STATUS_IN_S
     _sites: dict[str, Any] = field(default_factory=dict)
 
     def run(self, queued: Path) -> None:
         """Run an experiment; its entry in the queue goes when it has ended, well or badly."""
-        document = json.loads(queued.read_text("utf-8"))
-        self.experiment = name = str(document["name"])
+        try:
+            document = read_json(queued)
+            self.experiment = name = str(document["name"])
+            content = document["experiment"]
+        except FileNotFoundError:  # cancelled just now
+            return
+        except (ValueError, KeyError, TypeError):
+            self.tell(f"{queued} is not an entry of the queue; it is set aside")
+            queued.replace(queued.with_suffix(".damaged"))
+            return
+        self.queued = queued
         place = self.folder / RUNS / folder_name(name)
 
         def tell(text: str) -> None:
@@ -97,17 +125,20 @@ class Coordinator:
 
         state = {"state": "done"}
         try:
-            self._perform(name, config.parse(document["experiment"], str(queued)), place, tell)
+            self._perform(name, config.parse(content, str(queued)), place, tell)
             tell(f"done; report {place / 'report.html'}, model {place / 'bundle'}")
         except ProcessError:
             raise
+        except RunCancelledError:
+            state = CANCELLED
+            tell("cancelled")
         except Exception as error:  # a broken experiment must not end the coordinator, now or at every restart
             known = isinstance(error, FedprognosError)
             state = {"state": "failed", "error": str(error) if known else f"{type(error).__name__}: {error}"}
             tell(f"failed: {state['error']}")
             if not known:
                 self.tell("".join(traceback.format_exception(error)))
-        self.experiment = None
+        self.experiment = self.queued = None
         write_json(place / STATE, state)
         queued.unlink(missing_ok=True)
 
@@ -134,12 +165,16 @@ class Coordinator:
         tell(f"sent {sent.bytes / 1e6:.2f} MB; {sent.saved / 1e6:.2f} MB were already at the sites")
 
     def note(self, activity: str, waiting_for: tuple[str, ...]) -> None:
-        """Write the status, every other second at most; raise where the engine has ended."""
+        """Write the status, every other second at most; raise where the engine has ended or the run is cancelled."""
         if time.monotonic() - self._noted_at < STATUS_IN_S:
             return
         self._noted_at = time.monotonic()
         self.hub.check()
+        if self.queued is not None and not self.queued.is_file():
+            raise RunCancelledError("the run was cancelled")
         with contextlib.suppress(EngineError):
+            for text in self.hub.refusals():
+                self.tell(text)
             self._sites = {name: asdict(one) for name, one in sorted(self.hub.presence().items())}
         doing = {"phase": activity, "waiting_for": list(waiting_for), "pid": os.getpid(), "sites": self._sites}
         write_json(self.folder / STATUS, {**({"experiment": self.experiment} if self.experiment else {}), **doing})

@@ -57,6 +57,9 @@ class Hub(Protocol):
     def presence(self) -> Mapping[str, Presence]:
         """Every site by name, or :class:`EngineError`."""
 
+    def refusals(self) -> list[str]:
+        """What sites tried that they may not, since this was last asked, in words; or :class:`EngineError`."""
+
     def open_run(self, arrival_in_s: float) -> AbstractContextManager[Mailbox]:
         """A mailbox; a reply that is announced must arrive within this time."""
 

@@ -21,6 +21,7 @@ from fedprognos.deployment.flower import patches
 from fedprognos.deployment.processes import Child, ProcessError
 
 SECRET_FILE, LIMIT = "FEDPROGNOS_CONTROL_SECRET_FILE", "FEDPROGNOS_MAX_MESSAGE_IN_BYTES"
+REFUSED_FILE = "FEDPROGNOS_REFUSED_FILE"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 LOOK_IN_S = 0.5
 FRAME_IN_BYTES = 1 << 20
@@ -32,35 +33,65 @@ class Refused(IntEnum):
 
     KEY = 71
     CERTIFICATE = 72
+    IN_USE = 73
+    CLOCK = 74
+
+
+class RefusedError(ProcessError):
+    """The coordinator does not let this site in, or the site does not trust the coordinator."""
+
+
+class ClockError(RefusedError):
+    """The clocks of coordinator and site differ too much."""
+
+
+class KeyInUseError(RefusedError):
+    """Somebody is connected with this site's key: the site itself, until it is missed after a kill, or another."""
 
 
 def start(what: str, arguments: list[str], folder: Path, environment: dict[str, str]) -> Child:
     """Start `superlink` or `supernode` with Flower's files below `folder`."""
     home = folder / "flower"
     home.mkdir(mode=0o700, exist_ok=True)
-    reasons: dict[int, ProcessError] = {
-        Refused.KEY: ProcessError(
-            "the coordinator refuses this site's key: it does not know the key, or the key is in use",
+    command = [sys.executable, "-m", "fedprognos.deployment.flower.launch", what, *arguments]
+    return Child(what, command, folder, {**OFFLINE, "FLWR_HOME": str(home), **environment}, reasons(folder))
+
+
+def reasons(folder: Path) -> dict[int, ProcessError]:
+    """What the exit codes of a SuperNode mean to the site in a folder."""
+    return {
+        Refused.KEY: RefusedError(
+            "the coordinator does not know this site's key, and refuses it",
             where=str(folder / "site.key"),
-            hint="Does the site run elsewhere? If the key was renewed, copy the new site.key here and restart the "
-            "coordinator.",
+            hint="If the key was renewed, copy the new site.key here and restart the coordinator.",
         ),
-        Refused.CERTIFICATE: ProcessError(
+        Refused.IN_USE: KeyInUseError(
+            "the coordinator refuses this site's key: it is in use",
+            where=str(folder / "site.key"),
+            hint="The site runs elsewhere. End it there, or make a new key with `fedprognos deploy renew --site`.",
+        ),
+        Refused.CLOCK: ClockError("the coordinator refuses this site because of its clock"),
+        Refused.CERTIFICATE: RefusedError(
             "the server's certificate has expired, or is not from this federation's authority",
             where=str(folder / "ca.crt"),
-            hint="Is `coordinator` in settings.toml the right address? If it is, copy the deployment's ca.crt here.",
+            hint="Is `coordinator` in settings.toml the right address, and this machine's clock right? If so, copy the "
+            "deployment's ca.crt here.",
         ),
     }
-    command = [sys.executable, "-m", "fedprognos.deployment.flower.launch", what, *arguments]
-    return Child(what, command, folder, {**OFFLINE, "FLWR_HOME": str(home), **environment}, reasons)
 
 
 def why_refused(error: BaseException | None) -> Refused | None:
     """What an error in joining means for the site, where that is known."""
     if isinstance(error, httpx.HTTPStatusError):
         found = FlowerError.from_json(error.response.text)
-        if found is not None and found.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
-            return Refused.KEY
+        known = {
+            ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED: Refused.KEY,
+            ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE: Refused.IN_USE,
+        }
+        if found is not None and found.code in known:
+            return known[ApiErrorCode(found.code)]
+        if error.response.status_code == httpx.codes.UNAUTHORIZED:
+            return Refused.CLOCK
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return Refused.CERTIFICATE
@@ -107,6 +138,8 @@ def main() -> None:
         patches.guard_superlink(
             Path(os.environ[SECRET_FILE]).read_text("utf-8"), int(os.environ[LIMIT]) + FRAME_IN_BYTES
         )
+        patches.bind_replies(Path(os.environ[REFUSED_FILE]))
+        patches.tell_keys_in_use_from_unknown_ones()
         patches.keep_routine_out_of_the_log()
         flower_superlink()
 

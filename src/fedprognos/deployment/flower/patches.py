@@ -5,15 +5,19 @@ The rest of the adapter uses Flower's interfaces as they are.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
+from fastapi import HTTPException
 from flwr.app import Message
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import (
@@ -32,6 +36,8 @@ RETRY: dict[str, Any] = {"initial_backoff": 0.02, "backoff_cap": 0.2, "max_tries
 MAX_PARTS = 8
 """Our messages have three parts: the message, its records, the one with the bytes."""
 ROUTINE = ("ListNodes", "/v1/control/list-nodes")
+MAX_REFUSALS_IN_BYTES = 100_000
+"""More refused messages than this are refused without a note."""
 
 
 def _replace(module: Any, name: str, value: Any) -> None:
@@ -102,6 +108,48 @@ def keep_routine_out_of_the_log() -> None:
     """The coordinator looks every few seconds, for months, who is there; the SuperLink would log each time."""
     for name in ("flwr", "uvicorn.access"):
         logging.getLogger(name).addFilter(lambda record: not any(word in record.getMessage() for word in ROUTINE))
+
+
+def bind_replies(refused: Path) -> None:
+    """The SuperLink knows the key of whoever sends a message, but lets them write any sender into it.
+
+    A site could answer for another one, or send requests to sites in the coordinator's name.
+    """
+    from flwr.superlink.servicer.fleet import fleet_handlers
+
+    push = fleet_handlers.push_messages
+
+    def push_own(request: Any, state: Any) -> Any:
+        for message in request.messages_list:
+            if (claimed := message.metadata.src_node_id) != request.node.node_id:
+                if not refused.is_file() or refused.stat().st_size < MAX_REFUSALS_IN_BYTES:
+                    with refused.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps({"sender": request.node.node_id, "claimed": claimed}) + "\n")
+                raise HTTPException(403, "a message in another's name")
+        return push(request=request, state=state)
+
+    _replace(fleet_handlers, "push_messages", push_own)
+
+
+def tell_keys_in_use_from_unknown_ones() -> None:
+    """The SuperLink gives one answer for a key that it does not know and one whose site is still connected.
+
+    The second is what a site meets that was killed and started again, until the SuperLink has missed it.
+    """
+    from flwr.superlink.servicer.fleet import fleet_handlers
+
+    activate = fleet_handlers.activate_node
+
+    def activate_or_say(request: Any, state: Any) -> Any:
+        try:
+            return activate(request=request, state=state)
+        except FlowerError as error:
+            failed = error.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED
+            if failed and state.get_node_id_by_public_key(request.public_key) is not None:
+                raise FlowerError(ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE, "still connected") from error
+            raise
+
+    _replace(fleet_handlers, "activate_node", activate_or_say)
 
 
 class BoundedGrid(HttpGrid):

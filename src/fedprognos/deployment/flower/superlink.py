@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import ssl
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
-from flwr.common.constant import Status, SubStatus
+from flwr.common.constant import SUPERLINK_NODE_ID, Status, SubStatus
 from flwr.common.serde import run_from_proto
 from flwr.proto import control_pb2 as control
 from flwr.proto.fab_pb2 import Fab
@@ -24,8 +25,9 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedprognos.deployment.engine import EngineError, Presence
+from fedprognos.deployment.flower.database import prepare_database
 from fedprognos.deployment.flower.guard import HEADER, UNLOCK
-from fedprognos.deployment.flower.launch import LIMIT, SECRET_FILE, start
+from fedprognos.deployment.flower.launch import LIMIT, REFUSED_FILE, SECRET_FILE, start
 from fedprognos.deployment.flower.mailbox import FlowerMailbox, engine_errors, presence_of
 from fedprognos.deployment.flower.patches import BoundedGrid
 from fedprognos.deployment.flower.tasks import TaskQueue
@@ -33,6 +35,7 @@ from fedprognos.deployment.folders import CoordinatorOptions
 from fedprognos.deployment.processes import START_IN_S, Child, ProcessError, listening, wait_for
 
 ANY_ADDRESS = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses one cannot connect to, or has a better name for
+DATABASE = "superlink.db"
 RELEASE_IN_S = 10.0
 """A SuperLink that lost its coordinator ends within a second or two."""
 APP = """
@@ -69,10 +72,14 @@ def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -
     address = "127.0.0.1" if options.bind in ANY_ADDRESS else options.bind
     if not wait_for(lambda: not listening(address, options.port), RELEASE_IN_S):
         raise ProcessError(f"port {options.port} is in use", where=options.bind, hint="another coordinator?")
-    environment = {SECRET_FILE: str(folder / "control.secret"), LIMIT: str(options.max_message_in_mb << 20)}
+    prepare_database(folder / DATABASE)
+    refused = folder / "refused.jsonl"
+    refused.unlink(missing_ok=True)
+    limit = str(options.max_message_in_mb << 20)
+    environment = {SECRET_FILE: str(folder / "control.secret"), LIMIT: limit, REFUSED_FILE: str(refused)}
     child = start("superlink", _arguments(folder, options), folder, environment)
     try:
-        with contextlib.closing(SuperLink(child, folder, f"{address}:{options.port}", keys)) as link:
+        with contextlib.closing(SuperLink(child, folder, f"{address}:{options.port}", keys, refused)) as link:
             child.wait_until(link.register)
             yield link
     finally:
@@ -82,8 +89,9 @@ def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -
 class SuperLink:
     """A hub: the coordinator's line to the control interface of its SuperLink."""
 
-    def __init__(self, child: Child, folder: Path, address: str, keys: Mapping[str, bytes]) -> None:
+    def __init__(self, child: Child, folder: Path, address: str, keys: Mapping[str, bytes], refused: Path) -> None:
         self._child, self._address, self._keys = child, address, keys
+        self._refused, self._seen = refused, 0
         self._tasks_secret, self._authority = folder / "tasks.secret", folder / "ca.crt"
         self._secret = (folder / "control.secret").read_text("utf-8")
         self._control = ControlHttpClient.from_server_address(
@@ -109,6 +117,20 @@ class SuperLink:
 
     def presence(self) -> dict[str, Presence]:
         return {name: presence_of(node) for name, node in self.nodes().items()}
+
+    def refusals(self) -> list[str]:
+        if not self._refused.is_file():
+            return []
+        lines = self._refused.read_text("utf-8").splitlines()
+        new, self._seen = lines[self._seen :], len(lines)
+        names = {node.node_id: name for name, node in self.nodes().items()} if new else {}
+        names[SUPERLINK_NODE_ID] = "the coordinator"
+        notes = [json.loads(line) for line in new]
+        return [
+            f"{names.get(n['sender'], 'a stranger')} sent a message in the name of "
+            f"{names.get(n['claimed'], 'a stranger')}; it was refused"
+            for n in notes
+        ]
 
     @contextlib.contextmanager
     def open_run(self, arrival_in_s: float) -> Iterator[FlowerMailbox]:
@@ -175,7 +197,7 @@ def _arguments(folder: Path, options: CoordinatorOptions) -> list[str]:
         *("--ssl-keyfile", str(folder / "server.key")),
         *("--ssl-ca-certfile", str(folder / "ca.crt")),
         "--enable-supernode-auth",
-        *("--database", str(folder / "superlink.db")),
+        *("--database", str(folder / DATABASE)),
         *("--isolation", "process"),
         *("--superexec-auth-secret-file", str(folder / "tasks.secret")),
         "--disable-runtime-dependency-installation",
