@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ class TestFixedPoint:
 @given(data=st.data(), members=st.integers(2, 9))
 def test_any_majority_of_shares_gives_the_secret_and_fewer_do_not(data: st.DataObject, members: int) -> None:
     secret, threshold = bytes(range(32)), majority(members)
-    shares = shamir.split(secret, members, threshold)
+    shares = shamir.split(secret, members, threshold, secrets.token_bytes(threshold * shamir.SEED_IN_BYTES))
     chosen = data.draw(st.permutations(range(1, members + 1)))[:threshold]
     assert shamir.join({k: shares[k - 1] for k in chosen}, 32) == secret
     if threshold > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -21,7 +21,10 @@ from fedprognos.federation.cohort import Cohort, MessageCohort, Transport, gathe
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.score_messages import ScoreReply, ScoreRequest
+from fedprognos.federation.secure.messages import LEAST_MEMBERS
+from fedprognos.federation.secure.sums import Sums
 from fedprognos.federation.seeds import stream
+from fedprognos.federation.totals import total
 from fedprognos.networks import Calibration, Network
 
 
@@ -100,11 +103,24 @@ class SiteScores:
             for name in self.clients
             if name in heads
         }
+        if self.cohort.sums is not None:
+            return self._masked_sums(requests, left_out)
         replies = gather(self.cohort, requests, ScoreReply, self.experiment.federation.min_clients, left_out)
         test = {name: reply.test for name, reply in replies.items() if reply.test is not None}
         if len(test) == len(replies):
             return "test", test
         return "validation", {name: r.validation for name, r in replies.items() if r.validation is not None}
+
+    def _masked_sums(
+        self, requests: Mapping[str, ScoreRequest], left_out: Callable[[Failure], None]
+    ) -> tuple[Literal["test", "validation"], dict[str, ScoreSums]]:
+        """Sums of all sites together; none of a model that belongs to one or two."""
+        if len(requests) < LEAST_MEMBERS:
+            return "validation", {}
+        found = total(self.cohort, requests, ScoreReply, self.experiment.federation.min_clients, left_out)
+        if found.test is not None:
+            return "test", {EVERYONE: found.test}
+        return "validation", {} if found.validation is None else {EVERYONE: found.validation}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +131,7 @@ class Sites:
     way: Transport
     cache: ReplyCache | None
     notify: Observer
+    sums: Sums | None = None
 
     @property
     def clients(self) -> dict[str, tuple[str, ...]]:
@@ -126,7 +143,7 @@ class Sites:
         return self.way
 
     def evaluator(self, scenario: str, recipe: Recipe) -> SiteScores:
-        cohort = MessageCohort(self.way, cache=self.cache, scope=scenario)
+        cohort = MessageCohort(self.way, cache=self.cache, scope=scenario, sums=self.sums)
         return SiteScores(cohort, recipe, self.experiment, self.notify)
 
     def baselines(self, scenario: str) -> tuple[list[Row], list[Prediction]]:

@@ -18,6 +18,7 @@ from fedprognos.experiment.workers import OnEpoch, WorkerLostError, Workers
 from fedprognos.features import Recipe, check_usable
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.messages import Failure
+from fedprognos.federation.secure.sums import OpenSums, Sums
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, pool
 
@@ -82,6 +83,11 @@ class ClientsHere:
         everyone = {client: f"{scenario}/{client}" for client in self.scenarios[scenario].clients}
         keys = {POOLED: f"{scenario}//{POOLED}"} if pooled else everyone
         return InProcess(self.staff, keys, on_epoch, self.experiment.federation.timeout_in_s)
+
+    @property
+    def sums(self) -> Sums | None:
+        """The integers of masked sums without the masks, where the experiment asks for them."""
+        return OpenSums() if self.experiment.federation.mode == "masked" else None
 
     def evaluator(self, scenario: str, recipe: Recipe) -> HeldTests:
         dealt, evaluation = self.scenarios[scenario], self.experiment.evaluation

@@ -21,6 +21,7 @@ from fedprognos.federation.cohort import MessageCohort, Transport
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.recipe_setup import common_recipe
 from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.secure.sums import Sums
 from fedprognos.federation.strategies import Budget, strategies
 from fedprognos.networks import Epoch
 
@@ -34,6 +35,10 @@ class Venue(Protocol):
 
     def transport(self, scenario: str, on_epoch: OnEpoch | None = None, *, pooled: bool = False) -> Transport:
         """The way to the clients of a scenario, or to the one that holds all their data."""
+
+    @property
+    def sums(self) -> Sums | None:
+        """How totals are made where replies must not be seen one by one; None where they may."""
 
     def evaluator(self, scenario: str, recipe: Recipe) -> Evaluator:
         """Who evaluates networks that were made with a recipe."""
@@ -104,7 +109,8 @@ class Schedule:
 
     def _stage(self, scenario: str) -> Stage:
         """Let the clients agree on a recipe."""
-        cohort = MessageCohort(self.venue.transport(scenario), cache=self.cache, scope=scenario)
+        way, sums = self.venue.transport(scenario), self.venue.sums
+        cohort = MessageCohort(way, cache=self.cache, scope=scenario, sums=sums)
         federation = self.experiment.federation
         recipe = common_recipe(cohort, self.experiment.recipe, federation, lambda f: self.venue.left_out(scenario, f))
         return Stage(recipe, self.venue.evaluator(scenario, recipe))
@@ -143,14 +149,15 @@ class Schedule:
             pooled = strategies[key.method].pooled
             trainers = self.venue.transport(key.scenario, on_epoch, pooled=pooled)
             scope = f"{key.scenario} pooled" if pooled else key.scenario
+            sums, wire = None if pooled else self.venue.sums, self.experiment.federation.wire
             result = Job(
                 key,
                 self.name,
                 self.experiment,
                 stage.recipe,
                 stage.evaluator,
-                MessageCohort(trainers, wire=self.experiment.federation.wire, cache=self.cache, scope=scope),
-                MessageCohort(self.venue.transport(key.scenario)),
+                MessageCohort(trainers, wire=wire, cache=self.cache, scope=scope, sums=sums),
+                MessageCohort(self.venue.transport(key.scenario), sums=sums),
                 self.notify,
                 calibrated=calibrate,
             ).run()

@@ -31,6 +31,12 @@ def agreed(private: bytes, public: bytes, purpose: str) -> bytes:
     return HKDF(SHA256(), KEY_IN_BYTES, salt=None, info=purpose.encode()).derive(secret)
 
 
+def expanded(secret: bytes, purpose: str, size: int) -> bytes:
+    """Bytes for one purpose from a secret: always the same, and nobody can tell them from random ones."""
+    key = HKDF(SHA256(), KEY_IN_BYTES, salt=None, info=purpose.encode()).derive(secret)
+    return Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size))
+
+
 def mask(seed: bytes, count: int, limbs: int) -> Limbs:
     """Integers (count, limbs) that nobody without the seed can tell from uniform ones."""
     stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor().update(bytes(8 * count * limbs))

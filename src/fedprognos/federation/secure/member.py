@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from fedprognos.arrays import FloatArray
 from fedprognos.errors import MessageError
 from fedprognos.federation.secure import shamir
 from fedprognos.federation.secure.fixed_point import LIMBS, Limbs, add, negated, to_fixed
-from fedprognos.federation.secure.masks import KEY_IN_BYTES, agreed, mask, public_of, seal, unseal
+from fedprognos.federation.secure.masks import KEY_IN_BYTES, agreed, expanded, mask, public_of, seal, unseal
 from fedprognos.federation.secure.messages import (
     LEAST_MEMBERS,
     BeginReply,
@@ -166,11 +167,15 @@ class Member:
             raise MessageError("the members of this sum are not those agreed on")
         if len(named) < LEAST_MEMBERS:
             raise MessageError(f"masked sums need {LEAST_MEMBERS} members, got {len(named)}")
-        if request.batch in self._batches or not 1 <= request.count <= MOST_SUMS:
-            raise MessageError("these keys were made already, or too many are asked for")
-        secret = [secrets.token_bytes(KEY_IN_BYTES) for _ in range(1 + 2 * request.count)]
-        batch = _Batch(named, secret[0], secret[1 : 1 + request.count], secret[1 + request.count :])
-        self._batches[request.batch] = batch
+        if not 1 <= request.count <= MOST_SUMS:
+            raise MessageError("too many keys are asked for")
+        batch = self._batches.get(request.batch)
+        if batch is None:
+            secret = [secrets.token_bytes(KEY_IN_BYTES) for _ in range(1 + 2 * request.count)]
+            batch = _Batch(named, secret[0], secret[1 : 1 + request.count], secret[1 + request.count :])
+            self._batches[request.batch] = batch
+        elif batch.identities != named or len(batch.masking) != request.count:
+            raise MessageError("keys of this batch were made for other members")
         sealing = public_of(batch.sealing).hex()
         masking = tuple(public_of(key).hex() for key in batch.masking)
         text = keys_text(request.batch, named, sealing, masking)
@@ -183,9 +188,9 @@ class Member:
 
     def _shares(self, request: SharesRequest) -> SharesReply:
         batch = self._batch(request.batch)
-        if batch.keys:
-            raise MessageError("secrets are shared once")
         keys = dict(request.keys)
+        if batch.keys and batch.keys != keys:
+            raise MessageError("secrets are shared once")
         for name, one in keys.items():
             text = keys_text(request.batch, batch.identities, one.sealing, one.masking)
             if name not in batch.identities or not verified(batch.identities[name], one.signature, text):
@@ -198,7 +203,11 @@ class Member:
             raise MessageError("another key in the name of this site")
         batch.keys = keys
         places = batch.members
-        parts = [shamir.split(s, len(places), batch.threshold) for s in (*batch.masking, *batch.own)]
+        seeds = (expanded(batch.sealing, f"polynomial {k}", shamir.SEED_IN_BYTES * batch.threshold) for k in count())
+        parts = [
+            shamir.split(secret, len(places), batch.threshold, seed)
+            for secret, seed in zip((*batch.masking, *batch.own), seeds, strict=False)
+        ]
         texts = {name: b"".join(part[k] for part in parts) for k, name in enumerate(places)}
         batch.shares[self.name] = texts[self.name]
         return SharesReply(
@@ -216,7 +225,7 @@ class Member:
 
     def _begin(self, request: BeginRequest) -> BeginReply:
         batch = self._batch(request.batch)
-        if not batch.keys or len(batch.shares) > 1:
+        if not batch.keys or (len(batch.shares) > 1 and set(batch.shares) != {self.name, *request.sealed}):
             raise MessageError("shares come once, after the keys")
         size = shamir.SHARE_IN_BYTES * 2 * len(batch.masking)
         for sender, sealed in request.sealed.items():
@@ -240,8 +249,8 @@ class Member:
             Digest of the request that they answer.
         """
         batch = self._batch(name)
-        if len(batch.shares) < 2 or not 0 <= index < len(batch.masking) or index in batch.asked:
-            raise MessageError("a sum that has not begun, or was masked already")
+        if len(batch.shares) < 2 or not 0 <= index < len(batch.masking) or batch.asked.get(index, asked) != asked:
+            raise MessageError("a sum that has not begun, or was masked for another request")
         batch.asked[index] = asked
         self._save()
         total: Limbs = add(to_fixed(values, limbs), mask(batch.own[index], len(values), limbs))
