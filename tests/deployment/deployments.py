@@ -9,14 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
 import psutil
 import pytest
+import tomli_w
 
+from fedprognos.deployment.approvals import Approvals
 from fedprognos.deployment.folders import make_deployment
 from fedprognos.deployment.processes import free_port
 from fedprognos.evaluation import Results
@@ -88,6 +92,21 @@ class Deployment:
             folder / "deployment", sites, "localhost", self.port, "127.0.0.1", self.experiment
         )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for place in self.site.values():  # fleets of six units: their owners consent to sums of so few
+            settings = place / "settings.toml"
+            found = tomllib.loads(settings.read_text())
+            settings.write_text(tomli_w.dumps({**found, "min_units": 1, "max_leverage": 1.0}))
+        self.ended = threading.Event()
+        threading.Thread(target=self._approve, daemon=True).start()
+
+    def _approve(self) -> None:
+        """Every site's engineer approves whatever contract comes."""
+        while not self.ended.wait(0.2):
+            for place in self.site.values():
+                approvals = Approvals(place)
+                for entry in approvals.entries():
+                    if entry.state == "waiting":
+                        approvals.approve(entry.contract.digest)
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """Start a process in a session of its own; what it prints goes to NAME.out."""
@@ -179,6 +198,7 @@ class Deployment:
         return found
 
     def end(self) -> None:
+        self.ended.set()
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

@@ -74,7 +74,7 @@ def test_a_run_starts_without_a_site_that_never_comes(tmp_path: Path) -> None:
         done = federation.run(TWO_WILL_DO)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "waiting for plant-c" in done.stdout
-        assert list(json.loads((federation.results / "sites.json").read_text())) == list(SITES[:2])
+        assert list(json.loads((federation.results / "contract-done.json").read_text())["members"]) == list(SITES[:2])
 
 
 def test_a_coordinator_killed_and_started_again_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
 
         done = federation.run(TWO_WILL_DO)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert list(json.loads((federation.results / "sites.json").read_text())) == list(SITES[:2])
+        assert list(json.loads((federation.results / "contract-done.json").read_text())["members"]) == list(SITES[:2])
 
 
 def test_other_columns_and_too_long_a_window_are_refused_with_the_reason(tmp_path: Path) -> None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sites_here import MailboxHere, site_here
 
-from fedprognos.deployment import site_transport
+from fedprognos.deployment.agreed_run import misfits
 from fedprognos.deployment.coordinator import submit
 from fedprognos.deployment.deployed_run import deployable
-from fedprognos.deployment.handshake import admit, members_so_far, misfits, wait_for_sites
-from fedprognos.deployment.messages import DataTerms, HelloReply, HelloRequest, RefusalRequest
-from fedprognos.deployment.site_data import SiteData, data_terms
-from fedprognos.deployment.site_transport import SiteTransport
-from fedprognos.errors import ConfigError, FederationError, MessageError, OutputError
+from fedprognos.deployment.messages import (
+    ContractReply,
+    ContractRequest,
+    DataTerms,
+    HelloReply,
+    HelloRequest,
+    JoinReply,
+    JoinRequest,
+    RefusalRequest,
+    StepsMissing,
+)
+from fedprognos.deployment.site_data import data_terms
+from fedprognos.errors import ConfigError, MessageError, OutputError
 from fedprognos.experiment import config
 from fedprognos.features import SurveyTerms
 from fedprognos.features.options import RecipeOptions
@@ -31,17 +37,18 @@ EXPERIMENT = {
 }
 
 
-def hello(name: str, fingerprint: str = "same", **schema: Any) -> HelloReply:
-    return HelloReply(name, "1", replace(series_fleet([30]).schema, **schema), fingerprint)
-
-
 MESSAGES = {
-    "hello_request": HelloRequest(
+    "hello_request": HelloRequest("engines"),
+    "hello_reply": HelloReply("plant-a", "0.1.0", "0" * 64),
+    "contract_request": ContractRequest("{}"),
+    "contract_reply": ContractReply(True),
+    "join_request": JoinRequest(
         "engines",
         DataTerms(SurveyTerms(drop=("mach",), conditions={"altitude": 0}, cap=125.0), window=30, short="pad"),
     ),
-    "hello_request_of_defaults": HelloRequest("engines", DataTerms(SurveyTerms())),
-    "hello_reply": HelloReply("plant-a", "0.1.0", series_fleet([30]).schema, "0" * 32),
+    "join_request_of_defaults": JoinRequest("engines", DataTerms(SurveyTerms())),
+    "join_reply": JoinReply(series_fleet([30]).schema, "0" * 32),
+    "steps_missing": StepsMissing(3),
     "refusal_request": RefusalRequest("engines", "its columns differ"),
 }
 
@@ -49,18 +56,17 @@ MESSAGES = {
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_recorded_with_this_version_is_understood_and_sent_as_the_same_bytes(name: str) -> None:
     recorded = (RECORDED / f"{name}.message").read_bytes()
-    kinds = (HelloRequest, HelloReply, RefusalRequest)
-    assert decode(recorded, kinds) == MESSAGES[name]
+    assert decode(recorded, tuple({type(message) for message in MESSAGES.values()})) == MESSAGES[name]
     assert encode(MESSAGES[name]) == recorded
 
 
 def test_keys_at_their_default_are_not_sent_and_unknown_ones_are_refused_by_name() -> None:
-    plain = encode(MESSAGES["hello_request_of_defaults"])
+    plain = encode(MESSAGES["join_request_of_defaults"])
     assert b"window" not in plain
     assert b"short" not in plain
-    spoilt = encode(MESSAGES["hello_request"]).replace(b"window", b"widows")
+    spoilt = encode(MESSAGES["join_request"]).replace(b"window", b"widows")
     with pytest.raises(MessageError, match="unknown field 'widows'"):
-        decode(spoilt, (HelloRequest,))
+        decode(spoilt, (JoinRequest,))
 
 
 def test_a_site_is_sent_what_it_needs_to_check_its_data_and_no_more() -> None:
@@ -69,35 +75,10 @@ def test_a_site_is_sent_what_it_needs_to_check_its_data_and_no_more() -> None:
 
 
 def test_sites_that_do_not_fit_are_told_why() -> None:
-    replies = {"a": hello("a"), "b": hello("b"), "c": hello("c", sensors=("pressure", "humidity")), "d": hello("a")}
-    reasons = misfits(replies, {"b": "other"})
+    schema = series_fleet([30]).schema
+    reasons = misfits({"a": schema, "b": schema, "c": replace(schema, sensors=("pressure", "humidity"))})
     assert "humidity" in reasons["c"]
-    assert "calls itself 'a'" in reasons["d"]
-    assert "data changed" in reasons["b"]
-    assert "a" not in reasons
-
-
-def test_a_run_that_continues_keeps_its_sites_but_for_those_whose_data_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.0)
-    experiment = config.parse({**EXPERIMENT, "federation": {"min_clients": 2}}, "test")
-    sites = {name: site_here(tmp_path / name, name) for name in "abc"}
-    said: list[str] = []
-
-    def admitted(names: str, experiment: config.Experiment = experiment) -> tuple[str, ...]:
-        transport = SiteTransport(MailboxHere(sites), tuple("abc"), 1 << 20)
-        here = wait_for_sites(transport, tuple(names), 2, 0.0, said.append)
-        return admit(transport, here, "x", experiment, tmp_path, said.append)
-
-    assert admitted("abc") == ("a", "b", "c")
-    assert list(members_so_far(tmp_path)) == ["a", "b", "c"]
-    assert admitted("ab") == ("a", "b", "c")  # c is away and may come back
-    sites["c"] = site_here(tmp_path / "c", "c", data=SiteData(series_fleet([60, 58, 70], seed=9, name="c"), None))
-    assert admitted("abc") == ("a", "b")
-    assert "c is refused: its data changed" in said[-1]
-    with pytest.raises(FederationError, match="2 of 3 sites can take part"):
-        admitted("abc", config.parse(EXPERIMENT, "test"))
+    assert list(reasons) == ["c"]
 
 
 def test_central_training_is_left_out_and_refused_alone() -> None:

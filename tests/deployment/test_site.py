@@ -1,4 +1,4 @@
-"""A site answers whatever comes, keeps what it trained, and says when its data changed."""
+"""A site answers whatever comes, keeps what it is given below its folder, and notices when its data changed."""
 
 from __future__ import annotations
 
@@ -6,34 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from sites_here import site_here
 
-from fedprognos.deployment.handshake import misfits
-from fedprognos.deployment.messages import (
-    DataTerms,
-    DeliverReply,
-    DeliverRequest,
-    HelloReply,
-    HelloRequest,
-    RefusalReply,
-    RefusalRequest,
-)
+from fedprognos.deployment.delivery import keep_delivery
+from fedprognos.deployment.messages import DeliverRequest, HelloReply, HelloRequest
 from fedprognos.deployment.site import Site
 from fedprognos.deployment.site_data import SiteData, check_site_data, data_terms, read_site_data
-from fedprognos.errors import ConfigError, DataError, RecipeError
+from fedprognos.errors import ConfigError, DataError, MessageError, RecipeError
 from fedprognos.experiment import config
-from fedprognos.features import SurveyTerms
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import ANSWERS, FitReply, FitRequest, SurveyRequest
+from fedprognos.federation.messages import ANSWERS
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.options import Training
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
-TERMS = DataTerms(SurveyTerms(), window=10)
-REPLIES = (*ANSWERS, HelloReply, RefusalReply, DeliverReply)
+REPLIES = (*ANSWERS, HelloReply)
 
 
 def answer(site: Site, request: Any) -> Any:
@@ -42,33 +30,10 @@ def answer(site: Site, request: Any) -> Any:
 
 def test_a_site_says_who_it_is_and_notes_it_in_the_ledger(tmp_path: Path) -> None:
     site = site_here(tmp_path)
-    reply = answer(site, HelloRequest("x", TERMS))
-    assert reply.name == "a"
-    assert reply.fingerprint == answer(site, HelloRequest("y", TERMS)).fingerprint
-    assert [line.kind for line in site.client.folder.ledger()] == ["HelloReply", "HelloReply"]
-
-
-def test_an_experiment_that_does_not_fit_is_explained_at_the_site_only(tmp_path: Path) -> None:
-    said: list[str] = []
-    reply = answer(site_here(tmp_path, said=said), HelloRequest("x", replace(TERMS, window=500)))
-    assert (reply.code, "500" in reply.text) == ("recipe", False)
-    assert any("longer than every unit" in text for text in said)
-    answer(site_here(tmp_path, said=said), RefusalRequest("x", "your columns differ"))
-    assert "your columns differ" in said[-1]
-
-
-def test_training_is_kept_on_disk_and_not_done_twice(tmp_path: Path) -> None:
-    said: list[str] = []
-    site = site_here(tmp_path, said=said)
-    recipe = recipe_of(site.data.train)
-    spec = NetworkSpec(inputs=recipe.channels, widths=(3,))
-    request = FitRequest(recipe, Training(epochs=1), validation_fraction=0.2, seed=1, spec=spec)
-    first = answer(site, request)
-    again = answer(site_here(tmp_path, said=said), request)  # after a restart
-    assert isinstance(first, FitReply)
-    assert all(np.array_equal(first.weights[name], again.weights[name]) for name in first.weights)
-    assert sum("training" in text for text in said) == 1
-    assert len(site.client.folder.ledger()) == 2
+    reply = answer(site, HelloRequest("x"))
+    assert (reply.name, reply.identity) == ("a", site_here(tmp_path).identity.public)
+    assert (tmp_path / "identity.key").stat().st_mode & 0o777 == 0o600
+    assert [line.kind for line in site.ledger.ledger()] == ["HelloReply"]
 
 
 def test_nonsense_and_a_full_disk_give_a_failure_free_of_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,14 +41,14 @@ def test_nonsense_and_a_full_disk_give_a_failure_free_of_data(tmp_path: Path, mo
     reply = decode(site.respond(b"nonsense"), REPLIES)
     assert (reply.client, reply.code) == ("a", "message")
     site.limit = 10
-    assert "more than the 10 agreed" in answer(site, HelloRequest("x", TERMS)).text
+    assert "more than the 10 agreed" in answer(site, HelloRequest("x")).text
     site.limit = 1 << 20
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "ledger.jsonl"))
 
-    monkeypatch.setattr(site.client.folder, "record", full)
-    reply = answer(site, SurveyRequest(SurveyTerms()))
+    monkeypatch.setattr(site.ledger, "record", full)
+    reply = answer(site, HelloRequest("x"))
     assert reply.code == "internal"
     assert str(tmp_path) not in reply.text
 
@@ -95,11 +60,12 @@ def test_a_delivery_stays_below_the_site_s_folder_whatever_it_calls_itself(tmp_p
     network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1, 0.0)
     named = '{"method": "../../../../out", "head": "exact", "round": 1}'
     request = DeliverRequest("../../x", recipe, network, named, "{}", None, 1, 0.2, 0)
-    assert answer(site, request) == DeliverReply()
+    keep_delivery(site.folder, site.client, site.data, request)
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
     assert len(list((tmp_path / "site" / "results").glob("*/predictions/*.csv"))) == 1
     for text in ("[]", "{", "[" * 100_000):
-        assert answer(site, replace(request, metrics=text)).code == "message"
+        with pytest.raises(MessageError):
+            keep_delivery(site.folder, site.client, site.data, replace(request, metrics=text))
 
 
 # --- the site's data ------------------------------------------------------------------------------
@@ -148,14 +114,11 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_site_whose_data_changed_is_refused_when_a_run_continues(tmp_path: Path, what: str) -> None:
+def test_a_fingerprint_changes_with_the_data(tmp_path: Path, what: str) -> None:
     before = battery_data()
-    hello = HelloRequest("x", DataTerms(SurveyTerms()))
-    first = answer(site_here(tmp_path, data=before), hello)
-    began = {"a": first.fingerprint}
-    assert misfits({"a": answer(site_here(tmp_path, data=battery_data()), hello)}, began) == {}
-    reply = answer(site_here(tmp_path, data=CHANGES[what](before)), hello)
-    assert "its data changed" in misfits({"a": reply}, began)["a"]
+    first = site_here(tmp_path, data=before).fingerprint
+    assert site_here(tmp_path, data=battery_data()).fingerprint == first
+    assert site_here(tmp_path, data=CHANGES[what](before)).fingerprint != first
 
 
 def test_a_fingerprint_tells_nothing_without_the_site_s_secret() -> None:

@@ -11,7 +11,7 @@ from sites_here import site_here
 
 from fedprognos.deployment import site_transport
 from fedprognos.deployment.engine import EngineError, Presence, SiteLostError
-from fedprognos.deployment.messages import ACTIVITIES, REQUESTS
+from fedprognos.deployment.messages import ACTIVITIES, OPENING, REQUESTS
 from fedprognos.deployment.site_transport import SiteTransport
 from fedprognos.errors import MessageError
 from fedprognos.features import SurveyTerms
@@ -175,7 +175,7 @@ def test_a_failure_is_the_site_s_own_and_short() -> None:
 
 
 def test_every_request_says_in_words_what_it_is_about() -> None:
-    assert set(ACTIVITIES) == {kind.__name__ for kind in REQUESTS}
+    assert set(ACTIVITIES) == {kind.__name__ for kind in (*OPENING, *REQUESTS)}
     assert all(ACTIVITIES.values())
     assert b"activity" not in encode(SURVEY)
     assert decode(encode(SURVEY), REQUESTS) == SURVEY

@@ -8,9 +8,10 @@ import pytest
 from deployments import DEPLOYED, SITES, same_results
 from sites_here import MailboxHere
 
-from fedprognos.deployment import site_transport
+from fedprognos.deployment import handshake, site_transport
 from fedprognos.deployment.deployed_run import DeployedRun, deployable
 from fedprognos.deployment.folders import SiteOptions
+from fedprognos.deployment.identity import identity_of
 from fedprognos.deployment.site import Site
 from fedprognos.deployment.site_data import read_site_data
 from fedprognos.deployment.site_transport import SiteTransport
@@ -38,6 +39,7 @@ ALL = f"federation.methods={DEPLOYED}"
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.0)
+    monkeypatch.setattr(handshake, "ASK_AGAIN_IN_S", 0.0)
 
 
 def deploy(folder: Path, preset: str, changes: tuple[str, ...], bundles: Path | None = None) -> Path:
@@ -47,14 +49,15 @@ def deploy(folder: Path, preset: str, changes: tuple[str, ...], bundles: Path | 
     for name in SITES:
         (folder / name).mkdir(parents=True)
         (folder / name / "tasks.secret").write_text("s")
-        options = SiteOptions(name=name, coordinator="x:1", bundle=None if bundles is None else str(bundles / name))
+        bundle = None if bundles is None else str(bundles / name)
+        options = SiteOptions(name=name, coordinator="x:1", min_units=1, max_leverage=1.0, bundle=bundle)
         data = read_site_data(name, experiment, base)
         sites[name] = Site(folder / name, options, data, lambda text: None, write_report)
     transport = SiteTransport(MailboxHere(sites), SITES, 1 << 26)
     said: list[str] = []
     wanted = deployable(experiment, said.append)
     place = RunFolder(folder / "run", preset, wanted, "deployed")
-    DeployedRun(preset, wanted, place, transport, 0.0, said.append, write_report).perform()
+    DeployedRun(preset, wanted, place, transport, identity_of(folder), 0.0, said.append, write_report).perform()
     assert not [text for text in said if "did not receive the model" in text]
     return folder / "run"
 

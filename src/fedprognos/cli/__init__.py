@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fedprognos import __version__
 from fedprognos.cli import run as run_commands
+from fedprognos.cli.approve import approve, ledger
 from fedprognos.cli.data import data_app
 from fedprognos.cli.deploy import deploy_app
 from fedprognos.cli.export import export
@@ -36,6 +37,8 @@ app.command()(export)
 app.command()(serve)
 app.command()(watch)
 app.add_typer(data_app, name="data")
+deploy_app.command()(approve)
+deploy_app.command()(ledger)
 app.add_typer(deploy_app, name="deploy")
 
 

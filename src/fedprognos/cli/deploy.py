@@ -17,10 +17,11 @@ from fedprognos.experiment import config
 from fedprognos.files import parse_json, read_json
 
 INTERRUPTED = 130
-LEAVES = """Leaves this site, each message noted in ledger.jsonl: column names; counts, means and variances of the
-columns and of the label; weights trained here; sums of errors on validation and test parts; head statistics (H'H, H'y).
+LEAVES = """Nothing about the data leaves this site before you approve a contract:  fedprognos deploy approve {folder}
+Then these leave, each noted in ledger.jsonl: column names; counts, means and variances of the columns and of the label;
+weights trained here; sums of errors on validation and test parts; head statistics (H'H, H'y).
 Stays here: rows, unit names, times, anything of fewer than {min_count} rows, your own head, your report.
-No code comes in."""
+No code comes in. This site's identity, for the other members: {identity}"""
 
 deploy_app = typer.Typer(no_args_is_help=True, help="Federate over a network: a coordinator and sites.")
 Folder = Annotated[Path, typer.Argument(help="Folder that `deploy init` made.")]
@@ -74,6 +75,7 @@ def init(
     console.print(f"3. On the coordinator:  fedprognos deploy coordinator {coordinator}")
     console.print(f"4. On each site:        fedprognos deploy site FOLDER --data FLEET.csv{columns}")
     console.print(f"5. On the coordinator:  fedprognos deploy run EXPERIMENT.toml --dir {coordinator}")
+    console.print("6. On each site:        fedprognos deploy approve FOLDER")
 
 
 @deploy_app.command()
@@ -118,6 +120,7 @@ def site(
     """Check this site's data, say what will leave it, and join the federation."""
     from fedprognos.deployment.flower import engine
     from fedprognos.deployment.folders import EXPERIMENT, SiteOptions, read_options
+    from fedprognos.deployment.identity import fingerprint, identity_of
     from fedprognos.deployment.site import serve
     from fedprognos.deployment.site_data import check_site_data, data_terms, read_site_data
     from fedprognos.report import write_report
@@ -129,7 +132,8 @@ def site(
     tested = 0 if own.test is None else len(own.test)
     console.print(f"{options.name}: {len(own.train)} units to learn from, {tested} to be tested on")
     console.print(f"  sensors: {', '.join(schema.sensors)}")
-    console.print(LEAVES.format(min_count=options.min_count))
+    identity = fingerprint(identity_of(folder).public)
+    console.print(LEAVES.format(folder=folder, min_count=options.min_count, identity=identity))
     with _until_interrupted("left the federation; start again to rejoin"):
         serve(folder, engine, own, _tell, write_report)
 

@@ -16,6 +16,7 @@ from fedprognos.deployment import keys
 from fedprognos.deployment.deployed_run import DeployedRun, WriteReport
 from fedprognos.deployment.engine import Engine, EngineError, Hub, Tell
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
+from fedprognos.deployment.identity import identity_of
 from fedprognos.deployment.processes import STATUS, ProcessError, alone
 from fedprognos.deployment.site_transport import MAX_WAIT_IN_S, SiteTransport
 from fedprognos.deployment.tensor_cache import SentTensors
@@ -161,7 +162,8 @@ class Coordinator:
                 missed=lambda site: tell(f"{site} {missed}"),
                 received=lambda site, line: ClientFolder(ledgers / folder_name(site)).record(line),
             )
-            DeployedRun(name, experiment, folder, transport, self.options.grace_in_s, tell, self.write_report).perform()
+            identity, grace_in_s = identity_of(self.folder), self.options.grace_in_s
+            DeployedRun(name, experiment, folder, transport, identity, grace_in_s, tell, self.write_report).perform()
         tell(f"sent {sent.bytes / 1e6:.2f} MB; {sent.saved / 1e6:.2f} MB were already at the sites")
 
     def note(self, activity: str, waiting_for: tuple[str, ...]) -> None:

@@ -1,19 +1,21 @@
-"""A deployed experiment, from the handshake to the delivery of the model."""
+"""A deployed experiment, from the handshake to the report."""
 
 from __future__ import annotations
 
-import json
+import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedprognos.deployment.agreed_run import AgreedRun
 from fedprognos.deployment.engine import Tell
-from fedprognos.deployment.handshake import admit, members_so_far, wait_for_sites
-from fedprognos.deployment.messages import DeliverReply, DeliverRequest
-from fedprognos.deployment.site_scores import Sites
+from fedprognos.deployment.handshake import CONTRACT, contract_so_far, make_contract, wait_for_approval, wait_for_sites
+from fedprognos.deployment.identity import Identity
 from fedprognos.deployment.site_transport import SiteTransport
+from fedprognos.deployment.step_transport import StepTransport
+from fedprognos.deployment.steps import Transcript
 from fedprognos.errors import ConfigError
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment.config import Experiment
@@ -21,14 +23,8 @@ from fedprognos.experiment.events import Event, JobDone, JobKey, LayerMatched, L
 from fedprognos.experiment.job import JobResult
 from fedprognos.experiment.publish import conclude
 from fedprognos.experiment.run_folder import JobRecord, RunFolder
-from fedprognos.experiment.schedule import Schedule
-from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import Failure
-from fedprognos.federation.reply_cache import ReplyCache
-from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
-from fedprognos.networks import Bundle
 
 WriteReport = Callable[[Path], Path]
 
@@ -58,22 +54,6 @@ def deployable(experiment: Experiment, tell: Tell) -> Experiment:
     return experiment.model_copy(update={"federation": federation, "evaluation": evaluation})
 
 
-def delivery_request(name: str, experiment: Experiment, bundle: Bundle) -> DeliverRequest:
-    """The message that brings a finished model to the sites."""
-    return DeliverRequest(
-        name,
-        bundle.recipe,
-        bundle.network,
-        json.dumps(dict(bundle.provenance)),
-        json.dumps(dict(bundle.metrics)),
-        bundle.calibration,
-        stream(int(bundle.provenance["seed"]), "", 0, "run"),
-        experiment.train.validation_fraction,
-        experiment.evaluation.bootstrap,
-        experiment.evaluation.coverage,
-    )
-
-
 @dataclass(eq=False)
 class DeployedRun:
     """One experiment with the sites that `transport` reaches; started again after a crash it continues."""
@@ -82,42 +62,37 @@ class DeployedRun:
     experiment: Experiment
     folder: RunFolder
     transport: SiteTransport
+    identity: Identity
     grace_in_s: float
     tell: Tell
     write_report: WriteReport
 
     def perform(self) -> None:
-        """Find the sites, agree on a recipe, train with every method, publish, deliver."""
+        """Find the sites, agree on a contract, run it, and write what it came to."""
         started, path = time.time(), self.folder.path
-        wanted = tuple(members_so_far(path)) or self.transport.clients
-        least = self.experiment.federation.min_clients
+        least, contract = self.experiment.federation.min_clients, contract_so_far(path)
+        wanted = self.transport.clients if contract is None else tuple(contract.members)
         here = wait_for_sites(self.transport, wanted, least, self.grace_in_s, self.tell)
-        members = admit(self.transport, here, self.name, self.experiment, path, self.tell)
-        self.tell(f"sites: {', '.join(members)}")
-        transport, cache = replace(self.transport, clients=members), ReplyCache(self.folder.memory)
-        venue = Sites(self.experiment, transport, cache, self._notify)
+        if contract is None:
+            contract = make_contract(self.transport, here, self.name, self.experiment, self.identity, path, self.tell)
+        wait_for_approval(self.transport, contract, least, self.grace_in_s, self.tell)
+        steps = StepTransport(self.transport, contract, self.identity, Transcript(path / "steps"))
 
         def keep(key: JobKey, result: JobResult, _: JobRecord) -> None:
             self.folder.keep_outputs(key, result)
 
-        records, chosen = Schedule(self.name, self.experiment, venue, cache, keep, self._notify).work()
-        _, bundle = conclude(self.folder, self.name, self.experiment, records, chosen, venue.clients)
-        delivered = self._deliver(transport, bundle)
-        finished, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.time() - started, 1)
-        write_json(path / "provenance.json", {"finished": finished, "seconds": seconds, "delivered": delivered})
-        self.write_report(path)
-        self.folder.forget()
+        def before_delivery() -> None:  # a site that cannot take the model now is reported, not waited for
+            steps.way.wait_for_all = False
 
-    def _deliver(self, transport: SiteTransport, bundle: Bundle) -> dict[str, bool]:
-        """Send the model to every site; one that cannot take it now is reported, not waited for."""
-        request = delivery_request(self.name, self.experiment, bundle)
-        self.tell("delivering the model")
-        cohort = MessageCohort(replace(transport, wait_for_all=False))
-        replies = cohort.ask(dict.fromkeys(cohort.clients, request), (DeliverReply, Failure))
-        for site, reply in replies.items():
-            if isinstance(reply, Failure):
-                self.tell(f"{site} did not receive the model: {reply.text}")
-        return {site: isinstance(reply, DeliverReply) for site, reply in replies.items()}
+        found = AgreedRun(contract, steps, self._notify, keep, before_delivery).perform()
+        clients = {contract.scenario: found.members}
+        conclude(self.folder, self.name, self.experiment, found.records, found.chosen, clients)
+        finished, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.time() - started, 1)
+        about = {"finished": finished, "seconds": seconds, "delivered": dict(found.delivered)}
+        write_json(path / "provenance.json", {**about, "contract": contract.digest})
+        self.write_report(path)
+        (path / CONTRACT).replace(path / "contract-done.json")
+        shutil.rmtree(path / "steps", ignore_errors=True)
 
     def _notify(self, event: Event) -> None:
         match event:

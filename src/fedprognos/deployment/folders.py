@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -44,7 +44,19 @@ class SiteOptions(Options):
     """Host and port of the coordinator."""
     min_count: Annotated[int, Field(ge=20)] = 20
     """No statistic of fewer rows than this leaves the site, whatever it is asked."""
+    min_units: PositiveInt = 5
+    """No statistic of fewer units leaves the site either, unless the site has a single one."""
+    max_leverage: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """No row may count for more than this in the statistics of a head; 1 lets statistics of few rows leave."""
     max_message_in_mb: PositiveInt = 64
+    max_memory_in_mb: PositiveInt = 4096
+    """Requests that need more are refused before they are worked on."""
+    max_answers_per_run: PositiveInt = 5000
+    max_answers_per_month: PositiveInt = 50_000
+    approved: tuple[str, ...] = ()
+    """Digests of contracts that are approved beforehand."""
+    members: Mapping[str, Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = {}
+    """Fingerprints of other members, as they gave them by other means; contracts with other keys are refused."""
     bundle: str | None = None
     """Folder of a model trained earlier, for experiments with federation.start = "bundles"."""
 

@@ -1,38 +1,37 @@
-"""Who takes part: waiting for the sites, asking who they are, refusing those whose data does not fit."""
+"""How a run begins: waiting for the sites, asking who they are, and putting the contract to them."""
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from fedprognos import __version__
+from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.engine import EngineError, Tell
-from fedprognos.deployment.messages import HelloReply, HelloRequest, RefusalReply, RefusalRequest
-from fedprognos.deployment.site_data import data_terms
+from fedprognos.deployment.identity import Identity
+from fedprognos.deployment.messages import ContractReply, ContractRequest, HelloReply, HelloRequest
 from fedprognos.deployment.site_transport import SiteTransport
-from fedprognos.errors import FederationError, OutputError
+from fedprognos.errors import FederationError, MessageError, OutputError
 from fedprognos.experiment.config import Experiment
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.messages import Failure
-from fedprognos.files import read_json, write_json
-from fedprognos.fleet import Schema
+from fedprognos.files import write_text
 
-MEMBERS = "sites.json"
+CONTRACT = "contract.json"
+ASK_AGAIN_IN_S = 2.0
 
 
-def members_so_far(folder: Path) -> dict[str, str]:
-    """The sites a run began with and the fingerprints of their data; empty for a new run."""
-    path = folder / MEMBERS
+def contract_so_far(folder: Path) -> Contract | None:
+    """The contract that a run began with; None for a new run."""
+    path = folder / CONTRACT
     try:
-        found = read_json(path) if path.is_file() else {}
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise OutputError("cannot be read", where=str(path), hint="remove the run's folder to begin anew")
-    return found
+        return Contract.parse(path.read_text("utf-8")) if path.is_file() else None
+    except (MessageError, ValueError):
+        hint = "remove the run's folder to begin anew"
+        raise OutputError("cannot be read", where=str(path), hint=hint) from None
 
 
 def wait_for_sites(
@@ -58,50 +57,65 @@ def wait_for_sites(
         time.sleep(1.0)
 
 
-def admit(
-    transport: SiteTransport, here: tuple[str, ...], name: str, experiment: Experiment, folder: Path, tell: Tell
-) -> tuple[str, ...]:
-    """Names of the sites that fit the experiment; a run that continues keeps the sites it began with."""
-    began = members_so_far(folder)
-    asked = [site for site in here if site in began or not began]
-    hello = HelloRequest(name, data_terms(experiment.recipe))
-    replies = MessageCohort(transport).ask(dict.fromkeys(asked, hello), (HelloReply, Failure))
-    fitting = {site: reply for site, reply in replies.items() if isinstance(reply, HelloReply)}
-    for site in asked:
-        if site not in fitting:
-            tell(f"{site} cannot take part: {replies[site].text}")
-    refused = {site: RefusalRequest(name, reason) for site, reason in misfits(fitting, began).items()}
-    for site, request in refused.items():
-        tell(f"{site} is refused: {request.reason}")
-        del fitting[site]
-    MessageCohort(replace(transport, wait_for_all=False)).ask(refused, (RefusalReply, Failure))
-    wanted, least = len(began or transport.clients), experiment.federation.min_clients
-    if len(fitting) < (wanted if least is None else min(least, wanted)):
+def make_contract(
+    transport: SiteTransport,
+    here: tuple[str, ...],
+    name: str,
+    experiment: Experiment,
+    identity: Identity,
+    folder: Path,
+    tell: Tell,
+) -> Contract:
+    """Ask the sites for their keys and write the contract of a new run."""
+    replies = MessageCohort(transport).ask(dict.fromkeys(here, HelloRequest(name)), (HelloReply, Failure))
+    members = {}
+    for site, reply in replies.items():
+        if isinstance(reply, Failure):
+            tell(f"{site} cannot take part: {reply.text}")
+        elif reply.name != site:
+            tell(f"{site} cannot take part: it calls itself '{reply.name}', but its key belongs to '{site}'")
+        elif reply.version != __version__:
+            tell(f"{site} cannot take part: it has fedprognos {reply.version}, the coordinator {__version__}")
+        else:
+            members[site] = reply.identity
+    wanted, least = len(transport.clients), experiment.federation.min_clients
+    if len(members) < (wanted if least is None else min(least, wanted)):
         raise FederationError(
-            f"{len(fitting)} of {wanted} sites can take part",
+            f"{len(members)} of {wanted} sites can take part",
             hint="Fix the other sites, or set federation.min_clients to continue without them.",
         )
-    if not began:
-        write_json(folder / MEMBERS, {site: reply.fingerprint for site, reply in sorted(fitting.items())})
-    return tuple(sorted(set(began or fitting) - set(refused)))  # those who began and are away may come back
+    contract = Contract.of(name, secrets.token_hex(8), experiment, members, identity.public)
+    contract.check()
+    write_text(folder / CONTRACT, contract.text)
+    return contract
 
 
-def misfits(replies: Mapping[str, HelloReply], began: Mapping[str, str]) -> dict[str, str]:
-    """Why sites cannot take part, in words their engineers can act on; `began` holds the fingerprints at the start."""
-    reasons = {}
-    for site, reply in replies.items():
-        if reply.name != site:
-            reasons[site] = f"it calls itself '{reply.name}', but its key belongs to '{site}'"
-        elif began.get(site, reply.fingerprint) != reply.fingerprint:
-            reasons[site] = "its data changed after the run began; start a new run with another --name"
-    columns = {site: _described(reply.schema) for site, reply in replies.items() if site not in reasons}
-    common = Counter(columns.values()).most_common(1)
-    for site, own in columns.items():
-        if own != common[0][0]:
-            reasons[site] = f"its columns are {own}; the federation's are {common[0][0]}"
-    return reasons
+def wait_for_approval(
+    transport: SiteTransport, contract: Contract, min_clients: int | None, grace_in_s: float, tell: Tell
+) -> None:
+    """Wait until every member has approved the contract, or enough of them have for some time; refusals count as said.
 
-
-def _described(schema: Schema) -> str:
-    settings = f", operating settings {', '.join(schema.settings)}" if schema.settings else ""
-    return f"{schema.task} from {', '.join(schema.sensors)}{settings} in {schema.time_measure} ({schema.target})"
+    Members that have not approved it fail in the first step, and the run goes on without them where it may.
+    """
+    asking = MessageCohort(replace(transport, clients=tuple(contract.members), wait_for_all=False))
+    waiting, shown, since = set(contract.members), set[str](), time.monotonic()
+    tell(f"contract {contract.digest[:16]}: every site must approve it (`fedprognos deploy approve FOLDER`)")
+    while waiting:
+        replies = asking.ask(dict.fromkeys(sorted(waiting), ContractRequest(contract.text)), (ContractReply, Failure))
+        for site, reply in replies.items():
+            if isinstance(reply, ContractReply) and reply.approved:
+                waiting.discard(site)
+                tell(f"{site} approved the contract")
+            elif isinstance(reply, Failure) and reply.code not in ("absent", "timeout"):
+                waiting.discard(site)
+                tell(f"{site} refuses the contract: {reply.text}")
+        approved = len(contract.members) - len(waiting)
+        if not waiting or (
+            min_clients is not None and approved >= min_clients and time.monotonic() - since >= grace_in_s
+        ):
+            return
+        if waiting != shown:
+            tell(f"waiting for the approval of {', '.join(sorted(waiting))}")
+            shown = set(waiting)
+        transport.waiting("waiting for approval", tuple(sorted(waiting)))
+        time.sleep(ASK_AGAIN_IN_S)

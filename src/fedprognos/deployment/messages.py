@@ -1,4 +1,4 @@
-"""What coordinator and sites say besides the federation's own messages: the handshake, and the delivery of the model.
+"""What coordinator and sites say besides the federation's own messages: handshake, contract, joining, delivery.
 
 These are the wire's own types, pinned by recorded messages in the tests; an experiment's options never travel.
 """
@@ -25,21 +25,58 @@ class DataTerms:
 
 @dataclass(frozen=True)
 class HelloRequest:
-    """Say who you are, and whether your data fits this experiment."""
+    """Say who you are."""
 
     activity: ClassVar[str] = "handshake"
+    experiment: str
+
+
+@dataclass(frozen=True)
+class HelloReply:
+    """A site's name, its version and its public identity key: nothing of its data."""
+
+    name: str
+    version: str
+    identity: str
+
+
+@dataclass(frozen=True)
+class ContractRequest:
+    """Here is the contract of a run, as its canonical text; is it approved?"""
+
+    activity: ClassVar[str] = "a contract to approve"
+    contract: str
+
+
+@dataclass(frozen=True)
+class ContractReply:
+    """Whether the site's engineer has approved it."""
+
+    approved: bool
+
+
+@dataclass(frozen=True)
+class JoinRequest:
+    """The first step of a run: say whether your data fits."""
+
+    activity: ClassVar[str] = "joining"
     experiment: str
     terms: DataTerms
 
 
 @dataclass(frozen=True)
-class HelloReply:
-    """A site's name and columns, and a fingerprint that changes with its data and tells nothing else."""
+class JoinReply:
+    """A site's columns, and a fingerprint that changes with its data and tells nothing else."""
 
-    name: str
-    version: str
     schema: Schema
     fingerprint: str
+
+
+@dataclass(frozen=True)
+class StepsMissing:
+    """A site's reply to a step that it cannot follow: send the outcomes from this step on."""
+
+    first: int
 
 
 @dataclass(frozen=True)
@@ -81,7 +118,11 @@ class DeliverReply:
     """The model was kept; its scores on the site's own units stay there."""
 
 
-Request = messages.Request | HelloRequest | RefusalRequest | DeliverRequest
+Opening = HelloRequest | ContractRequest
+OPENING: tuple[type[Opening], ...] = get_args(Opening)
+"""What a site is asked before there is a contract."""
+Request = messages.Request | JoinRequest | RefusalRequest | DeliverRequest
 REQUESTS: tuple[type[Request], ...] = get_args(Request)
-ACTIVITIES = {kind.__name__: kind.activity for kind in REQUESTS}
+"""What a site is asked in the steps of a contract."""
+ACTIVITIES = {kind.__name__: kind.activity for kind in (*OPENING, *REQUESTS)}
 """What a site does for each kind of request, in words."""

@@ -1,8 +1,7 @@
-"""A site at work: it answers requests from its own data, and keeps what it trained on its own disk."""
+"""A site at work: it answers the steps of contracts that its engineer approved, from its own data, and nothing else."""
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,19 +10,30 @@ from typing import Any
 
 from fedprognos import __version__
 from fedprognos.deployment import messages
+from fedprognos.deployment.approvals import Approvals, Entry
+from fedprognos.deployment.contract import Contract, in_words
 from fedprognos.deployment.delivery import keep_delivery
 from fedprognos.deployment.engine import Engine, Tell
 from fedprognos.deployment.folders import SiteOptions, read_options
+from fedprognos.deployment.identity import identity_of, verify
+from fedprognos.deployment.ledger import SiteLedger, check_budget
 from fedprognos.deployment.processes import STATUS, alone
+from fedprognos.deployment.replay import RefusedError, Replay, StepsMissingError
 from fedprognos.deployment.site_data import SiteData, check_site_data
+from fedprognos.deployment.steps import (
+    REQUEST,
+    RequestHeader,
+    open_request,
+    read_reply,
+    request_text,
+    seal_reply,
+    sha256,
+)
 from fedprognos.deployment.tensor_cache import TensorCache, TensorsMissing, TensorsMissingError
 from fedprognos.errors import MessageError
 from fedprognos.federation.client import Client, failure
-from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import encode, ledger_line
-from fedprognos.federation.cohort import digest
-from fedprognos.federation.messages import Failure, FitReply, FitRequest
-from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.messages import Failure, FitRequest
 from fedprognos.files import write_json
 from fedprognos.networks.threads import one_torch_thread
 
@@ -32,7 +42,7 @@ WriteReport = Callable[[Path], Path]
 
 @dataclass(eq=False)
 class Site:
-    """Answers for a site, whatever comes. What it trained is kept, so that a repeated request costs nothing."""
+    """Answers for a site, whatever comes. What it replied is kept, so that a repeated request costs nothing."""
 
     folder: Path
     options: SiteOptions
@@ -41,51 +51,137 @@ class Site:
     write_report: WriteReport | None = None
 
     def __post_init__(self) -> None:
-        name, bundle = self.options.name, self.options.bundle
-        own = ClientFolder(self.folder, None if bundle is None else Path(bundle))
-        self.client = Client(name, self.data.train, own, self.options.min_count, self.data.test)
-        self.limit = self.options.max_message_in_mb << 20
-        self.answers = ReplyCache(self.folder / "answers")
+        options = self.options
+        self.identity = identity_of(self.folder)
+        self.ledger = SiteLedger(self.folder, None if options.bundle is None else Path(options.bundle))
+        self.client = Client(options.name, self.data.train, self.ledger, options.min_count, self.data.test)
+        self.limit = options.max_message_in_mb << 20
+        self.approvals = Approvals(self.folder, options.approved, options.members)
         self.tensors = TensorCache(self.folder / "tensors", self.limit)
+        self.fingerprint = self.data.fingerprint((self.folder / "tasks.secret").read_bytes())
+        self._replay: Replay | None = None
 
     def respond(self, data: bytes) -> bytes:
-        """The encoded reply to an encoded request; a failure free of data where there is none."""
+        """The reply to a request; a failure free of data where there is none."""
+        self.ledger.about = {"digest": sha256(data)}
         try:
             if len(data) > self.limit:
                 raise MessageError(f"{len(data)} bytes, more than the {self.limit} agreed")
-            encoded = self._reply(data)
-            if len(encoded) > self.limit:
+            reply = self._step(data) if data.startswith(REQUEST) else self._opening(data)
+            if len(reply) > self.limit:
                 raise MessageError(f"the answer is larger than {self.limit} bytes")
-            return encoded
+            return reply
         except Exception as error:
-            self.tell(f"could not answer: {error}")
-            return encode(failure(self.options.name, error))
-
-    def _reply(self, data: bytes) -> bytes:
-        try:
-            whole = self.tensors.complete(data)
-        except TensorsMissingError:
-            encoded = encode(TensorsMissing())
-            self.client.folder.record(ledger_line(encoded))
+            self.tell(f"REFUSED: {error}")
+            encoded = encode(failure(self.options.name, error))
+            self.ledger.about["refused"] = str(error)[:400]
+            self._record(encoded)
             return encoded
-        key = digest(f"{self.options.name}\x1f".encode() + whole)
-        if (known := self.answers.read(key)) is not None:
-            self.client.folder.record(ledger_line(known))
+
+    def _opening(self, data: bytes) -> bytes:
+        """Before there is a contract a site says who it is, takes contracts to show, and nothing else."""
+        kind = ledger_line(data).kind
+        self.ledger.about["request"] = kind
+        if kind not in {one.__name__ for one in messages.OPENING}:
+            raise RefusedError(f"{kind[:40]} outside a contract")
+        return self.client.gate(data, messages.OPENING, self._open)[1]
+
+    def _open(self, request: messages.Opening) -> Any:
+        self.note(request.activity)
+        if isinstance(request, messages.HelloRequest):
+            return messages.HelloReply(self.options.name, __version__, self.identity.public)
+        contract = Contract.parse(request.contract)
+        known = self.approvals.entry(contract.digest) is not None
+        entry = self.approvals.put(contract, self.options.name, self.identity.public)
+        if not known:
+            for line in in_words(contract, self.options.name):
+                self.tell(line)
+            if entry.state == "waiting":
+                self.tell(f"to approve it:  fedprognos deploy approve {self.folder}")
+        return messages.ContractReply(entry.state != "waiting")
+
+    def _step(self, data: bytes) -> bytes:
+        """A step of a contract: the one that must come now, or the same again."""
+        header, replies, message = open_request(data)
+        self.ledger.about |= {"contract": header.contract, "step": header.step, "signature": header.signature}
+        replay = self._following(header)
+        try:
+            whole = self.tensors.complete(message)
+        except TensorsMissingError:
+            return self._recorded(encode(TensorsMissing()))
+        kind = ledger_line(whole).kind
+        self.ledger.about |= {"digest": header.request, "request": kind[:40]}
+        if sha256(whole) != header.request:
+            raise RefusedError("the request is not the one that was signed")
+        if (known := replay.known_reply(header.step, header.request)) is not None:
+            self.ledger.about["repeat"] = True
+            self.ledger.record(ledger_line(read_reply(known)[1]))
             return known
+        try:
+            replay.check(header.step, whole, header.notes, replies)
+        except StepsMissingError as error:
+            return self._recorded(encode(messages.StepsMissing(error.first)))
+        check_budget(self.ledger, header.contract, self.options.max_answers_per_run, self.options.max_answers_per_month)
         reply, encoded = self.client.gate(whole, messages.REQUESTS, self._answer)
+        sealed = seal_reply(self.identity, header.contract, header.step, header.request, encoded)
         if isinstance(reply, Failure):
-            self.tell(f"could not answer: {self.client.folder.last_error()}")
-        if isinstance(reply, FitReply):
-            self.answers.keep(key, encoded)
-        if not isinstance(reply, messages.DeliverReply):
+            self.tell(f"could not answer: {self.ledger.last_error()}")
+            return sealed
+        replay.keep_reply(header.step, sealed)
+        if isinstance(reply, messages.DeliverReply):
+            self._finish(replay)
+        else:
             self.tensors.keep(whole, encoded)
+        return sealed
+
+    def _following(self, header: RequestHeader) -> Replay:
+        """The replay of an approved contract's run; raise where there is none."""
+        entry = self.approvals.entry(header.contract)
+        if entry is None or entry.state == "waiting":
+            raise RefusedError("a step of a contract that was not approved here")
+        signed = request_text(header.contract, header.step, header.request, header.notes)
+        verify(entry.contract.coordinator, header.signature, signed, "the coordinator")
+        self._bind(entry)
+        if self._replay is None or self._replay.contract.digest != header.contract:
+            if self._replay is not None:
+                self._replay.stop()
+            place = self.approvals.place(header.contract)
+            self._replay = Replay(entry.contract, self.options.name, place)
+        self._replay.finished = entry.state == "finished"
+        return self._replay
+
+    def _bind(self, entry: Entry) -> None:
+        """A contract is about the data that was there when its first step came."""
+        if entry.state == "approved":
+            self.approvals.set_state(entry, "running", self.fingerprint)
+        elif entry.data != self.fingerprint:
+            raise RefusedError("this site's data changed after the run began; it needs a new run")
+
+    def _finish(self, replay: Replay) -> None:
+        entry = self.approvals.entry(replay.contract.digest)
+        if entry is not None:
+            self.approvals.set_state(entry, "finished", self.fingerprint)
+        replay.tidy()
+        self._replay = None
+        self.tensors.clear()
+
+    def _recorded(self, encoded: bytes) -> bytes:
+        self.ledger.record(ledger_line(encoded))
         return encoded
+
+    def _record(self, encoded: bytes) -> None:
+        try:
+            self.ledger.record(ledger_line(encoded))
+        except Exception as error:
+            self.tell(f"cannot write the ledger: {error}")
 
     def _answer(self, request: messages.Request) -> Any:
         self.note(request.activity)
         match request:
-            case messages.HelloRequest():
-                return self._hello(request)
+            case messages.JoinRequest():
+                schema = check_site_data(self.data, request.terms)
+                self.tell(f"taking part in '{request.experiment}'")
+                return messages.JoinReply(schema, self.fingerprint)
             case messages.RefusalRequest():
                 self.tell(f"REFUSED by the coordinator for '{request.experiment}': {request.reason}")
                 return messages.RefusalReply()
@@ -95,16 +191,8 @@ class Site:
                 self.tell(f"training: round {request.round}, {request.phase}, {request.training.epochs} epochs")
         return self.client.answer(request)
 
-    def _hello(self, request: messages.HelloRequest) -> messages.HelloReply:
-        schema = check_site_data(self.data, request.terms)
-        self.tell(f"taking part in '{request.experiment}'")
-        secret = (self.folder / "tasks.secret").read_bytes()
-        return messages.HelloReply(self.options.name, __version__, schema, self.data.fingerprint(secret))
-
     def _keep(self, request: messages.DeliverRequest) -> messages.DeliverReply:
         place = keep_delivery(self.folder, self.client, self.data, request)
-        shutil.rmtree(self.folder / "answers", ignore_errors=True)
-        self.tensors.clear()
         self.tell(f"the federated model is in {place / 'bundle'}, with a head of your own in {place / 'personal'}")
         if self.write_report is not None and (place / "results.json").is_file():
             self.tell(f"your report: {self.write_report(place)}")

@@ -51,6 +51,8 @@ class SiteTransport:
         Called again and again with what is asked and who has not answered; may raise to end the waiting.
     missed, received
         Called with a site that everybody waits for, and with every message that came.
+    seal, unseal
+        Applied to what is sent and to what came, each with the whole request; None lets it be sent again.
     """
 
     mailbox: Mailbox
@@ -62,6 +64,8 @@ class SiteTransport:
     waiting: Callable[[str, tuple[str, ...]], None] = lambda activity, sites: None
     missed: Callable[[str], None] = lambda site: None
     received: Callable[[str, LedgerLine], None] = lambda site, line: None
+    seal: Callable[[str, bytes, bytes], bytes] = lambda site, whole, sent: sent
+    unseal: Callable[[str, bytes, bytes], bytes | None] = lambda site, whole, reply: reply
     absent_in_s: float = ABSENT_IN_S
     _absent: set[str] = field(default_factory=set)
     """Waited for in vain once; not waited for again until they are back."""
@@ -108,7 +112,7 @@ class SiteTransport:
         self._absent.difference_update(here)
         for name, request in pending.items():
             if name in here and here[name] != request.session:
-                data = self.sent.shorten(name, request.data)
+                data = self.seal(name, request.data, self.sent.shorten(name, request.data))
                 with contextlib.suppress(EngineError):
                     request.ticket = self.mailbox.push(name, data, self.timeout_in_s)
                     request.session = here[name]
@@ -123,6 +127,10 @@ class SiteTransport:
                 return None
             if len(data) > self.limit_in_bytes:
                 raise MessageError(f"{len(data)} bytes, more than the {self.limit_in_bytes} agreed")
+            data = self.unseal(name, request.data, data)
+            if data is None:
+                request.again()
+                return None
             line = ledger_line(data)
         except SiteLostError:
             request.again()

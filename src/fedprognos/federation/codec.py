@@ -49,6 +49,11 @@ def encode(message: Any, wire: Wire = "float32", tag: tuple[str, int] | None = N
     return save_tensors(tensors, metadata={ENVELOPE: json.dumps(envelope, allow_nan=False)})
 
 
+def envelope_of(data: bytes) -> dict[str, Any]:
+    """A message's version, kind and body as plain JSON values; :class:`MessageError` where it is malformed."""
+    return _envelope(data, "message")
+
+
 def wire_of(data: bytes) -> Wire:
     """The precision in which the sender of a message wants its answer; float32 where it says nothing sensible."""
     with contextlib.suppress(MessageError):

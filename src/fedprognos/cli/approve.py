@@ -1,0 +1,49 @@
+"""`fedprognos deploy approve` and `deploy ledger`: what a site agrees to, and what left it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedprognos.cli.deploy import Folder, console
+
+
+def approve(
+    folder: Folder,
+    contract: Annotated[str, typer.Option(help="First characters of the contract's digest; all that wait.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
+) -> None:
+    """Show the contracts that wait at a site, and approve them: without this a site answers nothing about its data."""
+    from fedprognos.deployment.approvals import Approvals
+    from fedprognos.deployment.contract import in_words
+    from fedprognos.deployment.folders import SiteOptions, read_options
+
+    options = read_options(folder, SiteOptions)
+    approvals = Approvals(folder, options.approved, options.members)
+    waiting = [
+        entry
+        for entry in approvals.entries()
+        if (entry.contract.digest.startswith(contract) if contract else entry.state == "waiting")
+    ]
+    if not waiting:
+        console.print("no contract waits here; start the site, and a run at the coordinator")
+    for entry in waiting:
+        for line in in_words(entry.contract, options.name):
+            console.print(line)
+        if entry.state == "running":
+            console.print("it is approved and running")
+        elif yes or typer.confirm("Approve this contract?"):
+            approvals.approve(entry.contract.digest)
+            console.print(f"approved: {entry.contract.digest}")
+
+
+def ledger(folder: Folder) -> None:
+    """Show what left a site, what it could tell, what was refused, and whether the ledger is whole."""
+    from fedprognos.deployment.ledger import SiteLedger, in_words
+
+    found = SiteLedger(Path(folder)).lines()
+    console.print(f"{len(found)} messages left this site")
+    for line in in_words(found):
+        console.print(line)

@@ -1,0 +1,96 @@
+"""The contracts that were put to a site, and what its engineer said to each: a folder for each, by digest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from fedprognos.deployment.contract import Contract
+from fedprognos.deployment.identity import fingerprint
+from fedprognos.errors import ConfigError, MessageError
+from fedprognos.files import write_json, write_text
+
+CONTRACTS, TEXT, STATE = "contracts", "contract.json", "state.json"
+MAX_WAITING = 20
+"""Contracts that may wait for an answer; the coordinator's further ones are refused."""
+State = Literal["waiting", "approved", "running", "finished"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contract, what became of it, and the fingerprint of the data it runs on."""
+
+    contract: Contract
+    state: State
+    data: str = ""
+
+
+class Approvals:
+    """What a site has agreed to.
+
+    Parameters
+    ----------
+    folder
+        The site's own.
+    beforehand
+        Digests approved in the site's settings.
+    known
+        Fingerprints of members that the site's engineer has confirmed, by name.
+    """
+
+    def __init__(self, folder: Path, beforehand: Iterable[str] = (), known: Mapping[str, str] | None = None) -> None:
+        self._folder, self._beforehand, self._known = folder / CONTRACTS, set(beforehand), dict(known or {})
+
+    def place(self, digest: str) -> Path:
+        """The folder of a contract."""
+        return self._folder / digest
+
+    def entry(self, digest: str) -> Entry | None:
+        """A contract that was put to this site, None where there is none."""
+        place = self.place(digest)
+        if not (len(digest) == 64 and digest.isalnum() and (place / TEXT).is_file()):
+            return None
+        contract = Contract.parse((place / TEXT).read_text("utf-8"))
+        found = json.loads((place / STATE).read_text("utf-8")) if (place / STATE).is_file() else {}
+        state = found.get("state", "waiting")
+        return Entry(contract, state if state in get_args(State) else "waiting", str(found.get("data", "")))
+
+    def entries(self) -> list[Entry]:
+        """All contracts, the latest last."""
+        places = sorted(self._folder.glob("*/" + TEXT), key=lambda path: path.stat().st_mtime)
+        return [entry for path in places if (entry := self.entry(path.parent.name)) is not None]
+
+    def put(self, contract: Contract, site: str, public: str) -> Entry:
+        """Note a contract that the coordinator puts to this site; raise where it can never be approved."""
+        if contract.members.get(site) != public:
+            raise MessageError("the contract does not name this site with its key")
+        for name, confirmed in self._known.items():
+            if name in contract.members and fingerprint(contract.members[name]).replace(" ", "") != confirmed:
+                raise MessageError(f"the key of '{name}' is not the one that this site has confirmed")
+        entry = self.entry(contract.digest)
+        if entry is None:
+            if sum(one.state == "waiting" for one in self.entries()) >= MAX_WAITING:
+                raise MessageError("too many contracts wait for an answer")
+            write_text(self.place(contract.digest) / TEXT, contract.text)
+            entry = Entry(contract, "waiting")
+        if entry.state == "waiting" and contract.digest in self._beforehand:
+            entry = self.set_state(entry, "approved")
+        return entry
+
+    def set_state(self, entry: Entry, state: State, data: str = "") -> Entry:
+        """Note what became of a contract."""
+        write_json(self.place(entry.contract.digest) / STATE, {"state": state, "data": data})
+        return Entry(entry.contract, state, data)
+
+    def approve(self, digest: str) -> Entry:
+        """Approve the contract whose digest begins so, or one that has finished, once more."""
+        found = [entry for entry in self.entries() if entry.contract.digest.startswith(digest)]
+        if len(found) != 1:
+            raise ConfigError(f"{len(found)} contracts begin with '{digest}'", where=str(self._folder))
+        for kept in ("steps", "own"):
+            shutil.rmtree(self.place(found[0].contract.digest) / kept, ignore_errors=True)
+        return self.set_state(found[0], "approved")

@@ -1,0 +1,176 @@
+"""The contract of a deployed run: one experiment with given members, by digest, in words that an engineer can approve.
+
+Everything a coordinator may ask follows from it. A site answers to no other requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedprognos import __version__
+from fedprognos.deployment.identity import fingerprint
+from fedprognos.errors import ConfigError, FedprognosError, MessageError
+from fedprognos.experiment import config
+from fedprognos.federation.strategies import strategies
+
+MAX_CONTRACT_IN_BYTES = 1 << 20
+SECTIONS = ("recipe", "model", "train", "federation", "evaluation")
+PLACEHOLDER = {"kind": "synthetic-engines"}
+"""Stands for the data in an experiment made from a contract: each site has its own."""
+Mode = Literal["checked"]
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a coordinator and its members agree on.
+
+    Parameters
+    ----------
+    run
+        The run's name and an id that no other run has.
+    sections
+        The experiment, but for its data: how rows become inputs, shapes, training, methods, rounds, heads, floors.
+    members
+        Public identity keys of the sites, by name.
+    coordinator
+        The coordinator's public identity key.
+    mode
+        Who sees what: "checked" lets the coordinator and the members see each member's replies.
+    """
+
+    run: str
+    id: str
+    scenario: str
+    sections: Mapping[str, Any]
+    members: Mapping[str, str]
+    coordinator: str
+    mode: Mode = "checked"
+    version: str = __version__
+
+    @staticmethod
+    def of(run: str, id_: str, experiment: config.Experiment, members: Mapping[str, str], coordinator: str) -> Contract:
+        """The contract of an experiment that can be deployed."""
+        (scenario,) = experiment.partition
+        dump = experiment.dump()
+        dump["federation"]["bundles"] = "own" if dump["federation"]["bundles"] else None
+        dump["federation"]["methods"] = list(experiment.federation.methods)
+        sections = {name: dump[name] for name in SECTIONS}
+        return Contract(run, id_, scenario, sections, dict(sorted(members.items())), coordinator)
+
+    @property
+    def text(self) -> str:
+        """The contract as a canonical document."""
+        return json.dumps(vars(self), sort_keys=True, allow_nan=False, ensure_ascii=True)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @staticmethod
+    def parse(text: str) -> Contract:
+        """Read :attr:`text`; refuse anything else, and whatever this site's program does not know."""
+        try:
+            if len(text) > MAX_CONTRACT_IN_BYTES:
+                raise ValueError("too long")
+            found = Contract(**json.loads(text))
+            if found.text != text:
+                raise ValueError("not in its canonical form")
+            found.check()
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise MessageError(f"not a contract: {str(error)[:200]}") from None
+        return found
+
+    def check(self) -> None:
+        """Raise where members, mode, version or experiment are not what this program can hold to."""
+        if self.version != __version__:
+            raise MessageError(
+                f"made by fedprognos {self.version}, this site has {__version__}", hint="install the same version"
+            )
+        if self.mode != "checked":
+            raise MessageError(f"mode {str(self.mode)[:40]!r} is not known here")
+        keys = [self.coordinator, *self.members.values()]
+        names = [self.run, self.id, self.scenario, *self.members]
+        if not all(isinstance(key, str) and re.fullmatch("[0-9a-f]{64}", key) for key in keys):
+            raise MessageError("a key in the contract is not a public identity key")
+        if len(set(self.members.values())) < len(self.members) or not self.members:
+            raise MessageError("every member needs a key of its own")
+        if not all(isinstance(name, str) and re.fullmatch(r"[^\x00-\x1f\x7f]{1,80}", name) for name in names):
+            raise MessageError("a name in the contract is not 1 to 80 printable characters")
+        self.experiment()
+
+    def experiment(self) -> config.Experiment:
+        """The experiment, with a placeholder for the data."""
+        if set(self.sections) != set(SECTIONS):
+            raise MessageError(f"a contract has the sections {', '.join(SECTIONS)}")
+        partition = {self.scenario: {"by": "random", "clients": len(self.members)}}
+        document = {"data": PLACEHOLDER, "partition": partition, **self.sections}
+        try:
+            experiment = config.parse(document, "contract")
+        except FedprognosError as error:
+            raise MessageError(f"not an experiment that this site knows: {error.what}") from None
+        pooled = [method for method in experiment.federation.methods if strategies[method].pooled]
+        if pooled or experiment.evaluation.baselines or experiment.evaluation.best_on_test:
+            raise MessageError("what needs all data in one place cannot be deployed")
+        return experiment
+
+
+def in_words(contract: Contract, site: str) -> Iterator[str]:
+    """What a contract means for a site, line by line; unusual values are called by name."""
+    try:
+        experiment = contract.experiment()
+    except ConfigError as error:
+        yield f"This contract cannot be used: {error.what}"
+        return
+    recipe, train, federation, evaluation = (
+        experiment.recipe,
+        experiment.train,
+        experiment.federation,
+        experiment.evaluation,
+    )
+    yield f"Run '{contract.run}', contract {contract.digest[:16]}"
+    labels = ", ".join(strategies[method].label for method in federation.methods)
+    yield f"  trains with: {labels}; {evaluation.seeds} times with other random numbers"
+    widths = " and ".join(map(str, experiment.model.widths)) or "no recurrent layer"
+    yield f"  network: {experiment.model.cell}, neurons: {widths}; heads: {', '.join(federation.heads)}"
+    yield f"  at most {train.epochs} epochs; {train.validation_fraction:.0%} of your units are kept out of training"
+    history = recipe.history or recipe.window or "a cycle"
+    yield f"  looks back on: {history}; every {recipe.stride} rows; labels capped at {recipe.cap or 'nothing'}"
+    fewest = "all members" if federation.min_clients is None else f"{federation.min_clients} members"
+    yield f"  continues only while {fewest} answer"
+    yield "  members (compare these fingerprints by telephone; they must be those that the members' own screens show):"
+    for name, public in contract.members.items():
+        yield f"    {name}: {fingerprint(public)}{' (this site)' if name == site else ''}"
+    yield f"    coordinator: {fingerprint(contract.coordinator)}"
+    yield "  leaves this site: moments of columns and labels, trained weights, sums of errors, sums of the head's"
+    yield "  features. The coordinator and all members see each of these replies. No row leaves."
+    yield from (f"  UNUSUAL: {text}" for text in unusual(experiment, len(contract.members)))
+
+
+def unusual(experiment: config.Experiment, members: int) -> Iterator[str]:
+    """Values that an honest experiment hardly has, and what they could be for."""
+    recipe, train, federation = experiment.recipe, experiment.train, experiment.federation
+    if recipe.stride > 100:
+        yield f"recipe.stride = {recipe.stride}: so few windows are left that sums come close to single ones"
+    if 0 < train.validation_fraction < 0.05:
+        yield f"train.validation_fraction = {train.validation_fraction:g}: errors of so few units tell of them"
+    if recipe.cap is not None and recipe.cap < 10:
+        yield f"recipe.cap = {recipe.cap:g}: the mean label then tells how many rows are near the end of life"
+    if recipe.length is not None and recipe.length > 5000:
+        yield f"recipe.history = {recipe.length}: longer than most lives; needs much memory"
+    if any(decimals > 4 for decimals in recipe.conditions.values()):
+        yield "recipe.conditions: so many decimals make conditions of single rows"
+    if recipe.min_count < 20:
+        yield f"recipe.min_count = {recipe.min_count}: your own floor counts instead"
+    if train.batch_size == 1 or train.learning_rate > 1 or train.learning_rate < 1e-7:
+        yield f"batches of {train.batch_size} at a learning rate of {train.learning_rate:g}"
+    if experiment.evaluation.seeds > 20:
+        yield f"evaluation.seeds = {experiment.evaluation.seeds}: each keeps out other units and tells a little more"
+    if members < 3:
+        yield f"{members} members: whoever knows a sum and one part knows the other"
+    if federation.min_clients is not None and federation.min_clients < 3 <= members:
+        yield f"federation.min_clients = {federation.min_clients}: the coordinator may go on with so few of {members}"

@@ -1,0 +1,180 @@
+"""A site answers the steps of an approved contract, each once, in their order; crashes change no byte."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "attacks"))
+
+from small_run import EXPERIMENT, CrashError, SmallRun
+
+from fedprognos.deployment import handshake, site_transport
+from fedprognos.deployment.contract import Contract, in_words, unusual
+from fedprognos.deployment.identity import fingerprint
+from fedprognos.deployment.ledger import SiteLedger, broken_at
+from fedprognos.deployment.ledger import in_words as ledger_in_words
+from fedprognos.deployment.steps import RequestHeader
+from fedprognos.errors import FederationError, MessageError
+from fedprognos.experiment import config
+
+KEYS = {name: name * 64 for name in "abc"}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.0)
+    monkeypatch.setattr(handshake, "ASK_AGAIN_IN_S", 0.0)
+
+
+def contract_of(preset: str, *changes: str) -> Contract:
+    experiment = config.load(preset, (*changes, "federation.methods=['fedavg']", "evaluation.baselines=[]"))[1]
+    plain = experiment.model_copy(
+        update={"evaluation": experiment.evaluation.model_copy(update={"best_on_test": False})}
+    )
+    return Contract.of("x", "1", plain, KEYS, "d" * 64)
+
+
+@pytest.mark.parametrize("preset", ["demo", "demo-battery", "turbofan-fd001"])
+def test_a_contract_says_the_whole_experiment_and_nothing_of_the_data(preset: str) -> None:
+    contract = contract_of(preset)
+    assert Contract.parse(contract.text).digest == contract.digest
+    assert contract.experiment().train == config.load(preset)[1].train
+    assert "kind" not in contract.sections
+    words = "\n".join(in_words(contract, "a"))
+    assert all(fingerprint(key) in words for key in KEYS.values())
+    assert "UNUSUAL" not in words
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ("recipe.stride=1000000", "stride"),
+        ("train.validation_fraction=0.01", "validation_fraction"),
+        ("recipe.cap=1", "cap"),
+        ("recipe.conditions={altitude_in_kft = 9}", "conditions"),
+        ("recipe.history=20000000", "history"),
+        ("federation.min_clients=1", "min_clients"),
+        ("train.learning_rate=1e-12", "learning rate"),
+        ("evaluation.seeds=369", "seeds"),
+    ],
+)
+def test_values_that_an_honest_experiment_hardly_has_are_called_by_name(change: str, word: str) -> None:
+    assert any(word in text for text in unusual(contract_of("demo", change).experiment(), 3))
+
+
+def test_what_is_no_contract_or_unknown_here_is_refused() -> None:
+    good = contract_of("demo").text
+    for text in (
+        "{}",
+        "[",
+        "[" * 100_000,
+        good.replace('"fedavg"', '"fedmagic"'),
+        good.replace('"mode": "checked"', '"mode": "open"'),
+        good.replace('"version": "', '"version": "9'),
+        good.replace("a" * 64, "b" * 64),
+        good.replace("a" * 64, "a" * 63 + "g"),
+        good.replace('"stride"', '"strike"'),
+        " " + good,
+    ):
+        with pytest.raises(MessageError):
+            Contract.parse(text)
+
+
+def test_a_site_without_approval_says_nothing_about_its_data(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path)
+    run.mailbox.approving, run.mailbox.at_most = False, 12
+    with pytest.raises(CrashError):
+        run.perform()
+    assert {line.kind for line in run.sites["a"].ledger.ledger()} == {"HelloReply", "ContractReply"}
+    assert any("UNUSUAL" not in text and "members" in text for text in run.said)
+
+
+def test_a_finished_run_leaves_a_chained_ledger_and_can_not_be_run_again_without_approval(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path)
+    run.perform()
+    ledger = SiteLedger(tmp_path / "a")
+    lines = ledger.lines()
+    assert broken_at(lines) is None
+    steps = [line["step"] for line in lines if "step" in line]
+    assert steps == sorted(set(steps))
+    assert all(line["signature"] for line in lines if "step" in line)
+    words = "\n".join(ledger_in_words(lines))
+    assert "2 x FitReply" in words
+    assert "REFUSED" not in words
+    for change in (lines[:3] + lines[4:], [*lines[:2], {**lines[2], "bytes": 1}, *lines[3:]]):
+        assert broken_at(change) is not None
+    kept = {p.name for p in (tmp_path / "a").iterdir()}
+    assert "tensors" not in kept
+    again = [run.sites["a"].respond(data) for site, data in run.mailbox.steps if site == "a"]
+    assert sum(reply.startswith(b"fedprognos step reply") for reply in again) == 1  # the last, the very same bytes
+
+
+@pytest.mark.parametrize("who", ["coordinator", "site", "both"])
+@pytest.mark.parametrize("at", [1, 2, 4, 7])
+def test_a_crash_at_any_step_changes_no_byte(tmp_path: Path, who: str, at: int) -> None:
+    undisturbed = SmallRun(tmp_path / "one")
+    undisturbed.perform()
+    run = SmallRun(tmp_path / "two")
+    crashed: list[int] = []
+
+    def crash(site: str, header: RequestHeader, data: bytes) -> None:
+        if header.step == at and site == "b" and not crashed:
+            crashed.append(at)
+            if who in ("site", "both"):
+                run.sites["a"], run.sites["b"] = run.site("a"), run.site("b")
+            if who in ("coordinator", "both"):
+                raise CrashError
+
+    run.mailbox.before = crash
+    if who == "site":
+        run.perform()
+    else:
+        with pytest.raises(CrashError):
+            run.perform()
+        run.perform()
+    assert crashed
+    assert run.weights() == undisturbed.weights()
+    for name in "abc":
+        steps = [line for line in SiteLedger(tmp_path / "two" / name).lines() if "step" in line]
+        assert not [line for line in steps if "refused" in line]
+        new = [line["step"] for line in steps if not line.get("repeat")]
+        assert len(new) == len(set(new))  # nothing was computed twice
+
+
+def test_a_site_whose_data_changed_in_a_run_refuses_to_continue(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path, changes={"federation": {"min_clients": None}})
+
+    def change(site: str, header: RequestHeader, data: bytes) -> None:
+        if header.step == 4:
+            run.sites["a"] = run.site("a", seed=9)
+
+    run.mailbox.before = change
+    with pytest.raises(FederationError, match="client a"):
+        run.perform()
+    assert any("data changed" in text for text in run.said)
+
+
+def test_a_site_that_fails_in_a_step_is_left_out_and_the_others_follow(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path)
+    broken = run.sites["c"].client.answer
+
+    def fail(request: object, *more: object) -> object:
+        if type(request).__name__ == "FitRequest":
+            raise OSError(28, "No space left on device")
+        return broken(request, *more)  # type: ignore[arg-type]
+
+    run.sites["c"].client.answer = fail  # type: ignore[method-assign, assignment]
+    run.perform()
+    assert run.weights()
+    assert any("left out c" in text for text in run.said)
+
+
+def test_the_contract_of_the_small_run_is_what_it_says(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path)
+    run.perform()
+    contract = Contract.parse((tmp_path / "run" / "contract-done.json").read_text())
+    assert contract.sections["recipe"]["stride"] == EXPERIMENT["recipe"]["stride"]
+    assert contract.members == {name: site.identity.public for name, site in run.sites.items()}
