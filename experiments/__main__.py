@@ -78,6 +78,22 @@ def privacy(data_dir: DataDir = None) -> None:
 
 
 @app.command()
+def study(
+    data_dir: DataDir = None,
+    measured: Annotated[bool, typer.Option(help="Measure what is missing before the page is made.")] = True,
+) -> None:
+    """The study of absorption: measure part by part on one core, or go on with it, and make docs/study.md."""
+    from experiments.study.measure import FOLDER, measure
+    from experiments.study.page import write_page
+    from experiments.study.summary import write_summary
+
+    if measured:
+        measure(data_dir)
+    write_summary(FOLDER, Path("docs/study"))
+    Console().print(write_page(Path("docs/study"), Path("docs/study.md")), highlight=False)
+
+
+@app.command()
 def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
     """Everything: all presets, what models cost, the pages and their pictures."""
     where = places(quick)

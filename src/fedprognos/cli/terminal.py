@@ -152,7 +152,8 @@ def answers(runs: Sequence[RunData]) -> Text:
         text.append(f"{run.scenario}: " if len(runs) > 1 else "")
         text.append(found.headline, style="bold")
         text.append(f" {found.beside} {' '.join(found.warnings)}".rstrip())
-        text.append(f" Together is {together.label}.\n" if together is not None else "\n")
+        why = f": {run.results.reason}" if run.results.reason else ""
+        text.append(f" Together is {together.label}{why}.\n" if together is not None else "\n")
     text.rstrip()
     return text
 

@@ -79,8 +79,14 @@ def _certainty(run: RunData) -> Section:
             ]
             lines.append(Line(role, cells, run.palette.colour(e.method), e.label if e.is_baseline else ""))
     table = Table("The published model against everything simpler.", "Against", COLUMNS, lines)
-    words += [*_rivals(run), *_other_heads(run), *_beyond_cap(run)]
+    words += [*_chosen(run), *_rivals(run), *_other_heads(run), *_beyond_cap(run)]
     return Section("How sure is this?", words=words, tables=[table] if lines else [], folded=True)
+
+
+def _chosen(run: RunData) -> list[str]:
+    """Why this model is the published one."""
+    chosen, reason = run.roles.together, run.results.reason
+    return [f"{chosen.label} was published: {reason}."] if chosen is not None and reason else []
 
 
 def _rivals(run: RunData) -> list[str]:

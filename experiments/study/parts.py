@@ -1,0 +1,270 @@
+"""The parts of the study: what is trained, what is made of it, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from experiments.study.bench import Bench, latency_in_us, mean_of
+from fedprognos.arrays import FloatArray
+from fedprognos.federation.average import average
+from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.plan import ClientModels, Plan, summed, train
+from fedprognos.federation.strategies import strategies
+from fedprognos.federation.strategies.absorb import AbsorbOptions, SideBySide, in_groups
+from fedprognos.federation.strategies.fedma import FedMAOptions, algorithm_1
+from fedprognos.networks import Network
+from fedprognos.networks.head import exact_head, mean_squared_error
+
+MULTIPLES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Widths, in multiples of a client's."""
+MATCHED = (1.0, 1.5, 2.0)
+"""Limits on the width of networks matched by their weights."""
+MOST_BODIES = 30
+"""With more clients, nobody puts all bodies side by side or tries each by itself."""
+FRACTIONS = (0.1, 0.2, 0.4)
+"""Shares of its units that a newcomer has."""
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A network with its head, or predictions that no single network makes, and what getting it took."""
+
+    method: str
+    said: FloatArray
+    network: Network | None = None
+    bytes: int | None = None
+    more: Mapping[str, Any] | None = None
+
+    def entry(self, *, timed: bool = False) -> Entry:
+        """As it is written down."""
+        facts: Entry = {"method": self.method, "said": [round(float(v), 2) for v in self.said], **(self.more or {})}
+        if self.bytes is not None:
+            facts["bytes"] = self.bytes
+        if self.network is not None:
+            facts |= {"width": self.network.spec.hidden, "parameters": self.network.spec.parameters}
+            if timed:
+                facts["latency_in_us"] = latency_in_us(self.network)
+        return facts
+
+
+def one_exchange(bench: Bench) -> Iterator[Model]:
+    """Parts 1 and 6: everything that can be made of the same bodies in one exchange, at every width."""
+    bodies, plan = bench.bodies(), exact_only(bench.plan())
+    widest, many = max(b.spec.hidden for b in bodies.values()), len(bodies) > MOST_BODIES
+    alone = {name: bench.with_head(bench.cohort([name]), body) for name, body in bodies.items()}
+    said = {name: bench.said(network) for name, network in alone.items()}
+    for name in alone if not many else ():
+        yield Model("alone", said[name], alone[name], 0, {"client": name})
+    truth, moved = bench.recipe.capped(bench.tests.labels), 4 * sum(n.spec.parameters for n in alone.values())
+    own = float(np.mean([np.sqrt(np.mean((one - truth) ** 2)) for one in said.values()]))
+    yield Model("mean of predictions", mean_of(list(said.values())), None, moved, {"alone": round(own, 3)})
+    cohort = trained(bench)
+    if not many:
+        yield best_body(bench, plan, bodies)
+        yield finished(bench, cohort, "concat", Network.concat([bodies[name] for name in sorted(bodies)]))
+    cohort = trained(bench)
+    whole = side_by_side(cohort, plan, bodies)
+    before = replace(cohort.traffic)
+    for multiple in MULTIPLES:
+        width = int(multiple * widest)
+        if width < whole.network.spec.hidden:
+            cohort.traffic = replace(before)
+            yield finished(bench, cohort, "absorb", whole.at(width))
+    if not many:
+        yield from by_weights(bench, plan, bodies)
+
+
+def by_weights(bench: Bench, plan: Plan, bodies: Mapping[str, Network]) -> Iterator[Model]:
+    """Neurons matched and averaged by their weights, and weights averaged as they come."""
+    sizes = {name: fleet.rows for name, fleet in bench.scenario.clients.items()}
+    clients = ClientModels(bodies, sizes, dict.fromkeys(bodies, ()))
+    for limit in MATCHED:
+        cohort = trained(bench)
+        options = plan.federation.of("fedma", FedMAOptions).model_copy(update={"width_limit": limit})
+        yield finished(bench, cohort, "BBP-MAP", algorithm_1(cohort, plan, options, clients, 1)[0])
+    cohort = trained(bench)
+    tensors = {name: body.weights for name, body in bodies.items()}
+    averaged = average(tensors, plan.spec.anatomy, how="weighted", sizes=sizes)
+    yield finished(bench, cohort, "coordinate average", Network(plan.spec, averaged))
+
+
+def central(bench: Bench) -> Iterator[Model]:
+    """All data in one place."""
+    cohort, plan = bench.pooled(), exact_only(bench.plan())
+    options = plan.federation.of("central", strategies["central"].options)
+    *_, last = strategies["central"].rounds(cohort, plan, options)
+    (network,) = last.models.values()
+    yield Model("central", *both(bench, cohort, network))
+
+
+def reservoir(bench: Bench) -> Iterator[Model]:
+    """The body that nobody trains."""
+    cohort, plan = bench.cohort(), exact_only(bench.plan())
+    (only,) = strategies["reservoir"].run(cohort, plan)
+    (network,) = only.models.values()
+    yield finished(bench, cohort, "reservoir", network)
+
+
+def different_widths(bench: Bench) -> Iterator[Model]:
+    """Part 2: clients that bring networks of half, one and one and a half times the width."""
+    plan, widths = exact_only(bench.plan()), (32, 64, 96)
+    bodies: dict[str, Network] = {}
+    for name, width in zip(sorted(bench.scenario.clients), widths, strict=True):
+        bodies |= bench.bodies([name], widths=(width,))
+    yield best_body(bench, plan, bodies)
+    cohort = bench.cohort()
+    yield finished(bench, cohort, "concat", Network.concat([bodies[name] for name in sorted(bodies)]))
+    cohort = bench.cohort()
+    whole = side_by_side(cohort, plan, bodies)
+    for width in (32, 64, 96, 128):
+        yield finished(bench, cohort, "absorb", whole.at(width))
+
+
+COURSES: Mapping[str, tuple[str, float, Mapping[str, Any]]] = {
+    "Absorb, one exchange": ("absorb", 1.0, {"rounds": 1}),
+    "Absorb, then 2 averages": ("absorb", 0.5, {"rounds": 3}),
+    "Absorb, absorbed again twice": ("absorb", 0.5, {"rounds": 3, "again": "absorb"}),
+    "FedAvg, 12 rounds of 3 epochs": ("fedavg", 1.0, {"rounds": 12, "epochs": 3}),
+    "FedProx, 12 rounds of 3 epochs": ("fedprox", 1.0, {"rounds": 12, "epochs": 3}),
+    "FedMA, 3 rounds of 12 epochs": ("fedma", 1.0, {"rounds": 3, "epochs": 12, "width_limit": 1.5}),
+}
+"""Part 3: method, share of the steps that its first round takes, options. 300 steps are about 36 epochs."""
+DRAWN = 4
+"""Rounds of a course that are evaluated, where it has more."""
+
+
+def rounds(bench: Bench) -> Iterator[Model]:
+    """Part 3: about the same number of local epochs, in one round or in many."""
+    steps = bench.experiment.train.steps or 0
+    for label, (method, share, options) in COURSES.items():
+        more = {"further_steps": steps // 4} if method == "absorb" else {}
+        cohort, plan = bench.cohort(), exact_only(bench.plan(**{method: {**options, **more}}))
+        plan = replace(plan, train=plan.train.model_copy(update={"steps": int(share * steps)}))
+        for round_ in strategies[method].run(cohort, plan):
+            if options["rounds"] <= DRAWN or round_.number % (options["rounds"] // DRAWN) == 0:
+                (network,) = round_.models.values()
+                yield replace(finished(bench, cohort, label, network), more={"round": round_.number})
+
+
+def newcomers(bench: Bench) -> Iterator[Model]:
+    """Parts 4 and 5: each client in turn never took part, or joins the others with its first units."""
+    plan, everyone = exact_only(bench.plan()), sorted(bench.scenario.clients)
+    cohort = bench.cohort()
+    full = side_by_side(cohort, plan, bench.bodies()).at(int(1.5 * plan.spec.hidden))
+    yield Model("everybody", bench.said(bench.with_head(cohort, full)), more={"newcomer": ""})
+    for name in everyone:
+        others = bench.among([n for n in everyone if n != name])
+        plan, bodies = exact_only(others.plan()), others.bodies()
+        width = int(1.5 * plan.spec.hidden)
+        cohort = others.cohort()
+        body = side_by_side(cohort, plan, bodies).at(width)
+        told: dict[str, Any] = {"newcomer": name, "share": 0.0}
+        yield Model("others", others.said(others.with_head(cohort, body)), more=told)
+        for share in FRACTIONS:
+            joined = others.joined_by(name, share)
+            own = joined.bodies([name])
+            told = {"newcomer": name, "share": share}
+            yield Model("alone", joined.said(joined.with_head(joined.cohort([name]), own[name])), more=told)
+            cohort = joined.cohort()
+            yield Model("head only", joined.said(joined.with_head(cohort, body)), more=told)
+            both_ = side_by_side(cohort, plan, {**bodies, **own}).at(width)
+            yield Model("joined", joined.said(joined.with_head(cohort, both_)), more=told)
+
+
+def recipe(bench: Bench) -> Iterator[Model]:
+    """Part 7: what is made of one recipe's bodies, with and without a reservoir and the latest row in the head."""
+    plan, bodies = exact_only(bench.plan()), bench.bodies()
+    yield best_body(bench, plan, bodies)
+    cohort = bench.cohort()
+    large = Network.concat([bodies[name] for name in sorted(bodies)])
+    yield finished(bench, cohort, "concat", large)
+    small = side_by_side(cohort, plan, bodies).at(int(1.5 * plan.spec.hidden))
+    yield finished(bench, cohort, "absorb", small)
+
+
+def beside(bench: Bench) -> Iterator[Model]:
+    """Part 7, what the head sees beside the network: the bodies are those of the recipe as it is."""
+    plan, bodies = exact_only(bench.plan()), bench.bodies()
+    cohort = bench.cohort()
+    small = side_by_side(cohort, plan, bodies).at(int(1.5 * plan.spec.hidden))
+    for label, update in (("row", {"direct": 1}), ("reservoir and row", {"direct": 1, "reservoir": 600})):
+        spec = small.spec.model_copy(update=update)
+        missing = {n: np.zeros(shape, np.float32) for n, shape in spec.shapes.items() if n not in small.weights}
+        yield finished(bench, cohort, f"absorb with {label}", Network(spec, {**small.weights, **missing}))
+
+
+def side_by_side(cohort: MessageCohort, plan: Plan, bodies: Mapping[str, Network]) -> SideBySide:
+    """Bodies and the order in which their neurons go; in groups first where they are many."""
+    options = plan.federation.of("absorb", AbsorbOptions)
+    target = int(options.group_width * max(body.spec.hidden for body in bodies.values()))
+    grouped = in_groups(cohort, plan, options, {(name,): body for name, body in bodies.items()}, target)
+    return SideBySide.of(cohort, plan, options, grouped, cohort.clients)
+
+
+def best_body(bench: Bench, plan: Plan, bodies: Mapping[str, Network]) -> Model:
+    """The body whose head fits everybody's training rows best."""
+    cohort = trained(bench)
+    found: dict[str, tuple[float, Network]] = {}
+    for name, body in sorted(bodies.items()):
+        fit, held = summed(plan.evaluate(cohort, cohort.clients, body, statistics=True))
+        head = exact_head(fit, held, plan.federation.ridge).head
+        found[name] = (mean_squared_error(fit, head), body.with_head(head))
+    best = min(found, key=lambda name: found[name][0])
+    network = found[best][1]
+    return Model("best single body", bench.said(network), network, cohort.traffic.bytes, {"client": best})
+
+
+def trained(bench: Bench) -> MessageCohort:
+    """A cohort whose traffic holds the training of the bodies already."""
+    cohort = bench.cohort()
+    train(cohort, bench.plan(), dict.fromkeys(cohort.clients), epochs=None, round_=1)
+    return cohort
+
+
+def finished(bench: Bench, cohort: MessageCohort, method: str, network: Network) -> Model:
+    """The network with its exact head, and all bytes up to then."""
+    said, with_head = both(bench, cohort, network)
+    return Model(method, said, with_head, cohort.traffic.bytes)
+
+
+def both(bench: Bench, cohort: MessageCohort, network: Network) -> tuple[FloatArray, Network]:
+    """What the network says with its exact head, and that network."""
+    solved = bench.with_head(cohort, network)
+    return bench.said(solved), solved
+
+
+def exact_only(plan: Plan) -> Plan:
+    """The plan with exact heads alone."""
+    return replace(plan, federation=plan.federation.model_copy(update={"heads": ("exact",)}))
+
+
+Part = Callable[[Bench], Iterator[Model]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some measurements of one scenario: kept together, done or not done.
+
+    Parameters
+    ----------
+    overrides
+        Options of the experiment that differ from the preset's.
+    """
+
+    part: str
+    scenario: str
+    run: Part
+    seed: int
+    overrides: Sequence[str] = ()
+    change: str = ""
+    timed: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in the file of measurements."""
+        return "/".join([self.part, self.scenario, self.change, str(self.seed)])
