@@ -14,7 +14,7 @@ from experiments.lines import Line, comparisons
 from experiments.markdown import shown
 from experiments.paper import paper
 from experiments.pictures import Picture, pictures
-from experiments.places import CHOICES, COMPLEXITY, QUICK, REMARKS, Places
+from experiments.places import CHOICES, COMPLEXITY, LIFE, QUICK, REMARKS, Places
 from experiments.record import Record, changed_options, read_record
 from experiments.tables_bars import bars_table
 from experiments.tables_comparison import comparison_table
@@ -27,13 +27,19 @@ The paper's two experiments on NASA's data: once with the paper's protocol, once
 picture is made from the runs' own files. Errors are RMSE, pooled over all test points. ± is the standard deviation over
 seeds. [All tables](results/tables.md) are on a page of their own."""
 TARGETS = """\
-The targets were set before these runs, after trials with a few seeds. FedMA must reach them. Concat stands beside it:
-it keeps every client's neurons and merges none. Errors are those of the head that the preset publishes."""
+The targets were set before these runs, after trials with a few seeds. Concat keeps every client's neurons and merges
+none; Absorb folds those that others already extract into them. Errors are those of the head that the preset
+publishes."""
 GLANCE = """\
 `{preset}`, {scenario}, {head} head, with ridge regression as the baseline. Bold: the lowest error of the head."""
 OUTDATED = """\
 **Made before the presets changed.** These presets have other options today than in the runs behind these pages, so that
 running them again gives other numbers:"""
+LIVES = """\
+## Turbofan engines, read from their first row on
+
+A window shows the last 50 cycles. These networks read an engine's whole life, and every epoch shows it at another pace:
+see [whole lives](whole-life.md)."""
 PICTURES = {"battery": ("predictions", "rounds"), "turbofan": ("predictions",)}
 
 
@@ -74,11 +80,24 @@ def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], rem
     """What the experiments say, with the tables and pictures that show it."""
     parts = ["# Results", INTRODUCTION, *_outdated(records), remarks.get("summary", "")]
     parts += ["## Targets", TARGETS, bars_table(paper(), records), remarks.get("targets", "")]
+    parts += _whole_lives(records, drawn, remarks)
     for kind, title in TITLES.items():
         tuned = records.get(f"{kind}-tuned")
         if tuned is not None:
             pictures = (shown(drawn, f"{tuned.preset}-{what}", "results/") for what in PICTURES[kind])
             parts += [title, *_glance(tuned), *pictures, remarks.get(kind, "")]
+    return parts
+
+
+def _whole_lives(
+    records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]
+) -> list[str]:
+    """Networks that read whole lives, preset by preset."""
+    found = [records[preset] for preset in LIFE if preset in records]
+    parts = [LIVES] if found else []
+    for record in found:
+        parts += [f"### {record.results.config['title']}", *_glance(record)]
+        parts += [shown(drawn, f"{record.preset}-predictions", "results/"), remarks.get(record.preset, "")]
     return parts
 
 
