@@ -85,13 +85,13 @@ def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], rem
         tuned = records.get(f"{kind}-tuned")
         if tuned is not None:
             pictures = (shown(drawn, f"{tuned.preset}-{what}", "results/") for what in PICTURES[kind])
-            parts += [title, *_glance(tuned), *pictures, remarks.get(kind, "")]
+            linear = records.get(f"{kind}-linear")
+            parts += [title, *(_glance(linear) if linear is not None else []), *_glance(tuned), *pictures]
+            parts.append(remarks.get(kind, ""))
     return parts
 
 
-def _whole_lives(
-    records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]
-) -> list[str]:
+def _whole_lives(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:
     """Networks that read whole lives, preset by preset."""
     found = [records[preset] for preset in LIFE if preset in records]
     parts = [LIVES] if found else []

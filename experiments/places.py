@@ -8,7 +8,7 @@ from pathlib import Path
 LIFE = ("turbofan-life", "turbofan-literature", "turbofan-fd001-literature", "turbofan-reservoir")
 """Presets that read whole lives."""
 WINDOWS = ("battery-paper", "battery-tuned", "turbofan-paper", "turbofan-tuned")
-PRESETS = (*WINDOWS, *LIFE)
+PRESETS = (*WINDOWS, "battery-linear", *LIFE)
 QUICK_PRESETS = (*WINDOWS, LIFE[0])
 QUICK = "-quick"
 COMPLEXITY, REMARKS, CHOICES = "complexity.json", "remarks.md", "choices.json"
@@ -54,5 +54,7 @@ class Places:
 def places(quick: bool = False) -> Places:
     """Where results lie: the committed ones, or the quick ones that only show that all parts work."""
     if quick:
-        return Places(Path("build/results-quick"), Path("build/results-quick/runs"), tuple(p + QUICK for p in QUICK_PRESETS))
+        return Places(
+            Path("build/results-quick"), Path("build/results-quick/runs"), tuple(p + QUICK for p in QUICK_PRESETS)
+        )
     return Places(Path("docs"), Path("build/results"), PRESETS)

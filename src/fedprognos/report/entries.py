@@ -163,7 +163,8 @@ class Roles:
 def roles(run: RunData) -> Roles:
     """Everyone's part, at equal head where there is one; alone counts even if it answered for a part of the test."""
     honest = [e for e in run.entries[EVERYONE] if e.honest]
-    federated = [e for e in honest if e.is_federated and e.head != PERSONAL]
+    every = [e for e in honest if e.is_federated]
+    federated = [e for e in every if e.head != PERSONAL] or every
     same = [e for e in federated if e.head == run.head] or federated
     published = run.published[0] if run.published is not None else None
     together = next((e for e in same if e.method == published), same[-1] if same else None)
