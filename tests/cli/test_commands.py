@@ -13,18 +13,15 @@ from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
 from fedprognos.fleet.synthetic import synthetic_batteries, synthetic_engines
 
-SMALL = (
-    "--set",
+CHANGES = (
     "model.widths=[6]",
-    "--set",
     "train.epochs=2",
-    "--set",
     "recipe.stride=10",
-    "--seeds",
-    "1",
-    "--workers",
-    "1",
+    "federation.fedavg={rounds=1, epochs=1}",
+    "federation.fedprox={rounds=1, epochs=1}",
+    "federation.fedma={rounds=1}",
 )
+SMALL = (*(word for change in CHANGES for word in ("--set", change)), "--seeds", "1", "--workers", "1")
 
 
 def fedprognos(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -109,13 +106,12 @@ def test_mistakes_are_explained_without_a_traceback(
 
 
 def test_json_and_quiet(tmp_path: Path) -> None:
-    arguments = ("demo", "--seeds", "1", "--workers", "1", "--json", "--out", "x")
-    # The embedded fleet at full size takes a minute: a smaller one through `run`.
-    small = ("--set", "data.units_per_site=4", "--set", "data.test_units_per_site=2")
-    done = fedprognos("run", "plants", *SMALL, *small, *arguments[5:], cwd=tmp_path)
+    sizes = ("data.units_per_site=4", "data.test_units_per_site=2", "federation.methods=['local', 'fedma']")
+    small = ("run", "plants", *SMALL, *(word for size in sizes for word in ("--set", size)), "--out", "x")
+    done = fedprognos(*small, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads((tmp_path / "x" / "results.json").read_text())
-    done = fedprognos("run", "plants", *SMALL, *small, "--out", "x", "--quiet", cwd=tmp_path)
+    done = fedprognos(*small, "--quiet", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     before = (tmp_path / "x" / "report.html").read_bytes()
     (tmp_path / "x" / "report.html").unlink()

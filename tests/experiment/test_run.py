@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,20 +102,16 @@ def test_equal_runs_give_equal_bytes_whatever_the_workers(finished, tmp_path: Pa
         assert (again.folder / file).read_bytes() == (finished.folder / file).read_bytes(), file
 
 
-def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
-    two = tiny(tmp_path / "two", seeds=2)
-    a, b = (Bundle.load(tmp_path / "two" / "bundles/all/central" / f"seed{k}").network.weights for k in (0, 1))
-    assert not np.array_equal(a["head.weight"], b["head.weight"])
-    assert {s.seeds for s in two.results.summary() if s.method == "central"} == {2}
-
-
-def test_more_seeds_reuse_what_was_done(tmp_path: Path) -> None:
-    tiny(tmp_path / "x")
+def test_more_seeds_reuse_what_was_done_and_give_other_weights(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    shutil.copytree(finished.folder, tmp_path / "two")
     events: list[Event] = []
-    tiny(tmp_path / "x", seeds=2, observers=(events.append,))
+    two = tiny(tmp_path / "two", seeds=2, observers=(events.append,))
     started = next(e for e in events if isinstance(e, RunStarted))
     assert len(started.reused) == 1 + len(METHODS)
     assert {e.job.seed for e in events if isinstance(e, JobDone)} == {1}
+    a, b = (Bundle.load(tmp_path / "two" / "bundles/all/central" / f"seed{k}").network.weights for k in (0, 1))
+    assert not np.array_equal(a["head.weight"], b["head.weight"])
+    assert {s.seeds for s in two.results.summary() if s.method == "central"} == {2}
 
 
 def test_beginning_anew_repeats_everything(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 
@@ -95,20 +96,15 @@ def decided(maintained: FloatArray, last: FloatArray, least: float = 0.0) -> Dec
 
 
 def rising(values: FloatArray) -> FloatArray:
-    """The nearest sequence that never falls (least squares, by pooling neighbours that do).
+    """The nearest sequence that never falls (isotonic regression).
 
     A higher threshold never lets more units break nor wastes less life; estimates from few units may say so.
 
     >>> rising(np.array([1.0, 3.0, 2.0, 4.0])).tolist()
     [1.0, 2.5, 2.5, 4.0]
     """
-    blocks: list[tuple[float, int]] = []
-    for value in values.tolist():
-        blocks.append((value, 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (b, n), (a, m) = blocks.pop(), blocks.pop()
-            blocks.append(((a * m + b * n) / (m + n), m + n))
-    return np.repeat([mean for mean, _ in blocks], [count for _, count in blocks])
+    fitted: FloatArray = isotonic_regression(values).x
+    return fitted
 
 
 def product_limit(values: FloatArray, seen: BoolArray) -> tuple[FloatArray, FloatArray, float]:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +35,7 @@ from fedprognos.fleet.readers import Reader, readers
 from fedprognos.networks import Bundle, Cell, cells
 from fedprognos.networks.fit import device_of
 from fedprognos.networks.threads import one_torch_thread
+from fedprognos.shelf import Shelf
 
 SHOWN = frozenset(
     {"job", "round", "layer", "width", "shared_by_all", "singletons", "absorbing", "validation_rmse", "rmse",
@@ -66,13 +67,10 @@ class Extras:
 
     def on_shelves(self) -> ExitStack:
         """A context in which they are on their shelves."""
+        shelves: tuple[Shelf[Any], ...] = (strategies, cells, readers, aggregators, metrics, baselines)
         stack = ExitStack()
-        stack.enter_context(strategies.including(self.strategies))
-        stack.enter_context(cells.including(self.cells))
-        stack.enter_context(readers.including(self.readers))
-        stack.enter_context(aggregators.including(self.aggregators))
-        stack.enter_context(metrics.including(self.metrics))
-        stack.enter_context(baselines.including(self.baselines))
+        for shelf, field in zip(shelves, fields(self), strict=True):
+            stack.enter_context(shelf.including(getattr(self, field.name)))
         return stack
 
 

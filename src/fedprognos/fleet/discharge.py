@@ -9,10 +9,18 @@ from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
-from fedprognos.fleet.unit import Fleet, Unit
+from fedprognos.fleet.unit import Fleet, Schema, Unit
 
 VOLTAGE = "voltage_in_V"
 RATED = "rated_capacity_in_Ah"
+BATTERY_SCHEMA = Schema(
+    task="soh",
+    sensors=(VOLTAGE, "temperature_in_C", "current_in_A"),
+    time="time_in_s",
+    time_measure="s",
+    target="capacity",
+    target_measure="Ah",
+)
 END_OF_LIFE_SHARE = 0.7
 """A battery is worn out below this share of its rated capacity."""
 

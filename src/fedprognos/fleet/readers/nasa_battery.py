@@ -21,7 +21,14 @@ from pydantic import PositiveFloat
 
 from fedprognos.errors import DataError, DataNotFoundError
 from fedprognos.fleet import catalog
-from fedprognos.fleet.discharge import END_OF_LIFE_SHARE, RATED, VOLTAGE, cut_at_cutoff, cutoff_from_data, end_of_life
+from fedprognos.fleet.discharge import (
+    BATTERY_SCHEMA,
+    END_OF_LIFE_SHARE,
+    RATED,
+    cut_at_cutoff,
+    cutoff_from_data,
+    end_of_life,
+)
 from fedprognos.fleet.readers import (
     ReadContext,
     Reader,
@@ -32,7 +39,7 @@ from fedprognos.fleet.readers import (
     readers,
 )
 from fedprognos.fleet.readers._nasa_battery_cycles import Discharge, Inventory
-from fedprognos.fleet.unit import Fleet, Schema, Unit
+from fedprognos.fleet.unit import Fleet, Unit
 from fedprognos.options import Fraction
 
 RATED_CAPACITY_IN_AH = 2.0
@@ -44,14 +51,6 @@ CUTOFF_IN_V = {
     ).items()
 }
 """Voltage at which each battery's discharge was stopped, from the notes that come with the data."""
-SCHEMA = Schema(
-    task="soh",
-    sensors=(VOLTAGE, "temperature_in_C", "current_in_A"),
-    time="time_in_s",
-    time_measure="s",
-    target="capacity",
-    target_measure="Ah",
-)
 
 
 class NasaBatteryOptions(ReaderOptions):
@@ -93,7 +92,7 @@ def read_nasa_batteries(folder: str | Path, batteries: Iterable[str] | None = No
             "no discharge cycle of any battery", where=str(folder), hint="run: fedprognos data check nasa-battery"
         )
     units = tuple(_unit(entry, folder) for entry in chosen)
-    return Fleet("nasa-battery", SCHEMA, units, str(folder))
+    return Fleet("nasa-battery", BATTERY_SCHEMA, units, str(folder))
 
 
 def inventory(folder: str | Path, batteries: Sequence[str] | None = None) -> tuple[Inventory, ...]:

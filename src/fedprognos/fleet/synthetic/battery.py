@@ -12,20 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
-from fedprognos.fleet.discharge import END_OF_LIFE_SHARE, VOLTAGE
+from fedprognos.fleet.discharge import BATTERY_SCHEMA, END_OF_LIFE_SHARE, RATED
 from fedprognos.fleet.synthetic.ageing import Ageing, age
 from fedprognos.fleet.synthetic.cell import CHEMISTRIES, Discharges, discharge
 from fedprognos.fleet.synthetic.sites import parse_unit_id, per_site, site_name, stream, unit_id, whole
-from fedprognos.fleet.unit import Fleet, Schema, Unit
-
-BATTERY_SCHEMA = Schema(
-    task="soh",
-    sensors=(VOLTAGE, "temperature_in_C", "current_in_A"),
-    time="time_in_s",
-    time_measure="s",
-    target="capacity",
-    target_measure="Ah",
-)
+from fedprognos.fleet.unit import Fleet, Unit
 
 
 @dataclass(frozen=True)
@@ -211,7 +202,7 @@ def _battery(
             "site": site_name(site),
             "chemistry": chemistry.name,
             "ambient_temperature_in_C": usage.ambient,
-            "rated_capacity_in_Ah": chemistry.rated,
+            RATED: chemistry.rated,
             "cutoff_in_V": chemistry.cutoff,
             "current_in_A": current,
         },
