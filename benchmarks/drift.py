@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from fedprognos.errors import DataNotFoundError
-from fedprognos.experiment import config, load_fleets
+from fedprognos.experiment import config
+from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, build_windows, recipe_for
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import drift

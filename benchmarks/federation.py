@@ -18,23 +18,24 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from fedprognos.federation.aggregate import average
 from rich.console import Console
 from rich.table import Table
 
-from fedprognos.experiment.in_process import InProcessCohort
+from fedprognos.experiment.in_process import InProcess
 from fedprognos.experiment.workers import Workers
 from fedprognos.features import Recipe, build_windows, recipe_for
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.heads import finish
+from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.messages import FitRequest
-from fedprognos.federation.options import FederationOptions
-from fedprognos.federation.strategies import Plan, strategy
+from fedprognos.federation.options import federation_options
+from fedprognos.federation.plan import Plan
+from fedprognos.federation.rounds import judged_rounds
+from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet
+from fedprognos.fleet.partition import partition
 from fedprognos.fleet.synthetic import synthetic_engines
-from fedprognos.networks import HealthNetwork, NetworkSpec, fit, network_with, predict, weights_of
-from fedprognos.networks.anatomy import anatomy_of
+from fedprognos.networks import Network, NetworkSpec, fit
 from fedprognos.networks.options import TrainOptions
 
 CONDITIONS = {"altitude_in_kft": 0, "mach": 2}
@@ -42,18 +43,27 @@ CONDITIONS = {"altitude_in_kft": 0, "mach": 2}
 
 def clients_of(sites: int, units: int) -> tuple[dict[str, Fleet], Recipe]:
     train, _ = synthetic_engines(sites=sites, units_per_site=units, test_units_per_site=1)
-    by_site: dict[str, list] = {}
-    for unit in train:
-        by_site.setdefault(str(unit.attributes["site"]), []).append(unit)
-    fleets = {name: train.select(units, name) for name, units in by_site.items()}
+    fleets = partition(train, "column", column="site")
     section = RecipeOptions(window=30, stride=2, cap=125, conditions=CONDITIONS, min_count=20)
     return fleets, recipe_for(section, fleets)
 
 
-def plan_of(recipe: Recipe, epochs: int, width: int, heads: tuple[str, ...] = ("exact", "mean")) -> Plan:
-    federation = FederationOptions.model_validate({"heads": heads})
+def plan_of(recipe: Recipe, epochs: int, width: int) -> Plan:
+    federation = federation_options().model_validate({"fedavg": {"rounds": 1, "epochs": 1}, "fedma": {"rounds": 1}})
     train = TrainOptions(epochs=epochs, validation_fraction=0)
     return Plan(recipe, NetworkSpec(inputs=recipe.channels, widths=(width,)), train, federation, seed=1)
+
+
+def trained(cohort: MessageCohort, plan: Plan) -> None:
+    """The local epochs of every client and nothing else."""
+    request = FitRequest(plan.recipe, plan.train.training(), 0.0, plan.seed, spec=plan.spec)
+    cohort.ask(dict.fromkeys(cohort.clients, request))
+
+
+def federated(method: str, cohort: MessageCohort, plan: Plan) -> None:
+    """The rounds of a method, every model with its heads."""
+    for _ in judged_rounds(strategies[method], cohort, plan):
+        pass
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -62,12 +72,12 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def in_pool(fleets: dict[str, Fleet], workers: int, work: Callable[[InProcessCohort], object]) -> float:
+def in_pool(fleets: dict[str, Fleet], workers: int, work: Callable[[MessageCohort], object]) -> float:
     """Time of some work, the pool warmed up: processes started, data loaded."""
     with tempfile.TemporaryDirectory() as folder:
         entries = {name: (name, fleet, ClientFolder(Path(folder) / name)) for name, fleet in fleets.items()}
         with Workers(entries, workers) as staff:
-            cohort = InProcessCohort(staff, {name: name for name in fleets})
+            cohort = MessageCohort(InProcess(staff, {name: name for name in fleets}))
             work(cohort)  # until every worker is up, has its data and has trained once
             return seconds(lambda: work(cohort))
 
@@ -76,37 +86,28 @@ def round_overhead(quick: bool) -> dict[str, float]:
     """A FedMA round against its local epochs alone, and the naive way beside it."""
     fleets, recipe = clients_of(3, 4 if quick else 12)
     plan = plan_of(recipe, 6 if quick else 24, 32 if quick else 64)
-
-    def epochs_only(cohort: InProcessCohort) -> None:
-        request = FitRequest(recipe, plan.network, plan.train, plan.seed)
-        cohort.ask(dict.fromkeys(fleets, request))
-
-    def whole_round(cohort: InProcessCohort) -> None:
-        for round_ in strategy("fedma")(cohort, plan):
-            finish(cohort, plan, round_.models[0])
-
-    alone = in_pool(fleets, 1, epochs_only)
-    whole = in_pool(fleets, 1, whole_round)
-    naive = alone + naive_retraining(fleets, recipe, plan)
+    alone = in_pool(fleets, 1, lambda cohort: trained(cohort, plan))
+    whole = in_pool(fleets, 1, lambda cohort: federated("fedma", cohort, plan))
+    naive = alone + naive_retraining(fleets, plan)
     return {"epochs alone (s)": alone, "FedMA round / epochs": whole / alone, "naive round / epochs": naive / alone}
 
 
-def naive_retraining(fleets: dict[str, Fleet], recipe: Recipe, plan: Plan) -> float:
+def naive_retraining(fleets: dict[str, Fleet], plan: Plan) -> float:
     """Retraining the head with the frozen layers run again in every epoch."""
 
     def work() -> None:
         for fleet in fleets.values():
-            windows = build_windows(recipe, fleet)
-            network = HealthNetwork.seeded(plan.network, 0)
-            network.recurrent.requires_grad_(False)
-            optimizer = torch.optim.Adam(network.head.parameters(), lr=1e-3)
-            targets = torch.from_numpy(recipe.encode(windows.labels).astype(np.float32))
+            windows = build_windows(plan.recipe, fleet)
+            module = Network.seeded(plan.spec, 0).module()
+            module.freeze(plan.spec.layers - 1)
+            optimizer = torch.optim.Adam(module.head.parameters(), lr=1e-3)
+            targets = torch.from_numpy(plan.recipe.encode(windows.labels).astype(np.float32))
             order = np.random.default_rng(0)
             for _ in range(plan.train.epochs):
                 shuffled = order.permutation(len(windows))
                 for start in range(0, len(windows), 128):
                     index = shuffled[start : start + 128]
-                    loss = torch.nn.functional.mse_loss(network(torch.from_numpy(windows.batch(index))), targets[index])
+                    loss = torch.nn.functional.mse_loss(module(torch.from_numpy(windows.batch(index))), targets[index])
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()
@@ -118,16 +119,13 @@ def workers_ratio(quick: bool) -> dict[str, float]:
     """Eight equal clients on one worker, on two, and in one process with torch's own threads."""
     fleets, recipe = clients_of(8, 3 if quick else 6)
     plan = plan_of(recipe, 3 if quick else 12, 64)
-    request = FitRequest(recipe, plan.network, plan.train, plan.seed)
-
-    def work(cohort: InProcessCohort) -> None:
-        cohort.ask(dict.fromkeys(fleets, request))
 
     def threads() -> None:
         for fleet in fleets.values():
-            fit(HealthNetwork.seeded(plan.network, 0), build_windows(recipe, fleet), None, recipe, plan.train, seed=0)
+            start = Network.seeded(plan.spec, 0)
+            fit(start, build_windows(recipe, fleet), None, recipe, plan.train.training(), seed=0)
 
-    one, two = in_pool(fleets, 1, work), in_pool(fleets, 2, work)
+    one, two = (in_pool(fleets, workers, lambda cohort: trained(cohort, plan)) for workers in (1, 2))
     torch.set_num_threads(os.cpu_count() or 1)
     default = seconds(threads)
     torch.set_num_threads(1)
@@ -140,46 +138,10 @@ def many_clients(quick: bool) -> dict[str, float]:
     for count in (10, 30) if quick else (25, 50, 100):
         fleets, recipe = clients_of(count, 2)
         plan = plan_of(recipe, 1, 16)
-
-        def work(cohort: InProcessCohort, plan: Plan = plan) -> None:
-            for round_ in strategy("fedavg")(cohort, plan_with_rounds(plan, 1)):
-                finish(cohort, plan, round_.models[0])
-
-        found[f"{count} clients: ms a client"] = in_pool(fleets, 2, work) / count * 1e3
+        spent = in_pool(fleets, 2, lambda cohort, plan=plan: federated("fedavg", cohort, plan))
+        found[f"{count} clients: ms a client"] = spent / count * 1e3
         found[f"{count} clients: peak MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     return found
-
-
-def plan_with_rounds(plan: Plan, rounds: int) -> Plan:
-    from dataclasses import replace
-
-    section = plan.federation.model_copy(
-        update={"fedavg": plan.federation.fedavg.model_copy(update={"rounds": rounds, "epochs": 1})}
-    )
-    return replace(plan, federation=section)
-
-
-def blocks_ratio(quick: bool) -> dict[str, float]:
-    """A concatenated layer predicted densely and as blocks."""
-    fleets, recipe = clients_of(3, 4)
-    spec = NetworkSpec(inputs=recipe.channels, widths=(64,))
-    clients = {str(k): weights_of(HealthNetwork.seeded(spec, k)) for k in range(3)}
-    places = {n: {"recurrent.0": 64 * int(n) + np.arange(64)} for n in clients}
-    weights = {
-        k: np.asarray(v, np.float32)
-        for k, v in average(clients, anatomy_of("lstm", 1, False), places, {"recurrent.0": 192}).items()
-    }
-    network = network_with(spec.model_copy(update={"widths": (192,)}), weights)
-    windows = build_windows(recipe, next(iter(fleets.values())))
-
-    def dense() -> None:
-        with torch.no_grad():
-            for batch in windows.batches(1024):
-                network(torch.from_numpy(batch))
-
-    dense_time = min(seconds(dense) for _ in range(3))
-    block_time = min(seconds(lambda: predict(network, windows, recipe)) for _ in range(3))
-    return {"dense / blocks (3 x 64 neurons)": dense_time / block_time}
 
 
 def main() -> None:
@@ -195,7 +157,6 @@ def main() -> None:
         ("round", round_overhead),
         ("workers", workers_ratio),
         ("clients", many_clients),
-        ("blocks", blocks_ratio),
     ):
         if chosen.only not in (None, name):
             continue
