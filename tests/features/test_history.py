@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprognos.errors import RecipeError
+from fedprognos.errors import ConfigError, RecipeError
 from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
-from fedprognos.features import ConditionWarning, Recipe, WindowSet, build_windows, make_recipe, survey, survey_terms
+from fedprognos.features import (
+    ConditionWarning,
+    Recipe,
+    WindowSet,
+    build_windows,
+    make_recipe,
+    recipe_for,
+    survey,
+    survey_terms,
+)
 from fedprognos.features.history import GAP, PADDED, STRETCHED, Cut, History, histories, rule_of
 from fedprognos.features.history.grid import on_grid
 from fedprognos.features.history.levels import at_levels, looked_at
+from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema, Unit
+from fedprognos.options import validated
+from small_fleets import cyclic_fleet
 
 LEVELS = ((0.0, 0.0), (20.0, 0.7), (42.0, 0.84))
 SERIES = Schema("rul", ("pressure", "temperature"), ("altitude", "mach"))
@@ -250,3 +262,22 @@ def test_real_units_fed_row_by_row_give_the_windows_of_the_batch(preset: str) ->
     for k, name in enumerate(windows.unit_ids):
         cuts = [cut for one in fed(recipe, few, few[name]) for cut in one if not cut.odd & PADDED]
         assert_same(cuts, windows, np.flatnonzero(windows.unit == k))
+
+
+def test_a_rule_of_one_s_own_is_one_object_and_known_only_where_it_is() -> None:
+    """The first four samples of every cycle, whatever the options say: nothing else has to know of it."""
+    fleet = cyclic_fleet(units=2, cycles=12)
+    mine = replace(histories["index"], name="first four", label="first four samples", lengths=lambda *_: (4, None))
+    with histories.including([mine]):
+        recipe = recipe_for(RecipeOptions(cycle="first four"), {"all": fleet})
+        assert (recipe.cycle, recipe.window) == ("first four", 4)
+        windows = build_windows(recipe, fleet)
+        assert windows.batch(np.arange(2)).shape == (2, 4, len(fleet.schema.sensors))
+        text = recipe.to_json()
+        assert Recipe.from_json(text) == recipe
+    with pytest.raises(RecipeError, match="no way to read cycles that is known here"):
+        Recipe.from_json(text)
+    with pytest.raises(ConfigError, match="unknown history rule 'first four'"):
+        validated(RecipeOptions, {"cycle": "first four"})
+    with pytest.raises(ConfigError, match="'life' is not a way to read cycles"):
+        validated(RecipeOptions, {"cycle": "life"})

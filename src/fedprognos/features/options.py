@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from fedprognos.features.channels import channels
+from fedprognos.features.history import histories
 from fedprognos.options import Options
 
 
@@ -36,9 +37,9 @@ class RecipeOptions(Options):
     channels: Mapping[str, PositiveInt | tuple[PositiveInt, ...]] = {}
     """Series: columns made from the sensors and shown beside them, by kind, with the rows each looks back on (several
     if you like): `age`, `mean`, `slope`, `change` (since the first rows)."""
-    cycle: Literal["index", "grid", "levels"] = "grid"
+    cycle: str = "grid"
     """Cyclic data: cut every cycle by sample index, resample it onto a grid in time, or read it when one sensor first
-    falls to each of some levels."""
+    falls to each of some levels; or a rule of your own."""
     grid_end_in_s: PositiveFloat | None = None
     """Only this first part of a cycle is looked at, on a grid or at levels."""
     grid_points: Annotated[int, Field(ge=2)] = 171
@@ -55,6 +56,8 @@ class RecipeOptions(Options):
         for name in self.channels:
             if name not in channels:
                 raise ValueError(f"channels: there is no '{name}'; there are {', '.join(channels)}")
+        if not histories[self.cycle].cyclic:
+            raise ValueError(f"cycle: '{self.cycle}' is not a way to read cycles")
         if (self.cycle == "levels") != (self.levels is not None):
             raise ValueError("cycle = 'levels' and levels = SENSOR go together")
         if self.levels is not None and (self.grid_end_in_s is None or self.conditions):

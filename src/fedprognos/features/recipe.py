@@ -65,7 +65,7 @@ class Recipe(BaseModel):
     life: bool = False
     stride: int = 1
     short: Literal["exclude", "pad"] = "exclude"
-    cycle: Literal["index", "grid", "levels"] | None = None
+    cycle: str | None = None
     grid_end_in_s: float | None = None
     levels: str | None = None
     level_bounds: tuple[float, float] | None = None
@@ -114,6 +114,10 @@ class Recipe(BaseModel):
             raise ValueError("whole lives are read row by row, and only of series")
         if self.extra and self.task != "rul":
             raise ValueError("channels are made from series")
+        from fedprognos.features.history import histories  # rules are made of recipes
+
+        if self.cycle is not None and (self.cycle not in histories or not histories[self.cycle].cyclic):
+            raise ValueError("cycle names no way to read cycles that is known here")
         if self.cycle in ("grid", "levels") and not (self.grid_end_in_s and self.grid_end_in_s > 0):
             raise ValueError("a time grid needs a positive end")
         self._check_levels()

@@ -15,15 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
+from fedprognos.features.history import histories
 from fedprognos.features.labels import health_labels
 from fedprognos.features.level_survey import digits_down, rows_at_levels
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.options import RecipeOptions
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Fleet, Schema
-
-GRID_SHARE = 0.7
-"""Part of the shortest training cycle that a time grid covers by default: cycles get shorter as a cell fades."""
 
 
 class SurveyTerms(BaseModel):
@@ -264,23 +262,10 @@ def _scaling(
 
 
 def _lengths(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> tuple[int, float | None]:
-    if schema.task == "rul":
-        if section.length is None:
-            hint = 'set recipe.history = "life", or to the number of rows that the network looks back on'
-            raise ConfigError("recipe.history is missing", hint=hint)
-        return section.length, None
-    if section.history == "life":
+    if schema.task == "soh" and section.history == "life":
         raise ConfigError('recipe.history = "life" is for series; a cycle is read as a whole', hint="leave it out")
-    if section.cycle == "index":
-        return section.length or min(s.shortest for s in surveys), None
-    shortest = min(s.shortest_in_s for s in surveys)
-    end = section.grid_end_in_s or round(GRID_SHARE * shortest, 1)
-    if end > shortest * 1.1:  # sent in two digits: up to a tenth too short
-        raise ConfigError(
-            f"recipe.grid_end_in_s = {end:g} is longer than the shortest training cycle ({shortest:g} s)",
-            hint="the grid must end before every cycle does",
-        )
-    return section.level_points if section.cycle == "levels" else section.grid_points, end
+    name = section.cycle if schema.task == "soh" else "life" if section.history == "life" else "window"
+    return histories[name].lengths(section, min(s.shortest for s in surveys), min(s.shortest_in_s for s in surveys))
 
 
 def _level_bounds(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> tuple[float, float] | None:

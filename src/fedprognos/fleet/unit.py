@@ -246,15 +246,8 @@ class Fleet:
         from fedprognos.fleet.table_files import Table
         from fedprognos.options import validated
 
-        more |= {
-            "time": time,
-            "unit": unit,
-            "task": task,
-            "time_measure": time_measure,
-            "cycle": cycle,
-            "sensors": sensors,
-        }
-        more |= {"settings": settings, "site": site, "target": target, "failed": failed, "missing": missing}
+        more |= {"time": time, "time_measure": time_measure, "unit": unit, "task": task, "cycle": cycle, "site": site}
+        more |= {"sensors": sensors, "settings": settings, "target": target, "failed": failed, "missing": missing}
         columns = validated(Columns, more, "Fleet.from_frame")
         table = Table(None, frame.reset_index(drop=True), name)
         return fleet_of_tables([table], columns, name=name, require_labels=require_labels)

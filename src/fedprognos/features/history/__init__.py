@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from fedprognos.features.memory import Memory
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 from fedprognos.shelf import Shelf
+
+if TYPE_CHECKING:
+    from fedprognos.features.options import RecipeOptions
 
 Rows = NDArray[np.float32]
 PADDED, STRETCHED, GAP, UNSEEN = 1, 2, 4, 8
@@ -118,6 +122,11 @@ class HistoryRule:
         Whether any window can be cut from a unit.
     counted
         What :attr:`History.progress` counts.
+    lengths
+        From the options, and the rows and seconds of the shortest cycle of all clients (0 for series), to the rows of a
+        window and, where it covers a part of a cycle, the seconds of that part.
+    cyclic
+        Whether it is for cyclic units; its name is then a choice of `recipe.cycle`.
     """
 
     name: str
@@ -127,6 +136,8 @@ class HistoryRule:
     start: Callable[[Recipe], History]
     fits: Callable[[Recipe, Unit], bool]
     counted: str
+    lengths: Callable[[RecipeOptions, int, float], tuple[int, float | None]]
+    cyclic: bool = False
 
 
 histories: Shelf[HistoryRule] = Shelf("history rule", __name__)

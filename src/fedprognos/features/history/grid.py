@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedprognos.arrays import BoolArray, FloatArray
+from fedprognos.errors import ConfigError
 from fedprognos.features.history import GAP, STRETCHED, UNSEEN, Cut, HistoryRule, Rows, UnitCuts, histories
 from fedprognos.features.history._cycle import CycleHistory, cycle_bounds
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 
+if TYPE_CHECKING:
+    from fedprognos.features.options import RecipeOptions
+
+GRID_SHARE = 0.7
+"""Part of the shortest training cycle that a time grid covers by default: cycles get shorter as a cell fades."""
 GAP_SHARE = 0.1
 """A cycle with no sample for longer than this share of its grid has a gap."""
 
@@ -109,4 +116,23 @@ def fits(recipe: Recipe, unit: Unit) -> bool:
     return True
 
 
-histories.add(HistoryRule("grid", "every cycle on a time grid", 20, cut, GridHistory, fits, "s of the cycle"))
+def end_in_s(options: RecipeOptions, shortest_in_s: float) -> float:
+    """How much of a cycle is looked at; refused where some training cycle ends before."""
+    end = options.grid_end_in_s or round(GRID_SHARE * shortest_in_s, 1)
+    if end > shortest_in_s * 1.1:  # sent in two digits: up to a tenth too short
+        raise ConfigError(
+            f"recipe.grid_end_in_s = {end:g} is longer than the shortest training cycle ({shortest_in_s:g} s)",
+            hint="the grid must end before every cycle does",
+        )
+    return end
+
+
+def _lengths(options: RecipeOptions, rows: int, shortest_in_s: float) -> tuple[int, float]:
+    return options.grid_points, end_in_s(options, shortest_in_s)
+
+
+histories.add(
+    HistoryRule(
+        "grid", "every cycle on a time grid", 20, cut, GridHistory, fits, "s of the cycle", _lengths, cyclic=True
+    )
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fedprognos.arrays import BoolArray
@@ -9,6 +11,9 @@ from fedprognos.features.history import PADDED, UNSEEN, Cut, HistoryRule, Rows, 
 from fedprognos.features.history._cycle import CycleHistory, cycle_bounds
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
+
+if TYPE_CHECKING:
+    from fedprognos.features.options import RecipeOptions
 
 
 def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int) -> UnitCuts | None:
@@ -53,4 +58,20 @@ class IndexHistory(CycleHistory):
         return self.filled, self.length
 
 
-histories.add(HistoryRule("index", "first samples of every cycle", 30, cut, IndexHistory, fits, "samples of the cycle"))
+def _lengths(options: RecipeOptions, rows: int, shortest_in_s: float) -> tuple[int, None]:
+    return options.length or rows, None
+
+
+histories.add(
+    HistoryRule(
+        "index",
+        "first samples of every cycle",
+        30,
+        cut,
+        IndexHistory,
+        fits,
+        "samples of the cycle",
+        _lengths,
+        cyclic=True,
+    )
+)

@@ -7,15 +7,19 @@ time at a voltage a nearly straight one, which a linear head can follow beyond w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.features.history import GAP, STRETCHED, UNSEEN, Cut, HistoryRule, Rows, UnitCuts, histories
 from fedprognos.features.history._cycle import CycleHistory, cycle_bounds
-from fedprognos.features.history.grid import GAP_SHARE, fits, on_grid
+from fedprognos.features.history.grid import GAP_SHARE, end_in_s, fits, on_grid
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
+
+if TYPE_CHECKING:
+    from fedprognos.features.options import RecipeOptions
 
 SETTLED = 1 / 57
 """Share of the part looked at after which the load has set in: the highest level is reached later in every cycle."""
@@ -148,4 +152,20 @@ class LevelHistory(CycleHistory):
         return self.last_time if self.count else 0.0, self.end
 
 
-histories.add(HistoryRule("levels", "every cycle at levels of a sensor", 25, cut, LevelHistory, fits, "s of the cycle"))
+def _lengths(options: RecipeOptions, rows: int, shortest_in_s: float) -> tuple[int, float]:
+    return options.level_points, end_in_s(options, shortest_in_s)
+
+
+histories.add(
+    HistoryRule(
+        "levels",
+        "every cycle at levels of a sensor",
+        25,
+        cut,
+        LevelHistory,
+        fits,
+        "s of the cycle",
+        _lengths,
+        cyclic=True,
+    )
+)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from fedprognos.arrays import BoolArray
+from fedprognos.errors import ConfigError
 from fedprognos.features.history import (
     GAP,
     PADDED,
@@ -19,6 +22,9 @@ from fedprognos.features.history import (
 )
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
+
+if TYPE_CHECKING:
+    from fedprognos.features.options import RecipeOptions
 
 
 def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int) -> UnitCuts | None:
@@ -85,4 +91,11 @@ class SlidingHistory(History):
         return min(self.count, len(self.ring)), len(self.ring)
 
 
-histories.add(HistoryRule("window", "last rows", 10, cut, SlidingHistory, fits, "rows"))
+def _lengths(options: RecipeOptions, rows: int, shortest_in_s: float) -> tuple[int, None]:
+    if options.length is None:
+        hint = 'set recipe.history = "life", or to the number of rows that the network looks back on'
+        raise ConfigError("recipe.history is missing", hint=hint)
+    return options.length, None
+
+
+histories.add(HistoryRule("window", "last rows", 10, cut, SlidingHistory, fits, "rows", _lengths))
