@@ -69,7 +69,8 @@ def _pairs(record: AbsorptionRecord, probe: NDArray[Any] | None) -> list[dict[st
     place = np.empty(record.before.spec.hidden, dtype=np.int64)
     for name, own in record.neurons.items():
         owner[own], place[own] = name, np.arange(len(own))
-    C = record.sums.moments(starts=False)[1][: len(owner), : len(owner)]
+    mean, C = record.sums.moments(starts=False)
+    C = C[: len(owner), : len(owner)]
     sd = np.sqrt(np.maximum(C.diagonal(), 0.0))
     alike = np.abs(C) / np.maximum(np.outer(sd, sd), 1e-12)
     gone = np.setdiff1d(np.arange(len(owner)), kept)
@@ -86,9 +87,10 @@ def _pairs(record: AbsorptionRecord, probe: NDArray[Any] | None) -> list[dict[st
             "correlation": _four(C[m, j] / (sd[m] * sd[j])),
         }
         if before is not None and after is not None:
+            beta = record.result.mixtures[-1][m]
+            stand_in = mean[m] + (after - mean[kept]) @ beta
             pair |= {"before": [_rounded(before[:, m]), _rounded(before[:, j])]}
-            level = before[:, m].mean() - (after @ record.result.mixtures[-1][m]).mean()
-            pair |= {"after": [_rounded(after @ record.result.mixtures[-1][m] + level), _rounded(after[:, b])]}
+            pair |= {"after": [_rounded(stand_in), _rounded(after[:, b])]}
         found.append(pair)
         alike[a], alike[:, b] = 0.0, 0.0
     return found
