@@ -46,7 +46,7 @@ class SiteOptions(Options):
     """No statistic of fewer rows than this leaves the site, whatever it is asked."""
     min_units: PositiveInt = 5
     """No statistic of fewer units leaves the site either, unless the site has a single one."""
-    max_leverage: Annotated[float, Field(gt=0, le=1)] = 0.9
+    max_leverage: Annotated[float, Field(gt=0, le=1)] = 0.95
     """No row may count for more than this in the statistics of a head; 1 lets statistics of few rows leave."""
     max_message_in_mb: PositiveInt = 64
     max_memory_in_mb: PositiveInt = 4096

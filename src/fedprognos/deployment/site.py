@@ -33,6 +33,8 @@ from fedprognos.deployment.tensor_cache import TensorCache, TensorsMissing, Tens
 from fedprognos.errors import MessageError
 from fedprognos.federation.client import Client, failure
 from fedprognos.federation.codec import encode, ledger_line
+from fedprognos.federation.floors import Floors
+from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import Failure, FitRequest
 from fedprognos.files import write_json
 from fedprognos.networks.threads import one_torch_thread
@@ -54,7 +56,9 @@ class Site:
         options = self.options
         self.identity = identity_of(self.folder)
         self.ledger = SiteLedger(self.folder, None if options.bundle is None else Path(options.bundle))
-        self.client = Client(options.name, self.data.train, self.ledger, options.min_count, self.data.test)
+        floors = Floors(options.min_count, options.min_units, options.max_leverage)
+        limits = Limits(options.max_memory_in_mb << 20)
+        self.client = Client(options.name, self.data.train, self.ledger, floors, self.data.test, limits=limits)
         self.limit = options.max_message_in_mb << 20
         self.approvals = Approvals(self.folder, options.approved, options.members)
         self.tensors = TensorCache(self.folder / "tensors", self.limit)

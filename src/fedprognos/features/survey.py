@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
 from fedprognos.features.history import histories
@@ -39,8 +39,8 @@ class SurveyTerms(BaseModel):
         Labels as a share of each unit's rated capacity.
     levels, level_points, grid_end_in_s
         The sensor at whose levels cycles are read, how many there are, and how much of a cycle is looked at.
-    min_count
-        Moments of fewer rows than this are not wanted; the client has a floor of its own.
+    min_count, min_units
+        Moments of fewer rows, or of rows of fewer units, are not wanted; the client has floors of its own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,6 +54,7 @@ class SurveyTerms(BaseModel):
     level_points: Annotated[int, Field(ge=2, le=10_000)] = 19
     grid_end_in_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     min_count: Annotated[int, Field(ge=1)] = 20
+    min_units: Annotated[int, Field(ge=1)] = 1
 
 
 def survey_terms(options: RecipeOptions) -> SurveyTerms:
@@ -122,7 +123,7 @@ def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
     cells, withheld = {}, 0
     for k, key in enumerate(distinct if keys.shape[1] else distinct[:1]):
         of_condition = rows[inverse == k] if keys.shape[1] else rows
-        if len(of_condition) < terms.min_count:
+        if len(of_condition) < terms.min_count or _units_among(fleet, inverse == k) < terms.min_units:
             withheld += 1
             continue
         cells[tuple(float(v) for v in key)] = Moments.of(of_condition)
@@ -135,8 +136,8 @@ def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
             hint="give a target column, or units that ran to failure (failed = 1)",
         )
     labels = np.concatenate(known)
-    few = f"fewer than {terms.min_count} never leave a client"
-    if len(labels) < terms.min_count:
+    few = f"fewer than {terms.min_count}, or of fewer than {terms.min_units} units, never leave a client"
+    if len(labels) < terms.min_count or len(known) < terms.min_units:
         raise DataError(
             f"only {len(labels)} labelled points; statistics of {few}",
             where=where,
@@ -157,6 +158,12 @@ def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
             max(min(u.time[u.cycles[1:] - 1].min() for u in fleet if u.cycles is not None), 0.0), 2
         )
     return Survey(schema, cells, withheld, Moments.of(labels[:, None]), shortest, shortest_in_s, high, low)
+
+
+def _units_among(fleet: Fleet, chosen: BoolArray) -> int:
+    """From how many units some rows come; all, where rows are not those of the file but cycles read at levels."""
+    owner = np.repeat(np.arange(len(fleet)), [unit.rows for unit in fleet])
+    return len(np.unique(owner[chosen])) if len(owner) == len(chosen) else len(fleet)
 
 
 def chosen_sensors(schema: Schema, terms: SurveyTerms) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """A client: a private fleet and its replies.
 
-Every request is checked before it is answered, and no statistic of fewer than `min_count` windows or rows leaves,
-whatever is asked.
+Every request is checked before it is answered, and nothing leaves that has less behind it than the owner's floors.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, surv
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, tag_of, wire_of
 from fedprognos.federation.cohort import digest
-from fedprognos.federation.folds import MAX_FOLDS, Fold
+from fedprognos.federation.floors import FloorError, Floors
+from fedprognos.federation.folds import Fold
+from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import (
     REQUESTS,
     ErrorSums,
@@ -37,20 +40,14 @@ from fedprognos.federation.messages import (
 )
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
 from fedprognos.federation.privacy.statistics import private_statistics
-from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreRequest
-from fedprognos.federation.scoring import score_reply
+from fedprognos.federation.score_messages import ResidualRequest, ScoreRequest
+from fedprognos.federation.scoring import residual_reply, score_reply
 from fedprognos.federation.secure.answers import answer_sums, check_alone, masked
 from fedprognos.federation.seeds import stream
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, Epoch, Network, fit, predict
 from fedprognos.networks.head import head_statistics
-from fedprognos.networks.outputs import output_sums
 from fedprognos.networks.pooling import Fits, forward_fits, judged_on_held_out
-from fedprognos.networks.residuals import merge_small_bins, residuals
-
-MIN_COUNT = 20
-"""No statistic of fewer rows than this leaves a client, whatever it is asked."""
-MAX_PARAMETERS, MAX_EPOCHS, MAX_EDGES, MAX_RANGES = 20_000_000, 10_000, 400, 20
 
 if TYPE_CHECKING:  # needs `cryptography`, which is there where sites mask
     from fedprognos.federation.secure.member import Member
@@ -65,8 +62,9 @@ class Client:
     ----------
     folder
         The owner's own: ledger, log, personal heads, perhaps a model trained earlier.
-    min_count
-        The owner's own floor; a request can raise it but not lower it.
+    floors, limits
+        The owner's own: the least behind what leaves, which a request can raise but not lower, and the most that a
+        request may take. Runs in one process have no floor of units and do not look for rows that stand out.
     test
         Test units of the owner's own; where a runner holds the test units, clients have none.
     device
@@ -80,14 +78,14 @@ class Client:
         name: str,
         fleet: Fleet,
         folder: ClientFolder,
-        min_count: int = MIN_COUNT,
+        floors: Floors = Floors(),  # noqa: B008 - frozen
         test: Fleet | None = None,
         device: str = "auto",
         member: Member | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> None:
-        self.name, self.fleet, self.folder, self.min_count, self.test = name, fleet, folder, min_count, test
-        self.device = device
-        self.member = member
+        self.name, self.fleet, self.folder, self.test, self.device = name, fleet, folder, test, device
+        self.floors, self.limits, self.member = floors.of(len(fleet)), limits, member
         self._windows: tuple[str, WindowSet] | None = None
 
     def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
@@ -123,10 +121,13 @@ class Client:
 
     def answer(self, request: Request, on_epoch: OnEpoch | None = None) -> Reply:
         """Answer one request; raise where it cannot be answered."""
+        for fleet in (self.fleet, *([self.test] if self.test is not None else [])):
+            self.limits.check(request, fleet)
         match request:
             case SurveyRequest():
-                floor = max(self.min_count, request.terms.min_count)
-                return SurveyReply(survey(self.fleet, request.terms.model_copy(update={"min_count": floor})))
+                rows, units = max(self.floors.rows, request.terms.min_count), self.floors.units
+                terms = request.terms.model_copy(update={"min_count": rows, "min_units": units})
+                return SurveyReply(survey(self.fleet, terms))
             case ImportRequest():
                 return self._import()
             case FitRequest():
@@ -136,16 +137,18 @@ class Client:
             case OutputsRequest():
                 return self._outputs(request)
             case PoolRequest():
-                return PoolReply(self._fits(request).sendable(self.min_count))
+                return self._pool(request)
             case PersonalRequest():
                 return self._personal(request)
             case ResidualRequest():
-                return self._residuals(request)
+                return residual_reply(
+                    request, self._windows_for(request.recipe), self._stream(request.seed, "folds"), self.floors
+                )
             case ScoreRequest():
                 held = self._parts(request.recipe, request.seed, request.validation_fraction, Fold())[1]
-                return score_reply(request, self.folder, self.test, held, self.min_count)
+                return score_reply(request, self.folder, self.test, held, self.floors)
             case _:
-                return answer_sums(self.member, request, self.fleet, self.min_count)  # type: ignore[no-any-return]
+                return answer_sums(self.member, request, self.fleet, self.floors.rows)  # type: ignore[no-any-return]
 
     def _import(self) -> ImportReply:
         if self.folder.bundle is None:
@@ -155,14 +158,11 @@ class Client:
         return ImportReply(bundle.recipe, bundle.network, len(windows))
 
     def _fit(self, request: FitRequest, on_epoch: OnEpoch | None) -> FitReply:
-        if request.shape.parameters > MAX_PARAMETERS or request.training.epochs > MAX_EPOCHS:
-            raise MessageError("asks for more training than this client allows")
         if not 0 <= request.frozen < request.shape.layers:
             raise MessageError(f"cannot freeze {request.frozen} of {request.shape.layers} layers")
         fold = Fold(request.fold, request.folds)
         train, validation = self._parts(request.recipe, request.seed, request.validation_fraction, fold)
-        if len(train) < self.min_count:
-            raise MessageError(f"fewer than {self.min_count} windows to learn from")
+        self.floors.check(train)
         if request.start is None:
             bias = float(request.recipe.encode(train.labels).mean())
             seed, forget = stream(request.seed, self.name, 0, "weights"), request.training.forget_bias
@@ -182,7 +182,10 @@ class Client:
             on_epoch=on_epoch,
         )
         weights = {name: array for name, array in result.network.weights.items() if name in request.learnt}
-        return FitReply(weights, result.windows, result.history, result.best_epoch, result.collapsed)
+        history = result.history
+        if not self.floors.enough(validation):  # it decides when to stop, but its errors stay
+            history = tuple(replace(epoch, validation_rmse=None) for epoch in history)
+        return FitReply(weights, result.windows, history, result.best_epoch, result.collapsed)
 
     def _evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         network = request.network.check("request")
@@ -193,7 +196,7 @@ class Client:
         sums = None
         if fraction > 0:
             held = self._parts(request.recipe, request.seed, fraction, fold)[1]
-            if held is not None and len(held) >= self.min_count:
+            if held is not None and self.floors.enough(held):
                 error = predict(network, held, request.recipe) - request.recipe.capped(held.labels)
                 absolute, squared = float(np.abs(error).sum()), float(np.square(error).sum())
                 sums = ErrorSums(len(held), float(error.sum()), absolute, squared)
@@ -201,17 +204,24 @@ class Client:
             return EvaluateReply(sums)
         # Units the layers below have learnt from cannot tell how strongly their head should be held back.
         train, held = self._head_parts(request.recipe, request.seed, fraction, fold)
-        return EvaluateReply(
-            sums,
-            head_statistics(network, train, request.recipe, alike=request.alike),
-            None if held is None else head_statistics(network, held, request.recipe, alike=request.alike),
-        )
+        if held is not None:
+            with contextlib.suppress(FloorError):
+                for part in (train, held):
+                    self.floors.look(network, part)
+                return EvaluateReply(
+                    sums,
+                    head_statistics(network, train, request.recipe, alike=request.alike),
+                    head_statistics(network, held, request.recipe, alike=request.alike),
+                )
+            train = self._learnt_from(request.recipe, request.seed, fold)
+        self.floors.look(network, train)
+        return EvaluateReply(sums, head_statistics(network, train, request.recipe, alike=request.alike))
 
     def _outputs(self, request: OutputsRequest) -> OutputsReply:
         network = request.network.check("request")
         fold = Fold(request.fold, request.folds)
         train, _ = self._head_parts(request.recipe, request.seed, request.validation_fraction, fold)
-        return OutputsReply(tuple(LayerOutputs(o.n, o.starts, o.s, o.S) for o in output_sums(network, train)))
+        return OutputsReply(tuple(LayerOutputs(o.n, o.starts, o.s, o.S) for o in self.floors.outputs(network, train)))
 
     def _fits(self, request: PoolRequest | PersonalRequest) -> Fits:
         """Statistics of the points that a personal head is fitted to, and of those on which it is judged."""
@@ -224,34 +234,27 @@ class Client:
         later = head_statistics(network, train.select(np.arange(0)) if held is None else held, request.recipe)
         return Fits([learnt, learnt.add(later)], [later], nested=held is not None)
 
+    def _pool(self, request: PoolRequest) -> PoolReply:
+        fits = self._fits(request).sendable(self.floors.rows)
+        if self.floors.leverage < 1:
+            network, fraction = request.network, request.validation_fraction
+            self.floors.look(network, self._learnt_from(request.recipe, request.seed, Fold()))
+            try:
+                if not judged_on_held_out(network, fraction):
+                    raise FloorError("parts of few points")
+                for part in self._head_parts(request.recipe, request.seed, fraction, Fold()):
+                    if part is not None:
+                        self.floors.look(network, part)
+            except FloorError:  # only the sums of all points leave
+                fits = (*[None] * (len(fits) - 1), fits[-1])
+        return PoolReply(fits)
+
     def _personal(self, request: PersonalRequest) -> PersonalReply:
         fits, columns = self._fits(request), request.network.spec.features
         slopes = request.slopes or PooledSlopes.near(request.network, len(fits.fitted))
         slopes.check(len(fits.fitted), columns)
         self.folder.save_head(digest(encode(request)), fits.head(slopes.freedoms, slopes.shared))
         return PersonalReply(fits.fitted[-1].n)
-
-    def _residuals(self, request: ResidualRequest) -> ResidualReply:
-        ranges, edges, folds = request.ranges, request.edges, len(request.models)
-        for bounds, most in ((ranges, MAX_RANGES), (edges, MAX_EDGES)):
-            if bounds.ndim != 1 or len(bounds) > most or (np.diff(bounds) <= 0).any():
-                raise MessageError(f"edges and ranges must be at most {MAX_EDGES} and {MAX_RANGES} increasing numbers")
-        if not 2 <= folds <= MAX_FOLDS:
-            raise MessageError(f"models of {folds} folds; there must be 2 to {MAX_FOLDS}")
-        windows = self._windows_for(request.recipe)
-        if len(np.unique(windows.unit)) < self.min_count:
-            raise MessageError(f"fewer than {self.min_count} units to take residuals from")
-        counts = np.zeros((len(ranges) + 1, len(edges) + 1), dtype=np.int64)
-        present: list[set[int]] = [set() for _ in counts]
-        for fold, model in enumerate(request.models):
-            network = model.check("request")
-            unseen = Fold(fold, folds).members(windows, self._stream(request.seed, "folds"))
-            found = residuals(network, windows.select(unseen), request.recipe)
-            place = np.searchsorted(ranges, found.predictions, side="right")
-            np.add.at(counts, (place, np.searchsorted(edges, found.scaled)), 1)
-            for k, unit in zip(place.tolist(), found.unit.tolist(), strict=True):
-                present[k].add(unit)
-        return ResidualReply(*merge_small_bins(counts, present, self.min_count))
 
     def _stream(self, seed: int, phase: str) -> int:
         return stream(seed, self.name, 0, phase)
@@ -263,10 +266,9 @@ class Client:
     def _head_parts(self, recipe: Recipe, seed: int, fraction: float, fold: Fold) -> tuple[WindowSet, WindowSet | None]:
         """The parts a head is fitted to and chosen on; too small a part is not told apart from the other."""
         train, held = self._parts(recipe, seed, fraction, fold)
-        if held is None or len(held) < self.min_count or len(train) < self.min_count:
+        if held is None or not (self.floors.enough(held) and self.floors.enough(train)):
             train, held = self._learnt_from(recipe, seed, fold), None
-        if len(train) < self.min_count:
-            raise MessageError(f"fewer than {self.min_count} windows to make a head from")
+        self.floors.check(train)
         return train, held
 
     def _learnt_from(self, recipe: Recipe, seed: int, fold: Fold) -> WindowSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from fedprognos.networks.module import HealthNetwork
 from fedprognos.networks.network import Network
 from fedprognos.networks.running import BATCH, unit_batches
 
+Look = Callable[[int, FloatArray], None]
+
 
 @dataclass(eq=False)
 class LayerSums:
@@ -25,17 +28,22 @@ class LayerSums:
     s: FloatArray
     S: FloatArray
 
-    def add(self, outputs: Tensor, lengths: list[int]) -> None:
-        """Add sequences (B, T, N) of which the first `lengths` steps count."""
-        rows = torch.cat([outputs[k, :length] for k, length in enumerate(lengths)]).cpu().numpy().astype(np.float64)
+    def add(self, rows: FloatArray, starts: int) -> None:
+        """Add some time steps (n, N), of so many sequences."""
         self.n += len(rows)
-        self.starts += len(lengths)
+        self.starts += starts
         self.s += rows.sum(axis=0)
         self.S += rows.T @ rows
 
 
-def output_sums(network: Network, points: WindowSet) -> tuple[LayerSums, ...]:
-    """Sums of every layer below the head, over all time steps of all histories."""
+def output_sums(network: Network, points: WindowSet, look: Look | None = None) -> tuple[LayerSums, ...]:
+    """Sums of every layer below the head, over all time steps of all histories.
+
+    Parameters
+    ----------
+    look
+        Called with the number of a layer and its outputs, some time steps (n, N) after another.
+    """
     module = network.module().eval()
     layers = [network.widths[str(layer.group)] for layer in network.anatomy.layers[:-1]]
     sums = tuple(LayerSums(0, 0, np.zeros(width), np.zeros((width, width))) for width in layers)
@@ -44,17 +52,21 @@ def output_sums(network: Network, points: WindowSet) -> tuple[LayerSums, ...]:
             raw = raw_inputs(points, torch.device("cpu"))
             for start in range(0, len(points), BATCH):
                 index = np.arange(start, min(start + BATCH, len(points)))
-                _add(module, raw(index), [points.length] * len(index), sums)
+                _add(module, raw(index), [points.length] * len(index), sums, look)
         else:
             for first, lengths in unit_batches(points):
                 x = np.zeros((len(first), int(lengths.max()), points.channels), dtype=np.float32)
                 for k, (begin, length) in enumerate(zip(first, lengths, strict=True)):
                     x[k, :length] = points.features[begin : begin + length]
-                _add(module, torch.from_numpy(x), lengths.tolist(), sums)
+                _add(module, torch.from_numpy(x), lengths.tolist(), sums, look)
     return sums
 
 
-def _add(module: HealthNetwork, x: Tensor, lengths: list[int], sums: tuple[LayerSums, ...]) -> None:
-    for stage, total in zip(module.stages()[:-1], sums, strict=True):
+def _add(module: HealthNetwork, x: Tensor, lengths: list[int], sums: tuple[LayerSums, ...], look: Look | None) -> None:
+    """Add sequences (B, T, inputs) of which the first `lengths` steps count."""
+    for layer, (stage, total) in enumerate(zip(module.stages()[:-1], sums, strict=True)):
         x = torch.relu(stage(x)) if isinstance(stage, nn.Linear) else stage(x)[0]
-        total.add(x, lengths)
+        rows = torch.cat([x[k, :length] for k, length in enumerate(lengths)]).cpu().numpy().astype(np.float64)
+        if look is not None:
+            look(layer, rows)
+        total.add(rows, len(lengths))

@@ -1,0 +1,312 @@
+"""Routes by which a malicious coordinator got rows, each tried against a bare client and against a site.
+
+A bare client, as in runs on one machine, answers crafted networks: that is shown, so that these tests have teeth. A
+site refuses all of it: what is not the agreed step is not answered, and what an engineer approved carelessly meets
+floors, limits and the tripwire.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_run import SmallRun
+
+from fedprognos.deployment.ledger import SiteLedger, broken_at
+from fedprognos.deployment.messages import DeliverRequest, StepsMissing
+from fedprognos.deployment.steps import REPLY, RequestHeader, open_request, read_reply, seal_reply, seal_request, sha256
+from fedprognos.errors import FederationError, MessageError
+from fedprognos.features import Recipe, SurveyTerms, build_windows
+from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.floors import FloorError, Floors
+from fedprognos.federation.limits import Limits
+from fedprognos.federation.messages import (
+    ANSWERS,
+    EvaluateReply,
+    EvaluateRequest,
+    Failure,
+    FitRequest,
+    OutputsRequest,
+    SurveyRequest,
+)
+from fedprognos.federation.pool_messages import PersonalRequest, PoolRequest
+from fedprognos.federation.score_messages import ScoreRequest
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks.options import Training
+from small_fleets import recipe_of, series_fleet
+
+FLEET = series_fleet([40] * 12, seed=5, name="a")
+RECIPE = recipe_of(FLEET, window=8, cap=40, stride=1)
+
+
+def gate(recipe: Recipe, threshold: float, size: float = 0.1) -> Network:
+    """A network that lets windows through whose last row exceeds a threshold in its first channel.
+
+    Neuron j then holds a small multiple of channel j of that row, the last neuron a constant: H'H of one window is it.
+    """
+    channels = recipe.channels
+    n = channels + 1
+    network = Network.seeded(NetworkSpec(inputs=channels, widths=(n,)), 0)
+    ih, bias = np.zeros((4 * n, channels), np.float32), np.zeros(4 * n, np.float32)
+    ih[:n, 0], bias[:n] = 4e4, -4e4 * threshold  # input gate
+    bias[n : 2 * n] = -100.0  # forget everything
+    ih[2 * n + np.arange(channels), np.arange(channels)] = size
+    bias[2 * n + channels] = size  # the constant
+    bias[3 * n :] = 100.0  # output gate open
+    names = {k.rpartition(".")[2]: k for k in network.weights if k.startswith("recurrent")}
+    changed = {
+        names["weight_ih_l0"]: ih,
+        names["weight_hh_l0"]: np.zeros_like(network.weights[names["weight_hh_l0"]]),
+        names["bias_ih_l0"]: bias,
+        names["bias_hh_l0"]: np.zeros(4 * n, np.float32),
+    }
+    return Network(network.spec, {**network.weights, **changed})
+
+
+def steal_row(ask: Any) -> np.ndarray[Any, Any] | None:
+    """Search for a threshold that one window exceeds, and read that window's last row out of H'H."""
+    low, high = -6.0, 6.0
+    constant = float(np.tanh(np.tanh(0.1)))
+    for _ in range(40):
+        middle = (low + high) / 2
+        reply = ask(EvaluateRequest(RECIPE, gate(RECIPE, middle), 1, 0.0, statistics=True))
+        if not isinstance(reply, EvaluateReply) or reply.fit is None:
+            return None
+        through = reply.fit.hh[-1, -2] / constant
+        if abs(through - 1) < 1e-3:
+            return np.asarray(np.arctanh(np.arctanh(reply.fit.hh[-1, : RECIPE.channels])) / 0.1)
+        low, high = (middle, high) if through > 1 else (low, middle)
+    return None
+
+
+def bare(folder: Path, **options: Any) -> Any:
+    client = Client("a", FLEET, ClientFolder(folder), **options)
+    return lambda request: decode(client.respond(encode(request)), ANSWERS)
+
+
+def test_a_bare_client_gives_a_row_to_a_crafted_network_and_the_tripwire_does_not(tmp_path: Path) -> None:
+    windows = build_windows(RECIPE, FLEET)
+    row = steal_row(bare(tmp_path / "bare"))
+    assert row is not None
+    last = windows.features[windows.starts + windows.length - 1]
+    assert np.abs(last - row).max(axis=1).min() < 1e-3  # to a thousandth of a deviation, it is a row
+    assert steal_row(bare(tmp_path / "floor", floors=Floors(5000))) is None
+    assert steal_row(bare(tmp_path / "wire", floors=Floors(units=5, leverage=0.95))) is None
+
+
+def test_a_row_cannot_be_hidden_from_the_tripwire_by_making_it_small(tmp_path: Path) -> None:
+    windows = build_windows(RECIPE, FLEET)
+    first = np.sort(windows.features[windows.starts + windows.length - 1, 0])
+    threshold = float(first[-2:].mean())
+    apart = windows.select(np.arange(0, len(windows), 33))  # one window a unit
+    every = float(np.sort(apart.batch(slice(None))[:, :, 0].ravel())[-2:].mean())
+    floors = Floors(leverage=0.95)
+    for size in (0.1, 1e-3, 1e-6):
+        with pytest.raises(FloorError):
+            floors.look(gate(RECIPE, threshold, size), windows)
+        with pytest.raises(FloorError):
+            floors.outputs(gate(RECIPE, every, size), apart)
+    floors.look(Network.seeded(NetworkSpec(inputs=RECIPE.channels, widths=(6,)), 1), windows)  # an honest one passes
+
+
+def test_errors_of_a_single_window_stay(tmp_path: Path) -> None:
+    """Stride 10^6 leaves one window a unit, and a fraction of 0.01 keeps one unit out: its error was sent."""
+    recipe = RECIPE.model_copy(update={"stride": 10**6})
+    fleet = series_fleet([40] * 60, seed=5, name="a")
+    client = Client("a", fleet, ClientFolder(tmp_path))
+    spec = NetworkSpec(inputs=recipe.channels, widths=(3,))
+    reply = client.answer(FitRequest(recipe, Training(epochs=2), 0.01, 1, spec))
+    assert [epoch.validation_rmse for epoch in reply.history] == [None, None]  # type: ignore[union-attr]
+    assert client.answer(EvaluateRequest(recipe, Network.seeded(spec, 1), 1, 0.01)).validation is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("units", [1, 4, 5])
+def test_nothing_about_fewer_than_five_units_leaves_a_site_unless_it_has_one(tmp_path: Path, units: int) -> None:
+    fleet = series_fleet([60] * units, seed=5, name="a")
+    client = Client("a", fleet, ClientFolder(tmp_path), Floors(units=5), test=fleet)
+    recipe, spec = recipe_of(fleet, window=8, cap=40), NetworkSpec(inputs=RECIPE.channels, widths=(3,))
+    requests = (
+        SurveyRequest(SurveyTerms(cap=40)),
+        FitRequest(recipe, Training(epochs=1), 0.0, 1, spec),
+        EvaluateRequest(recipe, Network.seeded(spec, 1), 1, 0.0, statistics=True),
+        OutputsRequest(recipe, Network.seeded(spec, 1), 1, 0.0),
+        PoolRequest(recipe, Network.seeded(spec, 1), 1, 0.0),
+    )
+    for request in requests:
+        reply = decode(client.respond(encode(request)), ANSWERS)
+        assert isinstance(reply, Failure) == (units == 4), request
+    scores = decode(client.respond(encode(ScoreRequest(recipe, Network.seeded(spec, 1), 1, 0.3, "all"))), ANSWERS)
+    assert (scores.test is None) == (units == 4)
+
+
+HUGE = RECIPE.model_copy(update={"window": 20_000_000, "short": "pad"})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "spec"),
+    [
+        (HUGE, NetworkSpec(inputs=RECIPE.channels, widths=(3,))),
+        (RECIPE, NetworkSpec(inputs=RECIPE.channels, widths=(), reservoir=20_000)),
+        (RECIPE, NetworkSpec(inputs=RECIPE.channels, widths=(15_000,))),
+    ],
+    ids=["a window of 20,000,000", "a reservoir of 20,000", "15,000 neurons"],
+)
+def test_work_beyond_the_limits_is_refused_from_shapes_alone(recipe: Recipe, spec: NetworkSpec) -> None:
+    network = Network(spec, {})  # the weights are not looked at
+    limits = Limits(4 << 30)
+    for request in (
+        EvaluateRequest(recipe, network, 1, 0.0, statistics=True),
+        OutputsRequest(recipe, network, 1, 0.0),
+        PoolRequest(recipe, network, 1, 0.0),
+        PersonalRequest(recipe, network, 1, 0.0),
+        *([] if not spec.widths else [FitRequest(recipe, Training(epochs=1), 0.0, 1, spec)]),
+    ):
+        with pytest.raises(MessageError):
+            limits.check(request, FLEET)
+
+
+def crafted(recipe: Recipe, network: Network, run: str) -> list[Any]:
+    """Requests of every kind that the agreed run does not have, as the attacks used them."""
+    spec, open_gate = network.spec, gate(recipe, 0.5)
+    sparse = recipe.model_copy(update={"stride": 10**6})
+    linear = Training(epochs=1, learning_rate=1e-12)
+    return [
+        EvaluateRequest(recipe, open_gate, 1, 0.3, statistics=True),
+        EvaluateRequest(recipe, open_gate, 1, 0.3),
+        OutputsRequest(recipe, open_gate, 1, 0.3),
+        PoolRequest(recipe, open_gate, 1, 0.3),
+        FitRequest(sparse, Training(epochs=1), 0.01, 1, spec),
+        FitRequest(recipe, linear, 0.3, 1, None, open_gate),
+        *(EvaluateRequest(recipe, network, 1, k / 60, statistics=True) for k in (20, 21)),
+        *(SurveyRequest(SurveyTerms(cap=cap, conditions={"altitude": 0})) for cap in (1, 39, 41)),
+        SurveyRequest(SurveyTerms(cap=40, conditions={"altitude": 4})),
+        *(ScoreRequest(recipe, network.with_head(np.full(spec.features + 1, k)), 1, 0.3) for k in (0.0, 1.0)),
+        FitRequest(recipe, Training(epochs=1), 0.3, 1, spec.with_widths({"recurrent.0": 15_000})),
+        EvaluateRequest(HUGE, network, 1, 0.3),
+        DeliverRequest(run, recipe, network, '{"method": "../../../out"}', "{}", None, 1, 0.3, 0),
+    ]
+
+
+def test_a_coordinator_with_its_own_keys_gets_nothing_beyond_the_agreed_steps(tmp_path: Path) -> None:
+    """At every step of an honest run it tries every attack as well; the run ends as if it had not."""
+    undisturbed = SmallRun(tmp_path / "one")
+    undisturbed.perform()
+    run, tried, answered = SmallRun(tmp_path / "two"), [0], list[bytes]()
+    recipe = recipe_of(run.sites["a"].data.train, window=8, cap=40, stride=3)
+    network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1)
+    messages = [encode(request) for request in crafted(recipe, network, "small")]
+
+    def attack(site: str, header: RequestHeader, data: bytes) -> None:
+        if site != "a":
+            return
+        _, replies, _ = open_request(data)
+        notes = [(note, replies[note.step, note.site]) for note in header.notes]
+        for message in messages[header.step % 3 :: 3]:
+            for step in (header.step, header.step + 1, max(header.step - 1, 1)):
+                frame = seal_request(run.identity, header.contract, step, message, message, notes)
+                answered.append(run.sites["a"].respond(frame))
+                tried[0] += 1
+            answered.append(run.sites["a"].respond(message))  # outside any contract
+
+    run.mailbox.before = attack
+    run.perform()
+    assert tried[0] > 40
+    for reply in answered:
+        assert not reply.startswith(REPLY)
+        assert type(decode(reply, (*ANSWERS, StepsMissing))).__name__ in ("Failure", "StepsMissing")
+    assert run.weights() == undisturbed.weights()
+    lines = SiteLedger(tmp_path / "two" / "a").lines()
+    assert broken_at(lines) is None
+    assert sum("refused" in line for line in lines) > 40
+    assert any("REFUSED" in text for text in run.said)
+
+
+def test_a_step_is_answered_once_with_one_request(tmp_path: Path) -> None:
+    run, replies = SmallRun(tmp_path), list[tuple[bytes, bytes]]()
+
+    def again(site: str, header: RequestHeader, data: bytes) -> None:
+        if site == "a":
+            replies.append((run.sites["a"].respond(data), run.sites["a"].respond(data)))
+
+    run.mailbox.before = again
+    run.perform()
+    assert replies
+    assert all(one == other and one.startswith(REPLY) for one, other in replies)  # the same bytes, not computed again
+    lines = [line for line in SiteLedger(tmp_path / "a").lines() if "step" in line and not line.get("repeat")]
+    assert len({line["step"] for line in lines}) == len(lines)
+
+
+@pytest.mark.parametrize("how", ["another's key", "changed reply", "invented member", "left out"])
+def test_outcomes_that_members_did_not_sign_are_refused(tmp_path: Path, how: str) -> None:
+    run, refused = SmallRun(tmp_path), list[bytes]()
+
+    def forge(site: str, header: RequestHeader, data: bytes) -> None:
+        _, replies, message = open_request(data)
+        whole = [note for note in header.notes if note.site == "b" and note.size]
+        if site != "a" or not whole or header.step != 4:
+            return
+        notes = []
+        for note in header.notes:
+            reply, said = replies[note.step, note.site], note
+            if note is whole[-1] and how == "another's key":
+                sealed = seal_reply(run.identity, header.contract, note.step, note.request, reply)
+                said = note.model_copy(update={"signature": read_reply(sealed)[0].signature})
+            if note is whole[-1] and how == "changed reply":
+                reply = reply[:-4] + bytes(4)
+                said = note.model_copy(update={"reply": sha256(reply)})
+            if note is whole[-1] and how == "invented member":
+                notes.append((note.model_copy(update={"site": "mallory"}), reply))
+            if not (note.site == "b" and how == "left out"):
+                notes.append((said, reply))
+        frame = seal_request(run.identity, header.contract, header.step, message, message, notes)
+        refused.append(run.sites["a"].respond(frame))
+
+    run.mailbox.before = forge
+    run.perform()
+    assert refused
+    assert all(not reply.startswith(REPLY) for reply in refused)
+    assert run.weights()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"recipe": {"stride": 10**6}, "train": {"epochs": 1, "validation_fraction": 0.01}},
+        {"recipe": {"window": 20_000_000, "short": "pad"}},
+    ],
+    ids=["one window a unit", "a window of 20,000,000"],
+)
+def test_a_hostile_contract_that_was_approved_meets_floors_and_limits(
+    tmp_path: Path, changes: dict[str, dict[str, Any]]
+) -> None:
+    run = SmallRun(tmp_path, changes=changes, options={})  # a site's own defaults
+    with pytest.raises(FederationError):
+        run.perform()
+    kinds = {line["kind"] for line in SiteLedger(tmp_path / "a").lines()}
+    assert not kinds & {"FitReply", "EvaluateReply", "OutputsReply", "ScoreReply"}
+    assert any("UNUSUAL" in text for text in run.said)
+
+
+def test_budgets_end_a_run_that_asks_too_much(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path, options={"min_units": 1, "max_leverage": 1.0, "max_answers_per_run": 3})
+    with pytest.raises(FederationError):
+        run.perform()
+    steps = [line for line in SiteLedger(tmp_path / "a").lines() if "step" in line and "refused" not in line]
+    assert len(steps) == 3
+
+
+def test_a_member_whose_confirmed_key_differs_is_refused(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path, options={"min_units": 1, "max_leverage": 1.0, "members": {"b": "0" * 32}})
+    run.experiment = replace_min_clients(run)
+    with pytest.raises(FederationError):
+        run.perform()
+    assert any("not the one that this site has confirmed" in text for text in run.said)
+
+
+def replace_min_clients(run: SmallRun) -> Any:
+    federation = run.experiment.federation.model_copy(update={"min_clients": None})
+    return run.experiment.model_copy(update={"federation": federation})
