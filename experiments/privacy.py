@@ -91,7 +91,7 @@ def _measured(
     raw, capped = rmse(solve_head(plain, experiment.federation.ridge))
     found: dict[str, Any] = {"columns": columns, "none": {"rmse": round(raw, 2), "rmse_capped": round(capped, 2)}}
     for per in ("unit", "row"):
-        options = PrivacyOptions(epsilon=1.0, per=per)
+        options = (experiment.federation.privacy or PrivacyOptions(epsilon=1.0)).model_copy(update={"per": per})
         sums = [clipped_sums(network, w, recipe, Privacy.of(options, recipe, columns, 1)) for w in windows.values()]
         for epsilon in EPSILONS:
             privacy = Privacy.of(options.model_copy(update={"epsilon": epsilon}), recipe, columns, 1)

@@ -27,7 +27,10 @@ EXPERIMENT: dict[str, Any] = {
     "recipe": {"window": 8, "stride": 3, "cap": 40, "conditions": {"altitude": 0}},
     "model": {"widths": [3]},
     "train": {"epochs": 1, "validation_fraction": 0.3},
-    "federation": {"methods": ["fedavg"], "heads": ["exact"], "fedavg": {"rounds": 2, "epochs": 1}, "min_clients": 2},
+    "federation": {
+        **{"methods": ["fedavg"], "heads": ["exact"], "fedavg": {"rounds": 2, "epochs": 1}},
+        **{"min_clients": 2, "mode": "checked"},
+    },
     "evaluation": {"seeds": 1, "baselines": [], "bootstrap": 0},
 }
 

@@ -56,6 +56,7 @@ epochs = 1
 methods = ["fedma"]
 heads = ["exact"]
 timeout_in_s = 120
+mode = "checked"
 [evaluation]
 seeds = 1
 bootstrap = 0

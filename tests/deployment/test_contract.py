@@ -72,7 +72,7 @@ def test_what_is_no_contract_or_unknown_here_is_refused() -> None:
         "[",
         "[" * 100_000,
         good.replace('"fedavg"', '"fedmagic"'),
-        good.replace('"mode": "checked"', '"mode": "open"'),
+        good.replace('"mode": "masked"', '"mode": "open"'),
         good.replace('"version": "', '"version": "9'),
         good.replace("a" * 64, "b" * 64),
         good.replace("a" * 64, "a" * 63 + "g"),

@@ -24,9 +24,11 @@ from fedprognos.report import write_report
 ROUNDS = (
     *("federation.fedavg={rounds=2, epochs=1}", "federation.fedprox={rounds=2, epochs=1}"),
     *("federation.fedma={rounds=2, width_limit=1.5}", "evaluation.baselines=[]", "evaluation.bootstrap=0"),
+    "federation.mode='checked'",
 )
 ENGINES = (
     "data.units_per_site=4",
+    "data.sites=3",
     "model.widths=[6]",
     "train.epochs=1",
     "recipe.stride=10",

@@ -33,6 +33,7 @@ from fedprognos.experiment.schedule import Schedule
 from fedprognos.federation.cohort import MessageCohort, Transport
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.secure.coordinator import MaskedSums
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Schema
@@ -80,7 +81,10 @@ class AgreedRun:
             bundles[key] = result.bundles
             self.keep(key, result, record)
 
-        venue = Sites(experiment, way, cache, self.notify)
+        sums = None
+        if self.contract.mode == "masked":
+            sums = MaskedSums(self.contract.digest, self.contract.members)
+        venue = Sites(experiment, way, cache, self.notify, sums)
         records, chosen = Schedule(self.contract.run, experiment, venue, cache, keep, self.notify).work()
         self.before_delivery()
         owner = None if strategies[chosen.method].shared else min(members)

@@ -10,19 +10,23 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fedprognos import __version__
 from fedprognos.deployment.identity import fingerprint
 from fedprognos.errors import ConfigError, FedprognosError, MessageError
 from fedprognos.experiment import config
+from fedprognos.federation.options import FederationOptions
+from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.federation.strategies import strategies
 
 MAX_CONTRACT_IN_BYTES = 1 << 20
+AVERAGED = frozenset({"fedavg", "fedprox", "reservoir", "direct"})
+"""Methods that need nobody's network alone."""
 SECTIONS = ("recipe", "model", "train", "federation", "evaluation")
 PLACEHOLDER = {"kind": "synthetic-engines"}
 """Stands for the data in an experiment made from a contract: each site has its own."""
-Mode = Literal["checked"]
+Mode = Literal["checked", "masked"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Contract:
     coordinator
         The coordinator's public identity key.
     mode
-        Who sees what: "checked" lets the coordinator and the members see each member's replies.
+        Who sees what: "checked" lets the coordinator and the members see each member's replies, "masked" totals only.
     """
 
     run: str
@@ -60,7 +64,8 @@ class Contract:
         dump["federation"]["bundles"] = "own" if dump["federation"]["bundles"] else None
         dump["federation"]["methods"] = list(experiment.federation.methods)
         sections = {name: dump[name] for name in SECTIONS}
-        return Contract(run, id_, scenario, sections, dict(sorted(members.items())), coordinator)
+        mode = mode_of(experiment.federation, len(members))
+        return Contract(run, id_, scenario, sections, dict(sorted(members.items())), coordinator, mode)
 
     @property
     def text(self) -> str:
@@ -91,8 +96,10 @@ class Contract:
             raise MessageError(
                 f"made by fedprognos {self.version}, this site has {__version__}", hint="install the same version"
             )
-        if self.mode != "checked":
+        if self.mode not in get_args(Mode):
             raise MessageError(f"mode {str(self.mode)[:40]!r} is not known here")
+        if self.mode == "masked" and len(self.members) < LEAST_MEMBERS:
+            raise MessageError(f"masked sums need {LEAST_MEMBERS} members")
         keys = [self.coordinator, *self.members.values()]
         names = [self.run, self.id, self.scenario, *self.members]
         if not all(isinstance(key, str) and re.fullmatch("[0-9a-f]{64}", key) for key in keys):
@@ -117,6 +124,18 @@ class Contract:
         if pooled or experiment.evaluation.baselines or experiment.evaluation.best_on_test:
             raise MessageError("what needs all data in one place cannot be deployed")
         return experiment
+
+
+def mode_of(federation: FederationOptions, members: int) -> Mode:
+    """The mode of a contract: masked from three members on, unless replies must be seen one by one."""
+    if federation.mode is not None:
+        if federation.mode == "masked" and members < LEAST_MEMBERS:
+            raise ConfigError(f'federation.mode = "masked" needs {LEAST_MEMBERS} sites', hint='set it to "checked"')
+        return federation.mode
+    averages = {getattr(getattr(federation, name, None), "average", "weighted") for name in ("fedavg", "fedprox")}
+    open_ = federation.screen is not None or federation.weight_cap is not None or averages != {"weighted"}
+    shared = any(strategies[method].shared for method in federation.methods)
+    return "checked" if open_ or not shared or members < LEAST_MEMBERS else "masked"
 
 
 def in_words(contract: Contract, site: str) -> Iterator[str]:
@@ -147,7 +166,13 @@ def in_words(contract: Contract, site: str) -> Iterator[str]:
         yield f"    {name}: {fingerprint(public)}{' (this site)' if name == site else ''}"
     yield f"    coordinator: {fingerprint(contract.coordinator)}"
     yield "  leaves this site: moments of columns and labels, trained weights, sums of errors, sums of the head's"
-    yield "  features. The coordinator and all members see each of these replies. No row leaves."
+    if contract.mode == "masked":
+        seen = [strategies[method].label for method in federation.methods if method not in AVERAGED]
+        yield "  features. They are masked: coordinator and members see totals of all members only. No row leaves."
+        if seen:
+            yield f"  networks trained here are seen by the coordinator and all members for: {', '.join(seen)}"
+    else:
+        yield "  features. The coordinator and all members see each of these replies. No row leaves."
     yield from (f"  UNUSUAL: {text}" for text in unusual(experiment, len(contract.members)))
 
 

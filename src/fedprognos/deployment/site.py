@@ -17,6 +17,7 @@ from fedprognos.deployment.engine import Engine, Tell
 from fedprognos.deployment.folders import SiteOptions, read_options
 from fedprognos.deployment.identity import identity_of, verify
 from fedprognos.deployment.ledger import SiteLedger, check_budget
+from fedprognos.deployment.masks import forget_secrets, member_of
 from fedprognos.deployment.processes import STATUS, alone
 from fedprognos.deployment.replay import RefusedError, Replay, StepsMissingError
 from fedprognos.deployment.site_data import SiteData, check_site_data
@@ -151,6 +152,7 @@ class Site:
                 self._replay.stop()
             place = self.approvals.place(header.contract)
             self._replay = Replay(entry.contract, self.options.name, place)
+            self.client.member = member_of(entry.contract, self.options.name, self.identity, place)
         self._replay.finished = entry.state == "finished"
         return self._replay
 
@@ -166,7 +168,8 @@ class Site:
         if entry is not None:
             self.approvals.set_state(entry, "finished", self.fingerprint)
         replay.tidy()
-        self._replay = None
+        forget_secrets(self.approvals.place(replay.contract.digest))
+        self._replay, self.client.member = None, None
         self.tensors.clear()
 
     def _recorded(self, encoded: bytes) -> bytes:

@@ -47,8 +47,8 @@ class FederationOptions(Options):
     wire: Wire = "float32"
     """Precision of weights between coordinator and clients while training; half of it moves half the bytes."""
     mode: Literal["masked", "checked"] | None = None
-    """Whether the coordinator sees totals only, or each client's replies, which it can then check and screen; checked
-    by default."""
+    """Whether the coordinator sees totals only, or each client's replies, which it can then check and screen. By
+    default deployments of three or more sites are masked and runs on one machine are checked."""
     screen: PositiveFloat | None = None
     """Leave out clients without whom the majority's error is smaller by more than this share (0.05, say), and moments
     that are far from most others'. Needs three clients; off by default."""
