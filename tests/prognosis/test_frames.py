@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from fedprognos.features import Recipe
-from fedprognos.prognosis.frames import chunks, find_columns
+from fedprognos.errors import DataError
+from fedprognos.fleet.table_layout import TableLayout
+from fedprognos.prognosis.frames import Inputs, chunks, find_columns
 
-RECIPE = Recipe(
-    task="rul", sensors=("heat", "flow"), time_measure="hours", window=2, mean=((0.0, 0.0),), std=((1.0, 1.0),)
-)
+INPUTS = Inputs(("heat", "flow"), (), cyclic=False, time_measure="hours", policies=("hold", "refuse"))
 FRAME = pd.DataFrame(
     {"pump": ["a", "b", "a", "b"], "hour": [1, 1, 2, 3], "heat": [0.5, 1.5, 2.25, 3], "flow": [4, 5, 6, 7]}
 )
@@ -32,15 +32,39 @@ def save(frame: pd.DataFrame, folder: Path, way: str) -> Path:
 def test_every_way_to_write_a_file_gives_the_same_rows(tmp_path: Path, way: str, rows: int) -> None:
     frame = FRAME.assign(pump=FRAME["pump"].replace("b", "Süd")) if way == "cp1252" else FRAME
     path = save(frame, tmp_path, way)
-    read = list(chunks(path, find_columns(path, RECIPE), RECIPE, rows))
+    read = list(chunks(path, find_columns(path, INPUTS), INPUTS, rows))
     assert [u for chunk in read for u in chunk.rows.units] == frame["pump"].tolist()
     assert [p for chunk in read for p in chunk.rows.positions] == [1, 1, 2, 3]
     assert [row for chunk in read for row in chunk.rows.sensors.tolist()] == FRAME[["heat", "flow"]].to_numpy().tolist()
     assert read[-1].done == 1
 
 
-def test_dates_are_time_since_the_first_row_of_a_unit(tmp_path: Path) -> None:
+def test_dates_are_time_since_1970(tmp_path: Path) -> None:
     when = pd.Timestamp("2024-05-01") + pd.to_timedelta(FRAME["hour"], unit="h")
     path = save(FRAME.assign(hour=when).rename(columns={"hour": "date"}), tmp_path, "plain")
-    read = list(chunks(path, find_columns(path, RECIPE), RECIPE, 1))
-    assert [p for chunk in read for p in chunk.rows.positions] == pytest.approx([0, 0, 1, 2])
+    read = list(chunks(path, find_columns(path, INPUTS), INPUTS, 1))
+    assert [p for chunk in read for p in chunk.rows.positions] == pytest.approx([476257, 476257, 476258, 476259])
+
+
+def test_columns_and_marks_of_the_training_table_are_remembered(tmp_path: Path) -> None:
+    strange = FRAME.rename(columns={"pump": "where", "hour": "when"}).assign(run=["1", "1", "2", "1"], cost=1)
+    strange["flow"] = [1234, 5678, 2345, 3456]  # with a comma between thousands, or decimals: only training knows
+    path = tmp_path / "rows.csv"
+    path.write_text(strange.to_csv(index=False, sep=";").replace("1234", "1,234"))
+    table = TableLayout(unit="where", time="when", life="run", thousands=",", decimal=".")
+    known = replace(INPUTS, table=table)
+    rows = next(chunks(path, find_columns(path, known), known)).rows
+    assert rows.units == ["a", "b", "a#2", "b"] and rows.sensors[0, 1] == 1234.0
+    whole = replace(INPUTS, table=TableLayout(time="when"))
+    assert set(next(chunks(path, find_columns(path, whole), whole)).rows.units) == {"rows"}
+    other = replace(INPUTS, table=TableLayout(unit="gone", time="gone too"))  # a file with other names is guessed
+    assert find_columns(save(FRAME, tmp_path, "plain"), other).unit == "pump"
+
+
+def test_blank_cells_are_kept_for_the_stream_to_fill_or_refused(tmp_path: Path) -> None:
+    path = save(FRAME.assign(heat=[1.0, None, 2.0, 3.0]), tmp_path, "plain")
+    rows = next(chunks(path, find_columns(path, INPUTS), INPUTS)).rows
+    assert rows.blank_rows.tolist() == [False, True, False, False]
+    path = save(FRAME.assign(flow=[1.0, None, 2.0, 3.0]), tmp_path, "plain")
+    with pytest.raises(DataError, match="line 3, unit b: missing value in column 'flow'"):
+        next(chunks(path, find_columns(path, INPUTS), INPUTS))

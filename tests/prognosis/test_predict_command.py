@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from typer.testing import CliRunner, Result
 from fedprognos.cli import app
 from fedprognos.errors import ConfigError, DataError, FedprognosError
 from fedprognos.fleet import Fleet
+from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.prognosis import Predictor
 from fedprognos.prognosis.file_prediction import predict_files
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
@@ -127,7 +129,6 @@ def broken(path: Path, column: str, row: int, value: object) -> Path:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("pressure", None, r"rows.csv, line 22, unit engines-0: missing value in column 'pressure'"),
         ("pressure", "hot", r"line 22, unit engines-0: 'hot' in column 'pressure' is not a number"),
         ("pressure", "inf", r"line 22, unit engines-0: inf in column 'pressure'"),
         ("cycle", "x", r"line 22, unit engines-0: 'x' in column 'cycle' is not a number"),
@@ -142,6 +143,51 @@ def test_a_bad_cell_is_named_and_nothing_is_written(
     with pytest.raises(DataError, match=message):
         predict_files(Predictor.of(BUNDLE), path, tmp_path / "out.csv", chunk_rows=chunk, every=True)
     assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_blank_cells_are_filled_as_in_training_and_counted(tmp_path: Path) -> None:
+    path = broken(tmp_path / "rows.csv", "pressure", 20, None)
+    bundle = BUNDLE.save(tmp_path / "b")
+    done = invoke("predict", bundle, path, "--all", "--out", tmp_path / "held.csv")
+    assert done.exit_code == 0 and "blank cells filled: 1 of pressure" in done.output
+    frame = table(ENGINES, seed=None)
+    frame.loc[20, "pressure"] = frame.loc[19, "pressure"]
+    frame.to_csv(path, index=False)
+    invoke("predict", bundle, path, "--all", "--out", tmp_path / "known.csv")
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "held.csv"), pd.read_csv(tmp_path / "known.csv"), rtol=1e-5)
+    strict = replace(BUNDLE, table=TableLayout(unit="machine", time="cycle", missing="refuse"))
+    broken(path, "pressure", 20, None)
+    with pytest.raises(DataError, match=r"rows.csv, line 22, unit engines-0: missing value in column 'pressure'"):
+        predict_files(Predictor.of(strict), path)
+
+
+def test_a_bundle_needs_no_options_and_tells_dates(tmp_path: Path) -> None:
+    frame = table(ENGINES, seed=None).rename(columns={"machine": "what", "cycle": "when"})
+    frame["when"] = pd.Timestamp("2024-05-01") + pd.to_timedelta(frame["when"], unit="D")
+    path = tmp_path / "rows.csv"
+    frame.to_csv(path, index=False, sep=";", decimal=",")
+    recipe = BUNDLE.recipe.model_copy(update={"time_measure": "days", "target_measure": "days"})
+    bundle = replace(BUNDLE, recipe=recipe, table=TableLayout(unit="what", time="when")).save(tmp_path / "b")
+    done = invoke("predict", bundle, path, "--out", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
+    out = pd.read_csv(tmp_path / "out.csv").set_index("unit")
+    expected = {health.unit: health.value for health in Predictor.of(BUNDLE).predict(ENGINES)}
+    assert out.loc["engines-0", "value"] == pytest.approx(expected["engines-0"], abs=1e-5)
+    assert out.loc["engines-0", "date"] == "2024-06-30T00:00:00"
+    left = pd.Timestamp(out.loc["engines-0", "end_date"]) - pd.Timestamp("2024-06-30")
+    assert left.total_seconds() / 86400 == pytest.approx(out.loc["engines-0", "value"], abs=1e-4)
+    shown = invoke("predict", bundle, path).output
+    assert "until" in shown and "2024-06-30T00:00:00" in shown
+
+
+def test_names_cannot_steer_the_terminal_and_no_intervals_are_said(tmp_path: Path) -> None:
+    frame = table(ENGINES, seed=None)
+    frame["machine"] = "pump" + chr(27) + "[2J[bold]" + frame["machine"]
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    bare = replace(BUNDLE, calibration=None).save(tmp_path / "b")
+    done = invoke("predict", bare, tmp_path / "rows.csv")
+    assert chr(27) not in done.output and "pump?[2J[bold]engines-0" in done.output
+    assert "no intervals: this model was not calibrated" in done.output
 
 
 def test_columns_that_are_not_there_are_listed(tmp_path: Path) -> None:
@@ -186,6 +232,24 @@ def test_a_cut_archive_and_a_false_parquet_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"rubbish")
     with pytest.raises(DataError, match="not a readable Parquet file"):
         predict_files(Predictor.of(BUNDLE), tmp_path / "rows.parquet")
+
+
+def test_names_that_are_formulas_stay_text_in_a_spreadsheet(tmp_path: Path) -> None:
+    names = {"engines-0": "=cmd|' /C calc'!A0", "engines-1": "@SUM(A1)", "engines-2": "-12"}
+    frame = table(ENGINES).replace({"machine": names})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    predict_files(Predictor.of(BUNDLE), tmp_path / "rows.csv", tmp_path / "out.csv")
+    found = pd.read_csv(tmp_path / "out.csv", dtype=str)["unit"].tolist()
+    assert sorted(found) == sorted(["'=cmd|' /C calc'!A0", "'@SUM(A1)", "-12"])
+    predict_files(Predictor.of(BUNDLE), tmp_path / "rows.csv", tmp_path / "out.parquet")
+    assert set(pd.read_parquet(tmp_path / "out.parquet")["unit"]) == set(names.values())
+
+
+def test_a_run_in_place_of_its_bundle_is_recognised(tmp_path: Path) -> None:
+    BUNDLE.save(tmp_path / "run" / "bundle")
+    done = invoke("predict", tmp_path / "run", tmp_path / "rows.csv")
+    assert isinstance(done.exception, FedprognosError)
+    assert done.exception.hint == f"this is a run; its model is {tmp_path / 'run' / 'bundle'}"
 
 
 def test_wrong_usage_has_its_exit_code(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,25 @@ def test_a_snapshot_goes_on_and_that_of_another_model_is_refused(tmp_path: Path)
     assert [h.value for h in again.healths(FLEET.ids)] == [h.value for h in whole.healths(FLEET.ids)]
     with pytest.raises(DataError, match="another"):
         Predictor.of(bundle_of(seed=1)).stream().restore(tmp_path / "state")
+
+
+def test_a_unit_that_begins_in_mid_life_is_read_from_there_and_says_so() -> None:
+    predictor, unit = Predictor.of(bundle_of()), FLEET.units[2]
+    late = replace(unit, time=unit.time[36:], sensors=unit.sensors[36:], settings=unit.settings[36:])
+    stream = predictor.stream()
+    found = [update.health for update in stream.feed_many(rows_of(FLEET.select([late])))]
+    assert [h.value for h in found] == pytest.approx(
+        predictor.bundle.predict(FLEET.select([late]), last=False)[unit.id]
+    )
+    assert all(h.flags[0] == "mid-life" and h.reason.startswith("watched from 37 on") for h in found)
+    whole = [update.health for update in predictor.stream().feed_many(rows_of(FLEET))]
+    assert not any("mid-life" in h.flags for h in whole)
+
+
+def test_a_life_of_one_row_has_a_health() -> None:
+    (row, *_) = rows_of(FLEET)
+    health = Predictor.of(bundle_of()).stream().feed_many([row])[0].health
+    assert health.state == "ok" and health.value is not None
 
 
 def test_a_row_that_comes_twice_changes_nothing() -> None:

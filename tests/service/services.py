@@ -27,6 +27,8 @@ from fedprognos.service.run import Server, configuration
 from small_fleets import recipe_of
 
 Json = dict[str, Any]
+LIFE: dict[str, Any] = {"window": None, "history": "life"}
+"""Options of a recipe that reads whole lives."""
 
 
 def small_bundle(fleet: Fleet, seed: int = 3, **options: object) -> Bundle:

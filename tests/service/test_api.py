@@ -64,7 +64,6 @@ def test_cycles_give_the_offline_numbers() -> None:
         (changed(sensors={"pressure": 1.0}), "sensor 'temperature' is missing"),
         (changed(sensors={**ROWS[0]["sensors"], "smell": 1.0}), "'smell' is not one of this model's"),
         (changed(sensors={"pressure": "high", "temperature": 1.0}), "'pressure' is 'high', not a number"),
-        (changed(sensors={"pressure": None, "temperature": 1.0}), "'pressure' is None, not a number"),
         (changed(sensors={"pressure": 10**400, "temperature": 1.0}), "too large"),
         (changed(sensors={"pressure": 1e300, "temperature": 1.0}), "overflows after scaling"),
         (changed(settings={}), "setting 'altitude' is missing"),
@@ -214,6 +213,31 @@ def test_operation(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     row = schema["paths"]["/v1/rows"]["post"]["requestBody"]["content"]["application/json"]["schema"]["anyOf"][0]
     assert row["properties"]["sensors"]["required"] == ["pressure", "temperature"]
+
+
+def test_without_calibration_no_unit_near_its_threshold_is_fine_and_no_coverage_is_claimed(client: TestClient) -> None:
+    fleet = client.get("/v1/fleet").json()
+    assert fleet["coverage"] is None
+    assert fleet["margin"] == pytest.approx(BUNDLE.recipe.label_std / 2)
+    post(client, ROWS)
+    for unit in client.get("/v1/units").json()["units"]:
+        value = unit["health"]["value"]
+        near = "due" if value <= 30.0 else "soon" if value - fleet["margin"] <= 30.0 else None
+        assert unit["health"]["low"] is None and (near is None or unit["status"] == near)
+
+
+def test_a_unit_with_a_broken_sensor_is_to_be_checked() -> None:
+    with running(BUNDLE, threshold=0.0) as client:
+        rows = rows_of(FLEET["engines-0"], FLEET)
+        post(client, rows)
+        assert client.get("/v1/units/engines-0").json()["status"] == "ok"
+        last = rows[-1]["sensors"]
+        alive = [{**last, "temperature": last["temperature"] + 0.01 * k, "pressure": 512.0} for k in range(40)]
+        frozen = [{**rows[-1], "position": 25.0 + k, "sensors": own} for k, own in enumerate(alive)]
+        post(client, frozen)
+        unit = client.get("/v1/units/engines-0").json()
+        assert unit["status"] == "unknown" and "stuck" in unit["health"]["flags"]
+        assert "pressure unchanged for 40 rows" in unit["health"]["reason"]
 
 
 def test_soh_is_carried_on_as_it_fell_lately() -> None:

@@ -6,15 +6,16 @@ import json
 import resource
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from services import process, rows_of, small_bundle
+from services import process, rows_of, served, small_bundle
 
 from fedprognos.prognosis import Predictor, Row
-from fedprognos.service import DurableStream
+from fedprognos.service import DurableStream, connections
 from small_fleets import series_fleet
 
 FLEET = series_fleet([400, 300])
@@ -68,6 +69,52 @@ def test_huge_bodies_and_ever_new_units_are_refused_in_bounded_memory(tmp_path: 
         assert peak_in_MB(child.pid) - before < 30
 
 
+def test_thousands_of_silent_connections_silence_nobody(tmp_path: Path) -> None:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(allowed, 8192), allowed))
+    silent: list[socket.socket] = []
+    with process(BUNDLE.save(tmp_path / "bundle"), tmp_path / "state") as (address, _):
+        port = int(address.rpartition(":")[2])
+        try:
+            for k in range(2100):
+                client = socket.create_connection(("127.0.0.1", port), 20)
+                if k % 2:
+                    client.sendall(b"POST /v1/rows HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+                silent.append(client)
+                if k % 300 == 0:
+                    assert httpx.get(f"{address}/healthz", timeout=5).status_code == 200
+            row = rows_of(FLEET["engines-0"], FLEET)[0]
+            assert httpx.post(f"{address}/v1/rows", json=row, timeout=5).json()["accepted"] == 1
+        finally:
+            for client in silent:
+                client.close()
+
+
+def test_a_request_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADERS_IN_S", 0.4)
+    monkeypatch.setattr(connections, "BODY_IN_S", 0.8)
+    head = b"POST /v1/rows HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    with served(BUNDLE, tmp_path) as address:
+        for beginning in (b"", head, head + b"Content-Length: 1000\r\n\r\n{"):
+            with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), 20) as client:
+                client.sendall(beginning)
+                started, closed = time.monotonic(), False
+                while time.monotonic() - started < 5 and not closed:
+                    try:
+                        client.sendall(b"x")  # a byte now and then buys no time
+                        client.settimeout(0.1)
+                        closed = client.recv(100) == b""
+                    except TimeoutError:
+                        continue
+                    except OSError:
+                        closed = True
+                assert closed, beginning
+        with httpx.Client(base_url=address) as client:  # a connection that is used stays
+            for _ in range(3):
+                assert client.get("/healthz").status_code == 200
+                time.sleep(0.5)
+
+
 @pytest.mark.long
 def test_a_full_disk_is_said_and_nothing_accepted_is_lost(tmp_path: Path) -> None:
     bundle = BUNDLE.save(tmp_path / "bundle")
@@ -94,6 +141,7 @@ def test_a_full_disk_is_said_and_nothing_accepted_is_lost(tmp_path: Path) -> Non
             if refusals:
                 break
         assert refusals == 3 and accepted["engines-0"] > 20
+        assert client.get("/readyz").status_code == 503
         assert client.get("/v1/units/engines-0").json()["position"] == accepted["engines-0"]
         child.send_signal(signal.SIGKILL)
         child.wait(20)

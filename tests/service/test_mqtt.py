@@ -13,7 +13,7 @@ from typing import Any
 import aiomqtt
 import pytest
 from brokers import PASSWORD, broker, mosquitto, payload, publisher, until
-from services import free_port, rows_of, small_bundle
+from services import LIFE, free_port, rows_of, small_bundle
 
 from fedprognos.errors import ConfigError, OutputError
 from fedprognos.prognosis import Predictor, Row
@@ -23,12 +23,13 @@ from small_fleets import series_fleet
 
 FLEET = series_fleet([22, 18])
 BUNDLE = small_bundle(FLEET)
+BUNDLES = {"window": BUNDLE, "life": small_bundle(FLEET, **LIFE)}
 
 
 @contextmanager
-def watcher(port: int, **options: Any) -> Iterator[Watcher]:
+def watcher(port: int, history: str = "window", **options: Any) -> Iterator[Watcher]:
     own = Watcher(
-        DurableStream(Predictor.of(BUNDLE)),
+        DurableStream(Predictor.of(BUNDLES[history])),
         WatchOptions("127.0.0.1", port, first_pause_in_s=0.1, timeout_in_s=2.0, **options),
     )
     try:
@@ -47,9 +48,10 @@ def unwanted(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [*({**later, "sensors": own} for own in sensors), *({**row, "position": own} for own in clocks)]
 
 
-def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("history", BUNDLES)
+def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(history: str, tmp_path: Path) -> None:
     port = free_port()
-    expected = BUNDLE.predict(FLEET, last=True)
+    expected = BUNDLES[history].predict(FLEET, last=True)
 
     async def story(watch: Watcher) -> dict[str, Any]:
         told: dict[str, Any] = {}
@@ -76,7 +78,7 @@ def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(tmp_
             await client.__aexit__(None, None, None)
         return told
 
-    with broker(port, tmp_path), watcher(port) as watch:
+    with broker(port, tmp_path), watcher(port, history) as watch:
         told = asyncio.run(story(watch))
     assert (watch.tally.accepted, watch.tally.duplicates, watch.tally.faulty, watch.tally.refused) == (40, 2, 5, 6)
     for unit in FLEET.ids:

@@ -14,14 +14,14 @@ from typing import Any
 import aiomqtt
 import pytest
 from brokers import broker, mosquitto, payload, publisher, until, watching
-from services import free_port, rows_of, small_bundle
+from services import LIFE, free_port, rows_of, small_bundle
 
 from fedprognos.prognosis import Predictor
 from fedprognos.service import DurableStream
 from small_fleets import series_fleet
 
 FLEET = series_fleet([300, 240])
-BUNDLE = small_bundle(FLEET)
+BUNDLES = {"window": small_bundle(FLEET), "life": small_bundle(FLEET, **LIFE)}
 pytestmark = pytest.mark.long
 
 
@@ -45,15 +45,17 @@ async def subscribed(log: Path) -> None:
 
 
 def assert_all_is_there(folder: Path, bundle: Path, health: dict[str, Any]) -> None:
-    kept = DurableStream(Predictor.load(bundle), folder)
+    predictor = Predictor.load(bundle)
+    kept = DurableStream(predictor, folder)
     for unit in FLEET:
         assert [h.position for h in kept.history(unit.id)[0]] == unit.time.tolist()
-        assert health[unit.id]["value"] == pytest.approx(BUNDLE.predict(FLEET)[unit.id][-1], abs=1e-5)
+        assert health[unit.id]["value"] == pytest.approx(predictor.bundle.predict(FLEET)[unit.id][-1], abs=1e-5)
     kept.store.close()
 
 
-def test_kill_9_in_mid_stream_loses_no_row(tmp_path: Path) -> None:
-    port, bundle, state = free_port(), BUNDLE.save(tmp_path / "bundle"), tmp_path / "state"
+@pytest.mark.parametrize("history", BUNDLES)
+def test_kill_9_in_mid_stream_loses_no_row(history: str, tmp_path: Path) -> None:
+    port, bundle, state = free_port(), BUNDLES[history].save(tmp_path / "bundle"), tmp_path / "state"
     health: dict[str, Any] = {}
     last = {unit.id: float(unit.time[-1]) for unit in FLEET}
 
@@ -91,7 +93,7 @@ def test_kill_9_in_mid_stream_loses_no_row(tmp_path: Path) -> None:
 
 def test_rows_in_flight_while_the_disk_is_full_come_again_after_a_kill(tmp_path: Path) -> None:
     """The sharpest case: rows that had arrived, could not be stored, and whose holder died."""
-    port, bundle, state = free_port(), BUNDLE.save(tmp_path / "bundle"), tmp_path / "state"
+    port, bundle, state = free_port(), BUNDLES["window"].save(tmp_path / "bundle"), tmp_path / "state"
     health: dict[str, Any] = {}
     log = tmp_path / f"watch-{port}.log"
 

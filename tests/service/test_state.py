@@ -8,16 +8,17 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from services import process, rows_of, running, small_bundle
+from services import LIFE, process, rows_of, running, small_bundle
 
 from fedprognos.errors import DataError, OutputError
 from fedprognos.fleet import Fleet
-from fedprognos.prognosis import Predictor, Row
-from fedprognos.service import DurableStream, durable_stream
+from fedprognos.prognosis import Predictor, Row, Stream, Update
+from fedprognos.service import DurableStream, app, durable_stream
 from fedprognos.service.store import KEPT_ROWS
 from small_fleets import cyclic_fleet, series_fleet
 
@@ -60,6 +61,63 @@ def test_a_restart_changes_no_number(kind: str, tidied: bool, tmp_path: Path) ->
         found += healths(own, rows[a:b])
         own.close() if tidied else own.store.close()
     assert found == expected
+
+
+@pytest.mark.parametrize("tidied", [False, True])
+def test_a_life_goes_on_after_a_restart(tidied: bool, tmp_path: Path) -> None:
+    fleet = FLEETS["series"]
+    predictor, rows = Predictor.of(small_bundle(fleet, **LIFE)), mixed(fleet)
+    expected = DurableStream(predictor).take(rows).updates
+    found: list[Update] = []
+    for a, b in itertools.pairwise([0, len(rows) // 5, len(rows) // 2, len(rows) // 2 + 1, len(rows)]):
+        own = DurableStream(predictor, tmp_path)
+        found += [update for row in rows[a:b] for update in own.take([row]).updates]
+        own.close() if tidied else own.store.close()
+    for one, other in zip(found, expected, strict=True):
+        assert (one.verdict, one.reason) == (other.verdict, other.reason)
+        if one.health is not None and other.health is not None:
+            assert dataclasses.replace(one.health, value=other.health.value) == other.health
+            assert one.health.value == pytest.approx(other.health.value, abs=1e-5 * predictor.recipe.label_std)
+
+
+def test_a_new_model_of_lives_that_has_not_all_rows_says_since_when(tmp_path: Path) -> None:
+    fleet = FLEETS["series"]
+    unit = fleet["engines-0"]
+    rows = [Row(**row) for row in rows_of(unit, fleet)]
+    first = DurableStream(Predictor.of(small_bundle(fleet, **LIFE)), tmp_path, keep_rows=8)
+    updates = first.take(rows[:30]).updates
+    assert all(update.health is not None and "mid-life" not in update.health.flags for update in updates)
+    first.close()
+    new = Predictor.of(small_bundle(fleet, seed=4, **LIFE))
+    with running(new.bundle, state=tmp_path, keep_rows=8) as client:
+        health = client.post("/v1/rows", json=rows_of(unit, fleet)[30]).json()["results"][0]["health"]
+        assert "mid-life" in health["flags"] and "watched from 23 on" in health["reason"]
+        assert client.get(f"/v1/units/{unit.id}").json()["health"] == health
+    expected = Stream(new).feed_many(rows[22:31])[-1].health
+    assert expected is not None and health["value"] == pytest.approx(expected.value, abs=1e-5)
+
+
+def test_the_next_life_of_a_repaired_machine_is_a_unit_of_its_own() -> None:
+    fleet = FLEETS["series"]
+    rows = rows_of(fleet["engines-0"], fleet)
+    with running(small_bundle(fleet, **LIFE)) as client:
+        first = client.post("/v1/rows", json=rows).json()["results"]
+        again = client.post("/v1/rows", json=[{**row, "life": 2} for row in rows]).json()["results"]
+        assert [one["health"]["value"] for one in again] == [one["health"]["value"] for one in first]
+        assert {one["unit"] for one in again} == {"engines-0#2"}
+        assert client.post("/v1/rows", json={**rows[0], "life": 2}).json()["results"][0]["result"] == "late"
+        assert "counts the lives" in client.post("/v1/rows", json={**rows[0], "life": 0}).json()["results"][0]["reason"]
+
+
+def test_a_unit_begun_anew_after_a_repair_must_be_forgotten_first() -> None:
+    fleet = FLEETS["series"]
+    own = DurableStream(Predictor.of(small_bundle(fleet, **LIFE)))
+    rows = [Row(**row) for row in rows_of(fleet["engines-0"], fleet)]
+    before = [update.health for update in own.take(rows).updates]
+    (refused,) = own.take(rows[:1]).updates
+    assert not refused.accepted and "after a repair, forget the unit or count its lives" in refused.reason
+    own.forget("engines-0")
+    assert [update.health for update in own.take(rows).updates] == before
 
 
 @pytest.mark.parametrize("tidied", ["never", "before", "after", "both"])
@@ -118,7 +176,7 @@ def test_the_state_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     again.close()
 
 
-def test_a_full_disk_undoes_the_batch_and_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_undoes_the_batch_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = FLEETS["series"]
     rows = [row for unit in fleet for row in rows_of(unit, fleet)]
     with running(small_bundle(fleet), state=tmp_path) as client:
@@ -131,7 +189,11 @@ def test_a_full_disk_undoes_the_batch_and_says_so(tmp_path: Path) -> None:
         assert refused.status_code == 503
         assert "nothing of this batch was stored" in refused.json()["detail"]
         assert client.get("/v1/fleet").json()["units"] == 1
+        monkeypatch.setattr(app, "CHECKED_IN_S", 0.0)
+        not_ready = client.get("/readyz")
+        assert not_ready.status_code == 503 and "cannot be stored" in not_ready.json()["detail"]
         database.execute("PRAGMA max_page_count=1000000")
+        assert client.get("/readyz").status_code == 200
         assert client.post("/v1/rows", json=bulky).json()["accepted"] == len(rows)
         assert client.post("/v1/rows", json=rows[5:]).json()["accepted"] == len(rows) - 5
 
@@ -142,16 +204,74 @@ def test_a_state_in_use_or_of_another_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="another service is using this state"):
         DurableStream(predictor, tmp_path)
     own.close()
-    with pytest.raises(DataError, match="another recipe"):
-        DurableStream(Predictor.of(small_bundle(FLEETS["series"], window=12)), tmp_path)
+    with pytest.raises(DataError, match="another model's columns"):
+        DurableStream(Predictor.of(small_bundle(FLEETS["series"], conditions={})), tmp_path)
     (tmp_path / "state.sqlite").write_bytes(b"not a database" * 100)
     with pytest.raises(OutputError, match="cannot be used"):
         DurableStream(predictor, tmp_path)
 
 
-def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("history", [{"window": 12}, LIFE])
+def test_a_new_model_goes_on_from_the_rows_that_are_stored(history: dict[str, object], tmp_path: Path) -> None:
+    fleet = FLEETS["series"]
+    old = Predictor.of(small_bundle(fleet, **history))
+    new = Predictor.of(small_bundle(fleet, seed=4, **history))
+    rows = {unit.id: [Row(**row) for row in rows_of(unit, fleet)] for unit in fleet}
+    first = DurableStream(old, tmp_path)
+    for own in rows.values():
+        first.take(own[:20])
+    first.close()  # with a snapshot of the old model
+    second = DurableStream(new, tmp_path)
+    found = {name: second.take(own[20:]).updates for name, own in rows.items()}
+    second.close()
+    for name, own in rows.items():
+        whole = Stream(new)
+        expected = whole.feed_many(own)[20:]
+        assert [u.health.position for u in found[name]] == [u.health.position for u in expected]  # type: ignore[union-attr]
+        values = [u.health.value for u in expected]  # type: ignore[union-attr]
+        assert [u.health.value for u in found[name]] == pytest.approx(values, abs=1e-5)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o700, 0o777])
+def test_nobody_else_can_look_into_the_state(mode: int, tmp_path: Path) -> None:
+    predictor, state = Predictor.of(small_bundle(FLEETS["series"])), tmp_path / "state"
+    state.mkdir()
+    state.chmod(mode)
+    own = DurableStream(predictor, state)
+    own.take([Row(**row) for row in rows_of(FLEETS["series"].units[0], FLEETS["series"])])
+    assert state.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in state.iterdir())
+    own.close()
+    state.chmod(0o755)  # as a copy may have it
+    DurableStream(predictor, state).close()
+    assert state.stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_with_other_things_in_it_is_not_closed_to_others_but_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("shared with colleagues")
+    tmp_path.chmod(0o755)
+    with pytest.raises(OutputError, match=r"others may look into this folder \(mode 0755\)\n.*chmod 700"):
+        DurableStream(Predictor.of(small_bundle(FLEETS["series"])), tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
+    predictor = Predictor.of(small_bundle(FLEETS["series"]))
+    own = DurableStream(predictor, tmp_path)
+    own.take([Row(**row) for row in rows_of(FLEETS["series"].units[0], FLEETS["series"])])
+    own.close()
+    (path,) = tmp_path.glob("stream-*.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="altered or damaged"):
+        DurableStream(predictor, tmp_path)
+
+
+@pytest.mark.parametrize(("history", "first"), [({}, 10), (LIFE, 1)])
+def test_kill_9_under_load_loses_nothing_acknowledged(history: dict[str, Any], first: int, tmp_path: Path) -> None:
     fleet = series_fleet([2000] * 4)
-    bundle = small_bundle(fleet).save(tmp_path / "bundle")
+    bundle = small_bundle(fleet, **history).save(tmp_path / "bundle")
     acknowledged: dict[str, float] = {}
 
     def send(address: str, unit: str) -> None:
@@ -179,7 +299,7 @@ def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
     assert all(position < 2000 for position in acknowledged.values())
     predictor = Predictor.load(bundle)
     own = DurableStream(predictor, tmp_path / "state")
-    offline = small_bundle(fleet).predict(fleet, last=False)
+    offline = predictor.bundle.predict(fleet, last=False)
     for unit, position in acknowledged.items():
         kept, _ = own.history(unit)
         last = kept[-1].position
@@ -187,7 +307,7 @@ def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
         following = rows_of(fleet[unit], fleet)[int(last)]
         health = own.take([Row(**following)]).updates[0].health
         assert health is not None
-        assert health.value == pytest.approx(offline[unit][int(last) + 1 - 10], rel=1e-6)
+        assert health.value == pytest.approx(offline[unit][int(last) + 1 - first], rel=1e-5)
     own.close()
 
 

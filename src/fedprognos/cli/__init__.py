@@ -10,11 +10,12 @@ from rich.console import Console
 from fedprognos import __version__
 from fedprognos.cli import run as run_commands
 from fedprognos.cli.approve import approve, ledger
-from fedprognos.cli.data import data_app
+from fedprognos.cli.data import data_app, printable
 from fedprognos.cli.deploy import deploy_app
 from fedprognos.cli.export import export
 from fedprognos.cli.init import init
 from fedprognos.cli.predict import predict
+from fedprognos.cli.send import send
 from fedprognos.cli.serve import serve
 from fedprognos.cli.tune import tune
 from fedprognos.cli.watch import watch
@@ -36,6 +37,7 @@ app.command()(predict)
 app.command()(export)
 app.command()(serve)
 app.command()(watch)
+app.command()(send)
 app.add_typer(data_app, name="data")
 deploy_app.command()(approve)
 deploy_app.command()(ledger)
@@ -62,5 +64,5 @@ def main() -> None:
         app()
     except FedprognosError as error:
         stderr.print("[bold red]error[/] ", end="")
-        stderr.print(str(error), markup=False, highlight=False)
+        stderr.print(printable(str(error)), highlight=False)
         sys.exit(error.exit_code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,8 @@ data_app = typer.Typer(help="Public data sets: list, download, check.", no_args_
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Look here, and nowhere else.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that steer a terminal; line breaks and tabs are none."""
 _WIDE = 500
 _STYLES = {"ok": "green", "partial": "yellow", "missing": "dim", "altered": "red", "wrong": "red"}
 
@@ -104,6 +107,11 @@ def plain_console() -> Console:
     """Standard output; wide lines are not folded where it is a file or a pipe."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDE)
+
+
+def printable(text: str) -> str:
+    """A text from elsewhere for the console: nothing in it is markup, nothing moves the cursor or changes colours."""
+    return escape(CONTROLS.sub("?", text))
 
 
 def _where(name: str, data_dir: Path | None) -> str | None:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedprognos.cli.data import plain_console
+from fedprognos.cli.data import plain_console, printable
 from fedprognos.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -33,7 +32,11 @@ def predict(
     time: Annotated[str | None, typer.Option("--time", help="Column of the time.")] = None,
     cycle: Annotated[str | None, typer.Option("--cycle", help="Column of the cycle number.")] = None,
 ) -> None:
-    """Turn files of sensor rows into the health of every unit. Columns have the names they were trained with."""
+    """Turn files of sensor rows into the health of every unit.
+
+    Columns are those of the training table: the model remembers them, how files were written, and what stands in for
+    blank cells.
+    """
     from fedprognos.prognosis.file_prediction import predict_files
 
     predictor = _predictor(bundle, head, runtime)
@@ -56,6 +59,8 @@ def predict(
     if out is None:
         console.print(_table(done, predictor))
     _summary(console, done, out)
+    if predictor.calibration is None:
+        console.print("no intervals: this model was not calibrated (docs/predict.md, Intervals)", markup=False)
 
 
 def _predictor(bundle: Path, head: Path | None, runtime: str) -> Predictor:
@@ -72,17 +77,20 @@ def _predictor(bundle: Path, head: Path | None, runtime: str) -> Predictor:
 
 def _table(done: Prediction, predictor: Predictor) -> Table:
     """Units, the most urgent first."""
-    table = Table("unit", "at", f"{predictor.target} ({predictor.target_measure})", "interval", "note", box=None)
+    from fedprognos.prognosis.health_files import dates
+
+    until = ["until"] if done.measure is not None else []
+    interval = "interval" if predictor.calibration is not None else "no intervals"
+    table = Table("unit", "at", f"{predictor.target} ({predictor.target_measure})", *until, interval, "note", box=None)
     ordered = sorted(done.now, key=lambda h: (h.value is None, h.value or 0.0))
     for health in ordered[:SHOWN]:
-        interval = (
-            "" if health.low is None and health.high is None else f"{_bound(health.low)} to {_bound(health.high)}"
-        )
+        bounds = "" if health.low is None and health.high is None else f"{_bound(health.low)} to {_bound(health.high)}"
         note = ", ".join(x for x in (*health.flags, health.reason) if x)
         value = health.state if health.value is None else f"{health.value:.4g}"
-        table.add_row(escape(health.unit), f"{health.position:g}", value, interval, escape(note))
+        at, *end = (f"{health.position:g}",) if done.measure is None else dates(health, done.measure)
+        table.add_row(printable(health.unit), at, value, *(e or "" for e in end), bounds, printable(note))
     if len(ordered) > SHOWN:
-        table.add_row(f"and {len(ordered) - SHOWN} more (--out FILE)", "", "", "", "")
+        table.add_row(f"and {len(ordered) - SHOWN} more (--out FILE)")
     return table
 
 
@@ -98,7 +106,9 @@ def _summary(console: Console, done: Prediction, out: Path | None) -> None:
     if done.first_refusal:
         listed = ", ".join(f"{count} {verdict}" for verdict, count in done.counts.items() if verdict != "accepted")
         lines.append(f"rows passed over: {listed}; the first: {done.first_refusal}")
+    if done.filled:
+        lines.append("blank cells filled: " + ", ".join(f"{count} of {name}" for name, count in done.filled.items()))
     if out is not None:
         lines.append(f"wrote {out}")
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(printable(line), soft_wrap=True)

@@ -16,6 +16,10 @@ BundleFolder = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="Folder of the model, as `fedprognos run` wrote it.")
 ]
 Head = Annotated[Path | None, typer.Option("--head", help="A site's personal head (.safetensors).")]
+KeepRows = Annotated[
+    int | None,
+    typer.Option(min=1, help="Rows a unit kept for the next model.", show_default="all for whole lives, else 120"),
+]
 
 
 def serve(
@@ -33,6 +37,7 @@ def serve(
         float | None, typer.Option(help="Health at which maintenance is due.", show_default="a fifth of the RUL's cap")
     ] = None,
     max_units: Annotated[int, typer.Option(min=1, help="Units watched; further ones are refused.")] = 20_000,
+    keep_rows: KeepRows = None,
     max_body_in_bytes: Annotated[int, typer.Option("--max-body", min=1000, help="Bytes of a request.")] = 5_000_000,
     rate_per_s: Annotated[float, typer.Option("--rate", min=0, help="Requests a second and client; 0: any.")] = 500.0,
 ) -> None:
@@ -56,16 +61,20 @@ def serve(
         token=read_token(token_file, os.environ.get("FEDPROGNOS_TOKEN")),
         threshold=usual_threshold(predictor.recipe) if threshold is None else threshold,
         max_units=max_units,
+        keep_rows=keep_rows,
         max_body_in_bytes=max_body_in_bytes,
         rate_per_s=rate_per_s,
     )
     options.check()
     recipe = predictor.recipe
     due = "no threshold" if options.threshold is None else f"maintenance due at {options.threshold:g}"
+    sees = "whole lives" if recipe.life else f"window {recipe.window}"
+    if predictor.calibration is None:
+        sees += ", no intervals (not calibrated)"
     who = "clients with the token" if options.token else "this machine only; a token would let others in"
     lines = (
         f"Page    http://{f'[{host}]' if ':' in host else host}:{port}/",
-        f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, window {recipe.window}; {due}",
+        f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, {sees}; {due}",
         f"State   {state}",
         f"Access  {who}",
     )

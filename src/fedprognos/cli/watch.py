@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedprognos.cli.serve import BundleFolder, Head
+from fedprognos.cli.serve import BundleFolder, Head, KeepRows
 from fedprognos.errors import ConfigError, MissingExtraError
 
 
@@ -30,6 +30,7 @@ def watch(
     client_id: Annotated[str, typer.Option(help="Name of this session at the broker.")] = "fedprognos-watch",
     state: Annotated[Path | None, typer.Option(help="Keep what was received here.", show_default="in memory")] = None,
     max_units: Annotated[int, typer.Option(min=1, help="Units watched; further ones are refused.")] = 20_000,
+    keep_rows: KeepRows = None,
 ) -> None:
     """Read rows (JSON) from a broker and publish health back. Needs the extra `serve`."""
     try:
@@ -52,7 +53,8 @@ def watch(
     )
     options.check()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    watcher = Watcher(DurableStream(Predictor.load(bundle, head), state, max_units=max_units), options)
+    stream = DurableStream(Predictor.load(bundle, head), state, max_units=max_units, keep_rows=keep_rows)
+    watcher = Watcher(stream, options)
 
     async def until_stopped() -> None:
         task = asyncio.ensure_future(watcher.run())

@@ -33,7 +33,7 @@ def keep_delivery(folder: Path, client: Client, data: SiteData, request: Deliver
     """Keep the bundle, make a personal head, evaluate both; the folder with everything."""
     place = folder / "results" / folder_name(request.experiment)
     network, provenance = request.network.check("request"), _table(request.provenance)
-    bundle = Bundle(request.recipe, network, provenance, _table(request.metrics), request.calibration)
+    bundle = Bundle(request.recipe, network, provenance, _table(request.metrics), request.calibration, data.table)
     bundle.save(place / "bundle")
     personal = PersonalRequest(request.recipe, network, request.seed, request.validation_fraction)
     client.answer(personal)

@@ -16,7 +16,8 @@ from fedprognos.features.options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema
 from fedprognos.fleet.digest import fleet_digest
 from fedprognos.fleet.partition import PartitionOptions, RandomOptions
-from fedprognos.fleet.readers.table import TableOptions
+from fedprognos.fleet.readers.table import TableOptions, layout_of
+from fedprognos.fleet.table_layout import TableLayout
 
 EVERYTHING: dict[str, PartitionOptions] = {"own": RandomOptions(clients=1)}
 """All units of the file belong to the site."""
@@ -24,10 +25,11 @@ EVERYTHING: dict[str, PartitionOptions] = {"own": RandomOptions(clients=1)}
 
 @dataclass(frozen=True, eq=False)
 class SiteData:
-    """A site's units; `test` is None where the only unit trains."""
+    """A site's units; `test` is None where the only unit trains, `table` where they come from no table."""
 
     train: Fleet
     test: Fleet | None
+    table: TableLayout | None = None
 
     def fingerprint(self, secret: bytes) -> str:
         """Changes with the data, and tells nothing without the secret."""
@@ -54,7 +56,7 @@ def read_site_data(
         dealt = next(iter(scenarios(experiment, data_dir, base).values()))
         if name not in dealt.clients:
             raise unknown_name("client of the experiment", name, dealt.clients)
-        return SiteData(dealt.clients[name], dealt.tests.get(name))
+        return SiteData(dealt.clients[name], dealt.tests.get(name), layout_of(experiment.data))
     options = experiment.data
     if not isinstance(options, TableOptions):
         raise ConfigError(
@@ -72,7 +74,7 @@ def read_site_data(
     dealt = next(iter(scenarios(part, data_dir, data.parent).values()))
     (train,) = dealt.clients.values()
     _check_owner(name, train, data)
-    return SiteData(train, next(iter(dealt.tests.values()), None))
+    return SiteData(train, next(iter(dealt.tests.values()), None), layout_of(own))
 
 
 def data_terms(options: RecipeOptions) -> DataTerms:

@@ -28,6 +28,7 @@ from fedprognos.federation.privacy import Account
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import Strategy, strategies
+from fedprognos.fleet.readers.table import layout_of
 from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec
 
 
@@ -250,7 +251,7 @@ class Job:
         metrics = {test: {"rmse": raw, "rmse_capped": capped} for test, (raw, capped) in chosen.errors.items()}
         if not metrics:
             metrics = {"validation": {"rmse": None, "rmse_capped": chosen.judged.validation_rmse}}
-        return Bundle(self.recipe, chosen.network, provenance, metrics, calibration)
+        return Bundle(self.recipe, chosen.network, provenance, metrics, calibration, layout_of(self.experiment.data))
 
     def _note_training(self, round_: Round) -> None:
         for client, epochs in round_.history.items():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from fedprognos.arrays import FloatArray
-from fedprognos.errors import ConfigError, DataError
+from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features.history.levels import at_levels, bounds_of, looked_at
 from fedprognos.fleet import Fleet
 
@@ -41,6 +42,17 @@ def rows_at_levels(
             then[:, column] = when
             parts.append(then.astype(np.float64))
     return np.concatenate(parts), high, low
+
+
+def common_levels(sensor: str, bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Between which levels every client's cycles can be read, from the high and low bounds of each."""
+    high, low = min(high for high, _ in bounds), max(low for _, low in bounds)
+    if not high > low:
+        raise RecipeError(
+            f"the clients' cycles share no levels of {sensor}: from {high:g} down to {low:g}",
+            hint="they work at different levels; read them on a grid in time instead (recipe.cycle = 'grid')",
+        )
+    return high, low
 
 
 def digits_down(value: float, digits: int) -> float:

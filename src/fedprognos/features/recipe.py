@@ -18,6 +18,7 @@ from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import RecipeError
 from fedprognos.features import conditions
 from fedprognos.features.channels import channels, columns_of, extended
+from fedprognos.features.usual import Usual
 from fedprognos.fleet import Fleet, Schema, Task, Unit
 
 MOST_SPAN = 10_000
@@ -50,6 +51,8 @@ class Recipe(BaseModel):
         Channels made from the sensors and shown beside them: kind and span in rows of each.
     setting_mean, setting_std : (settings,)
         Scaling of the settings where `setting_inputs` feeds them to the network; empty otherwise.
+    usual
+        What the sensors of the training machines did; None in recipes made before it was asked for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
@@ -81,6 +84,7 @@ class Recipe(BaseModel):
     extra: tuple[tuple[str, PositiveInt], ...] = ()
     label_mean: float = 0.0
     label_std: float = 1.0
+    usual: Usual | None = None
 
     @field_validator("extra")
     @classmethod
@@ -121,6 +125,8 @@ class Recipe(BaseModel):
         if self.cycle in ("grid", "levels") and not (self.grid_end_in_s and self.grid_end_in_s > 0):
             raise ValueError("a time grid needs a positive end")
         self._check_levels()
+        if self.usual is not None and len(self.usual.still) != len(self.sensors):
+            raise ValueError("what is usual must be known of every sensor")
         return self
 
     def _check_levels(self) -> None:
@@ -219,6 +225,22 @@ class Recipe(BaseModel):
         if self.condition_inputs:
             scaled[:, width:] = np.eye(len(known), dtype=np.float32)[ids]
         return scaled, ~seen
+
+    def deviations(self, sensors: FloatArray, scaled: NDArray[np.float32]) -> FloatArray:
+        """How far raw rows (T, sensors), scaled already, are from the mean of their condition, in deviations."""
+        found = scaled[:, : len(self.sensors)].astype(np.float64)
+        if self.levels is not None:
+            usual, k = self.usual, self.level_column
+            found[:, k] = 0.0 if usual is None else (sensors[:, k] - usual.level_mean) / usual.level_std
+        return found
+
+    def means(self, settings: FloatArray) -> FloatArray:
+        """Mean of every sensor (T, sensors) in the operating conditions of rows (T, settings)."""
+        known, mean, _ = self._tables
+        found: FloatArray = mean[conditions.match(conditions.keys(settings, self.conditions, self.settings), known)[0]]
+        if self.levels is not None and self.usual is not None:
+            found[:, self.level_column] = self.usual.level_mean
+        return found
 
     @property
     def level_column(self) -> int:

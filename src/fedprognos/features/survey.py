@@ -17,10 +17,11 @@ from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
 from fedprognos.features.history import histories
 from fedprognos.features.labels import health_labels
-from fedprognos.features.level_survey import digits_down, rows_at_levels
+from fedprognos.features.level_survey import common_levels, digits_down, rows_at_levels
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.options import RecipeOptions
 from fedprognos.features.recipe import Recipe
+from fedprognos.features.usual import Usual, fleet_usual, merged_usual
 from fedprognos.fleet import Fleet, Schema
 
 
@@ -90,6 +91,8 @@ class Survey:
     level_high, level_low
         Between which levels every cycle can be read, rounded inwards to three digits for the same reason; the moments
         are then those at levels between these, with times in the place of the sensor.
+    usual
+        How still the sensors stay and how far they go, measured by these moments and rounded outwards.
     """
 
     schema: Schema
@@ -100,6 +103,7 @@ class Survey:
     shortest_in_s: float = 0.0
     level_high: float = 0.0
     level_low: float = 0.0
+    usual: Usual | None = None
 
 
 def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
@@ -157,7 +161,8 @@ def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
         shortest_in_s = digits_down(
             max(min(u.time[u.cycles[1:] - 1].min() for u in fleet if u.cycles is not None), 0.0), 2
         )
-    return Survey(schema, cells, withheld, Moments.of(labels[:, None]), shortest, shortest_in_s, high, low)
+    usual = fleet_usual(fleet, order, cells, terms.conditions, terms.levels if schema.task == "soh" else None)
+    return Survey(schema, cells, withheld, Moments.of(labels[:, None]), shortest, shortest_in_s, high, low, usual)
 
 
 def _units_among(fleet: Fleet, chosen: BoolArray) -> int:
@@ -187,31 +192,29 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
     names = sorted(surveys)
     if not names:
         raise RecipeError("no client answered the survey")
-    schema = surveys[names[0]].schema
-    for name in names[1:]:
-        if surveys[name].schema != schema:
-            raise RecipeError(
-                f"its columns differ from those of {names[0]}",
-                where=f"client {name}",
-                hint=f"{names[0]}: {schema}; {name}: {surveys[name].schema}",
-            )
+    several = [surveys[name] for name in names]
+    schema = several[0].schema
+    for name, one in zip(names, several, strict=True):
+        if one.schema != schema:
+            what, hint = f"its columns differ from those of {names[0]}", f"{names[0]}: {schema}; {name}: {one.schema}"
+            raise RecipeError(what, where=f"client {name}", hint=hint)
     cells: dict[conditions.Key, Moments] = {}
-    for name in names:
-        for key, moments in surveys[name].cells.items():
+    for one in several:
+        for key, moments in one.cells.items():
             cells[key] = cells[key].merge(moments) if key in cells else moments
     ordered = sorted(cells)
     mean, std = _scaling(ordered, cells, len(schema.sensors), schema)
-    labels = merge_all(surveys[name].labels for name in names)
+    labels = merge_all(one.labels for one in several)
     if not labels.std[0] > 0:
         raise RecipeError(
             f"{schema.target} is the same everywhere ({labels.mean[0]:g})",
             hint="there is nothing to learn; is the cap below every label, or the wrong column the target?",
         )
     overall = merge_all(cells[key] for key in ordered)
-    feed = section.setting_inputs and bool(schema.settings)
-    settings_at = slice(len(schema.sensors), None)
+    feed, settings_at = section.setting_inputs and bool(schema.settings), slice(len(schema.sensors), None)
     relative = schema.task == "soh" and section.label == "relative"
-    window, grid_end_in_s = _lengths(section, schema, [surveys[name] for name in names])
+    levels = section.levels if schema.task == "soh" else None
+    window, grid_end_in_s = _lengths(section, schema, several)
     return Recipe(
         task=schema.task,
         sensors=schema.sensors,
@@ -225,8 +228,8 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         short=section.short,
         cycle=section.cycle if schema.task == "soh" else None,
         grid_end_in_s=grid_end_in_s,
-        levels=section.levels if schema.task == "soh" else None,
-        level_bounds=_level_bounds(section, schema, [surveys[name] for name in names]),
+        levels=levels,
+        level_bounds=None if levels is None else common_levels(levels, [(s.level_high, s.level_low) for s in several]),
         cap=section.cap if schema.task == "rul" else None,
         relative=relative,
         conditions=dict(section.conditions),
@@ -239,6 +242,11 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         setting_std=tuple(np.where(overall.std > 0, overall.std, 1.0)[settings_at].tolist()) if feed else (),
         label_mean=float(labels.mean[0]),
         label_std=float(labels.std[0]),
+        usual=merged_usual(
+            [(one.usual, one.cells) for one in several],
+            dict(zip(ordered, zip(mean, std, strict=True), strict=True)),
+            None if levels is None else schema.sensors.index(levels),
+        ),
     )
 
 
@@ -273,16 +281,3 @@ def _lengths(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> t
         raise ConfigError('recipe.history = "life" is for series; a cycle is read as a whole', hint="leave it out")
     name = section.cycle if schema.task == "soh" else "life" if section.history == "life" else "window"
     return histories[name].lengths(section, min(s.shortest for s in surveys), min(s.shortest_in_s for s in surveys))
-
-
-def _level_bounds(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> tuple[float, float] | None:
-    """Between which levels every client's cycles can be read."""
-    if section.levels is None or schema.task != "soh":
-        return None
-    high, low = min(s.level_high for s in surveys), max(s.level_low for s in surveys)
-    if not high > low:
-        raise RecipeError(
-            f"the clients' cycles share no levels of {section.levels}: from {high:g} down to {low:g}",
-            hint="they work at different levels; read them on a grid in time instead (recipe.cycle = 'grid')",
-        )
-    return high, low

@@ -95,9 +95,17 @@ def lives_of(own: UnitRows, values: Values, columns: Columns) -> Iterator[UnitRo
     for label in pd.unique(labels):
         rows = labels == label
         went_on = values.seconds is None and time[rows][0] > end > -np.inf
-        name = own.unit if str(label) == "1" else f"{own.unit}#{label}"
-        yield UnitRows(own.table, name, own.rows[rows], own.unit, end if went_on else 0.0)
+        yield UnitRows(own.table, name_of_life(own.unit, str(label)), own.rows[rows], own.unit, end if went_on else 0.0)
         end = time[rows][-1]
+
+
+def name_of_life(machine: str, life: str) -> str:
+    """The unit that one life of a machine is.
+
+    >>> name_of_life("pump", "1"), name_of_life("pump", "2")
+    ('pump', 'pump#2')
+    """
+    return machine if life == "1" else f"{machine}#{life}"
 
 
 def make_unit(own: UnitRows, values: Values, columns: Columns, sensors: Sequence[str]) -> Unit:

@@ -16,7 +16,9 @@ SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0, "w
 """Measures of the time since a date."""
 EPOCHS = {"epoch": 1.0, "epoch-ms": 1e-3, "epoch-us": 1e-6, "epoch-ns": 1e-9}
 """Seconds in one step of each."""
-_SINCE, _UNTIL = 9.4e8, 4.1e9  # seconds since 1970 that are a date of these decades
+DATES_IN_S = 9.4e8
+"""Seconds since 1970 from which on a time is a date of these decades."""
+_UNTIL = 4.1e9
 _PATTERNS = tuple(
     day + time
     for day in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y.%m.%d")
@@ -57,7 +59,7 @@ def time_format(series: pd.Series) -> str:
     numbers = pd.to_numeric(series, errors="coerce")
     if numbers.notna().mean() > 0.5:
         for kind, seconds in EPOCHS.items():
-            if float(numbers.min()) * seconds > _SINCE and float(numbers.max()) * seconds < _UNTIL:
+            if float(numbers.min()) * seconds > DATES_IN_S and float(numbers.max()) * seconds < _UNTIL:
                 return kind
         return "number"
     known = series.dropna().astype(str).str.strip()
@@ -110,6 +112,16 @@ def iso(seconds: float) -> str:
     '2024-05-01T00:00:00'
     """
     return pd.Timestamp(seconds, unit="s").isoformat(timespec="seconds")
+
+
+def date_of(time: float, measure: str) -> str | None:
+    """The date of a time counted from 1970 in a measure, None for times counted from elsewhere.
+
+    >>> date_of(476256.0, "hours"), date_of(120.0, "hours"), date_of(476256.0, "cycles")
+    ('2024-05-01T00:00:00', None, None)
+    """
+    seconds = time * SECONDS.get(measure, 0.0)
+    return iso(seconds) if DATES_IN_S < seconds < _UNTIL else None
 
 
 def measure_of(column: str) -> str | None:

@@ -24,6 +24,7 @@ from fedprognos.errors import BundleError
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.files import read_json, replacing
 from fedprognos.fleet import Fleet
+from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks.calibration import Calibration
 from fedprognos.networks.network import Network
 from fedprognos.networks.running import predict
@@ -46,6 +47,8 @@ class Bundle:
         Its scores when it was made.
     calibration
         What prediction intervals are made from; None where there were too few units to calibrate on.
+    table
+        How the tables were written that it was trained on; None where it was no table.
     """
 
     recipe: Recipe
@@ -53,6 +56,7 @@ class Bundle:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration | None = None
+    table: TableLayout | None = None
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle as a whole or not at all; an older one at the same place is replaced."""
@@ -67,6 +71,7 @@ class Bundle:
             "provenance": dict(self.provenance),
             "metrics": dict(self.metrics),
             "calibration": None if self.calibration is None else self.calibration.model_dump(mode="json"),
+            "table": None if self.table is None else self.table.model_dump(mode="json", exclude_defaults=True),
             "weights_sha256": hashlib.sha256(tensors).hexdigest(),
         }
         document["digest"] = _digest(document)
@@ -81,7 +86,10 @@ class Bundle:
         """Read a bundle, refusing one that is incomplete, altered, or of a newer format."""
         folder = Path(folder)
         if not (folder / DOCUMENT).is_file() or not (folder / TENSORS).is_file():
-            raise BundleError("not a bundle", where=str(folder), hint=f"a bundle holds {DOCUMENT} and {TENSORS}")
+            inside = folder / "bundle"
+            run = (inside / DOCUMENT).is_file()
+            hint = f"this is a run; its model is {inside}" if run else f"a bundle holds {DOCUMENT} and {TENSORS}"
+            raise BundleError("not a bundle", where=str(folder), hint=hint)
         document = _read_document(folder / DOCUMENT)
         tensors = (folder / TENSORS).read_bytes()
         if hashlib.sha256(tensors).hexdigest() != document["weights_sha256"]:
@@ -91,11 +99,13 @@ class Bundle:
             spec = NetworkSpec.model_validate(document["network"])
             calibration = document["calibration"]
             calibration = None if calibration is None else Calibration.model_validate(calibration)
+            table = document.get("table")
+            table = None if table is None else TableLayout.model_validate(table)
         except (SafetensorError, ValidationError) as error:
             raise BundleError(f"cannot be read: {error}", where=str(folder)) from None
         recipe = Recipe.from_json(json.dumps(document["recipe"]))
         network = Network(spec, weights).check(str(folder))
-        return Bundle(recipe, network, document["provenance"], document["metrics"], calibration)
+        return Bundle(recipe, network, document["provenance"], document["metrics"], calibration, table)
 
     def windows(self, fleet: Fleet, **options: Any) -> WindowSet:
         """Windows of a fleet as this model sees them; units without a known health are kept."""

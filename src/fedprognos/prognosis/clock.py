@@ -58,12 +58,13 @@ class Clock(Memory):
     ['accepted', 'accepted', 'duplicate', 'late']
     """
 
-    __slots__ = ("count", "cycle", "cyclic", "ended", "last", "steps", "suspect")
-    scalars = ("last", "cycle", "count", "ended", "suspect")
+    __slots__ = ("count", "cycle", "cyclic", "ended", "first", "last", "steps", "suspect")
+    scalars = ("first", "last", "cycle", "count", "ended", "suspect")
 
     def __init__(self, cyclic: bool) -> None:
         self.cyclic = cyclic
-        self.last = math.nan  # position of the last row
+        self.first = math.nan  # position of the first row
+        self.last = math.nan  # of the last one
         self.cycle = math.nan  # running cycle; a number of up to 2^53 fits a float
         self.count = 0  # samples of the running cycle
         self.ended = False  # its last sample was marked as such
@@ -80,16 +81,22 @@ class Clock(Memory):
         """
         judged = self._in_cycle(position, cycle, end, filling) if self.cyclic else self._in_series(position)
         if judged.verdict is Verdict.ACCEPTED:
-            self.last, self.ended = position, self.ended or end
+            self._reach(position)
+            self.ended = self.ended or end
             self.count += 1
         return judged
 
     def believe(self, position: float, cycle: int = 0) -> Judgement:
         """Accept the next row whatever its clock says."""
-        self.last = position
+        self._reach(position)
         if self.cyclic:
             self.cycle = float(cycle)
         return FOLLOWS
+
+    def _reach(self, position: float) -> None:
+        self.last = position
+        if math.isnan(self.first):
+            self.first = position
 
     def _in_series(self, position: float) -> Judgement:
         if math.isnan(self.last):
@@ -97,7 +104,8 @@ class Clock(Memory):
         if position == self.last:
             return Judgement(Verdict.DUPLICATE, f"position {position:g} was there already")
         if position < self.last:
-            return Judgement(Verdict.LATE, f"position {position:g} comes after {self.last:g}")
+            anew = "; after a repair, forget the unit or count its lives" if position <= self.first else ""
+            return Judgement(Verdict.LATE, f"position {position:g} comes after {self.last:g}{anew}")
         return self._step(self.last, position, "position", self.steps)
 
     def _in_cycle(self, position: float, cycle: int, end: bool, filling: bool) -> Judgement:

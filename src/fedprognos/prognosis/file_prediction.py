@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fedprognos.errors import ConfigError
 from fedprognos.fleet.table_files import table_paths
-from fedprognos.prognosis.frames import CHUNK, chunks, find_columns
+from fedprognos.fleet.time_axis import date_of
+from fedprognos.prognosis.frames import CHUNK, Columns, Inputs, chunks, find_columns
 from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.health_files import Writer, writing
 from fedprognos.prognosis.predictor import Predictor
@@ -33,6 +34,10 @@ class Prediction:
         Where the first row was that was not taken, and why.
     states, flags
         How many of the written healths had each.
+    filled
+        Blank cells of each column that something stood in for.
+    measure
+        Of time, where positions are dates.
     """
 
     now: list[Health]
@@ -42,6 +47,8 @@ class Prediction:
     first_refusal: str = ""
     states: Counter[str] = field(default_factory=Counter)
     flags: Counter[str] = field(default_factory=Counter)
+    filled: Counter[str] = field(default_factory=Counter)
+    measure: str | None = None
 
 
 def predict_files(
@@ -68,7 +75,7 @@ def predict_files(
     every
         Health at every row or cycle; otherwise each unit's latest.
     unit, time, cycle
-        Columns; guessed from their names where not given.
+        Columns; where not given those of the training table, else guessed from their names.
     progress
         Called with the share of the work that is done.
     """
@@ -77,14 +84,15 @@ def predict_files(
     paths = table_paths(source)
     if out is not None and out.resolve() in [path.resolve() for path in paths]:
         raise ConfigError(f"{out} is among the files to read", hint="write to another file")
-    recipe = predictor.recipe
-    columns = [find_columns(path, recipe, unit, time, cycle) for path in paths]
+    inputs = Inputs.of(predictor)
+    columns = [find_columns(path, inputs, unit, time, cycle) for path in paths]
     stream = Stream(predictor, sys.maxsize, coverage=coverage)
-    result = Prediction([], stream.counts)
+    measure = inputs.time_measure if _has_dates(paths[0], columns[0], inputs) else None
+    result = Prediction([], stream.counts, filled=stream.filled, measure=measure)
     appeared: dict[str, None] = {}
-    with writing(out) as write:
+    with writing(out, measure) as write:
         for k, (path, own) in enumerate(zip(paths, columns, strict=True)):
-            for chunk in chunks(path, own, recipe, chunk_rows):
+            for chunk in chunks(path, own, inputs, chunk_rows):
                 taken = stream.feed_table(chunk.rows, every=every)
                 appeared.update(dict.fromkeys(chunk.rows.units))
                 result.rows += len(taken)
@@ -101,6 +109,12 @@ def predict_files(
         result.now = [health for health in stream.healths(list(appeared)) if health is not None]
         _write(write, result, ended if every else result.now)
     return result
+
+
+def _has_dates(path: Path, columns: Columns, inputs: Inputs) -> bool:
+    """Whether the times of a file are dates."""
+    first = next(chunks(path, columns, inputs, 100)).rows.positions[0]
+    return not inputs.cyclic and date_of(first, inputs.time_measure) is not None
 
 
 def _write(write: Writer, result: Prediction, healths: Sequence[Health]) -> None:

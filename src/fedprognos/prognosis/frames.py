@@ -15,17 +15,46 @@ import pandas as pd
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError, DataError, MissingExtraError
-from fedprognos.features import Recipe
 from fedprognos.fleet.exact_csv import read_exact_csv
-from fedprognos.fleet.file_format import find_csv_format
+from fedprognos.fleet.file_format import FileFormat, find_csv_format
+from fedprognos.fleet.missing import Policy
 from fedprognos.fleet.roles import pick
 from fedprognos.fleet.table_files import Table, read_file
+from fedprognos.fleet.table_layout import TableLayout
+from fedprognos.fleet.table_units import name_of_life
 from fedprognos.fleet.time_axis import SECONDS, seconds_since_1970, time_format
 from fedprognos.prognosis.health import RowTable
+from fedprognos.prognosis.health_model import HealthModel
 
 CHUNK = 20_000
 WHOLE_FILE = "-"
 """In place of a unit column: every file is one unit, named like the file."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model wants of a row, and what it remembers of the tables it was trained on.
+
+    Parameters
+    ----------
+    policies : (sensors + settings,)
+        What stands in for blank cells.
+    """
+
+    sensors: tuple[str, ...]
+    settings: tuple[str, ...]
+    cyclic: bool
+    time_measure: str
+    policies: tuple[Policy, ...]
+    table: TableLayout | None = None
+
+    @staticmethod
+    def of(model: HealthModel) -> Inputs:
+        """What a model wants."""
+        recipe = model.recipe
+        return Inputs(
+            recipe.sensors, recipe.settings, recipe.cycle is not None, recipe.time_measure, model.policies, model.table
+        )
 
 
 @dataclass(frozen=True)
@@ -35,6 +64,12 @@ class Columns:
     unit: str
     time: str
     cycle: str | None
+    life: str | None = None
+
+    @property
+    def named(self) -> list[str]:
+        """Those that are columns."""
+        return [c for c in (self.unit, self.time, self.cycle, self.life) if c is not None and c != WHOLE_FILE]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,31 +82,42 @@ class Chunk:
 
 
 def find_columns(
-    path: Path, recipe: Recipe, unit: str | None = None, time: str | None = None, cycle: str | None = None
+    path: Path, inputs: Inputs, unit: str | None = None, time: str | None = None, cycle: str | None = None
 ) -> Columns:
-    """Columns of a file: as told, else guessed from their names among those the recipe does not use.
+    """Columns of a file: as given, else as they were in training, else guessed from the names of those left.
 
     Raises
     ------
     DataError
         Where a column is missing or cannot be guessed, listing what there is.
     """
-    header = _header(path)
+    known = inputs.table
+    header = _header(path, known)
+    life = None
+    if known is not None:
+        unit = unit or (WHOLE_FILE if known.unit is None else _there(known.unit, header))
+        time, life = time or _there(known.time, header), _there(known.life, header)
+        cycle = cycle or _there(known.cycle, header)
     Table(path, pd.DataFrame(columns=pd.Index(header))).require(
-        [*recipe.sensors, *recipe.settings, *(c for c in (unit, time, cycle) if c is not None and c != WHOLE_FILE)]
+        [*inputs.sensors, *inputs.settings, *(c for c in (unit, time, cycle) if c is not None and c != WHOLE_FILE)]
     )
-    free = [c for c in header if c not in (*recipe.sensors, *recipe.settings, unit, time, cycle)]
-    if recipe.cycle is None:
+    free = [c for c in header if c not in (*inputs.sensors, *inputs.settings, unit, time, cycle, life)]
+    if not inputs.cyclic:
         if cycle is not None:
             raise ConfigError("this model takes no cycle column", hint="the cycle number is the time: --time COLUMN")
     else:
         cycle = cycle or _guess(path, free, "cycle", ("cycle",))
         free = [c for c in free if c != cycle]
-    time = time or _guess(path, free, "time", ("time",) if recipe.cycle else ("cycle", "time"))
+    time = time or _guess(path, free, "time", ("time",) if inputs.cyclic else ("cycle", "time"))
     free = [c for c in free if c != time]
     if unit is None:
         unit = _guess(path, free, "unit", ("unit",)) if free else WHOLE_FILE
-    return Columns(unit, time, cycle)
+    return Columns(unit, time, cycle, life)
+
+
+def _there(column: str | None, header: Sequence[str]) -> str | None:
+    """A column of the training table, where this one has it too."""
+    return column if column in header else None
 
 
 def _guess(path: Path, free: Sequence[str], role: str, kinds: Sequence[str]) -> str:
@@ -86,40 +132,43 @@ def _guess(path: Path, free: Sequence[str], role: str, kinds: Sequence[str]) -> 
     )
 
 
-def chunks(path: Path, columns: Columns, recipe: Recipe, rows: int = CHUNK) -> Iterator[Chunk]:
+def chunks(path: Path, columns: Columns, inputs: Inputs, rows: int = CHUNK) -> Iterator[Chunk]:
     """Rows of a file, `rows` at a time; every complaint names file, line and column."""
-    single = [c for c in (columns.unit, columns.time, columns.cycle) if c is not None and c != WHOLE_FILE]
-    wanted = list(dict.fromkeys([*single, *recipe.sensors, *recipe.settings]))
+    measured = (*inputs.sensors, *inputs.settings)
+    wanted = list(dict.fromkeys([*columns.named, *measured]))
     read = {".parquet": _parquet, ".xlsx": _excel}.get(path.suffix.lower(), _csv)
-    empty, starts = True, dict[str, float]()
-    for frame, done in read(path, wanted, columns.unit, rows):
+    texts = [c for c in (columns.unit, columns.life) if c is not None]
+    empty, width = True, len(inputs.sensors)
+    for frame, done in read(path, wanted, texts, rows, inputs.table):
         if frame.empty:
             continue
         empty = False
         table = Table(path, frame)
         units = [table.stem] * len(frame) if columns.unit == WHOLE_FILE else table.names(columns.unit)
-        width = len(recipe.sensors)
-        names = [name for name in wanted if name not in (columns.unit, columns.time)]
-        numbers = {name: table.numbers(name, units) for name in names}
-        numbers[columns.time] = _times(table, columns.time, units, recipe.time_measure, starts)
-        values = np.column_stack([numbers[name] for name in (*recipe.sensors, *recipe.settings)])
+        if columns.life is not None:
+            units = [name_of_life(unit, life) for unit, life in zip(units, table.names(columns.life), strict=True)]
+        values = np.column_stack(
+            [
+                table.numbers(name, units, gaps=policy != "refuse")
+                for name, policy in zip(measured, inputs.policies, strict=True)
+            ]
+        )
         cycles: list[int | None] = [None] * len(frame)
         if columns.cycle is not None:
-            cycles = _cycles(table, numbers[columns.cycle], units, columns.cycle)
-        times, ends = numbers[columns.time].tolist(), [False] * len(frame)
+            cycles = _cycles(table, table.numbers(columns.cycle, units), units, columns.cycle)
+        times, ends = _times(table, columns.time, units, inputs).tolist(), [False] * len(frame)
         yield Chunk(RowTable(units, times, cycles, ends, values[:, :width], values[:, width:]), table, done)
     if empty:
         raise DataError("no rows", where=str(path), hint="the file holds a header and nothing else")
 
 
-def _times(table: Table, column: str, units: list[str], measure: str, starts: dict[str, float]) -> FloatArray:
-    """Numbers as they stand; dates as time since the unit's first row, in the measure the model was trained with."""
-    form = time_format(table.frame[column])
-    if form == "number" or measure not in SECONDS:
+def _times(table: Table, column: str, units: list[str], inputs: Inputs) -> FloatArray:
+    """Numbers as they stand; dates as time since 1970, in the measure the model was trained with."""
+    form = None if inputs.table is None else inputs.table.time_format
+    form = form or time_format(table.frame[column])
+    if form == "number" or inputs.time_measure not in SECONDS or inputs.cyclic:
         return table.numbers(column, units)
-    times = seconds_since_1970(table, column, form, units) / SECONDS[measure]
-    begin = [starts.setdefault(unit, time) for unit, time in zip(units, times.tolist(), strict=True)]
-    return np.asarray(times - np.array(begin), dtype=np.float64)
+    return np.asarray(seconds_since_1970(table, column, form, units) / SECONDS[inputs.time_measure], dtype=np.float64)
 
 
 def _cycles(table: Table, numbers: FloatArray, units: list[str], column: str) -> list[int | None]:
@@ -130,8 +179,10 @@ def _cycles(table: Table, numbers: FloatArray, units: list[str], column: str) ->
     return [int(n) for n in numbers]
 
 
-def _csv(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[pd.DataFrame, float]]:
-    found, size = find_csv_format(path, text_columns=[unit]), max(path.stat().st_size, 1)
+def _csv(
+    path: Path, wanted: list[str], texts: list[str], rows: int, known: FileFormat | None
+) -> Iterator[tuple[pd.DataFrame, float]]:
+    found, size = find_csv_format(path, known, texts), max(path.stat().st_size, 1)
     try:
         with path.open("rb") as raw:
             stream: Any = gzip.GzipFile(fileobj=raw) if path.name.lower().endswith(".gz") else raw
@@ -142,7 +193,7 @@ def _csv(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[
                 names=[name.strip() for name in found.header],
                 index_col=False,
                 usecols=wanted,
-                dtype={unit: str},
+                dtype=dict.fromkeys(texts, str),
                 skip_blank_lines=False,
                 chunksize=rows,
             )
@@ -159,7 +210,9 @@ def _csv(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[
         ) from None
 
 
-def _parquet(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[pd.DataFrame, float]]:
+def _parquet(
+    path: Path, wanted: list[str], texts: list[str], rows: int, known: FileFormat | None
+) -> Iterator[tuple[pd.DataFrame, float]]:
     file = _open_parquet(path)
     read, total = 0, max(file.metadata.num_rows, 1)
     try:
@@ -183,16 +236,18 @@ def _open_parquet(path: Path) -> Any:
         raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
 
 
-def _excel(path: Path, wanted: list[str], unit: str, rows: int) -> Iterator[tuple[pd.DataFrame, float]]:
-    frame = read_file(path, [unit]).frame[wanted]
+def _excel(
+    path: Path, wanted: list[str], texts: list[str], rows: int, known: FileFormat | None
+) -> Iterator[tuple[pd.DataFrame, float]]:
+    frame = read_file(path, texts, known).frame[wanted]
     for start in range(0, len(frame), rows):
         yield frame.iloc[start : start + rows], min((start + rows) / len(frame), 1.0)
 
 
-def _header(path: Path) -> list[str]:
+def _header(path: Path, known: FileFormat | None) -> list[str]:
     """Column names."""
     if path.suffix.lower() == ".parquet":
         return [str(name) for name in _open_parquet(path).schema_arrow.names]
     if path.suffix.lower() == ".xlsx":
-        return [str(name) for name in read_file(path).frame.columns]
-    return [name.strip() for name in find_csv_format(path).header]
+        return [str(name) for name in read_file(path, known=known).frame.columns]
+    return [name.strip() for name in find_csv_format(path, known).header]

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from fedprognos.arrays import FloatArray
+import numpy as np
+
+from fedprognos.arrays import BoolArray, FloatArray
 
 State = Literal["ok", "warming-up", "cannot-say"]
 
@@ -27,9 +29,10 @@ class Health:
     reason
         Why there is no value, or what the flags mean; empty where there is nothing to say.
     flags
-        What makes the value less trustworthy: "unseen-condition", "out-of-range", "drift" (see
-        :mod:`fedprognos.prognosis.drift`), "padded" (fewer rows than a window), "stretched" (a cycle ended before the
-        part that the model looks at did), "gap" (rows are missing within the window).
+        What makes the value less trustworthy: "out-of-range", "drift", "stuck" (a sensor is broken; see
+        :mod:`fedprognos.prognosis.faults`), "mid-life" (a model of whole lives has not seen its
+        beginning), "unseen-condition", "padded" (fewer rows than a window), "stretched" (a
+        cycle ended before the part that the model looks at did), "gap" (rows are missing within the window).
     """
 
     unit: str
@@ -49,7 +52,10 @@ class Row:
     Parameters
     ----------
     position
-        Cycle number (series units), or seconds since the cycle began (cyclic units).
+        Cycle number or time (series units), or seconds since the cycle began (cyclic units). Where time is counted in
+        hours or another measure of that kind it may be a date in ISO format.
+    sensors, settings
+        None for a value that is blank.
     cycle
         Number of the cycle the sample belongs to; cyclic units only.
     end
@@ -59,15 +65,15 @@ class Row:
 
     unit: str
     position: float
-    sensors: Mapping[str, float]
-    settings: Mapping[str, float] = field(default_factory=dict)
+    sensors: Mapping[str, float | None]
+    settings: Mapping[str, float | None] = field(default_factory=dict)
     cycle: int | None = None
     end: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class RowTable:
-    """Many rows of finite numbers, in the order they came.
+    """Many rows in the order they came; NaN is a blank, all other numbers are finite.
 
     Parameters
     ----------
@@ -96,6 +102,11 @@ class RowTable:
             self.sensors[some],
             self.settings[some],
         )
+
+    @property
+    def blank_rows(self) -> BoolArray:
+        """Which rows have a blank: (T,)."""
+        return np.asarray(np.isnan(self.sensors).any(axis=1) | np.isnan(self.settings).any(axis=1))
 
 
 class Verdict(StrEnum):

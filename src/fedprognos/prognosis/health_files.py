@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import importlib.util
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +13,15 @@ from typing import Protocol
 
 from fedprognos.errors import ConfigError, MissingExtraError
 from fedprognos.files import replacing
+from fedprognos.fleet.time_axis import date_of
 from fedprognos.prognosis.health import Health
 
 COLUMNS = ("unit", "position", "value", "low", "high", "state", "reason", "flags")
+DATES = ("date", "end_date")
+"""Where time is a date: of the row, and when the remaining life is over."""
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
 
 
 class Writer(Protocol):
@@ -25,18 +31,24 @@ class Writer(Protocol):
 
 
 @contextmanager
-def writing(path: Path | None) -> Iterator[Writer]:
-    """A writer to a file that appears whole or not at all; to nowhere without a path."""
+def writing(path: Path | None, measure: str | None = None) -> Iterator[Writer]:
+    """A writer to a file that appears whole or not at all; to nowhere without a path.
+
+    Parameters
+    ----------
+    measure
+        Of time, where positions are dates.
+    """
     if path is None:
         yield lambda healths: None
         return
     check_output(path)
     with replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":
-            with _parquet(temporary) as writer:
+            with _parquet(temporary, measure) as writer:
                 yield writer
         else:
-            with _csv(temporary) as writer:
+            with _csv(temporary, measure) as writer:
                 yield writer
 
 
@@ -48,7 +60,26 @@ def check_output(path: Path) -> None:
         raise MissingExtraError("pyarrow", "parquet", "writing Parquet files")
 
 
-def _fields(health: Health) -> tuple[str | float | None, ...]:
+def spreadsheet_safe(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: with an apostrophe before it where it would be one.
+
+    >>> spreadsheet_safe("=cmd|' /C calc'!A0"), spreadsheet_safe("-12.5"), spreadsheet_safe("pump 7")
+    ("'=cmd|' /C calc'!A0", '-12.5', 'pump 7')
+    """
+    return text if not text.startswith(FORMULA) or NUMBER.fullmatch(text) else f"'{text}"
+
+
+def dates(health: Health, measure: str) -> tuple[str | None, str | None]:
+    """When a health was, and when the remaining life that it says is over; None where positions are no dates.
+
+    >>> dates(Health("pump", 476256.0, 24.0), "hours")
+    ('2024-05-01T00:00:00', '2024-05-02T00:00:00')
+    """
+    end = None if health.value is None else date_of(health.position + health.value, measure)
+    return date_of(health.position, measure), end
+
+
+def _fields(health: Health, measure: str | None) -> tuple[str | float | None, ...]:
     return (
         health.unit,
         health.position,
@@ -58,11 +89,16 @@ def _fields(health: Health) -> tuple[str | float | None, ...]:
         health.state,
         health.reason,
         " ".join(health.flags),
+        *(() if measure is None else dates(health, measure)),
     )
 
 
+def _safe_fields(health: Health, measure: str | None) -> list[str | float | None]:
+    return [spreadsheet_safe(field) if isinstance(field, str) else field for field in _fields(health, measure)]
+
+
 @contextmanager
-def _csv(path: Path) -> Iterator[Writer]:
+def _csv(path: Path, measure: str | None) -> Iterator[Writer]:
     packed = path.name.lower().endswith(".gz")
     with (
         gzip.open(path, "wt", encoding="utf-8", newline="")
@@ -70,21 +106,21 @@ def _csv(path: Path) -> Iterator[Writer]:
         else path.open("w", encoding="utf-8", newline="") as file
     ):
         rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(COLUMNS)
-        yield lambda healths: rows.writerows(map(_fields, healths))
+        rows.writerow(COLUMNS if measure is None else (*COLUMNS, *DATES))
+        yield lambda healths: rows.writerows(_safe_fields(health, measure) for health in healths)
 
 
 @contextmanager
-def _parquet(path: Path) -> Iterator[Writer]:
+def _parquet(path: Path, measure: str | None) -> Iterator[Writer]:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import parquet
 
-    kinds = [pa.string(), *[pa.float64()] * 4, *[pa.string()] * 3]
-    schema = pa.schema(list(zip(COLUMNS, kinds, strict=True)))
+    kinds = [pa.string(), *[pa.float64()] * 4, *[pa.string()] * (3 if measure is None else 5)]
+    schema = pa.schema(list(zip((*COLUMNS, *DATES), kinds, strict=False)))
 
     def write(healths: Sequence[Health]) -> None:
         if healths:
-            fields = list(zip(*map(_fields, healths), strict=True))
+            fields = list(zip(*(_fields(health, measure) for health in healths), strict=True))
             file.write_table(pa.table([pa.array(c, k) for c, k in zip(fields, kinds, strict=True)], schema=schema))
 
     with parquet.ParquetWriter(path, schema) as file:

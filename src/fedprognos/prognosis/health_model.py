@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -13,17 +14,16 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import RecipeError
 from fedprognos.features import Recipe
-from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut
+from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Calibration
-from fedprognos.prognosis import drift
+from fedprognos.prognosis.faults import limits_of
 from fedprognos.prognosis.health import Health
-from fedprognos.prognosis.unit_state import UnitState
+from fedprognos.prognosis.unit_state import Look, UnitState
 
 BATCH = 1024
 """Rows looked at together."""
 PASS = 256
 """Windows the network is given at a time: more would no longer fit into the processor's cache."""
-FLAGS = {PADDED: "padded", STRETCHED: "stretched", GAP: "gap", UNSEEN: "unseen-condition"}
 Rows = NDArray[np.float32]
 Forward = Callable[[Rows], NDArray[np.floating]]
 """Standardised outputs (B,) of scaled windows (B, window, channels)."""
@@ -51,24 +51,41 @@ class HealthModel:
         A function of windows; where the recipe asks for whole lives, steps that carry a state.
     calibration
         What intervals are made from, where there is one.
+    table
+        How the tables were written that it was trained on, where they were tables.
+
+    Attributes
+    ----------
+    policies : (sensors + settings,)
+        What stands in for blank values.
     """
 
-    def __init__(self, recipe: Recipe, network: Forward | Steps, calibration: Calibration | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        network: Forward | Steps,
+        calibration: Calibration | None = None,
+        table: TableLayout | None = None,
+    ) -> None:
         self.recipe = recipe
         self.calibration = calibration
+        self.table = table
+        columns = (*recipe.sensors, *recipe.settings)
+        self.policies = (table or TableLayout(time="time")).policies(columns)
         self._forward: Forward = network if callable(network) else self._from_rest
-        self._steps = None if callable(network) else network
+        self.steps = None if callable(network) else network
+        self._limits = limits_of(recipe)
         self._lock = threading.Lock()
 
     @property
     def digest(self) -> str:
         """Names what a unit's memory belongs to: the recipe and, where states are carried, the network they are of."""
-        own = self.recipe.to_json() + ("" if self._steps is None else self._steps.digest)
+        own = self.recipe.to_json() + ("" if self.steps is None else self.steps.digest)
         return hashlib.sha256(own.encode()).hexdigest()
 
     def start(self) -> UnitState:
         """The empty memory of a unit."""
-        return UnitState(self.recipe, 0 if self._steps is None else self._steps.size)
+        return UnitState(self.recipe, self._limits, 0 if self.steps is None else self.steps.size)
 
     def windows(self, batch: Rows) -> FloatArray:
         """Health (B,) at the last row of scaled histories (B, T, channels). May be called from several threads."""
@@ -86,29 +103,26 @@ class HealthModel:
         return np.concatenate(parts).astype(np.float64)
 
     def _from_rest(self, batch: Rows) -> FloatArray:
-        if self._steps is None:
+        if self.steps is None:
             raise RecipeError("this model has no states to begin from")
-        said: FloatArray = self._steps.run(batch, self._steps.rest(batch[:, 0]))[0][:, -1]
+        said: FloatArray = self.steps.run(batch, self.steps.rest(batch[:, 0]))[0][:, -1]
         return said
 
-    def healths(self, cuts: Sequence[tuple[str, Cut, UnitState]], coverage: float) -> list[Health]:
+    def healths(self, looks: Sequence[tuple[str, Look, UnitState]], coverage: float) -> list[Health]:
         """Health of units at rows that follow one another in this order; states are carried on."""
-        if not cuts:
+        if not looks:
             return []
-        batch = np.stack([cut.window for _, cut, _ in cuts if cut.window is not None])
-        said = self.outputs(batch) if self._steps is None else self._carried(batch, [state for *_, state in cuts])
-        values = self.recipe.decode(said)
+        batch = np.stack([look.window for _, look, _ in looks if look.window is not None])
+        said = self.outputs(batch) if self.steps is None else self._carried(batch, [state for *_, state in looks])
+        values = self.recipe.decode(said).tolist()
         low, high = _bounds(self.calibration, values, coverage)
-        found = drift.inspect(self.recipe, batch, np.array([bool(cut.odd & PADDED) for _, cut, _ in cuts]))
         made = []
-        for k, (unit, cut, _) in enumerate(cuts):
-            flags, reason = found.of(k)
-            flags = (*(name for bit, name in FLAGS.items() if cut.odd & bit), *flags)
-            if np.isfinite(values[k]):
-                made.append(Health(unit, cut.position, float(values[k]), low[k], high[k], reason=reason, flags=flags))
+        for (unit, look, _), value, least, most in zip(looks, values, low, high, strict=True):
+            if math.isfinite(value):
+                made.append(Health(unit, look.position, value, least, most, "ok", look.reason, look.flags))
             else:
-                text = "; ".join(part for part in ("inputs overflow after scaling", reason) if part)
-                made.append(Health(unit, cut.position, None, state="cannot-say", reason=text, flags=flags))
+                text = "; ".join(part for part in ("inputs overflow after scaling", look.reason) if part)
+                made.append(Health(unit, look.position, None, None, None, "cannot-say", text, look.flags))
         return made
 
     def _carried(self, rows: Rows, states: Sequence[UnitState]) -> FloatArray:
@@ -116,7 +130,7 @@ class HealthModel:
 
         Units with as many rows run side by side, the longest first; those that have ended drop out.
         """
-        steps = self._steps
+        steps = self.steps
         if steps is None:
             raise RecipeError("this model carries no states")
         places: dict[int, list[int]] = {}
@@ -144,14 +158,14 @@ class HealthModel:
 
 
 def _bounds(
-    calibration: Calibration | None, values: FloatArray, coverage: float
+    calibration: Calibration | None, values: list[float], coverage: float
 ) -> tuple[list[float | None], list[float | None]]:
     """Ends of the intervals; None where one is not bounded, or there is no calibration."""
     if calibration is None:
         return [None] * len(values), [None] * len(values)
-    low, high = calibration.interval(values, coverage)
+    low, high = calibration.interval(np.array(values), coverage)
     return [_finite(bound) for bound in low.tolist()], [_finite(bound) for bound in high.tolist()]
 
 
 def _finite(bound: float) -> float | None:
-    return bound if np.isfinite(bound) else None
+    return bound if math.isfinite(bound) else None

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
+from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Bundle, Calibration
 from fedprognos.prognosis.health_model import Forward, Rows, Steps
 from fedprognos.prognosis.onnx_builder import OUTPUTS, SCALED, STATE, STATE_AFTER, load_onnx
@@ -41,8 +42,10 @@ class OnnxPredictor(Predictor):
         try:
             given = properties.get("calibration")
             calibration = Calibration.model_validate_json(given) if given else None
+            layout = properties.get("table")
+            table = TableLayout.model_validate_json(layout) if layout else None
         except ValidationError as error:
-            raise BundleError(f"its calibration cannot be read: {error}", where=where) from None
+            raise BundleError(f"its metadata cannot be read: {error}", where=where) from None
         recipe = Recipe.from_json(properties["recipe"])
         session = session_of(_inner(model, recipe.channels, where))
 
@@ -53,7 +56,7 @@ class OnnxPredictor(Predictor):
         network: Forward | Steps = forward
         if recipe.life:
             network = OnnxSteps(session, int(properties["state_size"]), properties["state_digest"])
-        super().__init__(recipe, network, calibration, bundle)
+        super().__init__(recipe, network, calibration, bundle, table)
 
     @staticmethod
     def load(bundle: str | Path, head: str | Path | None = None) -> OnnxPredictor:

@@ -16,6 +16,7 @@ from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet, Unit
+from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Bundle, Calibration, Network
 from fedprognos.networks.running import window_outputs
 from fedprognos.networks.stepping import Stepper
@@ -30,7 +31,7 @@ class Predictor(HealthModel):
 
     Parameters
     ----------
-    recipe, network, calibration
+    recipe, network, calibration, table
         See :class:`HealthModel`.
     bundle
         Where it comes from.
@@ -51,8 +52,9 @@ class Predictor(HealthModel):
         network: Forward | Steps,
         calibration: Calibration | None = None,
         bundle: Bundle | None = None,
+        table: TableLayout | None = None,
     ) -> None:
-        super().__init__(recipe, network, calibration)
+        super().__init__(recipe, network, calibration, table)
         self._bundle = bundle
 
     @staticmethod
@@ -81,7 +83,7 @@ class Predictor(HealthModel):
                 )
             bundle = replace(bundle, network=bundle.network.with_head(head))
         network = Stepper(bundle.network) if bundle.recipe.life else _TorchForward(bundle.network)
-        return Predictor(bundle.recipe, network, bundle.calibration, bundle)
+        return Predictor(bundle.recipe, network, bundle.calibration, bundle, bundle.table)
 
     @property
     def bundle(self) -> Bundle:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from fedprognos.features import Recipe
+from fedprognos.fleet.missing import Policy
+from fedprognos.fleet.time_axis import SECONDS
 from fedprognos.prognosis.health import Row
 
 LONGEST_NAME = 256
@@ -14,10 +18,26 @@ LARGEST_WHOLE = 2**53
 """Beyond it a float64 cannot tell whole numbers apart."""
 
 
-def checked(recipe: Recipe, row: Row, strict: bool = True) -> tuple[list[float], str]:
+def dated(recipe: Recipe, row: Row) -> Row:
+    """The row with its date as a position: a time since 1970 in the recipe's measure."""
+    position: object = row.position
+    if not isinstance(position, str) or recipe.cycle is not None or recipe.time_measure not in SECONDS:
+        return row
+    try:
+        moment = datetime.fromisoformat(position)
+    except ValueError:
+        return row
+    seconds = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+    return replace(row, position=seconds / SECONDS[recipe.time_measure])
+
+
+def checked(
+    recipe: Recipe, row: Row, strict: bool = True, policies: Sequence[Policy] | None = None
+) -> tuple[list[float], str]:
     """Sensors and settings of a row in the recipe's order, and why it cannot be used (empty where it can).
 
-    Nothing is taken for granted: the parts of a row may be anything that JSON can hold.
+    Nothing is taken for granted: the parts of a row may be anything that JSON can hold. A value that is None is blank:
+    NaN stands for it, or the row is refused where the column's policy says so.
 
     Parameters
     ----------
@@ -28,8 +48,9 @@ def checked(recipe: Recipe, row: Row, strict: bool = True) -> tuple[list[float],
     if reason:
         return [], reason
     values: list[float] = []
+    may = iter(("refuse",) * (len(recipe.sensors) + len(recipe.settings)) if policies is None else policies)
     for kind, wanted, given in (("sensor", recipe.sensors, row.sensors), ("setting", recipe.settings, row.settings)):
-        reason = _collect(kind, wanted, given, strict, values)
+        reason = _collect(kind, wanted, given, strict, values, may)
         if reason:
             return [], reason
     return values, ""
@@ -65,13 +86,16 @@ def _place(recipe: Recipe, row: Row) -> str:
     return "" if abs(int(cycle)) <= LARGEST_WHOLE else f"cycle {_shown(cycle)} is too large"
 
 
-def _collect(kind: str, wanted: Sequence[str], given: object, strict: bool, values: list[float]) -> str:
+def _collect(
+    kind: str, wanted: Sequence[str], given: object, strict: bool, values: list[float], may: Iterator[str]
+) -> str:
     if not isinstance(given, Mapping):
         return f"{kind}s must be names with numbers"
     for name in wanted:
         if name not in given:
             return f"{kind} '{name}' is missing"
-        number = _number(given[name])
+        blank = next(may) != "refuse" and given[name] is None
+        number = math.nan if blank else _number(given[name])
         if isinstance(number, str):
             return f"{kind} '{name}' is {number}"
         values.append(number)

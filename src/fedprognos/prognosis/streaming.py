@@ -12,12 +12,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.features.history import Cut, rule_of
+from fedprognos.features.history import rule_of
 from fedprognos.prognosis import snapshot
+from fedprognos.prognosis.blanks import batches, without_blanks
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import BATCH, HealthModel
-from fedprognos.prognosis.rows import checked
-from fedprognos.prognosis.unit_state import UnitState
+from fedprognos.prognosis.rows import checked, dated
+from fedprognos.prognosis.unit_state import Look, RowInput, UnitState
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Stream:
         self.strict = strict
         self.trusting = trusting
         self.counts: Counter[Verdict] = Counter()
+        self.filled: Counter[str] = Counter()
         self.evicted = 0
         self._states: OrderedDict[str, UnitState] = OrderedDict()
         self._lock = threading.RLock()
@@ -87,8 +89,8 @@ class Stream:
         self,
         unit: str,
         position: float,
-        sensors: Mapping[str, float],
-        settings: Mapping[str, float] | None = None,
+        sensors: Mapping[str, float | None],
+        settings: Mapping[str, float | None] | None = None,
         *,
         cycle: int | None = None,
         end: bool = False,
@@ -102,8 +104,9 @@ class Stream:
         updates: list[Update | None] = [None] * len(rows)
         good: list[tuple[int, Row]] = []
         values: list[list[float]] = []
-        for k, row in enumerate(rows):
-            found, reason = checked(recipe, row, self.strict)
+        for k, given in enumerate(rows):
+            row = dated(recipe, given)
+            found, reason = checked(recipe, row, self.strict, self.model.policies)
             if reason:
                 updates[k] = Update(row, Verdict.REFUSED, reason)
             else:
@@ -134,31 +137,36 @@ class Stream:
             Give all healths. False only remembers the rows, and :meth:`health` tells where each unit stands.
         """
         taken: list[Taken] = []
-        for a in range(0, len(table), BATCH):
+        for some in batches(table, BATCH):
             with self._lock:
-                taken += self._take(table.part(slice(a, a + BATCH)), every)
+                taken += self._take(table.part(some), every)
         return taken
 
     def _take(self, table: RowTable, every: bool) -> list[Taken]:
+        given = np.concatenate([table.sensors, table.settings], axis=1)
+        table = without_blanks(table, self.model, self._states, self.filled)
         with np.errstate(all="ignore"):
             scaled, unseen = self.model.recipe.scale(table.sensors, table.settings)
-        finite: list[bool] = np.asarray(np.isfinite(scaled).all(axis=1)).tolist()
+            deviations = self.model.recipe.deviations(table.sensors, scaled)
+        usable = np.isfinite(scaled).all(axis=1) & ~np.isnan(table.settings).any(axis=1)
+        finite: list[bool] = np.asarray(usable).tolist()
         taken: list[Taken] = []
-        asked: list[tuple[str, Cut, UnitState]] = []
+        asked: list[tuple[str, Look, UnitState]] = []
         places: list[tuple[Taken, int]] = []
         rows = zip(table.units, table.positions, table.cycles, table.ends, finite, unseen.tolist(), strict=True)
         for k, (unit, position, cycle, end, sound, strange) in enumerate(rows):
             state = self._state(unit) if sound else None
             if state is None:
-                one = Taken(Verdict.REFUSED, self._full() if sound else self._overflow(scaled[k]))
+                one = Taken(Verdict.REFUSED, self._full() if sound else self._unsound(table, k, scaled[k]))
             else:
-                verdict, reason, cuts = state.push(scaled[k], position, cycle, end, strange, self.trusting)
-                told = [self._told(unit, state, cut) for cut in cuts]
+                row = RowInput(position, cycle, end, table.sensors[k], given[k], deviations[k], scaled[k], strange)
+                verdict, reason, looks = state.push(row, self.trusting)
+                told = [self._told(unit, state, look) for look in looks]
                 one = Taken(verdict, reason, told if every else [])
                 if every or self.model.recipe.life:  # a life is carried on by every row
-                    asked += [(unit, cut, state) for cut in cuts if cut.window is not None]
-                    places += [(one, n) for n, cut in enumerate(cuts) if cut.window is not None]
-                if verdict is Verdict.ACCEPTED and not cuts and cycle is None:
+                    asked += [(unit, look, state) for look in looks if look.window is not None]
+                    places += [(one, n) for n, look in enumerate(looks) if look.window is not None]
+                if verdict is Verdict.ACCEPTED and not looks and cycle is None:
                     one.healths.append(self._warming_up(unit, state))
                     state.health = one.healths[0]
             self.counts[one.verdict] += 1
@@ -170,14 +178,14 @@ class Stream:
                 one.healths[n] = health
         return taken
 
-    def _told(self, unit: str, state: UnitState, cut: Cut) -> Health:
+    def _told(self, unit: str, state: UnitState, look: Look) -> Health:
         """What is known of a window before the model has looked at it."""
-        if cut.window is not None:
-            state.pending = cut
-            return Health(unit, cut.position, None, state="warming-up")
+        if look.window is not None:
+            state.pending = look
+            return Health(unit, look.position, None, state="warming-up")
         have, need = state.history.progress
         reason = f"the cycle has {have:g} samples, {need:g} are needed"
-        health = Health(unit, cut.position, None, state="cannot-say", reason=reason)
+        health = Health(unit, look.position, None, state="cannot-say", reason=reason)
         if state.health is None and state.pending is None:
             state.health = health  # a cycle that says nothing does not undo what is known
         return health
@@ -187,8 +195,11 @@ class Stream:
         counted = rule_of(self.model.recipe).counted
         return Health(unit, state.position, None, state="warming-up", reason=f"{have:g} of {need:g} {counted}")
 
-    def _overflow(self, row: NDArray[np.float32]) -> str:
+    def _unsound(self, table: RowTable, k: int, row: NDArray[np.float32]) -> str:
         names = [*self.model.recipe.sensors, *self.model.recipe.settings]
+        if np.isnan(table.settings[k]).any():
+            at = len(self.model.recipe.sensors) + int(np.argmax(np.isnan(table.settings[k])))
+            return f"operating setting '{names[at]}' is blank, and nothing is known of it yet"
         at = int(np.argmin(np.isfinite(row)))
         return f"'{names[min(at, len(names) - 1)]}' overflows after scaling"
 
@@ -228,8 +239,8 @@ class Stream:
             waiting = [(name, state) for name, state in known.items() if state.pending is not None]
             for a in range(0, len(waiting), BATCH):
                 part = waiting[a : a + BATCH]
-                cuts = [(name, state.pending, state) for name, state in part if state.pending is not None]
-                for (_, state), health in zip(part, self.model.healths(cuts, self.coverage), strict=True):
+                looks = [(name, state.pending, state) for name, state in part if state.pending is not None]
+                for (_, state), health in zip(part, self.model.healths(looks, self.coverage), strict=True):
                     state.health, state.pending = health, None
             return [known[n].health or self._warming_up(n, known[n]) if n in known else None for n in names]
 
@@ -240,9 +251,9 @@ class Stream:
             ended: list[str] = []
             silent: list[Health] = []
             for unit, state in self._states.items():
-                for cut in state.history.close():
-                    health = self._told(unit, state, cut)
-                    if cut.window is None:
+                for look in state.close():
+                    health = self._told(unit, state, look)
+                    if look.window is None:
                         silent.append(health)
                     else:
                         ended.append(unit)

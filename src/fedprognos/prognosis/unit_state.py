@@ -3,24 +3,76 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.features import Recipe
 from fedprognos.features.channels import Channels
-from fedprognos.features.history import Cut, rule_of
+from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, rule_of
 from fedprognos.features.memory import Arrays, Memory
+from fedprognos.features.usual import SensorWatch
 from fedprognos.prognosis.clock import Clock
+from fedprognos.prognosis.faults import MID_LIFE, Limits
 from fedprognos.prognosis.health import Health, Verdict
 
+FLAGS = {PADDED: "padded", STRETCHED: "stretched", GAP: "gap", UNSEEN: "unseen-condition"}
 
-class UnitState:
-    """One unit's memory: its history, its clock, and where it stands.
+
+@dataclass(frozen=True, slots=True)
+class RowInput:
+    """One row as the model takes it.
 
     Parameters
     ----------
+    raw, deviations : (sensors,)
+        As they were measured, and how far from the mean of the operating condition.
+    given : (sensors + settings,)
+        What was given, NaN where a value was blank.
+    scaled : (columns,)
+        What channels are made from and the network sees.
+    unseen
+        It is in an operating condition that the training data did not have.
+    """
+
+    position: float
+    cycle: int | None
+    end: bool
+    raw: FloatArray
+    given: FloatArray
+    deviations: FloatArray
+    scaled: NDArray[np.float32]
+    unseen: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """What the model is to look at.
+
+    Parameters
+    ----------
+    window : (length, channels)
+        Scaled rows; None for a cycle too short to be looked at.
+    flags, reason
+        What makes the health less trustworthy, known beforehand.
+    """
+
+    position: float
+    window: NDArray[np.float32] | None
+    flags: tuple[str, ...]
+    reason: str
+
+
+class UnitState:
+    """One unit's memory: its history, its clock, its sensors, and where it stands.
+
+    Parameters
+    ----------
+    limits
+        What the sensors may do.
     size
         Numbers of the network's state, where it carries one.
     memory : (size,)
@@ -29,51 +81,70 @@ class UnitState:
         The latest window, where the model has not looked at it yet.
     health
         The latest health.
+    known : (sensors + settings,)
+        The latest value of each that was given.
     """
 
-    __slots__ = ("channels", "clock", "health", "history", "memory", "pending")
+    __slots__ = ("channels", "clock", "health", "history", "known", "limits", "memory", "pending", "sensors")
 
-    def __init__(self, recipe: Recipe, size: int = 0) -> None:
+    def __init__(self, recipe: Recipe, limits: Limits, size: int = 0) -> None:
         self.history = rule_of(recipe).start(recipe)
         self.channels = Channels(recipe.extra, len(recipe.sensors))
         self.clock = Clock(recipe.cycle is not None)
+        self.sensors = SensorWatch(len(recipe.sensors))
+        self.known = np.full(len(recipe.sensors) + len(recipe.settings), np.nan)
+        self.limits = limits
         self.memory = np.full(size, np.nan, dtype=np.float32)
-        self.pending: Cut | None = None
+        self.pending: Look | None = None
         self.health: Health | None = None
 
-    def push(
-        self,
-        row: NDArray[np.float32],
-        position: float,
-        cycle: int | None,
-        end: bool,
-        unseen: bool,
-        trusting: bool = False,
-    ) -> tuple[Verdict, str, tuple[Cut, ...]]:
-        """Take a scaled row: what became of it, why, and the windows it completes.
+    def push(self, row: RowInput, trusting: bool = False) -> tuple[Verdict, str, tuple[Look, ...]]:
+        """Take a row: what became of it, why, and what there is to look at now.
 
         Parameters
         ----------
         trusting
             Do not judge its clock.
         """
-        number = cycle or 0
+        cycle, held = row.cycle or 0, self.held(row.cycle)
         if trusting:
-            judged = self.clock.believe(position, number)
+            judged = self.clock.believe(row.position, cycle)
         else:
-            judged = self.clock.judge(position, number, end, not self.history.complete)
+            judged = self.clock.judge(row.position, cycle, row.end, not self.history.complete)
         if judged.verdict is not Verdict.ACCEPTED:
             return judged.verdict, judged.reason, ()
         if judged.again:
-            return judged.verdict, "", self.history.close()
-        row = self.channels.extend(row)
-        cuts = self.history.push(row, position, cycle=number, end=end, unseen=unseen, gap=judged.gap)
-        return judged.verdict, "", cuts
+            return judged.verdict, "", self.close()
+        self.sensors.push(row.raw, row.deviations, self.limits.reach)
+        self.known = np.where(np.isnan(row.given), held, row.given)
+        inputs = self.channels.extend(row.scaled)
+        cuts = self.history.push(inputs, row.position, cycle=cycle, end=row.end, unseen=row.unseen, gap=judged.gap)
+        return judged.verdict, "", self._looks(cuts)
+
+    def close(self) -> tuple[Look, ...]:
+        """End a running cycle; what there is to look at then."""
+        return self._looks(self.history.close())
+
+    def _looks(self, cuts: tuple[Cut, ...]) -> tuple[Look, ...]:
+        if not cuts:
+            return ()
+        faults, reason = self.limits.faults(self.sensors)
+        if self.limits.first < self.clock.first < self.limits.dates:
+            faults = (MID_LIFE, *faults)
+            reason = "; ".join(filter(None, (f"watched from {self.clock.first:g} on, not from its first row", reason)))
+        return tuple(
+            Look(cut.position, cut.window, (*(FLAGS[bit] for bit in FLAGS if cut.odd & bit), *faults), reason)
+            for cut in cuts
+        )
 
     @property
     def position(self) -> float:
         """Cycle number that the unit has got to; NaN before its first row."""
         return self.clock.last if math.isnan(self.clock.cycle) else self.clock.cycle
+
+    def held(self, cycle: int | None) -> FloatArray:
+        """The latest sensors and settings that were given, of a cyclic unit in this cycle; NaN where there is none."""
+        return self.known if not self.clock.cyclic or cycle == self.clock.cycle else np.full_like(self.known, np.nan)
 
     @property
     def begun(self) -> bool:
@@ -81,18 +152,20 @@ class UnitState:
         return bool(len(self.memory)) and not math.isnan(self.memory[0])
 
     def _parts(self) -> dict[str, Memory | Channels]:
-        return {"history": self.history, "clock": self.clock, "channels": self.channels}
+        return {"history": self.history, "clock": self.clock, "channels": self.channels, "sensors": self.sensors}
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """All arrays; the health is kept apart."""
         kept = {
             f"{part}.{name}": array for part, own in self._parts().items() for name, array in own.snapshot().items()
         }
+        kept["known"] = self.known.copy()
         return {**kept, "memory": self.memory.copy()} if len(self.memory) else kept
 
     def restore(self, kept: Arrays) -> None:
         """Go on from a snapshot."""
         for part, own in self._parts().items():
             own.restore({name.partition(".")[2]: array for name, array in kept.items() if name.startswith(part + ".")})
+        self.known[:] = kept["known"]
         if len(self.memory):
             self.memory[:] = kept["memory"]

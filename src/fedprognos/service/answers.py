@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from fedprognos.features import Recipe
+from fedprognos.fleet.time_axis import SECONDS
 from fedprognos.prognosis.health import Health, Update, Verdict
 from fedprognos.prognosis.rows import LARGEST_WHOLE, LONGEST_NAME
 from fedprognos.service.fleet_view import Status, UnitView
@@ -58,7 +60,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class UnitAnswer:
-    """A unit with its past and what is expected of it."""
+    """A unit with its past and what is expected of it.
+
+    Parameters
+    ----------
+    date, end_date
+        Where positions are dates: of its health, and when the remaining life is over.
+    """
 
     unit: str
     status: Status
@@ -68,6 +76,8 @@ class UnitAnswer:
     health: Health | None
     spark: list[float]
     now: float
+    date: str | None
+    end_date: str | None
     history: list[Health]
     forecast: Forecast | None
     samples: list[Sample]
@@ -83,6 +93,12 @@ class FleetAnswer:
         Share of true values that the intervals should hold; None where the model gives no intervals.
     margin
         How near to the threshold a value without an interval counts as soon due.
+    time_in_s
+        Seconds in one step of the position, where it may be a date.
+    filled
+        Blank values that something stood in for, since the service was started.
+    table
+        How the tables were written that the model was trained on, for senders of files.
     """
 
     units: int
@@ -94,6 +110,12 @@ class FleetAnswer:
     target: str
     target_measure: str
     position_name: str
+    cyclic: bool
+    time_measure: str
+    time_in_s: float | None
+    filled: int
+    table: dict[str, Any] | None
+    policies: tuple[str, ...]
     sensors: tuple[str, ...]
     settings: tuple[str, ...]
     cap: float | None
@@ -144,18 +166,22 @@ def unit_answer(view: UnitView, **more: Any) -> UnitAnswer:
     return UnitAnswer(**{field.name: getattr(view, field.name) for field in fields(view)}, **more)
 
 
-def rows_body(recipe: Recipe, max_rows: int) -> dict[str, Any]:
+def rows_body(recipe: Recipe, max_rows: int, policies: Sequence[str]) -> dict[str, Any]:
     """OpenAPI request body of rows, with the names of the model's sensors."""
     whole = {"type": "integer", "minimum": -LARGEST_WHOLE, "maximum": LARGEST_WHOLE}
+    position: dict[str, Any] = {"type": "number", "minimum": -LARGEST_WHOLE, "maximum": LARGEST_WHOLE}
+    if recipe.cycle is None and recipe.time_measure in SECONDS:
+        position = {"anyOf": [position, {"type": "string", "format": "date-time"}]}
     row: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
         "required": ["unit", "position", "sensors"],
         "properties": {
             "unit": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "pattern": NAME},
-            "position": {"type": "number", "minimum": -LARGEST_WHOLE, "maximum": LARGEST_WHOLE},
-            "sensors": _numbers(recipe.sensors),
-            "settings": _numbers(recipe.settings),
+            "life": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+            "position": position,
+            "sensors": _numbers(recipe.sensors, policies),
+            "settings": _numbers(recipe.settings, policies[len(recipe.sensors) :]),
         },
     }
     if recipe.settings:
@@ -168,10 +194,13 @@ def rows_body(recipe: Recipe, max_rows: int) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": {"anyOf": [row, rows]}}}}
 
 
-def _numbers(names: tuple[str, ...]) -> dict[str, Any]:
+def _numbers(names: tuple[str, ...], policies: Sequence[str]) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
         "required": list(names),
-        "properties": {name: {"type": "number"} for name in names},
+        "properties": {
+            name: {"type": "number" if policy == "refuse" else ["number", "null"]}
+            for name, policy in zip(names, policies, strict=False)
+        },
     }

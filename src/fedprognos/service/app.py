@@ -14,7 +14,10 @@ from fastapi.routing import APIRoute
 from pydantic_core import to_json
 
 from fedprognos import __version__
+from fedprognos.errors import OutputError
+from fedprognos.fleet.time_axis import SECONDS
 from fedprognos.prognosis.health import Row, Verdict
+from fedprognos.prognosis.health_files import dates
 from fedprognos.prognosis.predictor import Predictor
 from fedprognos.service import answers
 from fedprognos.service.batching import Batcher
@@ -34,6 +37,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
+CHECKED_IN_S = 5.0
+"""How long an answer about the disk holds."""
+
+
 class Service:
     """What the routes share; `batcher` is there while the service runs."""
 
@@ -42,11 +49,30 @@ class Service:
     def __init__(self, predictor: Predictor, options: ServiceOptions) -> None:
         self.predictor = predictor
         self.options = options
-        self.stream = DurableStream(predictor, options.state, max_units=options.max_units, coverage=options.coverage)
+        self.stream = DurableStream(
+            predictor,
+            options.state,
+            max_units=options.max_units,
+            coverage=options.coverage,
+            keep_rows=options.keep_rows,
+        )
         self.view = FleetView(options.threshold, near_margin(predictor.recipe))
         self.view.load(self.stream)
         self.events = Events(self.view)
         self.metrics = Metrics(self.view)
+        self._asked, self._problem = -CHECKED_IN_S, ""
+
+    async def problem(self) -> str:
+        """Why rows cannot be taken, empty where they can; asked of the disk once in a while."""
+        if not self.batcher.alive:
+            return "the service is stopping"
+        if time.monotonic() >= self._asked + CHECKED_IN_S:
+            self._asked, self._problem = time.monotonic(), ""
+            try:
+                await self.batcher.ask(self.stream.check)
+            except OutputError as error:
+                self._problem = error.what
+        return self._problem
 
     async def forget(self, unit: str) -> bool:
         """Drop a unit everywhere; whether it was known."""
@@ -104,7 +130,7 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
 
 def _add_rows(app: FastAPI, service: Service) -> None:
     refused: dict[int | str, dict[str, Any]] = {422: {"model": answers.RowsAnswer, "description": "No row was taken"}}
-    body = answers.rows_body(service.predictor.recipe, service.options.max_rows)
+    body = answers.rows_body(service.predictor.recipe, service.options.max_rows, service.predictor.policies)
 
     async def post_rows(request: Request) -> Response:
         """Send one row, or a list of rows of any units; answered when the accepted ones are on disk.
@@ -139,7 +165,8 @@ def _add_rows(app: FastAPI, service: Service) -> None:
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
-    view, recipe = service.view, service.predictor.recipe
+    view, recipe, layout = service.view, service.predictor.recipe, service.predictor.table
+    cyclic = recipe.cycle is not None
 
     @app.get("/v1/units", response_model=answers.UnitsAnswer)
     async def get_units(
@@ -158,9 +185,14 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         if found is None:
             return _unknown(unit)
         healths, rows = await service.batcher.ask(partial(service.stream.history, unit))
+        date, end_date = None, None
+        if found.health is not None and not cyclic:
+            date, end_date = dates(found.health, recipe.time_measure)
         answer = answers.unit_answer(
             found,
             now=time.time(),
+            date=date,
+            end_date=end_date,
             history=healths,
             forecast=forecast(recipe.task, healths, view.threshold),
             samples=[answers.sample(row, recipe) for row in rows],
@@ -184,7 +216,13 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             task=recipe.task,
             target=recipe.target,
             target_measure="" if recipe.relative else recipe.target_measure,
-            position_name="cycle",
+            position_name="cycle" if cyclic or recipe.time_measure == "cycles" else recipe.time_measure,
+            cyclic=cyclic,
+            time_measure=recipe.time_measure,
+            time_in_s=None if cyclic else SECONDS.get(recipe.time_measure),
+            filled=sum(service.stream.stream.filled.values()),
+            table=None if layout is None else layout.model_dump(mode="json", exclude_defaults=True),
+            policies=service.predictor.policies,
             sensors=recipe.sensors,
             settings=recipe.settings,
             cap=recipe.cap,
@@ -209,10 +247,9 @@ def _add_operation(app: FastAPI, service: Service) -> None:
 
     @app.get("/readyz", response_model=answers.Ready)
     async def readyz() -> Response:
-        """Whether rows can be taken."""
-        if not service.batcher.alive:
-            return refuse(503, "the service cannot take rows")
-        return _json(answers.Ready("ready"))
+        """Whether rows can be taken and stored."""
+        problem = await service.problem()
+        return refuse(503, problem) if problem else _json(answers.Ready("ready"))
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:

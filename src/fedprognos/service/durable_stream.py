@@ -6,7 +6,9 @@ built anew from what the disk holds, and the caller gets an error. One thread at
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import sqlite3
 import sys
 import time
@@ -20,8 +22,9 @@ import numpy as np
 from fedprognos.errors import FedprognosError, OutputError
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import HealthModel
+from fedprognos.prognosis.snapshot import FORMAT as SNAPSHOT
 from fedprognos.prognosis.streaming import Stream
-from fedprognos.service.store import Store, StoredRow
+from fedprognos.service.store import KEPT_ROWS, Store, StoredRow
 
 ROWS_BETWEEN_SNAPSHOTS = 50_000
 REPLAYED_AT_ONCE = 1024
@@ -59,6 +62,9 @@ class DurableStream:
         Of the state; None keeps it in memory.
     max_units
         Rows of further units are refused.
+    keep_rows
+        Rows a unit that stay for the next model to begin from; by default all where whole lives are read, else as many
+        as are shown.
 
     Examples
     --------
@@ -71,12 +77,22 @@ class DurableStream:
     """
 
     def __init__(
-        self, model: HealthModel, folder: Path | None = None, *, max_units: int = 20_000, coverage: float = 0.9
+        self,
+        model: HealthModel,
+        folder: Path | None = None,
+        *,
+        max_units: int = 20_000,
+        coverage: float = 0.9,
+        keep_rows: int | None = None,
     ) -> None:
         self.model = model
         self.max_units = max_units
         self.coverage = coverage
-        self.store = Store(folder, model.digest)
+        recipe = model.recipe
+        columns = json.dumps([recipe.sensors, recipe.settings, recipe.cycle is not None])
+        if keep_rows is None and not recipe.life:
+            keep_rows = max(KEPT_ROWS, recipe.window)
+        self.store = Store(folder, columns, f"{model.digest} {SNAPSHOT}", keep_rows)
         try:
             self._rebuild()
         except BaseException:
@@ -126,8 +142,15 @@ class DurableStream:
     def _stored(self, update: Update, unit: int, received: float) -> StoredRow:
         recipe, row = self.model.recipe, update.row
         values = [*(row.sensors[name] for name in recipe.sensors), *(row.settings[name] for name in recipe.settings)]
-        numbers = array("d", values).tobytes()
+        numbers = array("d", (math.nan if value is None else value for value in values)).tobytes()
         return StoredRow(self._last, unit, row.cycle, float(row.position), row.end, received, update.accepted, numbers)
+
+    def check(self) -> None:
+        """Raise where rows cannot be stored, such as on a full disk."""
+        try:
+            self.store.probe()
+        except sqlite3.Error as error:
+            raise OutputError(f"rows cannot be stored: {error}", hint="make room on the disk") from None
 
     def forget(self, unit: str) -> bool:
         """Drop a unit for good, after a repair or at the end of its life; whether it was known.
@@ -171,6 +194,8 @@ class DurableStream:
                 waiting = []
         self._replay(waiting, names)
         self.stream.max_units = self.max_units  # units that are there already stay, however many
+        if self.store.model_changed:
+            LOG.warning("the model changed: %d units go on from the rows that are stored of them", len(self._units))
 
     def _replay(self, rows: list[StoredRow], names: dict[int, str]) -> None:
         if not rows:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from fedprognos.prognosis.faults import DISTRUSTED
 from fedprognos.prognosis.health import Health
 from fedprognos.service.durable_stream import Batch, DurableStream
 
@@ -62,6 +63,8 @@ def status_of(health: Health | None, threshold: float | None, margin: float = 0.
     'soon'
     >>> status_of(Health("a", 1, 20.0), threshold=25.0)
     'due'
+    >>> status_of(Health("a", 1, 90.0, 80.0, 99.0, flags=("stuck",)), threshold=25.0)
+    'unknown'
     """
     if health is None or health.state == "warming-up":
         return "warming-up"
@@ -72,7 +75,9 @@ def status_of(health: Health | None, threshold: float | None, margin: float = 0.
     if health.value <= threshold:
         return "due"
     least = health.value - margin if health.low is None else health.low
-    return "soon" if least <= threshold else "ok"
+    if least <= threshold:
+        return "soon"
+    return "unknown" if DISTRUSTED.intersection(health.flags) else "ok"
 
 
 class FleetView:

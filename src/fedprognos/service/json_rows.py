@@ -8,9 +8,10 @@ from typing import Any
 from pydantic_core import from_json
 
 from fedprognos.errors import DataError
+from fedprognos.fleet.table_units import name_of_life
 from fedprognos.prognosis.health import Row
 
-FIELDS = frozenset({"unit", "position", "sensors", "settings", "cycle", "end"})
+FIELDS = frozenset({"unit", "life", "position", "sensors", "settings", "cycle", "end"})
 
 
 def parse(body: bytes) -> list[Any]:
@@ -28,12 +29,16 @@ def read_row(value: object, unit: str | None = None) -> Row | str:
     Parameters
     ----------
     unit
-        Name of the unit where the row itself does not say.
+        Who sends the row, where that is known: the row need not say, and may not speak for another.
+
+    A machine that was repaired counts its lives: each is a unit of its own, named as in training.
 
     Examples
     --------
     >>> read_row({"unit": "pump", "position": 1, "sensors": {"heat": 3.5}})
     Row(unit='pump', position=1, sensors={'heat': 3.5}, settings={}, cycle=None, end=False)
+    >>> read_row({"unit": "pump", "life": 2, "position": 1, "sensors": {"heat": 3.5}}).unit
+    'pump#2'
     >>> read_row({"unit": "pump", "sensors": {}})
     "'position' is missing"
     """
@@ -43,12 +48,16 @@ def read_row(value: object, unit: str | None = None) -> Row | str:
         extra = sorted(value.keys() - FIELDS)[0]
         return f"'{extra[:40]}' is not part of a row; it has {', '.join(sorted(FIELDS))}"
     name = value.get("unit", unit)
+    if unit is not None and name != unit:
+        return f"the payload speaks for unit '{str(name)[:256]}'"
     for field, given in (("unit", name), ("position", value.get("position")), ("sensors", value.get("sensors"))):
         if given is None:
             return f"'{field}' is missing"
-    settings = value.get("settings")
+    settings, life = value.get("settings"), value.get("life", 1)
+    if not isinstance(life, int) or isinstance(life, bool) or not 1 <= life <= 1_000_000:
+        return "'life' counts the lives of a machine: 1, 2, ..."
     return Row(
-        name,
+        name_of_life(name, str(life)) if isinstance(name, str) else name,
         value["position"],
         value["sensors"],
         {} if settings is None else settings,

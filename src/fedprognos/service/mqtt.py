@@ -195,8 +195,6 @@ class Watcher:
                 row = read_row(value, unit)
                 if isinstance(row, str):
                     raise DataError(row)
-                if unit is not None and row.unit != unit:
-                    raise DataError(f"the payload speaks for unit '{row.unit}'")
                 rows.append(row)
             return rows
         except DataError as error:

@@ -34,6 +34,9 @@ class ServiceOptions:
         Rows waiting to be taken, over all requests; beyond it clients are asked to come back.
     max_units
         Units watched; rows of further ones are refused.
+    keep_rows
+        Rows a unit that stay for the next model to begin from; by default all where whole lives are read, else as many
+        as are shown.
     rate_per_s
         Requests a second and client address, with bursts of as many; 0 for no limit.
     """
@@ -47,6 +50,7 @@ class ServiceOptions:
     max_rows: int = 10_000
     max_waiting_rows: int = 50_000
     max_units: int = 20_000
+    keep_rows: int | None = None
     rate_per_s: float = 500.0
     coverage: float = 0.9
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from types import FrameType
 
 import uvicorn
@@ -10,9 +11,12 @@ import uvicorn
 from fedprognos.errors import OutputError
 from fedprognos.prognosis.predictor import Predictor
 from fedprognos.service.app import create_app
+from fedprognos.service.connections import MOST_SILENT, PatientProtocol
 from fedprognos.service.options import ServiceOptions
 
 GRACE_IN_S = 10
+BACKLOG = 128
+"""Connections taken at a time: between two times the silent ones can be given up."""
 
 
 class Server(uvicorn.Server):
@@ -34,13 +38,20 @@ def configuration(predictor: Predictor, options: ServiceOptions) -> uvicorn.Conf
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_IN_S,
-        limit_concurrency=2000,
+        http=PatientProtocol,
+        backlog=BACKLOG,
+        limit_concurrency=2 * MOST_SILENT,
         timeout_keep_alive=30,
     )
 
 
 def serve(predictor: Predictor, options: ServiceOptions) -> None:
     """Serve until interrupted; what was accepted is stored, and a snapshot left for the next start."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # connections are files; have as many as are allowed
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     server = Server(configuration(predictor, options))
     try:
         server.run()

@@ -4,12 +4,14 @@ A write-ahead log with `synchronous=FULL`: what :meth:`Store.write` has returned
 process and of the machine. One fsync serves all rows of a batch, so it costs little. The database is held
 exclusively: a second service on the same folder is refused.
 
-Rows are kept until a snapshot of the stream covers them; after that the latest of each unit stay, to be looked at.
+Rows are kept until a snapshot of the stream covers them. After that the latest of each unit stay, to be looked at and
+to go on from when the model changes; a model of whole lives needs all of them for that.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ DATABASE = "state.sqlite"
 KEPT_ROWS = 120
 """Rows a unit that stay to be looked at."""
 KEPT_HEALTHS = 500
+PROBE_IN_BYTES = 65_536
 _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS units (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -71,22 +74,27 @@ class Store:
     ----------
     folder
         Made where it is missing; None for a state in memory.
-    recipe_digest
-        Of the model; a folder that belongs to another recipe is refused.
+    columns
+        What the numbers of a row are; a folder with rows of other columns is refused.
+    model
+        Names the model. A snapshot of another model is passed over.
+    kept_rows
+        Rows a unit that stay when a snapshot covers them; None for all.
+
+    Attributes
+    ----------
+    model_changed
+        The folder was last used with another model.
     """
 
-    def __init__(self, folder: Path | None, recipe_digest: str) -> None:
+    def __init__(self, folder: Path | None, columns: str, model: str, kept_rows: int | None = KEPT_ROWS) -> None:
         self.folder = folder
-        path = ":memory:"
-        if folder is not None:
-            try:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            except OSError as error:
-                raise OutputError(f"cannot keep state here: {error.strerror}", where=str(folder)) from None
-            path = str(folder / DATABASE)
+        self.model_changed = False
+        self._kept_rows = kept_rows
+        path = ":memory:" if folder is None else str(_private(folder) / DATABASE)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.5)
         try:
-            self._open(recipe_digest)
+            self._open(columns, model)
         except sqlite3.Error as error:
             self._db.close()
             raise _cannot_open(folder, error) from None
@@ -94,23 +102,27 @@ class Store:
             self._db.close()
             raise
 
-    def _open(self, recipe_digest: str) -> None:
+    def _open(self, columns: str, model: str) -> None:
         self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("BEGIN IMMEDIATE")
-        for statement in _TABLES.split(";\n"):
-            self._db.execute(statement)
-        for name, value in (("format", FORMAT), ("recipe", recipe_digest)):
-            found = self.fact(name)
-            if found not in {None, value}:
-                raise DataError(
-                    f"this state belongs to another {name}",
-                    where=str(self.folder),
-                    hint="use the bundle it was made with, or give another --state folder",
-                )
-            self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
-        self._db.execute("COMMIT")
+        with self._transaction():
+            for statement in _TABLES.split(";\n"):
+                self._db.execute(statement)
+            for name, value, other in (("format", FORMAT, "version"), ("columns", columns, "model's columns")):
+                if self.fact(name) not in {None, value}:
+                    raise DataError(
+                        f"this state belongs to another {other}",
+                        where=str(self.folder),
+                        hint="use what it was made with, or give another --state folder",
+                    )
+                self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
+            known = self.fact("model")
+            if known != model:
+                self.model_changed = known is not None
+                self._db.execute("INSERT OR REPLACE INTO facts VALUES ('model', ?)", (model,))
+                self._db.execute("DELETE FROM facts WHERE name = 'snapshot'")
+                self._db.execute("DELETE FROM forgotten")
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -151,15 +163,25 @@ class Store:
             self._db.execute("DELETE FROM forgotten")
 
     def prune(self, units: Iterable[int]) -> None:
-        """Forget all but the latest rows and healths of some units."""
+        """Drop all but the latest rows and healths of some units."""
+        tables = {"healths": KEPT_HEALTHS}
+        if self._kept_rows is not None:
+            tables["rows"] = self._kept_rows
         with self._transaction():
             for unit in units:
-                for table, kept in (("rows", KEPT_ROWS), ("healths", KEPT_HEALTHS)):
+                for table, kept in tables.items():
                     self._db.execute(
                         f"DELETE FROM {table} WHERE unit = ?1 AND id <= "  # noqa: S608 - two names, both above
                         f"(SELECT id FROM {table} WHERE unit = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
                         (unit, kept),
                     )
+
+    def probe(self) -> None:
+        """Write something and take it back: raises where the disk takes no more."""
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO facts VALUES ('probe', ?)", ("x" * PROBE_IN_BYTES,))
+        with self._transaction():
+            self._db.execute("DELETE FROM facts WHERE name = 'probe'")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -239,6 +261,30 @@ def _health(name: str, found: Sequence[object]) -> Health:
     position, value, low, high, state, reason, flags = found[3:10]
     kept = tuple(str(flags).split(",")) if flags else ()
     return Health(name, position, value, low, high, state, reason, kept)  # type: ignore[arg-type]
+
+
+def _private(folder: Path) -> Path:
+    """The folder, made where it is missing, readable by its owner only.
+
+    One that is empty or holds a state already is closed to others. One with other things in it is not ours to close.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & 0o077:
+            if (folder / DATABASE).exists() or not any(folder.iterdir()):
+                folder.chmod(0o700)
+            else:
+                raise OutputError(
+                    f"others may look into this folder (mode {mode:04o})",
+                    where=str(folder),
+                    hint=f"chmod 700 '{folder}', or give a folder of its own with --state",
+                )
+        (folder / DATABASE).touch(0o600)
+        (folder / DATABASE).chmod(0o600)
+    except OSError as error:
+        raise OutputError(f"cannot keep state here: {error.strerror}", where=str(folder)) from None
+    return folder
 
 
 def _cannot_open(folder: Path | None, error: sqlite3.Error) -> OutputError:

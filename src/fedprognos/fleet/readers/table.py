@@ -15,6 +15,7 @@ from fedprognos.fleet.file_format import FileFormat
 from fedprognos.fleet.frame import fleet_of_tables
 from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, readers
 from fedprognos.fleet.table_files import read_file, table_paths
+from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.fleet.unit import Fleet
 
 
@@ -57,6 +58,13 @@ def read_table(
     """
     tables = [read_file(path, columns.text, known) for path in table_paths(source)]
     return fleet_of_tables(tables, columns, name=name, require_labels=require_labels)
+
+
+def layout_of(options: object) -> TableLayout | None:
+    """What a model remembers of an experiment's tables; None where its data is no table."""
+    if not isinstance(options, TableOptions):
+        return None
+    return TableLayout(**{name: getattr(options, name) for name in TableLayout.model_fields})
 
 
 def _read(options: TableOptions, context: ReadContext) -> Source:

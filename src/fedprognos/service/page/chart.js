@@ -89,7 +89,7 @@ const Chart = (function () {
       svg.append(make("text", { x: left - 8, y: y(v) + 4, "text-anchor": "end" }, String(v)));
     }
     for (const p of ticks(first, end, width < 500 ? 4 : 8)) {
-      svg.append(make("text", { x: x(p), y: height - bottom + 18, "text-anchor": "middle" }, String(p)));
+      svg.append(make("text", { x: x(p), y: height - bottom + 18, "text-anchor": "middle" }, Words.dateOf(p) ? Words.dateOf(p).slice(0, 10) : String(p)));
     }
     svg.append(make("text", { x: width - right, y: height - 5, "text-anchor": "end" }, fleet.position_name));
 
@@ -128,7 +128,7 @@ const Chart = (function () {
       guide.setAttribute("x1", x(near.position));
       guide.setAttribute("x2", x(near.position));
       guide.setAttribute("visibility", "visible");
-      readout.textContent = `${fleet.position_name} ${near.position}: ${format(near)}`;
+      readout.textContent = `${Words.place(near.position, fleet.position_name)}: ${format(near)}`;
     });
     svg.addEventListener("pointerleave", () => {
       guide.setAttribute("visibility", "hidden");

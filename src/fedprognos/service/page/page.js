@@ -1,7 +1,7 @@
 (function () {
   "use strict";
   const SHOWN = 200;
-  const { NAMES, TITLES, number, range, age, cycleOf, $, node } = Words;
+  const { NAMES, TITLES, number, range, dateOf, age, cycleOf, $, node } = Words;
   const { ask, connection } = Link;
   const ORDER = Object.keys(NAMES);
   const units = new Map();
@@ -53,7 +53,10 @@
         (fleet.task === "rul" ? "Remaining useful life" : "State of health: " + fleet.target) +
         (fleet.target_measure ? " in " + fleet.target_measure : "") +
         (fleet.threshold === null ? "" : ` · maintenance due at ${number(fleet.threshold)}`) +
-        ` · intervals hold ${Math.round(100 * fleet.coverage)} %`;
+        (fleet.coverage === null
+          ? " · no intervals: this model was not calibrated"
+          : ` · intervals hold ${Math.round(100 * fleet.coverage)} %`) +
+        (fleet.filled ? ` · ${fleet.filled} blank values filled` : "");
       const search = $("search").value.trim();
       const found = await ask(`/v1/units?limit=${SHOWN}&q=${encodeURIComponent(search)}`);
       total = found.total;
@@ -78,7 +81,7 @@
       }
       box.lastElementChild.textContent = String(counts[status]);
     }
-    say(`${counts.due} units due for maintenance, ${counts.soon} may be due soon.`);
+    say(`${counts.due} units due for maintenance, ${counts.soon} may be due soon, ${counts.unknown} to be checked.`);
     document.title = counts.due ? `(${counts.due}) Fleet` : "Fleet";
   }
   function before(a, b) {
@@ -121,7 +124,7 @@
     const values = unit.spark;
     const words = values.length > 1 ? `from ${number(values[0])} to ${number(values.at(-1))}` : "no trend yet";
     trend.replaceChildren(Chart.spark(values, 96, 26, words));
-    cycle.textContent = String(cycleOf(unit));
+    cycle.textContent = dateOf(cycleOf(unit)) || String(cycleOf(unit));
     old.dataset.received = unit.received;
     old.textContent = age(unit.received);
     trust.textContent = health ? (health.flags.join(", ") || (health.value === null ? health.reason : "")) : "";

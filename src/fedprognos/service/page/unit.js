@@ -1,7 +1,7 @@
 // One unit: verdict, trend with forecast, history, sensors.
 const UnitPage = (function () {
   "use strict";
-  const { TITLES, FLAGS, number, range, age, health, cycleOf, $, node } = Words;
+  const { TITLES, FLAGS, number, range, dateOf, place, age, health, cycleOf, $, node } = Words;
   let fleet = null;
   let drawn = null;
 
@@ -11,10 +11,13 @@ const UnitPage = (function () {
     if (unit.status === "due") return `Maintenance is due: at or below ${number(fleet.threshold)} ${fleet.target_measure}.`;
     if (!f) return "Too few values for a forecast.";
     if (f.due === null) return "No decline visible, so no forecast of when maintenance is due.";
+    const measure = fleet.cyclic ? "cycles" : fleet.time_measure;
+    const unitOf = (n) => (n === 1 && measure.endsWith("s") ? measure.slice(0, -1) : measure);
     const left = (p) => Math.max(0, Math.round(p - unit.health.position));
     const bounds = f.due_low === null && f.due_high === null ? "" :
       ` (${f.due_low === null ? 0 : left(f.due_low)} to ${f.due_high === null ? "unknown" : left(f.due_high)})`;
-    return `Maintenance due in about ${left(f.due)} ${left(f.due) === 1 ? "cycle" : "cycles"}${bounds}, around ${fleet.position_name} ${Math.round(f.due)}; ${f.basis}.`;
+    const unsure = fleet.coverage === null ? " No interval: this model was not calibrated." : "";
+    return `Maintenance due in about ${left(f.due)} ${unitOf(left(f.due))}${bounds}, around ${place(dateOf(f.due) ? f.due : Math.round(f.due), fleet.position_name)}; ${f.basis}.${unsure}`;
   }
   function show(unit, itsFleet) {
     fleet = itsFleet;
@@ -23,10 +26,11 @@ const UnitPage = (function () {
     const big = node("p", undefined, "big");
     const known = unit.health && unit.health.value !== null;
     big.append(known ? `${number(unit.health.value)} ${fleet.target_measure} ` : "– ");
+    if (unit.end_date) big.append(node("small", `until ${unit.end_date.slice(0, 16).replace("T", " ")} `));
     if (known && range(unit.health)) big.append(node("small", `${range(unit.health)} in ${Math.round(100 * fleet.coverage)} % of cases `));
     big.append(node("span", TITLES[unit.status], "status " + unit.status));
     const aged = node("p", undefined, "note");
-    aged.dataset.before = `At ${fleet.position_name} ${cycleOf(unit)}. Last row `;
+    aged.dataset.before = `At ${place(cycleOf(unit), fleet.position_name)}. Last row `;
     aged.dataset.after = " ago.";
     aged.dataset.received = unit.received;
     aged.textContent = aged.dataset.before + age(unit.received) + aged.dataset.after;
@@ -46,14 +50,14 @@ const UnitPage = (function () {
     drawn = unit;
     const known = unit.history.filter((h) => h.value !== null);
     const text = known.length
-      ? `${known.length} values, ${fleet.position_name} ${known[0].position} to ${known.at(-1).position}.`
+      ? `${known.length} values, ${place(known[0].position, fleet.position_name)} to ${dateOf(known.at(-1).position) || known.at(-1).position}.`
       : "No value yet: " + (unit.health ? unit.health.reason : "waiting for rows") + ".";
     $("trend-text").textContent = text;
     $("trend").setAttribute("aria-label", `Trend of health. ${text} ${expectation(unit)}`);
     Chart.trend($("trend"), unit, fleet, $("readout"), health);
     const keys = [["", "health"]];
     if (known.some((h) => h.low !== null || h.high !== null)) keys.push(["key-band", `interval, ${Math.round(100 * fleet.coverage)} %`]);
-    if (unit.forecast && unit.forecast.slope < 0) keys.push(["key-ahead", "forecast with its band"]);
+    if (unit.forecast && unit.forecast.slope < 0) keys.push(["key-ahead", fleet.coverage === null ? "forecast" : "forecast with its band"]);
     if (fleet.threshold !== null) keys.push(["key-limit", "maintenance due"]);
     $("legend").replaceChildren(...(known.length ? keys.map(([key, words]) => node("li", words, key)) : []));
   }
@@ -66,7 +70,7 @@ const UnitPage = (function () {
     table.tHead.replaceChildren(head);
     const rows = unit.history.slice(-100).reverse().map((h) => {
       const row = node("tr");
-      row.append(...[String(h.position), number(h.value), number(h.low), number(h.high), h.flags.join(", ") || h.reason].map((t) => node("td", t)));
+      row.append(...[dateOf(h.position) || String(h.position), number(h.value), number(h.low), number(h.high), h.flags.join(", ") || h.reason].map((t) => node("td", t)));
       return row;
     });
     table.tBodies[0].replaceChildren(...rows);
@@ -76,10 +80,10 @@ const UnitPage = (function () {
     $("sensors-text").textContent = samples.length ? `The last ${samples.length} rows as they were received.` : "";
     const items = [...fleet.sensors.map((name) => [name, "sensors"]), ...fleet.settings.map((name) => [name, "settings"])];
     $("sensors").replaceChildren(...(samples.length ? items : []).map(([name, kind]) => {
-      const values = samples.map((sample) => sample[kind][name]);
+      const values = samples.map((sample) => sample[kind][name]).filter((value) => value !== null);
       const item = node("li");
       const text = node("p");
-      text.append(node("span", name.replaceAll("_", " ")), node("span", String(Number(values.at(-1).toPrecision(5)))));
+      text.append(node("span", name.replaceAll("_", " ")), node("span", values.length ? String(Number(values.at(-1).toPrecision(5))) : "blank"));
       text.firstChild.title = name;
       item.append(text, Chart.spark(values, 230, 40));
       return item;

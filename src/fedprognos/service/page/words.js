@@ -1,23 +1,28 @@
 // How numbers, ages and states are said; small makers of elements. Text goes in as text only.
 const Words = (function () {
   "use strict";
-  const NAMES = { due: "due", soon: "soon", unknown: "unknown", ok: "fine", "warming-up": "warming up" };
+  const NAMES = { due: "due", soon: "soon", unknown: "check", ok: "fine", "warming-up": "warming up" };
   const TITLES = {
-    due: "maintenance due", soon: "may be due soon", unknown: "cannot say", ok: "fine", "warming-up": "warming up",
+    due: "maintenance due", soon: "may be due soon", unknown: "to be checked", ok: "fine", "warming-up": "warming up",
   };
   const FLAGS = {
     "unseen-condition": "In an operating condition that the model never saw in training.",
     "out-of-range": "A sensor is far outside what the model saw in training.",
-    drift: "Sensors have moved away from the training data, or are stuck.",
+    drift: "A sensor's level has moved beyond what training machines showed, even at the end of their lives.",
+    stuck: "A sensor has not changed for longer than it ever did in training.",
+    "mid-life": "The model reads whole lives, but the beginning of this one is missing.",
     gap: "Rows are missing within the window.",
     padded: "Fewer rows than a window; the first one was repeated.",
     stretched: "The cycle ended before the part that the model looks at did.",
   };
-  let whole = true; // RUL is told in whole cycles
+  let whole = true; // RUL is shown in whole cycles
   let skew = 0; // this clock against the service's
 
+  let timeInS = null; // seconds in one step of a position that may be a date
   function setFleet(fleet) {
+    timeInS = fleet.time_in_s;
     whole = fleet.task === "rul";
+    if (fleet.threshold === null) NAMES.ok = TITLES.ok = "no threshold"; // nobody said what is fine
   }
   function setNow(seconds) {
     skew = Date.now() / 1000 - seconds;
@@ -26,6 +31,15 @@ const Words = (function () {
     if (value === null || value === undefined) return "–";
     if (whole) return value < 9.95 ? value.toFixed(1) : String(Math.round(value));
     return value.toFixed(3);
+  }
+  function dateOf(position) {
+    const seconds = position * (timeInS || 0);
+    if (seconds < 9.4e8 || seconds > 4.1e9) return null;
+    return new Date(1000 * seconds).toISOString().slice(0, 16).replace("T", " ");
+  }
+  // Where a unit is in its life: a date, or a number with what it counts.
+  function place(position, name) {
+    return dateOf(position) || `${name} ${Number(Number(position).toPrecision(12))}`;
   }
   function range(health) {
     if (!health || (health.low === null && health.high === null)) return "";
@@ -50,5 +64,5 @@ const Words = (function () {
     if (className) made.className = className;
     return made;
   }
-  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, range, age, health, cycleOf, $, node };
+  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, range, dateOf, place, age, health, cycleOf, $, node };
 })();

@@ -1,0 +1,38 @@
+"""`fedprognos send URL DATA`: rows of files to a running service."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from fedprognos.cli.data import plain_console, printable
+
+
+def send(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of `fedprognos serve`.")],
+    data: Annotated[str, typer.Argument(help="CSV, Excel or Parquet: a file, a folder or a pattern.")],
+    token_file: Annotated[Path | None, typer.Option(help="File with the token; or set FEDPROGNOS_TOKEN.")] = None,
+    unit: Annotated[str | None, typer.Option("--unit", help="Column of the unit; - where a file is one unit.")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="Column of the time.")] = None,
+    cycle: Annotated[str | None, typer.Option("--cycle", help="Column of the cycle number.")] = None,
+) -> None:
+    """Send rows of files to a running service. Rows that it has already are passed over, so sending again is safe."""
+    from fedprognos.service.options import read_token
+    from fedprognos.service.sender import Link, send_files
+
+    link = Link(url, read_token(token_file, os.environ.get("FEDPROGNOS_TOKEN")))
+    errors = Console(stderr=True)
+    bar = (TextColumn("sending"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*bar, console=errors, disable=not errors.is_terminal) as bars:
+        task = bars.add_task("sending", total=1.0)
+        progress = lambda share: bars.update(task, completed=share)  # noqa: E731
+        sent = send_files(link, data, unit=unit, time=time, cycle=cycle, progress=progress)
+    counts = f"{sent.accepted} accepted, {sent.known} known already, {sent.refused} refused"
+    lines = [f"{sent.rows} rows: {counts}", *([f"first refused: {sent.first_refusal}"] if sent.first_refusal else [])]
+    for line in lines:
+        plain_console().print(printable(line), soft_wrap=True)

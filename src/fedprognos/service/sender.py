@@ -1,0 +1,172 @@
+"""Feeding a running service from files. It is asked first where each unit has got to: a broken send is repeated."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+from pydantic import ValidationError
+
+from fedprognos.errors import ConfigError, DataError, OutputError
+from fedprognos.fleet.table_files import table_paths
+from fedprognos.fleet.table_layout import TableLayout
+from fedprognos.prognosis.frames import Inputs, chunks, find_columns
+from fedprognos.prognosis.health import RowTable, Verdict
+
+ROWS = 1000
+"""Rows in a request."""
+PAGE = 1000
+NOWHERE = (-math.inf, -math.inf)
+TIMEOUT_IN_S = 60.0
+LONGEST_PAUSE_IN_S = 30.0
+
+
+@dataclass
+class Sent:
+    """What became of the rows.
+
+    Parameters
+    ----------
+    known
+        The service had them already, or later ones of their unit.
+    first_refusal
+        Where the first refused one stands and why.
+    """
+
+    rows: int = 0
+    accepted: int = 0
+    known: int = 0
+    refused: int = 0
+    first_refusal: str = ""
+
+
+class Link:
+    """A connection to a service that is waited for when it is busy or away.
+
+    Parameters
+    ----------
+    patience_in_s
+        How long to try again before giving up.
+    """
+
+    def __init__(self, url: str, token: str | None = None, patience_in_s: float = 60.0) -> None:
+        self._url = url.rstrip("/")
+        self._patience_in_s = patience_in_s
+        self._session = requests.Session()
+        if token is not None:
+            self._session.headers["Authorization"] = f"Bearer {token}"
+
+    def inputs(self) -> Inputs:
+        """What the service wants of a row."""
+        answer = self._ask("GET", "/v1/fleet")
+        try:
+            layout = answer["table"]
+            return Inputs(
+                tuple(answer["sensors"]),
+                tuple(answer["settings"]),
+                answer["cyclic"],
+                answer["time_measure"],
+                tuple(answer["policies"]),
+                None if layout is None else TableLayout.model_validate(layout),
+            )
+        except (KeyError, TypeError, ValidationError):
+            raise DataError("this is not a fedprognos service", where=self._url) from None
+
+    def reached(self) -> dict[str, tuple[float, float]]:
+        """Cycle (0 for units without cycles) and position that each unit has got to at the service."""
+        found: dict[str, tuple[float, float]] = {}
+        while True:
+            answer = self._ask("GET", f"/v1/units?limit={PAGE}&offset={len(found)}")
+            found |= {one["unit"]: (one["cycle"] or 0, one["position"]) for one in answer["units"]}
+            if not answer["units"] or len(found) >= answer["total"]:
+                return found
+
+    def post(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Send rows; what became of each."""
+        results: list[dict[str, Any]] = self._ask("POST", "/v1/rows", json=list(rows))["results"]
+        return results
+
+    def _ask(self, method: str, path: str, **more: Any) -> Any:
+        until, pause = time.monotonic() + self._patience_in_s, 0.5
+        while True:
+            try:
+                answer = self._session.request(method, self._url + path, timeout=TIMEOUT_IN_S, **more)
+                problem, wait = answer.reason, float(answer.headers.get("retry-after", 0) or 0)
+                if answer.status_code not in (429, 503):
+                    return self._read(answer)
+            except requests.ConnectionError:
+                problem, wait = "no answer", 0.0
+            except requests.RequestException as error:
+                raise OutputError(f"cannot send: {error}", where=self._url) from None
+            if time.monotonic() + max(wait, pause) > until:
+                hint = "is it running there? Sending again does no harm"
+                raise OutputError(f"the service takes no rows: {problem}", where=self._url, hint=hint)
+            time.sleep(min(max(wait, pause), LONGEST_PAUSE_IN_S))
+            pause = min(2 * pause, LONGEST_PAUSE_IN_S)
+
+    def _read(self, answer: requests.Response) -> Any:
+        if answer.status_code == 401:
+            raise ConfigError("the service asks for a token", where=self._url, hint="give --token-file FILE")
+        try:
+            body = answer.json()
+        except ValueError:
+            raise DataError(f"not a fedprognos service ({answer.status_code})", where=self._url) from None
+        if answer.status_code not in (200, 422) or not isinstance(body, dict) or "detail" in body:
+            detail = body.get("detail", answer.reason) if isinstance(body, dict) else answer.reason
+            raise OutputError(f"the service refused: {detail}", where=self._url)
+        return body
+
+
+def send_files(
+    link: Link,
+    source: str | Path | Sequence[str | Path],
+    *,
+    unit: str | None = None,
+    time: str | None = None,
+    cycle: str | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Sent:
+    """Send the rows of files to a service, in their order; parameters as for `fedprognos predict`."""
+    inputs, reached = link.inputs(), link.reached()
+    paths = table_paths(source)
+    columns = [find_columns(path, inputs, unit, time, cycle) for path in paths]
+    sent = Sent()
+    for k, (path, own) in enumerate(zip(paths, columns, strict=True)):
+        for chunk in chunks(path, own, inputs, ROWS):
+            rows = chunk.rows
+            places = zip(rows.units, rows.cycles, rows.positions, strict=True)
+            new = [n for n, (name, c, at) in enumerate(places) if (c or 0, at) > reached.get(name, NOWHERE)]
+            sent.rows += len(rows)
+            sent.known += len(rows) - len(new)
+            results = link.post([_json_row(rows, n, inputs) for n in new]) if new else []
+            for n, result in zip(new, results, strict=True):
+                verdict = Verdict(result["result"])
+                if verdict is Verdict.ACCEPTED:
+                    sent.accepted += 1
+                elif verdict in (Verdict.DUPLICATE, Verdict.LATE):
+                    sent.known += 1
+                else:
+                    sent.refused += 1
+                    sent.first_refusal = sent.first_refusal or f"{chunk.table.at(n, rows.units[n])}: {result['reason']}"
+            if progress is not None:
+                progress((k + chunk.done) / len(paths))
+    return sent
+
+
+def _json_row(table: RowTable, k: int, inputs: Inputs) -> dict[str, Any]:
+    row: dict[str, Any] = {"unit": table.units[k], "position": table.positions[k]}
+    for kind, names, values in (
+        ("sensors", inputs.sensors, table.sensors[k]),
+        ("settings", inputs.settings, table.settings[k]),
+    ):
+        if names:
+            numbers = [None if math.isnan(value) else value for value in values.tolist()]
+            row[kind] = dict(zip(names, numbers, strict=True))
+    if inputs.cyclic:
+        row["cycle"] = table.cycles[k]
+    return row

@@ -1,0 +1,110 @@
+"""What is usual of sensors: batch and row by row alike, and a common bound that no training machine leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedprognos.features import Recipe, recipe_for
+from fedprognos.features.options import RecipeOptions
+from fedprognos.features.usual import FAR, SETTLED, SensorWatch, levels, longest_still, usual_of
+from fedprognos.fleet import Fleet
+from small_fleets import cyclic_fleet, recipe_of, series_fleet
+
+RULE = {"altitude": 0, "mach": 2}
+
+
+def watched(raw: np.ndarray, deviations: np.ndarray) -> list[SensorWatch]:
+    """A watch after each row, each gone on from a snapshot of the one before."""
+    found: list[SensorWatch] = []
+    for k in range(len(raw)):
+        watch = SensorWatch(raw.shape[1])
+        if found:
+            watch.restore(found[-1].snapshot())
+        watch.push(raw[k], deviations[k], np.full(raw.shape[1], FAR))
+        found.append(watch)
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=st.integers(1, 60), coarse=st.sampled_from([0.5, 2.0, 50.0]), seed=st.integers(0, 2**16))
+def test_row_by_row_is_what_the_batch_finds(rows: int, coarse: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    raw = np.round(rng.normal(0, 3, (rows, 2)).cumsum(axis=0) / coarse)
+    deviations = rng.normal(0, 8, (rows, 2))
+    found = watched(raw, deviations)
+    assert np.max([watch.still for watch in found], axis=0).tolist() == longest_still(raw).tolist()
+    later = [watch.level for watch in found[SETTLED - 1 :]]
+    np.testing.assert_allclose(np.array(later).reshape(-1, 2), levels(deviations), atol=1e-9)
+    outside = np.abs(deviations) > FAR
+    since = [watch.far for watch in found]
+    for k in range(rows):
+        for c in range(2):
+            last = np.flatnonzero(outside[: k + 1, c])
+            assert since[k][c] == (k - last[-1]) if len(last) else since[k][c] > rows
+
+
+def test_a_spike_moves_the_level_by_one_at_most() -> None:
+    deviations = np.zeros((40, 1))
+    deviations[30] = 1e6
+    assert levels(deviations).max() == pytest.approx(1.0)
+
+
+def test_what_is_sent_is_rounded_outwards() -> None:
+    rng = np.random.default_rng(0)
+    raw = rng.normal(size=(200, 1)).round(1)
+    usual = usual_of([(raw, raw)], 1)
+    found = levels(raw)
+    assert usual.low[0] <= found.min() < usual.low[0] + 0.25 and usual.high[0] - 0.25 < found.max() <= usual.high[0]
+    assert usual.still[0] >= longest_still(raw)[0] > usual.still[0] / 2
+    assert usual.reach[0] >= np.abs(raw).max() > usual.reach[0] / 2
+    assert usual_of([(raw, raw)], 1, first=37.0).first == 64 and usual.first == 1
+    assert usual.still[0].bit_count() == 1 and (4 * usual.low[0]).is_integer()
+
+
+def assert_within(recipe: Recipe, fleet: Fleet) -> None:
+    assert recipe.usual is not None
+    columns = recipe.check(fleet.schema, "test")
+    for unit in fleet:
+        raw = unit.sensors[:, columns[0]]
+        deviations = recipe.deviations(raw, recipe.scale(raw, unit.settings[:, columns[1]])[0])
+        found = levels(deviations)
+        assert (longest_still(raw) <= recipe.usual.still).all()
+        assert (np.abs(deviations).max(axis=0) <= np.array(recipe.usual.reach) + 1e-6).all()
+        if len(found):
+            assert (found.min(axis=0) >= np.array(recipe.usual.low) - 1e-6).all()
+            assert (found.max(axis=0) <= np.array(recipe.usual.high) + 1e-6).all()
+
+
+@settings(max_examples=10, deadline=None)
+@given(lengths=st.lists(st.integers(80, 160), min_size=2, max_size=4), seed=st.integers(0, 99))
+def test_no_training_machine_leaves_what_all_clients_said_together(lengths: list[int], seed: int) -> None:
+    fleets = {f"c{k}": series_fleet([n, n // 2 + 45], seed=seed + k, name=f"c{k}") for k, n in enumerate(lengths)}
+    recipe = recipe_for(RecipeOptions(history="life", conditions=RULE), fleets)
+    for fleet in fleets.values():
+        assert_within(recipe, fleet)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"cycle": "index"}, {"cycle": "levels", "levels": "voltage", "level_points": 7, "grid_end_in_s": 500.0}],
+)
+def test_no_training_cell_leaves_it_either(options: dict[str, object]) -> None:
+    fleet = cyclic_fleet(units=2, cycles=12)
+    assert_within(recipe_of(fleet, **options), fleet)
+
+
+def test_recipes_made_before_can_be_read() -> None:
+    recipe = recipe_of(series_fleet([150]), conditions=RULE)
+    old = recipe.model_dump(mode="json")
+    del old["usual"]
+    assert Recipe.model_validate(old).usual is None
+    with pytest.raises(ValueError, match="usual must be known of every sensor"):
+        recipe.model_copy(update={"sensors": ("pressure",)}).model_validate(
+            {
+                **recipe.model_dump(mode="json"),
+                "usual": {"still": [1], "low": [0], "high": [0], "reach": [1], "first": 1},
+            }
+        )

@@ -1,0 +1,133 @@
+"""Broken sensors are named, worn machines are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_models import bundle_of, rows_of
+
+from fedprognos.experiment import config
+from fedprognos.experiment.run import load_fleets
+from fedprognos.features import Recipe, recipe_for
+from fedprognos.fleet import Fleet, Unit
+from fedprognos.prognosis import Health, Predictor, Stream
+from fedprognos.prognosis.faults import DISTRUSTED, LEAST_STILL
+from fedprognos.prognosis.predictor import table_of
+
+FLEETS: dict[str, tuple[Recipe, Fleet, Fleet]] = {}
+REAL = [
+    pytest.param("turbofan", marks=pytest.mark.needs_data("cmapss")),
+    pytest.param("turbofan-fd001", marks=pytest.mark.needs_data("cmapss")),
+    pytest.param("battery", marks=pytest.mark.needs_data("nasa-battery")),
+]
+
+
+def preset(name: str) -> tuple[Recipe, Fleet, Fleet]:
+    """Recipe, training and test fleet of an experiment."""
+    if name not in FLEETS:
+        train, test = load_fleets(name)
+        FLEETS[name] = recipe_for(config.load(name)[1].recipe, {"all": train}), train, test
+    return FLEETS[name]
+
+
+def quiet(recipe: Recipe) -> Predictor:
+    """A model that says the same everywhere: what its sensors do is all that is looked at here."""
+    if not recipe.life:
+        return Predictor(recipe, lambda windows: np.zeros(len(windows)))
+    return Predictor.of(bundle_of(recipe, (1,), cell="gru"))
+
+
+def flagged(recipe: Recipe, fleet: Fleet) -> float:
+    """Share of all rows or cycles of some units with a flag that says a sensor is broken."""
+    most = 40 if recipe.cycle is None else 5
+    units = [fleet.units[k] for k in np.linspace(0, len(fleet) - 1, min(most, len(fleet))).astype(int)]
+    healths = [h for h in quiet(recipe).predict(fleet.select(units), last=False) if h.value is not None]
+    return float(np.mean([bool(DISTRUSTED & set(health.flags)) for health in healths]))
+
+
+@pytest.mark.parametrize("name", ["plants", "plants-battery", *REAL])
+def test_machines_of_the_training_file_are_never_flagged(name: str) -> None:
+    recipe, train, _ = preset(name)
+    assert flagged(recipe, train) == 0.0
+
+
+@pytest.mark.parametrize("name", ["plants", "plants-battery", *REAL])
+def test_machines_that_wear_as_others_did_are_hardly_ever_flagged(name: str) -> None:
+    recipe, _, test = preset(name)
+    assert flagged(recipe, test) <= 0.01  # benchmarks/faults.py tells each share
+
+
+def changed(unit: Unit, fleet: Fleet, recipe: Recipe, sensor: int, how: str) -> Unit:
+    """A unit with one of its sensors broken from the middle of its history on."""
+    columns = recipe.check(fleet.schema, "test")[0]
+    column, sensors = columns[sensor], unit.sensors.copy()
+    half = unit.rows // 2
+    deviation = np.array(recipe.std)[:, sensor].max()
+    if recipe.levels is not None and sensor == recipe.level_column and recipe.usual is not None:
+        deviation = recipe.usual.level_std
+    if how == "frozen":
+        sensors[half:, column] = sensors[half, column]
+    elif how == "times 1000":
+        sensors[half:, column] *= 1000
+    elif how == "offset":
+        sensors[half:, column] += 8 * deviation
+    else:
+        other = columns[(sensor + 1) % len(columns)]
+        sensors[half:, [column, other]] = sensors[half:, [other, column]]
+    return replace(unit, sensors=sensors)
+
+
+@pytest.mark.parametrize("how", ["frozen", "times 1000", "offset", "swapped"])
+@pytest.mark.parametrize("name", ["plants", "plants-battery", *REAL])
+def test_a_broken_sensor_is_flagged_and_named(name: str, how: str) -> None:
+    recipe, _, test = preset(name)
+    unit = max(test, key=lambda u: u.rows)
+    for sensor in range(len(recipe.sensors)):
+        broken = changed(unit, test, recipe, sensor, how)
+        last: Health = quiet(recipe).predict(test.select([broken]))[0]
+        assert DISTRUSTED & set(last.flags), recipe.sensors[sensor]
+        if how != "swapped":
+            assert recipe.sensors[sensor] in last.reason or " more" in last.reason
+
+
+@pytest.mark.needs_data("cmapss")
+def test_a_temperature_frozen_under_changing_conditions_is_found_within_few_rows() -> None:
+    recipe, _, test = preset("turbofan")  # scaled, a frozen value changes with every change of the condition
+    unit = max(test, key=lambda u: u.rows)
+    frozen = test.select([changed(unit, test, recipe, 0, "frozen")])
+    stream = Stream(quiet(recipe), trusting=True)
+    taken = stream.feed_table(table_of(frozen.units[0], recipe.check(frozen.schema, "test")))
+    stuck = [k for k, one in enumerate(taken) if any("stuck" in health.flags for health in one.healths)]
+    assert stuck[0] - unit.rows // 2 <= LEAST_STILL + 2
+    assert stuck == list(range(stuck[0], unit.rows))
+
+
+def test_a_recipe_that_does_not_say_what_is_usual_still_finds_what_is_plain() -> None:
+    recipe, _, test = preset("plants")
+    old = recipe.model_copy(update={"usual": None})
+    assert flagged(old, test) <= 0.02
+    unit = max(test, key=lambda u: u.rows)
+    for how in ("frozen", "times 1000"):
+        last = quiet(old).predict(test.select([changed(unit, test, old, 0, how)]))[0]
+        assert DISTRUSTED & set(last.flags)
+
+
+def test_flags_are_the_same_row_by_row_and_after_a_restart(tmp_path: object) -> None:
+    recipe, _, test = preset("plants")
+    unit = changed(max(test, key=lambda u: u.rows), test, recipe, 1, "frozen")
+    fleet = test.select([unit])
+    rows = rows_of(unit, fleet, recipe)
+    one, two = Stream(quiet(recipe)), Stream(quiet(recipe))
+    whole = [update.healths for update in one.feed_many(rows)]
+    parts = [update.healths for update in two.feed_many(rows[:70])]
+    two.snapshot(f"{tmp_path}/stream")
+    two = Stream(quiet(recipe))
+    two.restore(f"{tmp_path}/stream")
+    for row in rows[70:]:
+        parts += [update.healths for update in two.feed_many([row])]
+    assert [[(h.flags, h.reason) for h in found] for found in parts] == [
+        [(h.flags, h.reason) for h in found] for found in whole
+    ]
+    assert any("stuck" in h.flags for found in whole for h in found)
