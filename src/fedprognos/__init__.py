@@ -15,7 +15,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fedprognos import registry as registry
     from fedprognos.api import absorb as absorb
+    from fedprognos.api import match_networks as match_networks
+    from fedprognos.api import plot as plot
     from fedprognos.api import run as run
+    from fedprognos.api import windows as windows
+    from fedprognos.estimator import FederatedModel as FederatedModel
     from fedprognos.evaluation import Baseline as Baseline
     from fedprognos.evaluation import Metric as Metric
     from fedprognos.evaluation import Results as Results
@@ -23,8 +27,10 @@ if TYPE_CHECKING:
     from fedprognos.experiment.run import Run as Run
     from fedprognos.experiment.run import load_fleets as load_fleets
     from fedprognos.federation.aggregation import Aggregator as Aggregator
+    from fedprognos.federation.average import average as average
     from fedprognos.federation.plan import Plan as Plan
     from fedprognos.federation.plan import Round as Round
+    from fedprognos.federation.plan import train as train
     from fedprognos.federation.strategies import Strategy as Strategy
     from fedprognos.fleet import Fleet as Fleet
     from fedprognos.fleet import Unit as Unit
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from fedprognos.networks import Cell as Cell
     from fedprognos.networks import Network as Network
     from fedprognos.networks import NetworkSpec as NetworkSpec
+    from fedprognos.networks.from_torch import network_of as network_of
     from fedprognos.options import Options as Options
     from fedprognos.prognosis import Predictor as Predictor
 
@@ -56,11 +63,18 @@ _LAZY = {
     "Run": "fedprognos.experiment.run",
     "Strategy": "fedprognos.federation.strategies",
     "Unit": "fedprognos.fleet",
+    "FederatedModel": "fedprognos.estimator",
     "absorb": "fedprognos.api",
+    "average": "fedprognos.federation.average",
     "load_fleets": "fedprognos.experiment.run",
     "match": "fedprognos.matching",
+    "match_networks": "fedprognos.api",
+    "network_of": "fedprognos.networks.from_torch",
+    "plot": "fedprognos.api",
     "registry": "fedprognos",
     "run": "fedprognos.api",
+    "train": "fedprognos.federation.plan",
+    "windows": "fedprognos.api",
 }
 
 __all__ = [
@@ -69,6 +83,7 @@ __all__ = [
     "Bundle",
     "Cell",
     "Extras",
+    "FederatedModel",
     "Fleet",
     "Metric",
     "Network",
@@ -83,10 +98,16 @@ __all__ = [
     "Strategy",
     "Unit",
     "absorb",
+    "average",
     "load_fleets",
     "match",
+    "match_networks",
+    "network_of",
+    "plot",
     "registry",
     "run",
+    "train",
+    "windows",
 ]
 
 

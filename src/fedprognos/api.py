@@ -1,29 +1,31 @@
-"""The front door in Python: a run with its report, and networks absorbed into a smaller one."""
+"""The front door in Python: a run with its report, its figures, and networks matched or absorbed into one."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedprognos import matching
-from fedprognos.experiment import run as experiments
-from fedprognos.experiment.events import Observer
-from fedprognos.experiment.run import Extras, Run
-from fedprognos.features import Recipe, build_windows
-from fedprognos.federation.absorption import head_sums, layer_arrays, small_network
-from fedprognos.fleet import Fleet
-from fedprognos.matching import OutputSums
-from fedprognos.networks import Network
-from fedprognos.networks.head import head_statistics, solve_head
-from fedprognos.networks.outputs import output_sums
-from fedprognos.report import sections, write_report
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from numpy.typing import ArrayLike
+    from torch import nn
+
+    from fedprognos.experiment.events import Observer
+    from fedprognos.experiment.run import Extras, Run
+    from fedprognos.features import Recipe
+    from fedprognos.fleet import Fleet
+    from fedprognos.networks import Network
+
+
+SECTIONS = ("title", "data", "partition", "recipe", "model", "train", "federation", "evaluation", "base", "scale")
 
 
 def run(
-    source: str | Path | Mapping[str, Any],
+    source: str | Path | Mapping[str, Any] | Fleet | None = None,
     *,
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
@@ -34,26 +36,48 @@ def run(
     observers: Sequence[Observer] = (),
     extras: Extras | None = None,
     report_sections: Sequence[Any] = (),
-    **objects: Sequence[Any],
+    **more: Any,
 ) -> Run:
     """Run an experiment and write its folder, report included; a run that was killed goes on where it was.
 
     Parameters
     ----------
     source
-        Name of a preset, path of a TOML file, or its content as a mapping.
+        Name of a preset, path of a TOML file, its content as a mapping, or a fleet of your own.
     extras, strategies, cells, readers, aggregators, metrics, baselines
         Things of your own that the experiment may name, as objects: `run(..., strategies=[mine])`.
     report_sections
         Sections of your own for the report.
-    data_dir, out, seeds, overrides, workers, resume, observers
+    title, data, partition, recipe, model, train, federation, evaluation
+        Sections of the experiment as mappings, on top of `source`: `run("demo", train={"steps": 40})`.
+    workers
+        Worker processes: as many as processors in a notebook, one in a script. A script that asks for more must call
+        this under `if __name__ == "__main__":`.
+    data_dir, out, seeds, overrides, resume, observers
         As in :func:`fedprognos.experiment.run.run`.
     """
-    extras = replace(extras or Extras(), **objects)
+    from fedprognos.experiment import run as experiments
+    from fedprognos.experiment.config import merged
+    from fedprognos.experiment.run import Extras
+    from fedprognos.fleet import Fleet
+    from fedprognos.fleet.memory import in_memory
+    from fedprognos.report import sections, write_report
+
+    given = {name: more.pop(name) for name in SECTIONS if name in more}
+    if isinstance(source, Fleet):
+        reader, section = in_memory(source, given.pop("data", {}))
+        more["readers"] = [*more.get("readers", ()), reader]
+        given["data"] = section
+    extras = replace(extras or Extras(), **more)
+    main = sys.modules["__main__"]
+    if workers is None and hasattr(main, "__file__") and main.__spec__ is None:
+        workers = 1  # worker processes import the script that started them, and would run it again
+    bare: str | Path | Mapping[str, Any] = {} if source is None or isinstance(source, Fleet) else source
+    experiment = merged(bare, given) if given or source is None else bare
     with ExitStack() as stack:
         stack.enter_context(sections.including(report_sections))
         done = experiments.run(
-            source,
+            experiment,
             data_dir=data_dir,
             out=out,
             seeds=seeds,
@@ -68,25 +92,121 @@ def run(
 
 
 def absorb(
-    networks: Sequence[Network], recipe: Recipe, fleet: Fleet, *, width: int, alpha: float = 0.3, ridge: float = 0.01
+    networks: Sequence[Network | nn.Module],
+    recipe: Recipe,
+    fleet: Fleet,
+    *,
+    width: int,
+    alpha: float = 0.3,
+    ridge: float = 0.01,
 ) -> Network:
     """Several networks as one of `width` neurons, matched by what they put out on a fleet, with an exact head.
 
     Parameters
     ----------
     networks
-        Of the same cell and layers and any widths.
+        Of the same cell and layers and any widths; networks of your own in torch are taken over.
     recipe, fleet
-        What they see: rows to compare their outputs on and to solve the head from.
+        What they see: rows to compare their outputs on and solve the head from; :func:`windows` makes them of arrays.
     width
         Neurons of the last layer; layers below keep as many at most.
     alpha, ridge
         As in :func:`fedprognos.matching.absorb`.
     """
+    from fedprognos import matching
+    from fedprognos.features import build_windows
+    from fedprognos.federation.absorption import head_sums, layer_arrays, small_network
+    from fedprognos.matching import OutputSums
+    from fedprognos.networks import Network
+    from fedprognos.networks.head import head_statistics, solve_head
+    from fedprognos.networks.outputs import output_sums
+
     points = build_windows(recipe, fleet)
-    joint = Network.concat(list(networks))
+    joint = Network.concat(_taken_over(networks))
     sums = [OutputSums(float(o.n), float(o.starts), o.s, o.S) for o in output_sums(joint, points)]
     head = head_sums(head_statistics(joint, points, recipe))
     result = matching.absorb(layer_arrays(joint), sums, width=width, alpha=alpha, ridge=ridge, head=head)
     small = small_network(joint, result)
     return small.with_head(solve_head(head_statistics(small, points, recipe), ridge))
+
+
+def match_networks(networks: Sequence[Network | nn.Module], **options: Any) -> Network:
+    """Several networks as one, matched and averaged layer by layer by their weights: Algorithm 1 without retraining.
+
+    Parameters
+    ----------
+    networks
+        Of the same cell and number of layers; networks of your own in torch are taken over.
+    options
+        Keys of `[federation.fedma]`, such as `width_limit`.
+    """
+    from fedprognos.federation.average import average
+    from fedprognos.federation.strategies.fedma import FedMAOptions, bbp_map, matched_average
+
+    W = {f"{k:06d}": network for k, network in enumerate(_taken_over(networks))}
+    sizes, wanted, anatomy = dict.fromkeys(W, 1), FedMAOptions(**options), next(iter(W.values())).anatomy
+    for layer in anatomy.layers:
+        if layer.group is None:
+            mean = average({j: W_j.layer(layer) for j, W_j in W.items()}, anatomy)
+            W = {j: W_j.with_layer(layer, mean) for j, W_j in W.items()}
+        else:
+            Pi = bbp_map(layer, W, sizes, wanted, 0)
+            shared, places = matched_average(layer, W, sizes, Pi, wanted), Pi.assignments
+            W = {j: W_j.with_layer(layer, shared).permute_next(layer, places[j], Pi.size) for j, W_j in W.items()}
+    return next(iter(W.values()))
+
+
+def windows(inputs: ArrayLike, labels: ArrayLike) -> tuple[Recipe, Fleet]:
+    """Arrays as a recipe and a fleet: sequences (N, T, inputs) as they are, and the label (N,) of each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> recipe, fleet = windows(np.zeros((5, 10, 2)), np.arange(5.0))
+    >>> recipe.window, recipe.channels, len(fleet)
+    (10, 2, 5)
+    """
+    import numpy as np
+
+    from fedprognos.errors import DataError
+    from fedprognos.features import Recipe
+    from fedprognos.fleet import Fleet, Schema, Unit
+
+    x, y = np.asarray(inputs, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    if x.ndim != 3 or y.shape != x.shape[:1]:
+        raise DataError(f"inputs {x.shape} and labels {y.shape}", hint="give inputs (N, T, C) and labels (N,)")
+    sensors = tuple(f"input_{c}" for c in range(x.shape[2]))
+    none, time = np.empty((x.shape[1], 0)), np.arange(1.0, x.shape[1] + 1)
+    units = [
+        Unit(f"{n:08d}", time, rows, none, target=np.full(len(rows), label))
+        for n, (rows, label) in enumerate(zip(x, y, strict=True))
+    ]
+    zeros, ones = (0.0,) * len(sensors), (1.0,) * len(sensors)
+    recipe = Recipe(task="rul", sensors=sensors, window=x.shape[1], mean=(zeros,), std=(ones,))
+    return recipe, Fleet("windows", Schema("rul", sensors), tuple(units))
+
+
+def plot(done: Run | str | Path, figure: str = "", *, scenario: str | None = None, choice: int = 0) -> go.Figure:
+    """One of the report's figures as a plotly figure.
+
+    Parameters
+    ----------
+    done
+        A finished run or its folder.
+    figure
+        Name of a figure; an unknown one raises an error that lists them all.
+    scenario
+        Where there are several: which; the first by default.
+    choice
+        Where a figure offers a choice in the report: which entry.
+    """
+    from fedprognos.report.plotting import plot as draw
+
+    return draw(done if isinstance(done, str | Path) else done.folder, figure, scenario, choice)
+
+
+def _taken_over(networks: Sequence[Network | nn.Module]) -> list[Network]:
+    from fedprognos.networks import Network
+    from fedprognos.networks.from_torch import network_of
+
+    return [network if isinstance(network, Network) else network_of(network) for network in networks]

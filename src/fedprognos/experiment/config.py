@@ -115,6 +115,16 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) 
     return name, parse(raw, where), folder
 
 
+def merged(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a preset, file or mapping with some keys changed; paths of a file's data stay valid."""
+    _, raw, folder = _read(source)
+    data = raw.get("data")
+    if isinstance(data, dict):
+        paths = {k: str(folder / data[k]) for k in ("path", "test_path") if isinstance(data.get(k), str)}
+        raw["data"] = {**data, **paths}
+    return _merged(raw, changes)
+
+
 def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any], Path]:
     """Name, content and folder of a preset, file or mapping, on top of what it is based on."""
     if isinstance(source, Mapping):

@@ -15,6 +15,7 @@ class ModelOptions(Options):
     cell: str = "lstm"
     """Name of a cell."""
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (64,)
+    """Neurons of each recurrent layer."""
     input_width: PositiveInt | None = None
     """Neurons of a fully connected layer before the recurrent ones; none by default."""
     reservoir: Annotated[int, Field(ge=0, le=20_000)] = 0
@@ -27,10 +28,13 @@ class Training(Options):
     """How a network is trained on a client's data; what a client is sent."""
 
     optimizer: Literal["adam", "rmsprop"] = "adam"
+    """Adam or RMSprop."""
     learning_rate: PositiveFloat = 1e-3
+    """Of the optimizer, at the start."""
     schedule: Literal["constant", "cosine"] = "cosine"
     """Keep the learning rate, or let it fall to zero along a half cosine over the epochs."""
     epochs: PositiveInt = 30
+    """Times a client goes through its data."""
     steps: PositiveInt | None = None
     """Train for so many gradient steps, in whole epochs, instead of `epochs`: small clients then take as many as large
     ones."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from safetensors import SafetensorError
@@ -21,9 +22,13 @@ from fedprognos.networks import Bundle, Calibration, Network
 from fedprognos.networks.running import window_outputs
 from fedprognos.networks.stepping import Stepper
 from fedprognos.networks.threads import one_torch_thread
+from fedprognos.prognosis.frame_prediction import predict_frame
 from fedprognos.prognosis.health import Health, RowTable
 from fedprognos.prognosis.health_model import Forward, HealthModel, Rows, Steps
 from fedprognos.prognosis.streaming import Stream
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Predictor(HealthModel):
@@ -108,11 +113,24 @@ class Predictor(HealthModel):
     def target_measure(self) -> str:
         return self.recipe.target_measure
 
-    def predict(self, fleet: Fleet, last: bool = True, coverage: float = 0.9) -> list[Health]:
+    @overload
+    def predict(self, fleet: Fleet, last: bool = True, coverage: float = 0.9) -> list[Health]: ...
+
+    @overload
+    def predict(
+        self, fleet: pd.DataFrame, last: bool = True, coverage: float = 0.9, **columns: str
+    ) -> pd.DataFrame: ...
+
+    def predict(
+        self, fleet: Fleet | pd.DataFrame, last: bool = True, coverage: float = 0.9, **named: str
+    ) -> list[Health] | pd.DataFrame:
         """Health of each unit at its last row or cycle, or at every row or cycle where there is something to say.
 
-        A unit that is too short for a window is answered too, with the state "warming-up" and what is missing.
+        A unit that is too short for a window is answered too, with the state "warming-up" and what is missing. A data
+        frame is answered with one; `unit`, `time` and `cycle` name its columns where their names do not tell.
         """
+        if not isinstance(fleet, Fleet):
+            return predict_frame(self, fleet, last=last, coverage=coverage, **named)
         columns = self.recipe.check(fleet.schema, self.recipe.describe(fleet))
         stream = Stream(self, sys.maxsize, coverage=coverage, trusting=True)
         every: dict[str, list[Health]] = {}

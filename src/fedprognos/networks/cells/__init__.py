@@ -85,6 +85,21 @@ class Cell:
     bounded: bool = False
     forget_gate: int | None = None
 
+    @staticmethod
+    def of(name: str, module: Callable[..., nn.Module], gates: int = 1) -> Cell:
+        """A cell of a module that is made and named like torch's own, such as `nn.RNN`; what it has are `gates` blocks.
+
+        Neurons are compared by their input weights and biases.
+        """
+
+        def signature(weight_ih: NDArray[Any], _: NDArray[Any], *biases: NDArray[Any]) -> NDArray[Any]:
+            return np.concatenate(np.split(np.column_stack([weight_ih, sum(biases)]), gates), axis=1)
+
+        def make(inputs: int, neurons: int) -> nn.Module:
+            return module(inputs, neurons, batch_first=True)
+
+        return Cell(name, name, 100, make, gates, TORCH_TENSORS, signature)
+
 
 cells: Shelf[Cell] = Shelf("cell", __name__, "fedprognos.cells")
 
