@@ -9,13 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedprognos.cli.terminal import matched_words
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
+from fedprognos.experiment.events import JobKey, LayerMatched
 from fedprognos.fleet.synthetic import synthetic_batteries, synthetic_engines
 
 CHANGES = (
     "model.widths=[6]",
-    "train.epochs=2",
+    "train.steps=2",
     "recipe.stride=10",
     "federation.fedavg={rounds=1, epochs=1}",
     "federation.fedprox={rounds=1, epochs=1}",
@@ -92,6 +94,7 @@ def test_a_battery_csv_works_too(tmp_path: Path) -> None:
         (("run", "turbofan", "--data-dir", "nowhere"), 3, "data get cmapss"),
         (("report", "nowhere"), 3, "no results here"),
         (("demo", "--fleet", "trains"), 2, "engines"),
+        (("run", "plants", "--set", "model.widths=5"), 2, "model.widths: must be a list, such as [1, 2], not 5"),
         (("init", "nothing.csv"), 3, "nothing.csv"),
     ],
 )
@@ -154,3 +157,44 @@ def test_several_settings_are_sub_tables(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text(CMAPSS + "[partition.one]\nby = 'unit'\n[partition.two]\nby = 'random'\nclients = 2")
     assert list(config.load(file)[1].partition) == ["one", "two"]
+
+
+def loaded(code: str) -> set[str]:
+    """Which of the slow packages a fresh interpreter has loaded after this code."""
+    slow = ("torch", "pandas", "numpy", "scipy", "pydantic", "plotly", "flwr")
+    told = f"{code}\nimport sys; print('LOADED', *(name for name in {slow} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    return set(done.stdout.split("LOADED")[1].split())
+
+
+HELP = "import sys; from fedprognos.cli import app\nsys.argv[1:] = {}\ntry: app()\nexcept SystemExit: pass"
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["init"], ["data"], ["deploy", "site"], ["predict"], ["serve"]])
+def test_help_loads_nothing_slow(command: list[str]) -> None:
+    assert loaded(HELP.format([*command, "--help"])) == set()
+
+
+def test_the_front_door_opens_before_anything_slow_is_loaded() -> None:
+    assert loaded("from fedprognos import run, absorb") == set()
+
+
+def test_a_misspelt_command_is_corrected_once() -> None:
+    assert fedprognos("rum").stderr.count("Did you mean") == 1
+
+
+def test_arguments_are_explained() -> None:
+    assert "See `fedprognos presets`" in " ".join(fedprognos("run", "--help").stdout.split())
+
+
+def matched(width: int, everyone: int, singletons: dict[str, int], absorbing: str) -> str:
+    job = JobKey("all", "fedma", 0)
+    return matched_words(LayerMatched(job, 1, "recurrent.0", width, everyone / width, singletons, absorbing))
+
+
+def test_what_was_matched_adds_up_and_advice_follows_where_nothing_was() -> None:
+    some = matched(40, 10, {"a": 12, "b": 12}, "neither")
+    assert some == "recurrent.0 matched to 40 neurons: 10 shared by all, 6 by some, 24 held by one client"
+    none = matched(64, 0, {"a": 32, "b": 32}, "all kept")
+    assert "0 shared by all, 0 by some, 64 held by one client. Nothing was merged; raise federation.fedma.noise" in none
+    assert "single client has nothing to match" in matched(32, 32, {"a": 32}, "all kept")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperArgument
 
 from fedprognos import __version__
 from fedprognos.cli import run as run_commands
@@ -21,11 +23,26 @@ from fedprognos.cli.tune import tune
 from fedprognos.cli.watch import watch
 from fedprognos.errors import FedprognosError
 
+
+def _keep_argument_help() -> None:
+    """Click 8.5 clears what typer has noted as an argument's help; note it again, so that `--help` shows it."""
+    noted = TyperArgument.__init__
+
+    def init(self: TyperArgument, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002
+        noted(self, *arguments, help=help, **options)
+        self.help = help
+
+    TyperArgument.__init__ = init  # type: ignore[method-assign]
+
+
+_keep_argument_help()
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # click does
     help="Federated health prognosis: one model across data owners who keep their data.",
+    epilog="First steps: fedprognos demo  |  fedprognos init fleet.csv  |  fedprognos run fleet.toml",
 )
 app.command()(run_commands.run)
 app.command()(run_commands.demo)

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,9 +15,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from fedprognos.errors import DataError, DataNotFoundError
-from fedprognos.fleet.catalog import CATALOG, data_set, find, places
-from fedprognos.fleet.catalog_check import Check, check
-from fedprognos.fleet.download import get
+
+if TYPE_CHECKING:
+    from fedprognos.fleet.catalog_check import Check
 
 data_app = typer.Typer(help="Public data sets: list, download, check.", no_args_is_help=True)
 
@@ -32,6 +32,8 @@ _STYLES = {"ok": "green", "partial": "yellow", "missing": "dim", "altered": "red
 @data_app.command("list")
 def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Say which data sets there are and where they were found."""
+    from fedprognos.fleet.catalog import CATALOG, places
+
     found = {name: _where(name, data_dir) for name in CATALOG}
     looked = [str(p) for p in places(data_dir)]
     if as_json:
@@ -57,6 +59,9 @@ def get_data(
     as_json: AsJson = False,
 ) -> None:
     """Download a data set from its official address, unpack it and check it."""
+    from fedprognos.fleet.catalog import data_set
+    from fedprognos.fleet.download import get
+
     source = address or data_set(name).address
     errors = Console(stderr=True)
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
@@ -72,6 +77,8 @@ def check_data(
     as_json: AsJson = False,
 ) -> None:
     """Compare what is here with what was published; the exit code is 3 where a file is not as published."""
+    from fedprognos.fleet.catalog_check import check
+
     done = check(name, data_dir)
     _show(done, as_json)
     if not done.sound:
@@ -115,6 +122,8 @@ def printable(text: str) -> str:
 
 
 def _where(name: str, data_dir: Path | None) -> str | None:
+    from fedprognos.fleet.catalog import find
+
     try:
         return str(find(name, data_dir))
     except DataNotFoundError:

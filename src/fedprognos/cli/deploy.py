@@ -11,9 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedprognos.deployment.flower import require_flower
 from fedprognos.errors import ConfigError, printable
-from fedprognos.experiment import config
 from fedprognos.files import parse_json, read_json
 
 INTERRUPTED = 130
@@ -30,6 +28,8 @@ console = Console(highlight=False, markup=False, soft_wrap=True)
 
 @deploy_app.callback()
 def _needs() -> None:
+    from fedprognos.deployment.flower import require_flower
+
     require_flower()
 
 
@@ -123,6 +123,7 @@ def site(
     from fedprognos.deployment.identity import fingerprint, identity_of
     from fedprognos.deployment.site import serve
     from fedprognos.deployment.site_data import check_site_data, data_terms, read_site_data
+    from fedprognos.experiment import config
     from fedprognos.report import write_report
 
     options = read_options(folder, SiteOptions)
@@ -144,13 +145,16 @@ def run(
     folder: Annotated[Path, typer.Option("--dir", help="The coordinator's folder.")] = Path(),
     name: Annotated[str | None, typer.Option(help="Name of the run; the experiment's by default.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions with other random streams.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="section.key=value")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="section.key=value", help="Change a key; repeatable.")
+    ] = None,
     wait: Annotated[bool, typer.Option(help="Follow the run until it ends.")] = True,
 ) -> None:
     """Queue an experiment at the coordinator on this machine, and follow it."""
     from fedprognos.deployment.coordinator import submit
     from fedprognos.deployment.deployed_run import deployable
     from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
+    from fedprognos.experiment import config
 
     changes = (*(overrides or ()), *([f"evaluation.seeds={seeds}"] if seeds is not None else []))
     known, experiment, _ = config.load(source, changes)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import difflib
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from fedprognos.cli.data import plain_console
-from fedprognos.fleet.experiment_file import default_path, write_experiment
-from fedprognos.fleet.inspect import Guess, inspect_table
-from fedprognos.fleet.table_files import read_file, table_paths
+
+if TYPE_CHECKING:
+    from fedprognos.fleet.inspect import Guess
 
 _NONE = "-"
 _QUESTIONS = {
@@ -38,6 +38,9 @@ def init(
 
     Example: fedprognos init pumps.csv
     """
+    from fedprognos.fleet.experiment_file import default_path, write_experiment
+    from fedprognos.fleet.inspect import inspect_table
+
     guess = inspect_table(file)
     console = plain_console()
     console.print(_summary(guess))
@@ -52,6 +55,9 @@ def init(
 
 def _asked(file: Path, guess: Guess) -> Guess:
     """The guess after a person's answers; a changed answer makes a new one, so that the other roles follow."""
+    from fedprognos.fleet.inspect import inspect_table
+    from fedprognos.fleet.table_files import read_file, table_paths
+
     names = [str(c) for c in read_file(table_paths(file)[0]).frame.columns]
     given: dict[str, str | None] = {}
     for role, question in _QUESTIONS.items():

@@ -12,9 +12,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedprognos.cli.terminal import RunView, answers, results_table
-from fedprognos.experiment import config
-
 INTERRUPTED = 130
 
 Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="See `fedprognos presets`, or write your own.")]
@@ -56,7 +53,10 @@ def run(
     """Run an experiment: read the fleet, train in every way asked for, evaluate, write a report.
 
     A run that was interrupted goes on where it was when the same command is given again.
+
+    Example: fedprognos run fleet.toml --seeds 3 --set train.epochs=40
     """
+    from fedprognos.cli.terminal import RunView, answers, results_table
     from fedprognos.experiment import tracking
     from fedprognos.experiment.run import run as run_experiment
     from fedprognos.report import read_run, write_report
@@ -99,7 +99,10 @@ def demo(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run the main job on an embedded fleet and write a report. Needs no data."""
+    """Run the main job on an embedded fleet and write a report. Needs no data.
+
+    Example: fedprognos demo --fleet batteries
+    """
     names = {"engines": "demo", "batteries": "demo-battery"}
     if fleet not in names:
         from fedprognos.errors import unknown_name
@@ -110,6 +113,7 @@ def demo(
 
 def report(folder: Annotated[Path, typer.Argument(help="A folder that `fedprognos run` wrote.")]) -> None:
     """Write report.html anew from the files of a finished run."""
+    from fedprognos.cli.terminal import answers
     from fedprognos.report import read_run, write_report
 
     found = read_run(folder)
@@ -120,6 +124,8 @@ def report(folder: Annotated[Path, typer.Argument(help="A folder that `fedprogno
 
 def presets() -> None:
     """List the experiments that come with fedprognos."""
+    from fedprognos.experiment import config
+
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("preset")
     table.add_column("what it is")

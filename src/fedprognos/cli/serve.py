@@ -28,7 +28,7 @@ def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on; others than this machine need a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port.")] = 8080,
     state: Annotated[Path, typer.Option(help="Folder for what was received.")] = STATE,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token clients must show; or set FEDPROGNOS_TOKEN.")

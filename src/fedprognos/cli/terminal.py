@@ -85,10 +85,7 @@ class RunView:
                     self._advance(event.epochs, escape(str(event.job)))
                     self._console.print(f"  [green]done[/] {escape(str(event.job))}{_verdict(event)}", highlight=False)
                 case LayerMatched():
-                    self._say(
-                        f"{event.job} round {event.round}: {event.layer} matched to {event.width} neurons, "
-                        f"{event.shared_by_all:.0%} shared by all, {sum(event.singletons.values())} held by one"
-                    )
+                    self._say(f"{event.job} round {event.round}: {matched_words(event)}")
                 case NeuronsAbsorbed():
                     kept = list(event.kept.items())
                     each = ", ".join(f"{client} {count}" for client, count in kept[:SHOWN_CLIENTS])
@@ -131,6 +128,19 @@ class RunView:
         task = self._progress.tasks[0]
         rate = f"{task.speed:.1f}/s" if task.speed else ""
         self._progress.update(self._task, advance=epochs, description=what, rate=rate)
+
+
+def matched_words(event: LayerMatched) -> str:
+    """How a layer was matched: whose its neurons are, and what to do where nothing was merged."""
+    clients, alone = len(event.singletons), sum(event.singletons.values())
+    said = f"{event.layer} matched to {event.width} neurons"
+    if clients < 2:
+        return f"{said}; a single client has nothing to match"
+    everyone = round(event.shared_by_all * event.width)
+    said += f": {everyone} shared by all, {event.width - everyone - alone} by some, {alone} held by one client"
+    if event.absorbing != "all kept":
+        return said
+    return f"{said}. Nothing was merged; raise federation.fedma.noise, set its width_limit, or use the method absorb"
 
 
 def _verdict(event: JobDone) -> str:

@@ -22,8 +22,10 @@ def watch(
     topic: Annotated[str, typer.Option(help="Where rows come from; the first + is the unit.")] = "fleet/+/sensors",
     publish: Annotated[str, typer.Option(help="Where healths go; empty for nowhere.")] = "fleet/{unit}/health",
     head: Head = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, show_default="1883, with TLS 8883")] = None,
-    username: Annotated[str | None, typer.Option()] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, show_default="1883, with TLS 8883", help="Port.")
+    ] = None,
+    username: Annotated[str | None, typer.Option(help="Name to log in with.")] = None,
     password_file: Annotated[Path | None, typer.Option(help="File with the password.")] = None,
     tls: Annotated[bool, typer.Option("--tls", help="Encrypt, and check the broker's certificate.")] = False,
     ca: Annotated[Path | None, typer.Option(help="Certificates to trust; implies --tls.")] = None,
