@@ -160,9 +160,12 @@ def test_a_folder_of_sites_and_a_folder_of_units(tmp_path: Path) -> None:
 
 
 def test_small_fleets_get_small_batches_and_enough_epochs(tmp_path: Path) -> None:
-    pumps().to_csv(tmp_path / "p.csv", index=False)
+    late = pumps().assign(
+        cycle=lambda f: f["cycle"] + 100
+    )  # not watched from new: windows, which are trained in epochs
+    late.to_csv(tmp_path / "p.csv", index=False)
     small = fleet_of(tmp_path / "p.csv")[0].train
-    many = pd.concat([pumps().assign(machine=lambda f, k=k: f["machine"] + str(k)) for k in range(60)])
+    many = pd.concat([late.assign(machine=lambda f, k=k: f["machine"] + str(k)) for k in range(60)])
     many.to_csv(tmp_path / "p.csv", index=False)
     (tmp_path / "experiment.toml").unlink()
     large = fleet_of(tmp_path / "p.csv")[0].train
@@ -201,3 +204,28 @@ def test_a_person_in_a_terminal_is_asked(tmp_path: Path) -> None:
     assert "There is no column 'makr'; did you mean 'maker'?" in said
     data = config.load(tmp_path / "p.toml")[1].data
     assert (data.site, data.time_measure, data.unit) == ("maker", "flights", "machine")  # type: ignore[attr-defined]
+
+
+def test_records_that_begin_when_units_are_new_are_read_whole(tmp_path: Path) -> None:
+    new = pumps()
+    new.to_csv(tmp_path / "new.csv", index=False)
+    experiment, _ = fleet_of(tmp_path / "new.csv")
+    assert experiment.recipe.history == "life"
+    assert experiment.train.steps == 300
+    (tmp_path / "experiment.toml").unlink()
+    late = new[(new["machine"] != "p3") | (new["cycle"] > 20)]
+    late[late["machine"] != "p5"].assign(cycle=lambda f: f["cycle"] + 100).to_csv(tmp_path / "late.csv", index=False)
+    experiment, _ = fleet_of(tmp_path / "late.csv")
+    assert isinstance(experiment.recipe.history, int)
+    assert "absorb" in experiment.federation.methods
+
+
+@pytest.mark.parametrize(("machines", "folds"), [(9, 0), (90, 5)])
+def test_intervals_are_proposed_where_there_are_units_enough(tmp_path: Path, machines: int, folds: int) -> None:
+    rows = [
+        pd.DataFrame({"machine": f"m{k}", "hour": range(1, 8), "heat": np.arange(7.0) + k}) for k in range(machines)
+    ]
+    pd.concat(rows).assign(plant=lambda f: f["machine"].str[-1].astype(int) % 3).astype({"plant": str}).assign(
+        plant=lambda f: "plant " + f["plant"]
+    ).to_csv(tmp_path / "m.csv", index=False)
+    assert fleet_of(tmp_path / "m.csv")[0].evaluation.folds == folds

@@ -124,7 +124,10 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     parsed = tomllib.loads(text)
     assert parsed["data"]["path"] == "fleet.csv"
     assert parsed["recipe"]["conditions"] == {"setting_a": 0, "setting_b": 2}
-    assert 25 <= parsed["recipe"]["window"] <= 35
+    assert parsed["recipe"]["history"] == "life"  # cycles begin at 1
+    late = engine_table().assign(cycle=lambda frame: frame["cycle"] + 50)
+    other = tomllib.loads(experiment_toml(inspect_table(save(late, tmp_path / "late.csv")), tmp_path))
+    assert 25 <= other["recipe"]["history"] <= 35
     assert parsed["partition"] == {"by": "column", "column": "site"}
 
 

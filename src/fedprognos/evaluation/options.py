@@ -19,6 +19,7 @@ class EvaluationOptions(Options):
     """What is measured, how often."""
 
     seeds: PositiveInt = 3
+    """Repetitions with other random streams."""
     baselines: tuple[str, ...] = Field(default_factory=_default_baselines)
     """Simple rules to compare with."""
     score_at: Literal["auto", "last", "all"] = "auto"

@@ -16,12 +16,15 @@ class RecipeOptions(Options):
     """How rows become windows and labels."""
 
     sensors: tuple[str, ...] | None = None
+    """Which sensors the network sees; all of them by default."""
     drop: tuple[str, ...] = ()
+    """Sensors to leave out."""
     history: PositiveInt | Literal["life"] | None = None
     """What the network sees at a moment of a unit's life: so many rows up to it, or "life": all since the first."""
     window: PositiveInt | None = None
     """The same as a number for `history`; for cycles by sample index the default is the shortest cycle of all."""
     stride: PositiveInt = 1
+    """Rows between training windows, counted back from the end of a unit's life."""
     short: Literal["exclude", "pad"] = "exclude"
     """Units shorter than the window are left out (and counted), or padded on the left."""
     cap: PositiveFloat | None = None
@@ -43,9 +46,11 @@ class RecipeOptions(Options):
     grid_end_in_s: PositiveFloat | None = None
     """Only this first part of a cycle is looked at, on a grid or at levels."""
     grid_points: Annotated[int, Field(ge=2)] = 171
+    """Points of the grid."""
     levels: str | None = None
     """The sensor at whose levels cycles are read; the times at which they are met take its place."""
     level_points: Annotated[int, Field(ge=2)] = 19
+    """Number of levels."""
     min_count: PositiveInt = 20
     """Moments of fewer rows than this never leave a client."""
 

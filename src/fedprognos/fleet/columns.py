@@ -18,6 +18,8 @@ class Columns(Options):
 
     Parameters
     ----------
+    task
+        Remaining useful life (`rul`), or the health of each cycle (`soh`).
     time
         Time of each row (task `rul`), or time within a cycle (task `soh`): a number, a date or an epoch time.
     time_measure

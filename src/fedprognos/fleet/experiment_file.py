@@ -17,6 +17,10 @@ from fedprognos.fleet.inspect import Guess
 _CYCLE_SHARE = 0.9
 _STEPS_AN_EPOCH, _STEPS = 20, 1500
 """Least optimizer steps: in an epoch, and in all."""
+_TRAINED = 0.75
+"""Share of the units that is not held out for the test."""
+_INTERVALS = 20
+"""Residuals of fewer units than this never leave a client."""
 
 
 def default_path(table: Path) -> Path:
@@ -111,8 +115,10 @@ def _recipe(guess: Guess) -> list[str]:
     measure = guess.columns.time_measure or ""
     if guess.shortest_cycle is None or guess.cycle_samples is None:
         cap = float(f"{0.6 * guess.median_life:.2g}")
+        whole = "every row since the unit was new; or a number: so many rows up to each moment"
+        window = f'rows; the median unit has {guess.median_rows}. "life" would be all rows since the first'
         lines += [
-            _key("window", _window(guess), f"rows; the median unit has {guess.median_rows}"),
+            _key("history", "life", whole) if guess.from_new else _key("history", _window(guess), window),
             _key("cap", cap, f"RUL above this counts as this; the median life is {guess.median_life:.4g} {measure}"),
         ]
     else:
@@ -133,11 +139,36 @@ def _window(guess: Guess) -> int:
 
 
 def _training(guess: Guess, clients: int) -> list[str]:
+    """A network, training and methods that fit what the median client has."""
+    if guess.from_new:
+        lines = ["\n[model]\n", _key("widths", [32]), _key("direct", 1, "exact heads see the latest row as well")]
+        lines += [
+            "\n[train]\n",
+            _key("learning_rate", 0.005),
+            _key("steps", 300, "as many for small owners as for large"),
+        ]
+        lines += [
+            _key("noise", 0.2),
+            _key("warp", 0.5, "lives shown faster and slower, so that age alone tells little"),
+        ]
+        lines += [_key("validation_fraction", 0.0, "every unit trains; the number of steps is fixed")]
+        ridge = [_key("ridge", 0.01, "strength of exact heads")]
+    else:
+        lines, ridge = ["\n[model]\n", _key("widths", [32]), *_epochs(guess, clients)], []
+    methods = ["local", "fedavg", "concat", "absorb", "central"]
+    lines += ["\n[federation]\n", _key("methods", methods, "also: reservoir, fedprox, fedma, single, direct"), *ridge]
+    lines += ["\n[evaluation]\n", _key("seeds", 2, "repetitions")]
+    if _TRAINED * guess.units / clients >= _INTERVALS:
+        lines += [
+            _key("folds", 5, "prediction intervals: the published method is trained so many times more; 0 = none")
+        ]
+    return lines
+
+
+def _epochs(guess: Guess, clients: int) -> list[str]:
     """Batches small enough and epochs enough for the windows that the median client trains on."""
     a_unit = guess.median_life if guess.shortest_cycle is not None else guess.median_rows - _window(guess) + 1
-    windows = max(1.0, 0.75 * 0.8 * a_unit * guess.units / clients)  # without the test and the validation
+    windows = max(1.0, _TRAINED * 0.8 * a_unit * guess.units / clients)  # without the validation
     batch = int(2 ** min(7, max(3, math.floor(math.log2(max(windows / _STEPS_AN_EPOCH, 1))))))
     epochs = min(300, max(30, math.ceil(_STEPS * batch / windows)))
-    about = f"about {windows:.0f} windows a client"
-    lines = ["\n[model]\n", _key("widths", [32]), "\n[train]\n"]
-    return [*lines, _key("epochs", epochs), _key("batch_size", batch, about)]
+    return ["\n[train]\n", _key("epochs", epochs), _key("batch_size", batch, f"about {windows:.0f} windows a client")]

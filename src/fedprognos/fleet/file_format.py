@@ -37,7 +37,9 @@ class FileFormat(Options):
     separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     """Between the fields of a CSV file."""
     decimal: Literal[".", ","] | None = None
+    """Between whole and fraction of a number."""
     thousands: Literal[".", ",", " ", "'"] | None = None
+    """Between the thousands of a number."""
     encoding: str | None = None
     """Of the text, such as `utf-8` or `cp1252`."""
     sheet: str | None = None

@@ -41,14 +41,12 @@ class Guess:
         Columns left out because they never change (within an operating condition) or are not numbers.
     sparse, gaps
         Columns with blanks, and how many: those left out because most values are missing, and those that are filled.
-    owners
-        Columns that may say who owns a unit, the likeliest first.
-    sites
-        Who owns units, as far as known.
+    owners, sites
+        Columns that may say who owns a unit, the likeliest first, and who owns units, as far as known.
     units, rows
         Counts.
-    median_rows, median_life
-        Rows and lifespan of the median unit.
+    median_rows, median_life, from_new
+        Rows and lifespan of the median unit, and whether records begin when units are new.
     shortest_cycle, cycle_samples
         Duration of the shortest cycle and samples of the median one (task soh).
     note
@@ -68,6 +66,7 @@ class Guess:
     rows: int
     median_rows: int
     median_life: float
+    from_new: bool = False
     shortest_cycle: float | None = None
     cycle_samples: int | None = None
     note: str = ""
@@ -211,12 +210,12 @@ class _Look:
         spans = time.groupby(lives).agg(["min", "max"])
         from_first = columns.time_format is not None or columns.life is not None
         life_spans = spans["max"] - spans["min"] if from_first else spans["max"]
-        return {"median_rows": rows, "median_life": float(life_spans.median() / scale)}
+        new = columns.time_format is None and roles.begins_when_new(time, lives)
+        return {"median_rows": rows, "median_life": float(life_spans.median() / scale), "from_new": new}
 
     def _say(self, role: str, find: Any) -> str | None:
         """What is given for a role, else what is found."""
-        found: str | None = self.given[role] if role in self.given else find()
-        return found
+        return self.given[role] if role in self.given else find()  # type: ignore[no-any-return]
 
     def _life(self, free: list[str], groups: pd.Series) -> str | None:
         """A column that counts the lives of a machine."""

@@ -106,6 +106,7 @@ class LifespanOptions(PartitionOptions):
 
     by: Literal["lifespan"] = "lifespan"
     edges: tuple[PositiveFloat, ...]
+    """Lifespans at which one client ends and the next begins."""
 
 
 def _by_lifespan(fleet: Fleet, options: LifespanOptions) -> Groups:
@@ -142,6 +143,7 @@ class RandomOptions(PartitionOptions):
 
     by: Literal["random"] = "random"
     clients: PositiveInt
+    """How many clients."""
 
 
 def _by_random(fleet: Fleet, options: RandomOptions) -> Groups:
@@ -157,6 +159,7 @@ class ColumnOptions(PartitionOptions):
 
     by: Literal["column"] = "column"
     column: str
+    """Attribute that names the client; in a table `site`."""
 
 
 def _by_column(fleet: Fleet, options: ColumnOptions) -> Groups:
@@ -186,6 +189,7 @@ class ConditionOptions(PartitionOptions):
 
     by: Literal["condition"] = "condition"
     decimals: Annotated[Mapping[str, int], Field(min_length=1)]
+    """Decimals to which each operating setting is rounded."""
 
 
 def _by_condition(fleet: Fleet, options: ConditionOptions) -> Groups:
@@ -210,7 +214,9 @@ class DirichletOptions(PartitionOptions):
 
     by: Literal["dirichlet"] = "dirichlet"
     clients: PositiveInt
+    """How many clients."""
     alpha: PositiveFloat
+    """Small: very unequal shares; large: nearly equal ones."""
     skew: Literal["label", "size"] = "label"
     """Clients differ in lifespans, or in number of units."""
 

@@ -46,6 +46,19 @@ def rank(column: str, role: str) -> int | None:
     return next((k for k, word in enumerate(_WORDS[role]) if word in words), None)
 
 
+def begins_when_new(time: pd.Series, lives: pd.Series) -> bool:
+    """Whether the clocks of nine lives in ten begin near zero, at their first or second step.
+
+    >>> begins_when_new(pd.Series([1, 2, 3, 1, 2]), pd.Series(["a", "a", "a", "b", "b"]))
+    True
+    >>> begins_when_new(pd.Series([71, 72, 73, 1, 2]), pd.Series(["a", "a", "a", "b", "b"]))
+    False
+    """
+    step = time.groupby(lives).diff().median()
+    first = time.groupby(lives).min()
+    return bool((first.between(0, 2 * step)).mean() >= 0.9)
+
+
 def unit_column(frame: pd.DataFrame, numbers: Sequence[str]) -> str | None:
     """The column within whose groups something counts upwards; None where it does so through the whole file."""
     times = by_name(numbers, "time")

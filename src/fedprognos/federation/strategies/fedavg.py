@@ -20,6 +20,7 @@ class FedAvgOptions(Options):
     """Coordinate-wise averages weighted by data size (Eq. 2)."""
 
     rounds: PositiveInt = 10
+    """Rounds of training and averaging."""
     epochs: PositiveInt = 5
     """Local epochs a round."""
     average: AggregatorName = "weighted"

@@ -35,6 +35,7 @@ class FedMAOptions(Options):
     """Matched averaging, layer by layer (Algorithm 1)."""
 
     rounds: PositiveInt = 1
+    """Rounds of training and matching."""
     epochs: PositiveInt | None = None
     """Local epochs a round; train.epochs by default."""
     retrain_epochs: PositiveInt | None = None
@@ -42,7 +43,9 @@ class FedMAOptions(Options):
     start: Literal["independent", "common"] = "independent"
     """Whether clients draw their first weights each for themselves or start from the same."""
     cost: Literal["spahm", "pfnm"] = "spahm"
+    """The full marginal likelihood (spahm), or as PFNM and FedMA have it (pfnm)."""
     signature: Literal["ih", "ih+hh"] = "ih+hh"
+    """Compare input weights only (ih), or recurrent weights as well (ih+hh)."""
     average: AggregatorName = "mean"
     """Name of an aggregator; robust ones average the head as well."""
     noise: PositiveFloat | None = None
@@ -50,7 +53,9 @@ class FedMAOptions(Options):
     estimate: bool | None = None
     """Re-estimate the variances from the partition; by default with cost = "spahm" only."""
     gamma: PositiveFloat = 1.0
+    """How readily new global neurons are opened."""
     sweeps: Annotated[int, Field(ge=0)] = 10
+    """How many times each client is solved again, at most."""
     solver: Literal["scipy", "lapx"] = "scipy"
     """Who solves the assignment problems; lapx is faster for wide layers."""
     width_limit: Annotated[float, Field(ge=1.0)] | None = None

@@ -16,6 +16,7 @@ class FedProxOptions(FedAvgOptions):
     """FedAvg whose clients are held near the federated model."""
 
     mu: PositiveFloat = 0.01
+    """How strongly clients are held near the federated weights."""
 
 
 def fedprox(cohort: Cohort, plan: Plan, options: FedProxOptions) -> Iterator[Round]:

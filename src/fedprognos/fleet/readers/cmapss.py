@@ -41,6 +41,7 @@ class CmapssOptions(ReaderOptions):
 
     kind: Literal["cmapss"] = "cmapss"
     subset: Literal["FD001", "FD002", "FD003", "FD004"] = "FD004"
+    """Which of the four fleets."""
 
 
 def read_cmapss(

@@ -58,9 +58,11 @@ class NasaBatteryOptions(ReaderOptions):
 
     kind: Literal["nasa-battery"] = "nasa-battery"
     batteries: tuple[str, ...] = ("B0006", "B0007", "B0018")
+    """Names of the cells."""
     end_of_life: PositiveFloat = END_OF_LIFE_SHARE
     """Share of the rated capacity at which a battery's life ends."""
     test_fraction: Fraction = 0.3
+    """Share of each cell's cycles, the last ones, that is the test."""
 
 
 def read_nasa_batteries(folder: str | Path, batteries: Iterable[str] | None = None) -> Fleet:

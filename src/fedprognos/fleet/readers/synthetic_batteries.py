@@ -17,7 +17,9 @@ class SyntheticBatteriesOptions(ReaderOptions):
 
     kind: Literal["synthetic-batteries"] = "synthetic-batteries"
     sites: PositiveInt = 3
+    """Number of owners."""
     units_per_site: PositiveInt | tuple[PositiveInt, ...] = 4
+    """Training cells of each owner: one number, or one for each."""
     cycles: Annotated[int, Field(ge=20)] = 160
     """Length of the ageing campaign."""
     experience: Experience = "mixed"
@@ -28,6 +30,7 @@ class SyntheticBatteriesOptions(ReaderOptions):
     test_units_per_site: PositiveInt = 6
     """With `narrow`: test cells."""
     seed: int = 0
+    """Same seed, same fleet."""
 
 
 def _read(options: SyntheticBatteriesOptions, context: ReadContext) -> Source:

@@ -16,11 +16,15 @@ class SyntheticEnginesOptions(ReaderOptions):
 
     kind: Literal["synthetic-engines"] = "synthetic-engines"
     sites: PositiveInt = 3
+    """Number of owners."""
     units_per_site: PositiveInt | tuple[PositiveInt, ...] = 16
+    """Training engines of each owner: one number, or one for each."""
     test_units_per_site: PositiveInt = 8
+    """Test engines of each owner, stopped before they fail."""
     experience: Experience = "mixed"
     """Whether a site's test engines are like its training engines, or have faults and routes new to it (narrow)."""
     seed: int = 0
+    """Same seed, same fleet."""
 
 
 def _read(options: SyntheticEnginesOptions, context: ReadContext) -> Source:

@@ -24,6 +24,7 @@ class TableOptions(Columns, FileFormat, ReaderOptions):
 
     kind: Literal["table"] = "table"
     path: str
+    """A file, a folder or a pattern such as `plants/*.csv`, relative to the experiment file."""
     rated_capacity_in_Ah: PositiveFloat | None = None
     """Rated capacity of every unit, for labels relative to it."""
     test_path: str | None = None

@@ -39,9 +39,7 @@ def build(run: RunData) -> Section:
             )
     columns = [Column("Test units"), *(Column(role) for role in entries)]
     caption = "Errors by whether the owner’s training units had the same kind."
-    return Section(
-        TITLE, leads[max(leads)] if leads else "", tables=[Table(caption, "Test units with a", columns, lines)]
-    )
+    return Section(TITLE, leads[max(leads)] if leads else "", tables=[Table(caption, "Kind", columns, lines)])
 
 
 def _kinds(run: RunData) -> Mapping[str, set[tuple[str, str]]]:
