@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-all lint bench pictures results results-quick clean
+.PHONY: demo test test-all lint docs bench pictures results results-quick release-check clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedprognos demo --out runs/demo
@@ -21,6 +21,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The documentation as a site that works offline: build/site/index.html.
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.dev
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
@@ -34,6 +38,14 @@ results: $(VENV)/.dev
 
 results-quick: $(VENV)/.dev
 	$(BIN)/python -m experiments results --quick
+
+# What a release must pass: the wheel is built, installed in an environment of its own, and runs the demo from there.
+release-check: $(VENV)/.dev
+	rm -rf build/release
+	$(BIN)/python -m build --outdir build/release
+	$(PYTHON) -m venv build/release/venv
+	build/release/venv/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt build/release/*.whl
+	cd build/release && venv/bin/fedprognos demo --out demo && test -s demo/report.html && venv/bin/fedprognos predict demo/bundle --help >/dev/null
 
 clean:
 	rm -rf $(VENV) build runs
