@@ -148,7 +148,7 @@ class Client:
                 held = self._parts(request.recipe, request.seed, request.validation_fraction, Fold())[1]
                 return score_reply(request, self.folder, self.test, held, self.floors)
             case _:
-                return answer_sums(self.member, request, self.fleet, self.floors.rows)  # type: ignore[no-any-return]
+                return answer_sums(self.member, request, self.fleet, self.floors)  # type: ignore[no-any-return]
 
     def _import(self) -> ImportReply:
         if self.folder.bundle is None:

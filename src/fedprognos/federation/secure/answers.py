@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import digest
+from fedprognos.federation.floors import Floors
 from fedprognos.federation.messages import (
     EvaluateRequest,
     OutputsRequest,
@@ -51,12 +52,12 @@ def masked(member: Member | None, tag: Tag | None, request: Any, reply: Any) -> 
     return found
 
 
-def answer_sums(member: Member | None, request: Any, fleet: Fleet, floor: int) -> Any:
+def answer_sums(member: Member | None, request: Any, fleet: Fleet, floors: Floors) -> Any:
     """Answer what sums need: conditions, moments as sums, keys, shares and signatures."""
     if isinstance(request, OutlineRequest):
-        return outline(fleet, request, floor)
+        return outline(fleet, request, floors.rows, floors.units)
     if isinstance(request, MomentsRequest):
-        return moment_sums(fleet, request, floor)
+        return moment_sums(fleet, request, floors.rows, floors.units)
     return _present(member).answer(request)
 
 

@@ -84,18 +84,22 @@ class MomentsReply:
     labels: PowerSums
 
 
-def outline(fleet: Fleet, request: OutlineRequest, floor: int) -> OutlineReply:
-    """A client's answer."""
-    found = survey(fleet, request.terms.model_copy(update={"min_count": max(floor, request.terms.min_count)}))
+def outline(fleet: Fleet, request: OutlineRequest, rows: int, units: int) -> OutlineReply:
+    """A client's answer; conditions with fewer rows or units than its floors are not in it."""
+    found = _survey(fleet, request.terms, rows, units)
     lengths = (found.shortest, found.shortest_in_s, found.level_high, found.level_low)
     return OutlineReply(found.schema, tuple(sorted(found.cells)), *lengths)
 
 
-def moment_sums(fleet: Fleet, request: MomentsRequest, floor: int) -> MomentsReply:
-    """A client's sums; conditions that it has too few rows of are not among them."""
-    found = survey(fleet, request.terms.model_copy(update={"min_count": max(floor, request.terms.min_count)}))
+def moment_sums(fleet: Fleet, request: MomentsRequest, rows: int, units: int) -> MomentsReply:
+    """A client's sums; conditions with fewer rows or units than its floors are not among them."""
+    found = _survey(fleet, request.terms, rows, units)
     known = {k: found.cells[key] for k, key in enumerate(request.conditions) if key in found.cells}
     return MomentsReply({k: PowerSums.of(one) for k, one in known.items()}, PowerSums.of(found.labels))
+
+
+def _survey(fleet: Fleet, terms: SurveyTerms, rows: int, units: int) -> Survey:
+    return survey(fleet, terms.model_copy(update={"min_count": max(rows, terms.min_count), "min_units": units}))
 
 
 def moments_template(request: MomentsRequest) -> MomentsReply:
