@@ -1,0 +1,128 @@
+"""One message of every kind that crosses between coordinator and clients, as real clients exchange them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprognos.deployment import messages as deployment
+from fedprognos.deployment.messages import DataTerms
+from fedprognos.deployment.tensor_cache import TensorsMissing
+from fedprognos.features import SurveyTerms, survey
+from fedprognos.federation import messages as federation
+from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.codec import decode
+from fedprognos.federation.messages import (
+    EvaluateRequest,
+    Failure,
+    FitRequest,
+    ImportRequest,
+    OutputsRequest,
+    ResidualRequest,
+    ScoreRequest,
+    SurveyReply,
+    SurveyRequest,
+)
+from fedprognos.federation.pool_messages import PersonalRequest, PooledSlopes, PoolRequest
+from fedprognos.federation.secure import messages as secure
+from fedprognos.federation.secure.survey import MomentsRequest, OutlineRequest
+from fedprognos.fleet import Fleet
+from fedprognos.networks import Bundle, Network, NetworkSpec
+from fedprognos.networks.options import Training
+from fedprognos.networks.pooling import pooled_fits
+from small_fleets import recipe_of, series_fleet
+
+RULE = {"altitude": 0, "mach": 2}
+FLEET = series_fleet([40 + 3 * k for k in range(24)], name="a")
+KINDS = (
+    *federation.REQUESTS,
+    *federation.ANSWERS,
+    *(one for one in (*deployment.OPENING, *deployment.REQUESTS) if one not in federation.REQUESTS),
+    *(deployment.HelloReply, deployment.ContractReply, deployment.JoinReply, deployment.StepsMissing),
+    *(deployment.RefusalReply, deployment.DeliverReply, TensorsMissing),
+)
+RECORDED = Path(__file__).with_name("recorded")
+
+
+def small_network(fleet: Fleet = FLEET) -> Network:
+    recipe = recipe_of(fleet, conditions=RULE)
+    return Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(4,)), 0)
+
+
+def every_request() -> list[Any]:
+    """A request of every kind, small enough to be answered in no time."""
+    recipe, network = recipe_of(FLEET, conditions=RULE), small_network()
+    training = Training(epochs=1)
+    asked: dict[str, Any] = {"recipe": recipe, "network": network, "seed": 7, "validation_fraction": 0.25}
+    slopes = PooledSlopes.near(network, pooled_fits(network, 0.25))
+    return [
+        SurveyRequest(SurveyTerms(conditions=RULE, cap=125.0)),
+        ImportRequest(),
+        FitRequest(recipe, training, 0.25, seed=7, spec=network.spec),
+        FitRequest(recipe, training, 0.25, seed=7, start=network, round=2, phase="average", frozen=1, proximal=0.1),
+        EvaluateRequest(**asked, statistics=True),
+        OutputsRequest(**asked),
+        PoolRequest(**asked),
+        PersonalRequest(**asked, slopes=slopes),
+        ResidualRequest(recipe, (network, network), 7, np.array([60.0]), np.linspace(-2.0, 2.0, 9)),
+        ScoreRequest(**asked, score_at="all"),
+        OutlineRequest(SurveyTerms(conditions=RULE)),
+        MomentsRequest(SurveyTerms(conditions=RULE), len(FLEET.schema.sensors), ((0.0, 0.0), (20.0, 0.7))),
+    ]
+
+
+def secure_messages() -> list[Any]:
+    """What is said for masked sums; keys, shares and signatures are made up."""
+    keys = secure.KeysReply("aa", ("bb", "cc"), "dd")
+    return [
+        secure.KeysRequest("b1", 2, {"a": "ee", "b": "ff"}),
+        keys,
+        secure.SharesRequest("b1", {"a": keys, "b": keys}),
+        secure.SharesReply({"b": "0011"}),
+        secure.BeginRequest("b1", {"b": "0011"}),
+        secure.BeginReply(),
+        secure.MaskedReply(np.arange(6, dtype=np.int64).reshape(3, 2)),
+        secure.SurvivorsRequest("b1", 1, ("a", "b", "c")),
+        secure.SurvivorsReply("22"),
+        secure.UnmaskRequest("b1", 1, ("a", "b"), {"a": "33", "b": "44"}),
+        secure.UnmaskReply({"a": "55"}),
+    ]
+
+
+def deployed_messages() -> list[Any]:
+    """What coordinator and sites say to each other besides."""
+    recipe, network = recipe_of(FLEET, conditions=RULE), small_network()
+    provenance = {"method": "fedma", "head": "exact", "seed": 0, "round": 1, "train_clients": ["a"]}
+    return [
+        deployment.HelloRequest("engines"),
+        deployment.HelloReply("a", "0.1.0", "00ff"),
+        deployment.ContractRequest("{}"),
+        deployment.ContractReply(True),
+        deployment.JoinRequest("engines", DataTerms(SurveyTerms(conditions=RULE), window=30, short="pad")),
+        deployment.JoinReply(FLEET.schema, "0" * 32),
+        deployment.StepsMissing(3),
+        deployment.RefusalRequest("engines", "its columns differ"),
+        deployment.RefusalReply(),
+        deployment.DeliverRequest("engines", recipe, network, json.dumps(provenance), "{}", None, 7, 0.25, 0),
+        deployment.DeliverReply(),
+        TensorsMissing(),
+    ]
+
+
+def client_here(folder: Path) -> Client:
+    """A client with test units and a model of its own."""
+    recipe = recipe_of(FLEET, conditions=RULE)
+    bundle = Bundle(recipe, small_network()).save(folder / "bundle")
+    return Client("a", FLEET, ClientFolder(folder / "own", bundle), test=series_fleet([60, 70, 80], seed=5, name="t"))
+
+
+def every_message(replies: list[bytes]) -> list[Any]:
+    """A message of every kind: the requests, these replies to them, and those that nobody asks a client for."""
+    found = {type(one): one for one in (decode(data, KINDS) for data in replies)}
+    found[SurveyReply] = SurveyReply(survey(FLEET, SurveyTerms(conditions=RULE)))
+    found[Failure] = Failure("a", "data", "could not be read")
+    return [*every_request(), *found.values(), *deployed_messages(), *secure_messages()]
