@@ -55,14 +55,11 @@ def _figures(pairs: Sequence[Pair], colours: Mapping[str, str]) -> list[Figure]:
     legend = [Chip(name, name, colours[name]) for name in there]
     before = [Panel(_title(pair), _lines(pair, pair.before, colours), style, 130) for pair in drawn]
     after = [Panel(_title(pair), _lines(pair, pair.after, colours), style, 130) for pair in drawn]
-    start = "Outputs of both neurons over one test unit\u2019s history, each in its own client\u2019s network."
-    end = (
-        "Solid: the kept neuron in the federated network. Dashed: what its neurons together say in place of the "
-        "absorbed one. Close to the picture before: nothing was lost."
-    )
+    start = "Outputs over one test unit\u2019s history, in the clients\u2019 own networks."
+    end = "Solid: the kept neuron. Dashed: what stands in for the absorbed one."
     return [
         Figure("pairs-before", "Before absorption", start, [("", before)], "", legend, grid="small"),
-        Figure("pairs-after", "After absorption", end, [("", after)], "", legend, grid="small"),
+        Figure("pairs-after", "After absorption", end, [("", after)], grid="small"),
     ]
 
 

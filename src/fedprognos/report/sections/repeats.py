@@ -44,10 +44,7 @@ def _matrix(names: list[str], r2: np.ndarray[tuple[int, int], np.dtype[np.float6
     x = axis("is predicted", type="category", showgrid=False, nticks=len(shown), side="bottom")
     y = axis("predicts", type="category", autorange="reversed", showgrid=False, nticks=len(shown))
     height = 110 + max(14, 46 - len(shown)) * len(shown)
-    caption = (
-        "A row\u2019s features predict so much of the variance of a column\u2019s. 100\u00a0%: the column extracts "
-        "nothing that the row does not extract as well."
-    )
+    caption = "How much of the variance of a column\u2019s features those of a row predict."
     return Figure(
         "repeats",
         "One client\u2019s features from another\u2019s",

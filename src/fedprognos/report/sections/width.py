@@ -23,13 +23,13 @@ def _curve(run: RunData, found: Absorbed) -> Figure:
     errors = [found.predicted[width] for width in widths]
     told = f"%{{x}} neurons: %{{y}} {run.measure}"
     traces = [line(widths, errors, "muted", hovertemplate=hover("predicted, ", told), key="predicted")]
-    legend = [Chip("predicted", "predicted from the sums, training data", "muted")]
+    legend = [Chip("predicted", "predicted, training data", "muted")]
     if found.measured:
         at = sorted(found.measured)
         mark = {"color": TOGETHER, "size": 9, "symbol": "circle"}
         values = [found.measured[width] for width in at]
         traces.append(dots(at, values, mark, hovertemplate=hover("measured, ", told), key="measured"))
-        legend.append(Chip("measured", "measured on what training kept out", TOGETHER))
+        legend.append(Chip("measured", "measured, kept-out data", TOGETHER))
     top = 1.6 * max(found.predicted[max(widths)], *found.measured.values(), found.predicted.get(found.width, 0.0))
     chosen = {"type": "line", "yref": "paper", "x0": found.width, "x1": found.width, "y0": 0, "y1": 1}
     chosen |= {"line": {"color": TOGETHER, "width": 1.6, "dash": "dot"}}
@@ -37,10 +37,7 @@ def _curve(run: RunData, found: Absorbed) -> Figure:
     note |= {"xanchor": "left", "yanchor": "top", "xshift": 5, "font": {"color": TOGETHER, "size": 12}}
     y = axis(f"RMSE {run.measured}", range=[0, top])
     style = layout(axis("neurons kept", range=[0, max(widths) * 1.02]), y, shapes=[chosen], annotations=[note])
-    caption = (
-        "Neurons go one by one, the cheapest first. The curve is what the clients\u2019 sums predict; it leaves out "
-        "how small errors feed back through time."
-    )
+    caption = "Neurons go one by one, the cheapest first. The curve leaves out how errors feed back through time."
     return Figure(
         "width", "Error against width", caption, [("", [Panel("", traces, style, 260)])], "", legend, grid="wide"
     )
