@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import IntArray
 from fedprognos.features import Recipe, health_labels
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.fleet.unit import MACHINE, START
@@ -78,7 +79,7 @@ def _spread(fleet: Fleet) -> list[Unit]:
     return [ordered[k] for k in sorted(set(_thin(len(ordered), UNITS_A_CLIENT).tolist()))]
 
 
-def _thin(length: int, most: int) -> NDArray[np.int64]:
+def _thin(length: int, most: int) -> IntArray:
     return np.linspace(0, length - 1, min(length, most)).round().astype(np.int64)
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import ConfigError
 
 Key = tuple[float, ...]
@@ -42,7 +41,7 @@ def keys(values: FloatArray, decimals: Mapping[str, int], settings: Sequence[str
     return rounded
 
 
-def match(rows: FloatArray, known: FloatArray) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def match(rows: FloatArray, known: FloatArray) -> tuple[IntArray, BoolArray]:
     """Index of each row's condition among the `known` keys (K, k), and whether it is a known one.
 
     An unseen condition falls back to the nearest known one, distances measured in units of each

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray, IntArray
+from fedprognos.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class WindowSet:
         for start in range(0, len(self), size):
             yield self.batch(slice(start, start + size))
 
-    def select(self, index: IntArray | NDArray[np.bool_]) -> WindowSet:
+    def select(self, index: IntArray | BoolArray) -> WindowSet:
         """Some of the windows; the rows are shared, not copied."""
         return replace(
             self,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
 from fedprognos.fleet.unit import Fleet, Schema, Unit
 
@@ -77,7 +76,7 @@ def default_threshold(unit: Unit) -> float:
     return END_OF_LIFE_SHARE * float(rated)
 
 
-def samples_before_cutoff(unit: Unit, voltage_column: int = 0) -> NDArray[np.int64]:
+def samples_before_cutoff(unit: Unit, voltage_column: int = 0) -> IntArray:
     """Samples of each cycle before the voltage first reaches the unit's own cut-off.
 
     Parameters
@@ -112,7 +111,7 @@ def samples_before_cutoff(unit: Unit, voltage_column: int = 0) -> NDArray[np.int
     return np.minimum(first - unit.cycles[:-1], lengths)
 
 
-def cutoff_from_data(voltage: FloatArray, cycles: NDArray[np.int64]) -> float:
+def cutoff_from_data(voltage: FloatArray, cycles: IntArray) -> float:
     """Cut-off guessed from where discharges end: the lowest voltage of nearly every cycle lies just below it.
 
     >>> cutoff_from_data(np.array([4.1, 2.47, 3.0, 4.1, 2.43]), np.array([0, 3, 5]))

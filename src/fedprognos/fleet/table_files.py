@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import DataError, DataNotFoundError, MissingExtraError
 from fedprognos.fleet.exact_csv import read_exact_csv
 from fedprognos.fleet.file_format import NO_VALUE, CsvFormat, FileFormat, check_names, check_width, find_csv_format
@@ -101,7 +100,7 @@ class Table:
             return [f"{v:g}" for v in series]
         return [str(v).strip() for v in series]
 
-    def flags(self, column: str) -> NDArray[np.bool_]:
+    def flags(self, column: str) -> BoolArray:
         """A column of yes and no (1/0, true/false)."""
         text = self.frame[column].astype(str).str.strip().str.lower()
         yes, no = text.isin(_YES).to_numpy(), text.isin(_NO).to_numpy()

@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import DataError
 from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.columns import Columns
@@ -18,8 +17,6 @@ from fedprognos.fleet.missing import fill
 from fedprognos.fleet.table_files import Table
 from fedprognos.fleet.time_axis import iso
 from fedprognos.fleet.unit import MACHINE, START, Unit
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +44,7 @@ class Values:
     numbers: Mapping[str, FloatArray]
     means: Mapping[str, FloatArray]
     sites: Sequence[str] | str | None
-    failed: NDArray[np.bool_] | None
+    failed: BoolArray | None
     lives: Sequence[str] | None
     seconds: float | None
 
@@ -66,7 +63,7 @@ class UnitRows:
 
     table: Table
     unit: str
-    rows: Integers
+    rows: IntArray
     machine: str | None = None
     since: float = 0.0
 
@@ -147,7 +144,7 @@ def _matrix(
     columns: Columns,
     names: Sequence[str],
     time: FloatArray,
-    offsets: Integers | None,
+    offsets: IntArray | None,
 ) -> FloatArray:
     """Some columns of the unit, (T, C), their blanks filled within each cycle."""
     if not names:
@@ -183,7 +180,7 @@ def _site(own: UnitRows, sites: Sequence[str] | str | None) -> str | None:
     return first
 
 
-def _cycles(own: UnitRows, cycle: FloatArray, column: str) -> tuple[Integers, Integers]:
+def _cycles(own: UnitRows, cycle: FloatArray, column: str) -> tuple[IntArray, IntArray]:
     """Row offsets and numbers of the cycles."""
     broken = np.flatnonzero(cycle != np.round(cycle))
     if broken.size:
@@ -201,7 +198,7 @@ def _cycles(own: UnitRows, cycle: FloatArray, column: str) -> tuple[Integers, In
     return np.append(starts, len(cycle)).astype(np.int64), cycle[starts].astype(np.int64)
 
 
-def _one_per_cycle(own: UnitRows, target: FloatArray, offsets: Integers, column: str) -> FloatArray:
+def _one_per_cycle(own: UnitRows, target: FloatArray, offsets: IntArray, column: str) -> FloatArray:
     values = target[offsets[:-1]]
     spread = np.flatnonzero(target != np.repeat(values, np.diff(offsets)))
     if spread.size:
@@ -214,7 +211,7 @@ def _one_per_cycle(own: UnitRows, target: FloatArray, offsets: Integers, column:
     return values
 
 
-def _time(own: UnitRows, values: Values, columns: Columns, offsets: Integers | None) -> tuple[FloatArray, str | None]:
+def _time(own: UnitRows, values: Values, columns: Columns, offsets: IntArray | None) -> tuple[FloatArray, str | None]:
     """Time of every row since the beginning of the unit (or of its cycle), and the date it began, if it has one."""
     time, column = values.numbers[columns.time][own.rows], columns.time
     steps = np.diff(time)
@@ -248,11 +245,11 @@ def _check_not_negative(own: UnitRows, target: FloatArray, column: str) -> None:
         )
 
 
-def _flags(values: Values) -> NDArray[np.bool_]:
+def _flags(values: Values) -> BoolArray:
     return np.zeros(len(values.ids), dtype=np.bool_) if values.failed is None else values.failed
 
 
-def _has_failed(own: UnitRows, flags: NDArray[np.bool_], column: str) -> bool:
+def _has_failed(own: UnitRows, flags: BoolArray, column: str) -> bool:
     """What the flags say; they may stand in every row or in the last one only."""
     if flags.any() and not flags.all() and (flags[:-1].any() or not flags[-1]):
         raise DataError(

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
 
 if TYPE_CHECKING:
@@ -91,8 +90,8 @@ class Unit:
     target: FloatArray | None = None
     failed: bool = True
     rul_at_end: float | None = None
-    cycles: NDArray[np.int64] | None = None
-    cycle_numbers: NDArray[np.int64] | None = None
+    cycles: IntArray | None = None
+    cycle_numbers: IntArray | None = None
     attributes: Mapping[str, str | float] = field(default_factory=dict)
 
     @property

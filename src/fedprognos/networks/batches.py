@@ -12,7 +12,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedprognos.arrays import IntArray
+from fedprognos.arrays import BoolArray, IntArray
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.cache import cached_inputs
 from fedprognos.networks.module import HealthNetwork
@@ -106,7 +106,7 @@ class LifeLessons:
                 squares = count * torch.square(said - y[:, part].to(self._device))
                 yield squares.sum() / count.sum(), int((weights[:, part] > 0).sum())
 
-    def _shown(self, unit: int, order: Generator) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+    def _shown(self, unit: int, order: Generator) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray]:
         """Rows, standardised targets and which rows have one, of a unit as this epoch shows it."""
         plan, points = self._plan, self._points[unit]
         first, length = self._rows(points)
@@ -125,7 +125,7 @@ class LifeLessons:
         return rows, targets, known
 
     def _padded(
-        self, units: list[tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]]
+        self, units: list[tuple[NDArray[np.float32], NDArray[np.float32], BoolArray]]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs (B, T, C), targets (B, T) and weights (B, T), zero where there is nothing."""
         longest = max(len(rows) for rows, _, _ in units)

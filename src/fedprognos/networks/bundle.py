@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.files import read_json, replacing
@@ -111,7 +112,7 @@ class Bundle:
         """Windows of a fleet as this model sees them; units without a known health are kept."""
         return build_windows(self.recipe, fleet, **{"labelled": False, **options})
 
-    def predict(self, fleet: Fleet, *, last: bool = True) -> dict[str, NDArray[np.float64]]:
+    def predict(self, fleet: Fleet, *, last: bool = True) -> dict[str, FloatArray]:
         """Health of each unit: at its last row or cycle, or at every point a full window reaches."""
         windows = self.windows(fleet, points="last" if last else "all", stride=1)
         values = predict(self.network, windows, self.recipe)

@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedprognos.arrays import IntArray
 from fedprognos.features import WindowSet
 from fedprognos.networks.module import HealthNetwork
 
 MEMORY_LIMIT_IN_BYTES = 1 << 30
 BATCH = 512
 
-Inputs = Callable[[NDArray[np.int64]], Tensor]
+Inputs = Callable[[IntArray], Tensor]
 
 
 def cached_inputs(
@@ -41,7 +42,7 @@ def cached_inputs(
             index = np.arange(start, min(start + BATCH, len(windows)))
             cache[index] = network.run(raw(index), 0, frozen).cpu().numpy()
 
-    def from_cache(index: NDArray[np.int64]) -> Tensor:
+    def from_cache(index: IntArray) -> Tensor:
         return torch.from_numpy(np.asarray(cache[index])).to(device)
 
     return from_cache
@@ -53,7 +54,7 @@ def raw_inputs(windows: WindowSet, device: torch.device) -> Inputs:
     starts = torch.from_numpy(windows.starts)
     steps = torch.arange(windows.length)
 
-    def gather(index: NDArray[np.int64]) -> Tensor:
+    def gather(index: IntArray) -> Tensor:
         rows = starts[torch.from_numpy(index)][:, None] + steps
         return features[rows.to(device)]
 

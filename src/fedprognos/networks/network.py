@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, ConfigError
 from fedprognos.networks.anatomy import Anatomy, Layer, Tensors
 from fedprognos.networks.placement import Places, move, move_inputs, slice_neurons
@@ -88,7 +89,7 @@ class Network:
         return self.spec.anatomy
 
     @property
-    def head(self) -> NDArray[np.float64]:
+    def head(self) -> FloatArray:
         """The regressor as one vector: slopes of the last layer, the reservoir and the history itself, bias last."""
         *slopes, bias = self._head_tensors()
         return np.concatenate([*(self.weights[name][0] for name in slopes), self.weights[bias]]).astype(np.float64)
@@ -110,7 +111,7 @@ class Network:
         width = rows // self.anatomy.axes_of(layer.tensors[0])[0].gates
         return Network(self.spec.with_widths({layer.group: width}), {**self.weights, **changed})
 
-    def with_head(self, head: NDArray[np.float64]) -> Network:
+    def with_head(self, head: FloatArray) -> Network:
         """The network with another regressor, given as one vector, bias last."""
         *slopes, bias = self._head_tensors()
         ends = np.cumsum([self.spec.shapes[name][1] for name in slopes])
@@ -135,7 +136,7 @@ class Network:
         """Networks side by side, nothing merged: the output is the mean of their outputs."""
         if not networks:
             raise ConfigError("no networks to put side by side")
-        anatomy, total = networks[0].anatomy, dict[str, NDArray[np.float64]]()
+        anatomy, total = networks[0].anatomy, dict[str, FloatArray]()
         own = [network.widths for network in networks]
         widths = {group: sum(w[group] for w in own) for group in anatomy.groups}
         head = anatomy.layers[-1].tensors

@@ -17,9 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.head import HeadStatistics, mean_squared_error, weighted_statistics
 from fedprognos.networks.network import Network
@@ -82,8 +81,8 @@ class CentredSums:
     """
 
     n: int
-    scatter: NDArray[np.float64]
-    slope: NDArray[np.float64]
+    scatter: FloatArray
+    slope: FloatArray
 
     @staticmethod
     def of(statistics: HeadStatistics) -> CentredSums:
@@ -228,7 +227,7 @@ def recent(count: int) -> FloatArray:
     return np.asarray(weights * (count / weights.sum())) if count else weights
 
 
-def _weights(count: int, index: NDArray[np.int64], values: FloatArray) -> FloatArray:
+def _weights(count: int, index: IntArray, values: FloatArray) -> FloatArray:
     weights = np.zeros(count)
     weights[index] = values
     return weights

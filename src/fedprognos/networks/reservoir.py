@@ -15,6 +15,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
+
 FloatRows = NDArray[np.float32]
 LINKS = 10
 """Recurrent links of a unit."""
@@ -87,6 +89,6 @@ class _Draw:
         data = hashlib.shake_256(f"{self._text} {self._calls}".encode()).digest(4 * count)
         return np.frombuffer(data, dtype="<u4").astype(np.uint64)
 
-    def uniform(self, count: int) -> NDArray[np.float64]:
+    def uniform(self, count: int) -> FloatArray:
         """So many numbers in [0, 1), exact in float64."""
         return self.integers(count).astype(np.float64) / 2**32

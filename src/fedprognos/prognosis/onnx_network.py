@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import IntArray
 from fedprognos.errors import ConfigError
 from fedprognos.features import Recipe
 from fedprognos.networks import Network
@@ -154,7 +155,7 @@ def _any_new(graph: Graph, states: str) -> str:
     return graph.add("Cast", [most], "any_new", to=graph.onnx.TensorProto.BOOL)
 
 
-def _links(body: Reservoir) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _links(body: Reservoir) -> tuple[IntArray, NDArray[np.float32]]:
     """Which others each unit listens to (N, links), and how much; with fewer links than others, to nothing there."""
     most = int(np.diff(body.links.indptr).max())
     columns, values = np.zeros((body.units, most), dtype=np.int64), np.zeros((body.units, most), dtype=np.float32)

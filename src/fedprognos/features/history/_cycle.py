@@ -6,15 +6,15 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedprognos.arrays import IntArray
 from fedprognos.errors import RecipeError
 from fedprognos.features.history import GAP, UNSEEN, Cut, History, Rows
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 
 
-def cycle_bounds(unit: Unit) -> NDArray[np.int64]:
+def cycle_bounds(unit: Unit) -> IntArray:
     """Row offsets of a unit's cycles (K + 1,)."""
     if unit.cycles is None:
         raise RecipeError("the unit has no cycles", where=f"unit {unit.id}", hint="this recipe is for cyclic data")

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError, DataNotFoundError, unknown_name
 from fedprognos.fleet import catalog
 from fedprognos.fleet.exact_csv import read_exact_csv
@@ -152,7 +151,7 @@ def _fleet(path: Path, prefix: str, subset: str, sensors: Sequence[str | int] | 
     return Fleet(prefix, Schema("rul", names, SETTINGS), units, str(path))
 
 
-def _unit_offsets(unit: FloatArray, path: Path) -> NDArray[np.int64]:
+def _unit_offsets(unit: FloatArray, path: Path) -> IntArray:
     """Row offsets of the engines, whose rows must lie together."""
     starts = np.flatnonzero(np.diff(unit, prepend=np.nan) != 0)
     numbers = unit[starts]

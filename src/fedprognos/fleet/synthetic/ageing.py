@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +36,7 @@ class Ageing:
     health: FloatArray
     charge: FloatArray
     resistance: FloatArray
-    rests: NDArray[np.int64]
+    rests: IntArray
 
 
 def age(rng: np.random.Generator, cycles: int, ambient_in_C: float) -> Ageing:
@@ -70,7 +69,7 @@ def age(rng: np.random.Generator, cycles: int, ambient_in_C: float) -> Ageing:
     )
 
 
-def _regeneration(rng: np.random.Generator, cycles: int) -> tuple[FloatArray, NDArray[np.int64]]:
+def _regeneration(rng: np.random.Generator, cycles: int) -> tuple[FloatArray, IntArray]:
     """Charge given back by rests, as a share of the new cell's, and the cycles that follow a rest."""
     gaps = rng.integers(max(4, cycles // 12), max(6, cycles // 5), size=cycles // 4, endpoint=True)
     rests = np.cumsum(gaps)

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.fleet.discharge import BATTERY_SCHEMA, END_OF_LIFE_SHARE, RATED
 from fedprognos.fleet.synthetic.ageing import Ageing, age
 from fedprognos.fleet.synthetic.cell import CHEMISTRIES, Discharges, discharge
@@ -210,7 +209,7 @@ def _battery(
     return unit, BatteryTruth(ageing, charge, capacity=current * curves.end_in_s / 3600.0)
 
 
-def _sample_times(rng: np.random.Generator, end_in_s: FloatArray, samples: int) -> tuple[NDArray[np.int64], FloatArray]:
+def _sample_times(rng: np.random.Generator, end_in_s: FloatArray, samples: int) -> tuple[IntArray, FloatArray]:
     """Row offsets of the cycles and the time of every sample, the last one when the cut-off is reached.
 
     Recorders get reconfigured: the interval is coarse at first, then fine and drifting, now and then coarse again.
@@ -232,7 +231,7 @@ def _sample_times(rng: np.random.Generator, end_in_s: FloatArray, samples: int) 
 def _measure(
     rng: np.random.Generator,
     curves: Discharges,
-    offsets: NDArray[np.int64],
+    offsets: IntArray,
     time: FloatArray,
     usage: tuple[float, float],
 ) -> FloatArray:
@@ -248,7 +247,7 @@ def _measure(
     return np.stack([voltage, temperature, amperes], axis=1)
 
 
-def _delivered(time: FloatArray, current_in_A: FloatArray, offsets: NDArray[np.int64]) -> FloatArray:
+def _delivered(time: FloatArray, current_in_A: FloatArray, offsets: IntArray) -> FloatArray:
     """Ah of each cycle: the trapezoidal integral of its current."""
     mean = 0.5 * (current_in_A[1:] + current_in_A[:-1])
     piece = np.concatenate([[0.0], -mean * np.diff(time) / 3600.0])

@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 
 GRID = 512
 """Points per full discharge; the steep end between two of them is below 0.1 V."""
@@ -74,7 +73,7 @@ class Discharges:
     voltage: FloatArray
     temperature: FloatArray
 
-    def at(self, cycle: NDArray[np.int64], time_in_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def at(self, cycle: IntArray, time_in_s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Voltage and temperature of these cycles at these times, linear between grid points."""
         place = time_in_s / self.step_in_s[cycle]
         left = np.minimum(place.astype(np.int64), GRID - 2)

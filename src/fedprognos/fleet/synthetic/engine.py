@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.fleet.synthetic.gas_path import CONDITIONS, FAULT_MODES, SENSORS, SETTINGS, readings
 from fedprognos.fleet.synthetic.sites import Experience, parse_unit_id, per_site, site_name, stream, unit_id, whole
 from fedprognos.fleet.unit import Fleet, Schema, Unit
@@ -62,7 +61,7 @@ class EngineTruth:
     fault_mode: str
     health: FloatArray
     wear: FloatArray
-    condition: NDArray[np.int64]
+    condition: IntArray
     onset_in_cycles: int
 
     @property

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 
 SETTINGS = ("altitude_in_kft", "mach", "throttle_in_percent")
 CONDITIONS: FloatArray = np.array(
@@ -124,7 +123,7 @@ def autoregressive(white: FloatArray, memory: float) -> FloatArray:
 
 
 def readings(
-    rng: np.random.Generator, wear: FloatArray, condition: NDArray[np.int64], climate: float
+    rng: np.random.Generator, wear: FloatArray, condition: IntArray, climate: float
 ) -> tuple[FloatArray, FloatArray]:
     """Settings (T, 3) and sensors (T, 14) of an engine with this wear (T, fault modes).
 
