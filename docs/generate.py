@@ -11,16 +11,25 @@ import re
 import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+DOCS = Path(__file__).parent.resolve()
 MARK = re.compile(r"<!-- generated: (\w+) -->")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """What mkdocs calls: the page with its generated parts; links to files outside the site become plain names."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """What mkdocs calls: the page with its generated parts; links to what is not in the site become plain names."""
+    folder = Path(page.file.abs_src_path).parent
+
+    def linked(found: re.Match[str]) -> str:
+        target = (folder / found[2].partition("#")[0]).resolve()
+        inside = target.is_relative_to(DOCS) and target.exists()
+        return found[0] if re.match(r"#|\w+:", found[2]) or inside else found[1]
+
     made = MARK.sub(lambda found: MAKERS[found[1]](), markdown)
-    return re.sub(r"\[([^\]]+)\]\(\.\./(?!\w+\.md|pictures|results|reference|notebooks)[^)]*\)", r"`\1`", made)
+    return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", linked, made)
 
 
 def keys() -> str:

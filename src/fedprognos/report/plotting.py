@@ -62,8 +62,8 @@ def _drawn(figure: Figure, choice: int) -> go.Figure:
             more |= {"name": named.get(key, ""), "legendgroup": key, "showlegend": key in named and key not in legend}
             legend.add(key)
             drawn.add_trace({**_painted(trace), **more}, **at)
-        for axis in ("xaxis", "yaxis"):
-            getattr(drawn, f"update_{axis}es")(_painted(panel.layout.get(axis, {})), **at)
+        drawn.update_xaxes(_painted(panel.layout.get("xaxis", {})), **at)
+        drawn.update_yaxes(_painted(panel.layout.get("yaxis", {})), **at)
     height = 90 + sum(max(p.height for p in panels[r * columns : (r + 1) * columns]) for r in range(rows))
     return drawn.update_layout(
         title={"text": f"{figure.title}{': ' if title else ''}{title}"}, template="plotly_white", height=height
