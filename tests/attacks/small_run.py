@@ -16,6 +16,7 @@ from fedprognos.deployment.site import Site
 from fedprognos.deployment.site_data import SiteData
 from fedprognos.deployment.site_transport import SiteTransport
 from fedprognos.deployment.steps import REQUEST, RequestHeader, open_request
+from fedprognos.deployment.tensor_cache import SentTensors
 from fedprognos.experiment import config
 from fedprognos.experiment.run_folder import RunFolder
 from small_fleets import series_fleet
@@ -67,6 +68,7 @@ class SmallRun:
     options: dict[str, Any] = field(default_factory=lambda: LAX)
     units: int = 6
     said: list[str] = field(default_factory=list)
+    sent: SentTensors = field(default_factory=SentTensors)
 
     def __post_init__(self) -> None:
         self.sites = {name: self.site(name) for name in "abc"}
@@ -91,7 +93,7 @@ class SmallRun:
     def perform(self) -> Path:
         """Run it; the coordinator's folder. Called again it continues."""
         place = RunFolder(self.folder / "run", "small", self.experiment, "deployed")
-        transport = SiteTransport(self.mailbox, tuple(self.sites), 1 << 26, absent_in_s=0.0)
+        transport = SiteTransport(self.mailbox, tuple(self.sites), 1 << 26, absent_in_s=5.0, sent=self.sent)
         report = self.folder / "run" / "report.html"
         DeployedRun(
             "small", self.experiment, place, transport, self.identity, 0.0, self.said.append, lambda path: report

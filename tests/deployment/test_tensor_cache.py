@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sites_here import MailboxHere, site_here
 
-from fedprognos.deployment import site_transport
-from fedprognos.deployment.site_transport import SiteTransport
+sys.path.append(str(Path(__file__).parents[1] / "attacks"))
+
+from small_run import SmallRun
+
+from fedprognos.deployment import handshake, site_transport
+from fedprognos.deployment.steps import RequestHeader
 from fedprognos.deployment.tensor_cache import MARK, SentTensors, TensorCache, TensorsMissingError
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import encode
-from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.heads import with_heads
 from fedprognos.federation.messages import FitReply
-from fedprognos.federation.options import federation_options
-from fedprognos.federation.plan import Plan
-from fedprognos.federation.strategies import strategies
-from fedprognos.networks import NetworkSpec
-from fedprognos.networks.options import TrainOptions
-from small_fleets import recipe_of
+from fedprognos.networks import Bundle
 
 LIMIT = 1 << 20
 NAMES = ("a", "b", "c")
@@ -119,70 +115,47 @@ def test_shortened_messages_from_elsewhere_are_checked(tmp_path: Path, header: o
 # --- a whole federation ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MailboxHere:
+FEDMA = {
+    "model": {"widths": [16, 16]},
+    "federation": {"methods": ["fedma"], "heads": ["mean"], "fedma": {"rounds": 2, "width_limit": 1.0}},
+}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.0)
-    return MailboxHere({name: site_here(tmp_path / name, name, seed) for seed, name in enumerate(NAMES)})
-
-
-def plan_of(federation: MailboxHere, **fedma: object) -> Plan:
-    recipe = recipe_of(federation.sites["a"].data.train)
-    spec = NetworkSpec(inputs=recipe.channels, widths=(16, 16))
-    options = federation_options().model_validate({"heads": ("mean",), "fedma": fedma})
-    return Plan(recipe, spec, TrainOptions(epochs=1), options, seed=3)
-
-
-def cohort_of(federation: MailboxHere, sent: SentTensors) -> MessageCohort:
-    return MessageCohort(SiteTransport(federation, NAMES, LIMIT, 60.0, sent=sent))
+    monkeypatch.setattr(handshake, "ASK_AGAIN_IN_S", 0.0)
 
 
 def test_a_round_of_fedma_asks_a_site_at_most_once_more_than_there_are_layers_and_sends_no_layer_twice(
-    federation: MailboxHere,
+    tmp_path: Path,
 ) -> None:
-    sent, plan = SentTensors(), plan_of(federation, rounds=2, width_limit=1.0)
-    cohort = cohort_of(federation, sent)
-    layers = len(plan.spec.anatomy.layers)  # two recurrent ones and the head
-    sizes, before = [], 0
-    for round_ in strategies["fedma"].run(cohort, plan):
-        [(clients, network)] = round_.models.items()
-        with_heads(cohort, plan, clients, network)
-        assert {federation.asked[name] for name in NAMES} == {round_.number * (layers + 1)}
-        sizes.append(sent.bytes - before)
-        before = sent.bytes
-        weights = sum(array.nbytes for array in network.weights.values())
-    messages = len(NAMES) * (layers + 1)
-    overhead = 6000 * messages  # recipe, plan and header of a message
+    run = SmallRun(tmp_path, FEDMA)
+    folder = run.perform()
+    rounds, layers = 2, 3  # two recurrent ones and the head
+    other = 4  # joining, moments, scores, delivery
+    for name in NAMES:
+        assert sum(site == name for site, _ in run.mailbox.steps) == rounds * (layers + 1) + other
+    weights = sum(array.nbytes for array in Bundle.load(folder / "bundle").network.weights.values())
+    overhead = 6000 * len(run.mailbox.steps)  # recipe, plan and header of a message
     # Once around: the first training starts from nothing, then every layer goes to every site once, and its
     # inputs above once more; the finished model is evaluated, and the next round starts, with nothing sent.
-    assert sizes[0] < 2 * len(NAMES) * weights + overhead
-    assert sizes[1] < 2 * len(NAMES) * weights + overhead
-    assert sent.saved > 2 * len(NAMES) * weights
+    assert run.sent.bytes < rounds * 2 * len(NAMES) * weights + overhead
+    assert run.sent.saved > 2 * len(NAMES) * weights
 
 
-def test_a_site_that_lost_its_tensors_is_sent_the_whole_and_the_weights_are_the_same(
-    federation: MailboxHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = plan_of(federation, width_limit=1.0)
+def test_a_site_that_lost_its_tensors_is_sent_the_whole_and_the_weights_are_the_same(tmp_path: Path) -> None:
+    undisturbed, run = SmallRun(tmp_path / "one", FEDMA), SmallRun(tmp_path / "two", FEDMA)
+    undisturbed.perform()
 
-    def networks() -> list[dict[str, np.ndarray]]:
-        rounds = strategies["fedma"].run(cohort_of(federation, SentTensors()), plan)
-        return [dict(network.weights) for round_ in rounds for network in round_.models.values()]
+    def forget(site: str, header: RequestHeader, data: bytes) -> None:
+        if site == "b":
+            run.sites["b"].tensors.clear()
 
-    expected, before = networks(), dict(federation.asked)
-    for name in NAMES:
-        federation.sites[name].tensors.clear()
-        shutil.rmtree(tmp_path / name / "answers")
-    forgetful = federation.sites["b"]
-    respond = forgetful.respond
-
-    def forget_and_respond(data: bytes) -> bytes:
-        forgetful.tensors.clear()
-        return respond(data)
-
-    monkeypatch.setattr(forgetful, "respond", forget_and_respond)
-    for ours, theirs in zip(networks(), expected, strict=True):
-        assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
-    asked = {name: federation.asked[name] - before[name] for name in NAMES}
+    run.mailbox.before = forget
+    run.perform()
+    assert run.weights() == undisturbed.weights()
+    asked = run.mailbox.asked
     assert asked["b"] > asked["a"] == asked["c"]
-    kinds = [line.kind for line in forgetful.client.folder.ledger()]
+    kinds = [line.kind for line in run.sites["b"].ledger.ledger()]
     assert kinds.count("TensorsMissing") == asked["b"] - asked["a"]
