@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedprognos.deployment.processes import Child, ProcessError, alone, running, stop_running
+from fedprognos.deployment.processes import Child, ProcessError, alone, bounded_memory, running, stop_running
 
 
 def test_a_folder_is_held_by_one_process_and_old_notes_mean_nothing(tmp_path: Path) -> None:
@@ -84,3 +85,11 @@ def test_a_child_ends_with_everything_below_it(tmp_path: Path) -> None:
         time.sleep(0.05)
     else:
         pytest.fail("the process below is still there")
+
+
+def test_memory_beyond_the_bound_is_an_error_of_whoever_asks_for_it() -> None:
+    with bounded_memory(1 << 30):
+        assert len(bytearray(1 << 20)) == 1 << 20
+        with pytest.raises(MemoryError):
+            bytearray(8 << 30)
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY

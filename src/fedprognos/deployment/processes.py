@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -166,3 +167,21 @@ def listening(host: str, port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
         return True
     return False
+
+
+@contextlib.contextmanager
+def bounded_memory(more_in_bytes: int) -> Iterator[None]:
+    """Let this process take so much more memory and no more: what asks for it gets a `MemoryError`, not the machine."""
+    statm = Path("/proc/self/statm")
+    if not statm.is_file():
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(statm.read_text("ascii").split()[0]) * resource.getpagesize()
+    most = used + more_in_bytes
+    limits = [most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

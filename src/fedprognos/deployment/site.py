@@ -18,7 +18,7 @@ from fedprognos.deployment.folders import SiteOptions, read_options
 from fedprognos.deployment.identity import identity_of, verify
 from fedprognos.deployment.ledger import SiteLedger, check_budget
 from fedprognos.deployment.masks import forget_secrets, member_of
-from fedprognos.deployment.processes import STATUS, alone
+from fedprognos.deployment.processes import STATUS, alone, bounded_memory
 from fedprognos.deployment.replay import RefusedError, Replay, StepsMissingError
 from fedprognos.deployment.site_data import SiteData, check_site_data
 from fedprognos.deployment.steps import (
@@ -41,6 +41,8 @@ from fedprognos.files import write_json
 from fedprognos.networks.threads import one_torch_thread
 
 WriteReport = Callable[[Path], Path]
+HEADROOM_IN_BYTES = 2 << 30
+"""Address space that libraries reserve without using it."""
 
 
 @dataclass(eq=False)
@@ -72,7 +74,8 @@ class Site:
         try:
             if len(data) > self.limit:
                 raise MessageError(f"{len(data)} bytes, more than the {self.limit} agreed")
-            reply = self._step(data) if data.startswith(REQUEST) else self._opening(data)
+            with bounded_memory((self.options.max_memory_in_mb << 20) + HEADROOM_IN_BYTES):
+                reply = self._step(data) if data.startswith(REQUEST) else self._opening(data)
             if len(reply) > self.limit:
                 raise MessageError(f"the answer is larger than {self.limit} bytes")
             return reply
