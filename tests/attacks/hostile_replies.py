@@ -68,7 +68,14 @@ def other_columns(reply: SurveyReply) -> SurveyReply:
     return SurveyReply(replace(reply.survey, schema=schema))
 
 
+def any_level(reply: SurveyReply) -> SurveyReply:
+    usual = reply.survey.usual
+    wide = None if usual is None else usual.model_copy(update={"high": (1e9,) * len(usual.high)})
+    return SurveyReply(replace(reply.survey, usual=wide))
+
+
 LIES: dict[str, tuple[type, Lie]] = {
+    "sensors at any level": (SurveyReply, any_level),
     "moments of another shape": (SurveyReply, survey(mean=lambda m: np.zeros(99))),
     "negative squares": (SurveyReply, survey(m2=lambda m: -m.m2 - 1)),
     "a deviation of 1e12": (SurveyReply, survey(m2=lambda m: np.full_like(m.m2, m.n * 1e24))),

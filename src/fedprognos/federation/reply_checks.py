@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedprognos.errors import FedprognosError, MessageError
 from fedprognos.features import Recipe, Survey, SurveyTerms
+from fedprognos.features.usual import FAR, QUARTER
 from fedprognos.federation.messages import (
     ErrorSums,
     EvaluateReply,
@@ -131,6 +132,9 @@ def _check_survey(terms: SurveyTerms, survey: Survey) -> None:
         raise MessageError("sent labels outside the range from 0 to the cap")
     if survey.schema.task == "soh" and (survey.shortest < 1 or not survey.shortest_in_s >= 0):
         raise MessageError("sent the length of a cycle that has no samples")
+    usual, sensors = survey.usual, len(survey.schema.sensors)
+    if usual is not None and not (len(usual.still) == sensors and max(*usual.high, -min(usual.low)) <= FAR + QUARTER):
+        raise MessageError("sent levels of its sensors that cannot be")
 
 
 def _check_moments(n: int, mean: NDArray[np.float64], m2: NDArray[np.float64], columns: int) -> None:
