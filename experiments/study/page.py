@@ -79,6 +79,11 @@ def conclusions(lines: Mapping[str, Sequence[Line]]) -> list[str]:
             found.append(
                 f"- {label}: absorbing to {absorbed['width']:.0f} neurons {verdict(absorbed, 'keeping them all')}."
             )
+        found += [
+            f"- {label}: {one['method']} at {one['width']:.0f} neurons {verdict(one, 'keeping them all')}."
+            for one in (nearest(here, method, 96) for method in ("BBP-MAP", "best single body", "central"))
+            if one is not None
+        ]
     found += [
         f"- {one['method']}: {verdict(one, 'absorption in one exchange')}."
         for one in _last_rounds(lines.get("rounds", []))
