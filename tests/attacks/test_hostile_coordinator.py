@@ -7,6 +7,7 @@ floors, limits and the tripwire.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from fedprognos.errors import FederationError, MessageError
 from fedprognos.features import Recipe, SurveyTerms, build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import (
@@ -238,6 +239,54 @@ def test_a_step_is_answered_once_with_one_request(tmp_path: Path) -> None:
     assert all(one == other and one.startswith(REPLY) for one, other in replies)  # the same bytes, not computed again
     lines = [line for line in SiteLedger(tmp_path / "a").lines() if "step" in line and not line.get("repeat")]
     assert len({line["step"] for line in lines}) == len(lines)
+
+
+def nudged(request: Any) -> dict[str, bytes]:
+    """A request as encoded, with one number changed by less than machines differ, or without end."""
+    other = replace(request, recipe=request.recipe.model_copy(update={"label_mean": request.recipe.label_mean + 1e-8}))
+    fraction = request.validation_fraction
+    found = {"computed": encode(other), "agreed": encode(replace(request, validation_fraction=fraction * (1 + 9e-7)))}
+    cap, honest = b'\\"cap\\": 40.0', encode(request)
+    assert cap in honest
+    for name, value in (("constant", b"Infinity"), ("number", b"1e4000")):  # as many bytes as before
+        space = b'\\"cap\\":' + value
+        size = int.from_bytes(honest[:8], "little") + len(space) - len(cap)
+        found[name] = size.to_bytes(8, "little") + honest[8:].replace(cap, space)
+    return found
+
+
+def test_a_request_that_differs_in_a_last_digit_is_refused_or_answered_as_the_agreed_one(tmp_path: Path) -> None:
+    """0.25 and 0.2500002 of 18 units keep out 4 and 5: the difference of two such sums is one unit."""
+    honest, answers = SmallRun(tmp_path / "one"), dict[int, bytes]()
+
+    def note(site: str, header: RequestHeader, data: bytes) -> None:
+        if site == "a":
+            answers[header.step] = read_reply(honest.sites["a"].respond(data))[1]
+
+    honest.mailbox.before = note
+    honest.perform()
+    run, refused, steps = SmallRun(tmp_path / "two"), list[bytes](), list[int]()
+
+    def nudge(site: str, header: RequestHeader, data: bytes) -> None:
+        _, replies, message = open_request(data)
+        whole = run.sites["a"].tensors.complete(message) if site == "a" else b""
+        if site != "a" or ledger_line(whole).kind != EvaluateRequest.__name__ or steps:
+            return
+        notes = [(note, replies[note.step, note.site]) for note in header.notes]
+        found = nudged(decode(whole, (EvaluateRequest,)))
+        for changed in (found["agreed"], found["constant"], found["number"]):
+            frame = seal_request(run.identity, header.contract, header.step, changed, changed, notes)
+            refused.append(run.sites["a"].respond(frame))
+        close = found["computed"]
+        frame = seal_request(run.identity, header.contract, header.step, close, close, notes)
+        assert read_reply(run.sites["a"].respond(frame))[1] == answers[header.step]
+        steps.append(header.step)
+
+    run.mailbox.before = nudge
+    run.perform()
+    assert steps
+    assert len(refused) == 3
+    assert all(not reply.startswith(REPLY) for reply in refused)
 
 
 @pytest.mark.parametrize("how", ["another's key", "changed reply", "invented member", "left out"])

@@ -252,9 +252,9 @@ class TestWhatASiteRefuses:
             member.answer(SurvivorsRequest(batch, 1, fewer))
 
     def test_shares_for_a_set_that_no_majority_signed(self) -> None:
-        cohort, batch, request = self.begun()
+        cohort, batch, _ = self.begun()
         everyone = tuple(sorted(cohort.members))
-        text = survivors_text(batch, 0, digest(encode(request)), everyone)
+        text = survivors_text(batch, 0, everyone)
         own = cohort.keys["a"].sign(text).hex()
         for signatures in ({}, {"a": own}, dict.fromkeys(everyone, own)):
             with pytest.raises(MessageError, match="valid signatures"):

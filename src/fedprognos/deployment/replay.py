@@ -8,6 +8,7 @@ step twice with other parameters, invent members, or leave the agreed experiment
 from __future__ import annotations
 
 import json
+import math
 import queue
 import shutil
 import threading
@@ -33,6 +34,8 @@ TOLERANCES = {"float32": 1e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
 """How far a tensor may be from the one computed here, as a share of its largest value, by the precision it came in."""
 SOLVED = 1e-3
 """The same for what is solved from sums: other processors round such solutions differently."""
+COMPUTED = (".body.recipe", ".body.calibration", ".body.metrics", ".body.provenance")
+"""Where a message holds numbers that were computed; all others are the contract's own."""
 NEXT_IN_S = 3600.0
 """Longest time that the loop may take from one request to the next."""
 
@@ -117,8 +120,13 @@ class Replay:
         with replacing(self.folder / "own" / f"{step:06d}") as temporary:
             temporary.write_bytes(sealed)
 
-    def check(self, step: int, request: bytes, notes: Sequence[Note], replies: Mapping[tuple[int, str], bytes]) -> None:
-        """Follow the run to a step; raise unless this is the request that the step asks of this site."""
+    def check(
+        self, step: int, request: bytes, notes: Sequence[Note], replies: Mapping[tuple[int, str], bytes]
+    ) -> bytes:
+        """Follow the run to a step; the request that the step asks of this site. Raise unless this one is like it.
+
+        What is returned was made here: nothing in it is a coordinator's choice, not even a number's last digit.
+        """
         if self.finished:
             raise RefusedError("the agreed run has ended; approve its contract again to run it once more")
         if step < self.step:
@@ -130,6 +138,7 @@ class Replay:
             raise RefusedError(f"step {step} asks nothing of this site")
         if difference := compare(self.expected[self.site], request):
             raise RefusedError(f"step {step} is not the one agreed on: {difference}")
+        return self.expected[self.site]
 
     def _advance(self) -> None:
         """Let the loop come to its next request."""
@@ -185,7 +194,7 @@ def compare(expected: bytes, found: bytes) -> str:
     """How a request differs from the expected one; empty where it does not.
 
     Numbers computed on another machine may differ in their last digits, so tensors are compared to a share of their
-    scale and other numbers to as many digits. Everything else must be the same.
+    scale and other computed numbers to as many digits. Everything else must be the same.
     """
     if expected == found:
         return ""
@@ -215,7 +224,8 @@ def _numbers(tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float6
 
 def _difference(ours: Any, theirs: Any, path: str, tolerance: float) -> str:
     if isinstance(ours, float) and isinstance(theirs, float):
-        close = abs(ours - theirs) <= tolerance * max(abs(ours), abs(theirs), 1e-30)
+        allowed = tolerance * max(abs(ours), 1e-30) if path.startswith(COMPUTED) else 0.0
+        close = math.isfinite(theirs) and abs(ours - theirs) <= allowed
         return "" if close else f"{path or 'a number'} is {theirs!r} instead of {ours!r}"
     if type(ours) is not type(theirs):
         return f"{path or 'it'} is of another kind"

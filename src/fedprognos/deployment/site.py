@@ -126,11 +126,11 @@ class Site:
             self.ledger.record(ledger_line(read_reply(known)[1]))
             return known
         try:
-            replay.check(header.step, whole, header.notes, replies)
+            agreed = replay.check(header.step, whole, header.notes, replies)
         except StepsMissingError as error:
             return self._recorded(encode(messages.StepsMissing(error.first)))
         check_budget(self.ledger, header.contract, self.options.max_answers_per_run, self.options.max_answers_per_month)
-        reply, encoded = self.client.gate(whole, messages.REQUESTS, self._answer)
+        reply, encoded = self.client.gate(agreed, messages.REQUESTS, self._answer)
         sealed = seal_reply(self.identity, header.contract, header.step, header.request, encoded)
         if isinstance(reply, Failure):
             self.tell(f"could not answer: {self.ledger.last_error()}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -106,10 +107,17 @@ def _envelope(data: bytes, where: str) -> dict[str, Any]:
     envelope = None
     if 0 < size <= min(len(data) - 8, MAX_HEADER_IN_BYTES):
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-            envelope = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][ENVELOPE])
+            text = json.loads(data[8 : 8 + size])["__metadata__"][ENVELOPE]
+            envelope = json.loads(text, parse_float=_finite, parse_constant=_finite)
     if not isinstance(envelope, dict):
         raise MessageError("not a message", where=where)
     return envelope
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError("an infinite number")
+    return value
 
 
 def _short(error: Exception) -> str:

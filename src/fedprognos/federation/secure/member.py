@@ -54,9 +54,9 @@ def keys_text(batch: str, identities: Mapping[str, str], sealing: str, masking: 
     return "\n".join(["keys", batch, *(f"{k} {v}" for k, v in sorted(identities.items())), sealing, *masking]).encode()
 
 
-def survivors_text(batch: str, index: int, asked: str, survivors: tuple[str, ...]) -> bytes:
-    """What a member signs about a sum."""
-    return "\n".join(["survivors", batch, str(index), asked, *survivors]).encode()
+def survivors_text(batch: str, index: int, survivors: tuple[str, ...]) -> bytes:
+    """What a member signs about a sum; requests computed on other machines may differ in their last digits."""
+    return "\n".join(["survivors", batch, str(index), *survivors]).encode()
 
 
 def verified(public: str, signature: str, text: bytes) -> bool:
@@ -272,7 +272,7 @@ class Member:
             raise MessageError("too few survivors, or this site is not among them")
         if self.signed.setdefault(asked, survivors) != survivors:
             raise MessageError("this request was answered with other members: their difference would tell of one alone")
-        text = survivors_text(request.batch, request.index, asked, survivors)
+        text = survivors_text(request.batch, request.index, survivors)
         return SurvivorsReply(self.identity.sign(text).hex())
 
     def _unmask(self, request: UnmaskRequest) -> UnmaskReply:
@@ -280,7 +280,7 @@ class Member:
         asked = batch.asked.get(index)
         if asked is None or self.signed.get(asked) != survivors:
             raise MessageError("this site did not sign these survivors")
-        text = survivors_text(request.batch, index, asked, survivors)
+        text = survivors_text(request.batch, index, survivors)
         good = [
             name
             for name, signature in request.signatures.items()
