@@ -22,6 +22,7 @@ from fedprognos.federation.messages import (
 )
 from fedprognos.federation.pool_messages import CentredSums, PoolReply
 from fedprognos.federation.score_messages import ResidualReply, ScoreReply
+from fedprognos.federation.secure.survey import OutlineReply
 
 Lie = Callable[[Any], Any]
 
@@ -90,6 +91,7 @@ LIES: dict[str, tuple[type, Lie]] = {
     "10**400 windows": (FitReply, lambda r: replace(r, windows=10**400)),
     "10**9 windows": (FitReply, lambda r: replace(r, windows=10**9)),
     "no windows": (FitReply, lambda r: replace(r, windows=0)),
+    "a history of 1000 epochs": (FitReply, lambda r: replace(r, history=r.history * 1000)),
     "weights of 1e30": (FitReply, first_weight(1e30)),
     "another kind of reply": (FitReply, lambda r: EvaluateReply(None)),
     "statistics of another shape": (EvaluateReply, statistics(hh=lambda s: np.eye(3))),
@@ -114,6 +116,10 @@ LIES: dict[str, tuple[type, Lie]] = {
         lambda r: PoolReply(tuple(f and CentredSums(f.n, -f.scatter, f.slope) for f in r.fits)),
     ),
     "negative residuals": (ResidualReply, lambda r: replace(r, counts=-r.counts)),
+    "another kind of outline": (OutlineReply, lambda r: EvaluateReply(None)),
+    "an outline of an unknown condition": (OutlineReply, lambda r: replace(r, conditions=((0.5,),))),
+    "an outline of 10,000 conditions": (OutlineReply, lambda r: replace(r, conditions=r.conditions * 10_000)),
+    "an outline of negative lengths": (OutlineReply, lambda r: replace(r, shortest=-1)),
     "another kind of score": (ScoreReply, lambda r: EvaluateReply(None)),
 }
 

@@ -67,6 +67,7 @@ class SmallRun:
     changes: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=lambda: LAX)
     units: int = 6
+    limit_in_mb: int = 64
     said: list[str] = field(default_factory=list)
     sent: SentTensors = field(default_factory=SentTensors)
 
@@ -83,7 +84,7 @@ class SmallRun:
         (place / "tasks.secret").write_text("s")
         lengths = [30 + "abc".index(name)] * self.units
         fleet = series_fleet(lengths, seed=seed + ord(name), name=name)
-        options = SiteOptions(name=name, coordinator="x:1", **self.options)
+        options = SiteOptions(name=name, coordinator="x:1", max_message_in_mb=self.limit_in_mb, **self.options)
         return Site(place, options, SiteData(fleet, None), self.said.append)
 
     @property
@@ -93,7 +94,8 @@ class SmallRun:
     def perform(self) -> Path:
         """Run it; the coordinator's folder. Called again it continues."""
         place = RunFolder(self.folder / "run", "small", self.experiment, "deployed")
-        transport = SiteTransport(self.mailbox, tuple(self.sites), 1 << 26, absent_in_s=5.0, sent=self.sent)
+        limit = self.limit_in_mb << 20
+        transport = SiteTransport(self.mailbox, tuple(self.sites), limit, absent_in_s=5.0, sent=self.sent)
         report = self.folder / "run" / "report.html"
         DeployedRun(
             "small", self.experiment, place, transport, self.identity, 0.0, self.said.append, lambda path: report

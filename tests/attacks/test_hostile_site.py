@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hostile_replies import LIES, LyingTransport
+from small_run import SmallRun
 
+from fedprognos.deployment.ledger import SiteLedger
+from fedprognos.deployment.steps import REPLY, read_reply, seal_reply
+from fedprognos.errors import FederationError
+from fedprognos.features import Moments
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import MessageCohort, gather
 from fedprognos.federation.heads import personal_heads, with_heads
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.messages import Failure, FitReply, SurveyReply
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.recipe_setup import common_recipe
+from fedprognos.federation.recipe_setup import common_recipe, survey_terms
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.score_messages import ResidualRequest, ScoreReply, ScoreRequest
+from fedprognos.federation.secure.survey import OutlineReply, OutlineRequest
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import NetworkSpec
 from fedprognos.networks.calibration import EDGES, prediction_ranges
@@ -26,6 +34,7 @@ from fedprognos.networks.options import TrainOptions
 from small_fleets import series_fleet
 
 RECIPE = RecipeOptions(window=8, cap=40, stride=3, conditions={"altitude": 0})
+OUTLINE = OutlineRequest(survey_terms(RECIPE))
 QUICK = {"fedavg": {"rounds": 1, "epochs": 1}, "heads": ["exact", "mean"], "min_clients": 2}
 
 
@@ -41,6 +50,7 @@ def everything(transport: LyingTransport, cache: ReplyCache, left: list[Failure]
     cohort = MessageCohort(transport, cache=cache, scope="x", declared=declared)
     federation = federation_options().model_validate(QUICK)
     recipe = common_recipe(cohort, RECIPE, federation, left.append)
+    gather(cohort, dict.fromkeys("abc", OUTLINE), OutlineReply, 2, left.append)
     train = TrainOptions(epochs=1, batch_size=64, learning_rate=0.05, validation_fraction=0.3)
     plan = Plan(recipe, NetworkSpec(inputs=recipe.channels, widths=(3,)), train, federation, 1, left_out=left.append)
     for method in ("fedavg", "absorb"):
@@ -76,3 +86,45 @@ def test_the_same_command_goes_well_once_the_site_is_repaired(tmp_path: Path) ->
     left.clear()
     everything(LyingTransport(members(tmp_path), "nobody", *LIES["weights of 1e30"]), cache, left)
     assert not left
+
+
+def test_replies_of_another_kind_are_failures_that_name_their_senders(tmp_path: Path) -> None:
+    cohort, left = MessageCohort(LyingTransport(members(tmp_path), "nobody", FitReply, lambda r: r)), list[Failure]()
+    with pytest.raises(FederationError, match="another kind"):
+        gather(cohort, dict.fromkeys("abc", OUTLINE), ScoreReply, 2, left.append)
+    assert [one.client for one in left] == ["a", "b", "c"]
+
+
+def test_a_reply_too_large_to_be_relayed_costs_its_sender_its_place_and_nobody_else(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path, limit_in_mb=1)
+    honest = run.sites["c"].respond
+
+    def inflated(data: bytes) -> bytes:
+        sealed = honest(data)
+        if not sealed.startswith(REPLY) or ledger_line(read_reply(sealed)[1]).kind != FitReply.__name__:
+            return sealed
+        header, reply = read_reply(sealed)
+        found = decode(reply, (FitReply,))
+        large = encode(replace(found, weights={**found.weights, "more": np.zeros(240_000, np.float32)}))
+        return seal_reply(run.sites["c"].identity, header.contract, header.step, header.request, large)
+
+    run.sites["c"].respond = inflated  # type: ignore[method-assign]
+    run.perform()
+    assert run.weights()
+    outcomes = [one for path in (tmp_path / "run").rglob("steps/*") for one in [path.read_bytes()]]
+    assert outcomes and max(map(len, outcomes)) < 1 << 19  # what was sent is not remembered
+    refused = [line for line in SiteLedger(tmp_path / "a").lines() if "refused" in line]
+    assert not refused
+
+
+def test_who_claims_a_thousand_times_its_rows_does_not_own_the_recipe(tmp_path: Path) -> None:
+    def claim(reply: SurveyReply) -> SurveyReply:
+        n, mean, m2 = reply.survey.labels.n, reply.survey.labels.mean, reply.survey.labels.m2
+        return SurveyReply(replace(reply.survey, labels=Moments(1000 * n, mean + 5, 1000 * m2)))
+
+    federation = federation_options().model_validate({**QUICK, "weight_cap": 3.0})
+    means = []
+    for liar in ("nobody", "b"):
+        cohort = MessageCohort(LyingTransport(members(tmp_path / liar), liar, SurveyReply, claim))
+        means.append(common_recipe(cohort, RECIPE, federation, lambda failure: None).label_mean)
+    assert 1 < means[1] - means[0] < 3.5  # of 5

@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).parents[1] / "attacks"))
 from small_run import EXPERIMENT, CrashError, SmallRun
 
 from fedprognos.deployment import handshake, site_transport
+from fedprognos.deployment.approvals import Approvals
 from fedprognos.deployment.contract import Contract, in_words, unusual
 from fedprognos.deployment.identity import fingerprint
 from fedprognos.deployment.ledger import SiteLedger, broken_at
@@ -81,6 +82,27 @@ def test_what_is_no_contract_or_unknown_here_is_refused() -> None:
     ):
         with pytest.raises(MessageError):
             Contract.parse(text)
+
+
+@pytest.mark.parametrize("mark", ["\\u202e", "\\u0085", "\\u009b2J", "\\u200b"])
+def test_names_that_steer_a_screen_are_refused(mark: str) -> None:
+    good = contract_of("demo").text
+    with pytest.raises(MessageError, match="printable"):
+        Contract.parse(good.replace('"b": "bbb', f'"b{mark}": "bbb'))
+
+
+def test_a_site_that_confirmed_members_accepts_no_others(tmp_path: Path) -> None:
+    contract, pins = contract_of("demo"), {name: fingerprint(KEYS[name]).replace(" ", "") for name in "bc"}
+    with pytest.raises(MessageError, match="key of 'c'"):
+        Approvals(tmp_path, known={"b": pins["b"]}).put(contract, "a", KEYS["a"])
+    assert Approvals(tmp_path, known=pins).put(contract, "a", KEYS["a"]).state == "waiting"
+
+
+def test_nobody_counts_more_than_three_times_the_median_member_where_replies_are_seen() -> None:
+    checked = contract_of("demo", "federation.mode='checked'")
+    assert checked.experiment().federation.weight_cap == 3.0
+    assert contract_of("demo", "federation.weight_cap=2.0").experiment().federation.weight_cap == 2.0
+    assert contract_of("demo").experiment().federation.weight_cap is None  # masked: nobody sees who counts how much
 
 
 def test_a_site_without_approval_says_nothing_about_its_data(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedprognos.cli.deploy import Folder, console
+from fedprognos.errors import printable
 
 
 def approve(
@@ -31,7 +32,7 @@ def approve(
         console.print("no contract waits here; start the site, and a run at the coordinator")
     for entry in waiting:
         for line in in_words(entry.contract, options.name):
-            console.print(line)
+            console.print(printable(line))
         if entry.state == "running":
             console.print("it is approved and running")
         elif yes or typer.confirm("Approve this contract?"):
@@ -46,4 +47,4 @@ def ledger(folder: Folder) -> None:
     found = SiteLedger(Path(folder)).lines()
     console.print(f"{len(found)} messages left this site")
     for line in in_words(found):
-        console.print(line)
+        console.print(printable(line))

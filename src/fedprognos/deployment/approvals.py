@@ -39,7 +39,8 @@ class Approvals:
     beforehand
         Digests approved in the site's settings.
     known
-        Fingerprints of members that the site's engineer has confirmed, by name.
+        Fingerprints of members that the site's engineer has confirmed, by name; where there are any, contracts with
+        members beside them are refused.
     """
 
     def __init__(self, folder: Path, beforehand: Iterable[str] = (), known: Mapping[str, str] | None = None) -> None:
@@ -68,8 +69,8 @@ class Approvals:
         """Note a contract that the coordinator puts to this site; raise where it can never be approved."""
         if contract.members.get(site) != public:
             raise MessageError("the contract does not name this site with its key")
-        for name, confirmed in self._known.items():
-            if name in contract.members and fingerprint(contract.members[name]).replace(" ", "") != confirmed:
+        for name, key in contract.members.items():
+            if self._known and name != site and fingerprint(key).replace(" ", "") != self._known.get(name):
                 raise MessageError(f"the key of '{name}' is not the one that this site has confirmed")
         entry = self.entry(contract.digest)
         if entry is None:

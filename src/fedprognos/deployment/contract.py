@@ -24,6 +24,9 @@ MAX_CONTRACT_IN_BYTES = 1 << 20
 AVERAGED = frozenset({"fedavg", "fedprox", "reservoir", "direct"})
 """Methods that need nobody's network alone."""
 SECTIONS = ("recipe", "model", "train", "federation", "evaluation")
+WEIGHT_CAP = 3.0
+"""The most a member counts, in multiples of the median one, where an experiment sets nothing: who says that it has a
+thousand times the others' rows would else decide all averages alone."""
 PLACEHOLDER = {"kind": "synthetic-engines"}
 """Stands for the data in an experiment made from a contract: each site has its own."""
 Mode = Literal["checked", "masked"]
@@ -63,8 +66,10 @@ class Contract:
         dump = experiment.dump()
         dump["federation"]["bundles"] = "own" if dump["federation"]["bundles"] else None
         dump["federation"]["methods"] = list(experiment.federation.methods)
-        sections = {name: dump[name] for name in SECTIONS}
         mode = mode_of(experiment.federation, len(members))
+        if mode == "checked" and experiment.federation.privacy is None:
+            dump["federation"]["weight_cap"] = experiment.federation.weight_cap or WEIGHT_CAP
+        sections = {name: dump[name] for name in SECTIONS}
         return Contract(run, id_, scenario, sections, dict(sorted(members.items())), coordinator, mode)
 
     @property
@@ -106,7 +111,7 @@ class Contract:
             raise MessageError("a key in the contract is not a public identity key")
         if len(set(self.members.values())) < len(self.members) or not self.members:
             raise MessageError("every member needs a key of its own")
-        if not all(isinstance(name, str) and re.fullmatch(r"[^\x00-\x1f\x7f]{1,80}", name) for name in names):
+        if not all(isinstance(name, str) and 1 <= len(name) <= 80 and name.isprintable() for name in names):
             raise MessageError("a name in the contract is not 1 to 80 printable characters")
         self.experiment()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,7 +55,8 @@ class SiteOptions(Options):
     approved: tuple[str, ...] = ()
     """Digests of contracts that are approved beforehand."""
     members: Mapping[str, Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = {}
-    """Fingerprints of other members, as they gave them by other means; contracts with other keys are refused."""
+    """Fingerprints of all other members, as they gave them by other means; once there are any, contracts with other
+    keys or other members are refused."""
     bundle: str | None = None
     """Folder of a model trained earlier, for experiments with federation.start = "bundles"."""
 
@@ -145,7 +145,7 @@ def _check_names(sites: Sequence[str]) -> None:
     if not sites or len(set(sites)) < len(sites):
         raise ConfigError("sites need different names", where="--sites", hint="--sites plant-a,plant-b")
     for name in sites:
-        if not re.fullmatch(r"[^\x00-\x1f]{1,60}", name) or name != name.strip():
+        if not (1 <= len(name) <= 60 and name.isprintable()) or name != name.strip():
             raise ConfigError(
                 f"'{name}' cannot be the name of a site", where="--sites", hint="use 1 to 60 printable characters"
             )

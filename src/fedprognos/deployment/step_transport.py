@@ -44,6 +44,11 @@ class StepTransport:
     def clients(self) -> tuple[str, ...]:
         return tuple(sorted(self.contract.members))
 
+    @property
+    def largest_reply(self) -> int:
+        """In bytes: all members' replies to a step must fit into the next one's request, beside the request itself."""
+        return self.way.limit_in_bytes // (len(self.contract.members) + 1)
+
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         """The replies of a step; the one before is settled by it."""
         if self._open:
@@ -76,6 +81,8 @@ class StepTransport:
             public = self.contract.members[site]
             outcome = open_reply(data, self.contract.digest, self.step, sha256(whole), public, site)
             self._known[site] = self.step
+            if len(outcome.reply) > self.largest_reply:
+                raise MessageError(f"{len(outcome.reply)} bytes, more than the {self.largest_reply} of one reply")
             if ledger_line(outcome.reply).kind != Failure.__name__:
                 self._received[site] = outcome
             return outcome.reply

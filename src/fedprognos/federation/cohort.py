@@ -151,7 +151,11 @@ def gather(
         When fewer than `min_clients` (all of them by default) did.
     """
     replies = cohort.ask(requests)
-    failures = [reply for reply in replies.values() if isinstance(reply, Failure)]
+    failures = [
+        reply if isinstance(reply, Failure) else Failure(name, "message", "sent another kind of message")
+        for name, reply in replies.items()
+        if not isinstance(reply, kind)
+    ]
     good: dict[str, R] = {name: reply for name, reply in sorted(replies.items()) if isinstance(reply, kind)}
     for one in failures:
         left_out(one)

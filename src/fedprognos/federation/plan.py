@@ -25,7 +25,7 @@ from fedprognos.federation.messages import (
 )
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.privacy import Privacy
-from fedprognos.federation.screening import drop_harmful, harmless_statistics
+from fedprognos.federation.screening import capped_statistics, drop_harmful, harmless_statistics
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.totals import masked_total, total
 from fedprognos.matching import Matching
@@ -85,7 +85,7 @@ class Plan:
             self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds, alike, privacy
         )
         requests = dict.fromkeys(clients, request)
-        screen = self._harmless if statistics and self.federation.screen else None
+        screen = self._harmless if statistics and (self.federation.screen or self.federation.weight_cap) else None
         return total(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out, screen)
 
     def privacy(self, spec: NetworkSpec) -> Privacy | None:
@@ -108,8 +108,10 @@ class Plan:
         return {name: float(min(size, most)) for name, size in sizes.items()}
 
     def _harmless(self, replies: dict[str, EvaluateReply]) -> dict[str, EvaluateReply]:
-        """Replies of those whose statistics do the others no harm."""
-        tolerance, cap = self.federation.screen or 0.0, self.federation.weight_cap
+        """Replies of those whose statistics do the others no harm, none counting too much."""
+        tolerance, cap = self.federation.screen, self.federation.weight_cap
+        if tolerance is None:
+            return capped_statistics(replies, cap)
         kept, found = harmless_statistics(replies, self.federation.ridge, tolerance, cap)
         self.harmful.clear()
         for harm in found:

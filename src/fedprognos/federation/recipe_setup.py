@@ -11,7 +11,7 @@ from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, ImportReply, ImportRequest, SurveyReply, SurveyRequest
 from fedprognos.federation.options import FederationOptions
-from fedprognos.federation.screening import plausible_surveys
+from fedprognos.federation.screening import capped_surveys, plausible_surveys
 from fedprognos.federation.secure.survey import OutlineReply, OutlineRequest, merged_survey, moments_request
 from fedprognos.federation.totals import masked_total
 
@@ -60,6 +60,8 @@ def recipe_from_survey(
         surveys, doubted = plausible_surveys(surveys, federation.weight_cap)
         for failure in doubted:
             left_out(failure)
+    else:
+        surveys = capped_surveys(surveys, federation.weight_cap)
     try:
         return make_recipe(options, surveys)
     except (RecipeError, ConfigError):

@@ -31,6 +31,7 @@ from fedprognos.federation.messages import (
 )
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PoolReply, PoolRequest
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
+from fedprognos.federation.secure.survey import MOST_CONDITIONS, OutlineReply, OutlineRequest
 from fedprognos.matching import OutputSums
 from fedprognos.networks import Network, NetworkSpec, check_weights
 from fedprognos.networks.cells import cells
@@ -54,6 +55,7 @@ EXPECTED: Mapping[type[Request], type[Reply]] = {
     PersonalRequest: PersonalReply,
     ResidualRequest: ResidualReply,
     ScoreRequest: ScoreReply,
+    OutlineRequest: OutlineReply,
 }
 
 
@@ -86,6 +88,8 @@ def check_reply(request: Request, reply: Reply, most_rows: int = MOST_ROWS) -> N
     match request, reply:
         case SurveyRequest(), SurveyReply():
             _check_survey(request.terms, reply.survey)
+        case OutlineRequest(), OutlineReply():
+            _check_outline(request.terms, reply)
         case ImportRequest(), ImportReply():
             reply.network.check("reply")
             _check_size(reply.network.weights)
@@ -120,11 +124,7 @@ def _check_survey(terms: SurveyTerms, survey: Survey) -> None:
     if not survey.cells or survey.withheld < 0 or survey.shortest < 0:
         raise MessageError("sent no moments, or negative counts")
     for key, moments in survey.cells.items():
-        if len(key) != len(terms.conditions) or not all(
-            abs(value) <= LARGEST_VALUE and round(value, decimals) == value
-            for value, decimals in zip(key, terms.conditions.values(), strict=True)
-        ):
-            raise MessageError("sent moments of an operating condition that was not asked about")
+        _check_condition(terms, key)
         _check_moments(moments.n, moments.mean, moments.m2, columns)
     labels = survey.labels
     _check_moments(labels.n, labels.mean, labels.m2, 1)
@@ -135,6 +135,23 @@ def _check_survey(terms: SurveyTerms, survey: Survey) -> None:
     usual, sensors = survey.usual, len(survey.schema.sensors)
     if usual is not None and not (len(usual.still) == sensors and max(*usual.high, -min(usual.low)) <= FAR + QUARTER):
         raise MessageError("sent levels of its sensors that cannot be")
+
+
+def _check_condition(terms: SurveyTerms, key: tuple[float, ...]) -> None:
+    if len(key) != len(terms.conditions) or not all(
+        abs(value) <= LARGEST_VALUE and round(value, decimals) == value
+        for value, decimals in zip(key, terms.conditions.values(), strict=True)
+    ):
+        raise MessageError("sent an operating condition that was not asked about")
+
+
+def _check_outline(terms: SurveyTerms, outline: OutlineReply) -> None:
+    if len(outline.conditions) > MOST_CONDITIONS or min(outline.shortest, outline.shortest_in_s) < 0:
+        raise MessageError(f"sent more than {MOST_CONDITIONS} conditions, or negative lengths")
+    if max(abs(outline.level_high), abs(outline.level_low)) > LARGEST_VALUE:
+        raise MessageError("sent levels that no plausible column has")
+    for key in outline.conditions:
+        _check_condition(terms, key)
 
 
 def _check_moments(n: int, mean: NDArray[np.float64], m2: NDArray[np.float64], columns: int) -> None:
@@ -152,6 +169,8 @@ def _check_fit(request: FitRequest, reply: FitReply, most_rows: int) -> None:
     check_weights(request.shape, {**known, **reply.weights}, "reply")
     _check_size(reply.weights)
     _check_count(reply.windows, most_rows)
+    if len(reply.history) > request.training.epochs:
+        raise MessageError("sent a history of more epochs than asked for")
     if any(not (e.train_rmse >= 0 and (e.validation_rmse is None or e.validation_rmse >= 0)) for e in reply.history):
         raise MessageError("sent a training history with negative errors")
 

@@ -5,8 +5,15 @@ Fewer than three clients cannot tell who is wrong.
 """
 
 from fedprognos.federation.screening.models import drop_harmful
-from fedprognos.federation.screening.moments import plausible_surveys
-from fedprognos.federation.screening.statistics import harmless_statistics
+from fedprognos.federation.screening.moments import capped_surveys, plausible_surveys
+from fedprognos.federation.screening.statistics import capped_statistics, harmless_statistics
 from fedprognos.federation.screening.votes import Harm
 
-__all__ = ["Harm", "drop_harmful", "harmless_statistics", "plausible_surveys"]
+__all__ = [
+    "Harm",
+    "capped_statistics",
+    "capped_surveys",
+    "drop_harmful",
+    "harmless_statistics",
+    "plausible_surveys",
+]

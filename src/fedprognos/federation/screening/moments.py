@@ -36,7 +36,7 @@ def plausible_surveys(
         Failure(name, "harmful", f"moments of its {what} are far from the others'; left out")
         for name, what in sorted(doubted.items())
     )
-    return _capped({name: surveys[name] for name in names if name not in doubted}, cap), failures
+    return capped_surveys({name: surveys[name] for name in names if name not in doubted}, cap), failures
 
 
 def _doubt(moments: Mapping[str, Moments], what: str, doubted: dict[str, str]) -> None:
@@ -51,7 +51,7 @@ def _doubt(moments: Mapping[str, Moments], what: str, doubted: dict[str, str]) -
             doubted.setdefault(name, what)
 
 
-def _capped(surveys: dict[str, Survey], cap: float | None) -> dict[str, Survey]:
+def capped_surveys(surveys: dict[str, Survey], cap: float | None) -> dict[str, Survey]:
     """Nobody's rows count more than so many times the median client's."""
     if cap is None:
         return surveys

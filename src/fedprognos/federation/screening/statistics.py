@@ -23,7 +23,7 @@ def harmless_statistics(
     cap
         The most a client counts, in multiples of the median one.
     """
-    capped = _capped(replies, cap)
+    capped = capped_statistics(replies, cap)
     fits = {name: reply.fit for name, reply in capped.items() if reply.fit is not None}
     judges = {name: reply.held or fits[name] for name, reply in capped.items() if name in fits}
 
@@ -36,7 +36,7 @@ def harmless_statistics(
     return {name: reply for name, reply in capped.items() if name not in out}, found
 
 
-def _capped(replies: Mapping[str, EvaluateReply], cap: float | None) -> dict[str, EvaluateReply]:
+def capped_statistics(replies: Mapping[str, EvaluateReply], cap: float | None) -> dict[str, EvaluateReply]:
     """Statistics of a client that counts too much are scaled down, both parts alike."""
     sizes = {name: reply.fit.n for name, reply in replies.items() if reply.fit is not None}
     if cap is None or not sizes:
