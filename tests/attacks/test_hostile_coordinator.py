@@ -7,7 +7,7 @@ floors, limits and the tripwire.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,16 @@ import numpy as np
 import pytest
 from small_run import SmallRun
 
+from fedprognos.deployment import ledger
+from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.ledger import SiteLedger, broken_at
-from fedprognos.deployment.messages import DeliverRequest, StepsMissing
+from fedprognos.deployment.messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
 from fedprognos.deployment.steps import REPLY, RequestHeader, open_request, read_reply, seal_reply, seal_request, sha256
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.features import Recipe, SurveyTerms, build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.codec import decode, encode, ledger_line
+from fedprognos.federation.codec import decode, encode, envelope_of, ledger_line
 from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import (
@@ -287,6 +289,37 @@ def test_a_request_that_differs_in_a_last_digit_is_refused_or_answered_as_the_ag
     assert steps
     assert len(refused) == 3
     assert all(not reply.startswith(REPLY) for reply in refused)
+
+
+def test_messages_that_nobody_signed_fill_neither_disk_nor_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "MAX_REFUSALS_A_DAY", 20)
+    site = SmallRun(tmp_path).sites["a"]
+    strange = make_dataclass("K" * 300_000, [("experiment", str)], frozen=True)("x")
+    for message in [encode(strange)] * 50 + [encode(HelloRequest("e" * 3_000_000))]:
+        assert isinstance(decode(site.respond(message), ANSWERS), Failure)
+    site.respond(encode(HelloRequest("small")))
+    lines = SiteLedger(tmp_path / "a").lines()
+    assert [line["kind"] for line in lines] == ["Failure"] * 20 + ["HelloReply"]
+    assert (tmp_path / "a" / "ledger.jsonl").stat().st_size < 50_000
+    assert broken_at(lines) is None
+    assert any("31 more requests were REFUSED" in text for text in ledger.in_words(lines))
+    with pytest.raises(MessageError):
+        envelope_of(encode(HelloRequest("e" * 5_000_000)))
+
+
+def test_a_contract_of_a_huge_network_is_refused_before_anybody_can_approve_it(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path, changes={"model": {"widths": [15_000]}})
+    site = run.sites["a"]
+    members = {name: one.identity.public for name, one in run.sites.items()}
+    contract = Contract.of("x", "1", run.experiment, members, run.identity.public)
+    reply = decode(site.respond(encode(ContractRequest(contract.text))), ANSWERS)
+    assert "parameters" in reply.text
+    assert not site.approvals.entries()
+    huge = Network(NetworkSpec(inputs=RECIPE.channels, widths=(15_000,)), {})
+    with pytest.raises(MessageError, match="parameters"):
+        site._answer(DeliverRequest("x", RECIPE, huge, "{}", "{}", None, 1, 0.3, 0))
 
 
 @pytest.mark.parametrize("how", ["another's key", "changed reply", "invented member", "left out"])

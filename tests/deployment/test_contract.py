@@ -66,6 +66,14 @@ def test_values_that_an_honest_experiment_hardly_has_are_called_by_name(change: 
     assert any(word in text for text in unusual(contract_of("demo", change).experiment(), 3))
 
 
+def test_a_contract_says_rounds_and_whatever_is_not_at_its_default() -> None:
+    changes = ("federation.wire='float16'", "evaluation.score_at='all'", "federation.mode='checked'")
+    words = "\n".join(in_words(contract_of("demo", *changes), "a"))
+    assert "rounds=" in words and "wire = float16" in words and "score_at = all" in words
+    assert "UNUSUAL: the coordinator and all members see each of your replies" in words
+    assert "each of your replies" not in "\n".join(in_words(contract_of("demo"), "a"))
+
+
 def test_what_is_no_contract_or_unknown_here_is_refused() -> None:
     good = contract_of("demo").text
     for text in (
@@ -74,6 +82,7 @@ def test_what_is_no_contract_or_unknown_here_is_refused() -> None:
         "[" * 100_000,
         good.replace('"fedavg"', '"fedmagic"'),
         good.replace('"mode": "masked"', '"mode": "open"'),
+        good.replace('"mode": "masked"', '"mode": "checked"'),
         good.replace('"version": "', '"version": "9'),
         good.replace("a" * 64, "b" * 64),
         good.replace("a" * 64, "a" * 63 + "g"),

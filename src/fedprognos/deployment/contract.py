@@ -91,7 +91,7 @@ class Contract:
             if found.text != text:
                 raise ValueError("not in its canonical form")
             found.check()
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError, ConfigError) as error:
             raise MessageError(f"not a contract: {str(error)[:200]}") from None
         return found
 
@@ -113,7 +113,8 @@ class Contract:
             raise MessageError("every member needs a key of its own")
         if not all(isinstance(name, str) and 1 <= len(name) <= 80 and name.isprintable() for name in names):
             raise MessageError("a name in the contract is not 1 to 80 printable characters")
-        self.experiment()
+        if self.mode != mode_of(self.experiment().federation, len(self.members)):
+            raise MessageError("the mode is not the one that the experiment says")
 
     def experiment(self) -> config.Experiment:
         """The experiment, with a placeholder for the data."""
@@ -166,6 +167,7 @@ def in_words(contract: Contract, site: str) -> Iterator[str]:
     yield f"  looks back on: {history}; every {recipe.stride} rows; labels capped at {recipe.cap or 'nothing'}"
     fewest = "all members" if federation.min_clients is None else f"{federation.min_clients} members"
     yield f"  continues only while {fewest} answer"
+    yield from _set_options(experiment)
     yield "  members (compare these fingerprints by telephone; they must be those that the members' own screens show):"
     for name, public in contract.members.items():
         yield f"    {name}: {fingerprint(public)}{' (this site)' if name == site else ''}"
@@ -179,6 +181,17 @@ def in_words(contract: Contract, site: str) -> Iterator[str]:
     else:
         yield "  features. The coordinator and all members see each of these replies. No row leaves."
     yield from (f"  UNUSUAL: {text}" for text in unusual(experiment, len(contract.members)))
+
+
+def _set_options(experiment: config.Experiment) -> Iterator[str]:
+    """Everything that is not at its default, and how each method goes, by the names that experiments use."""
+    for name in SECTIONS:
+        section = getattr(experiment, name)
+        fields = type(section).model_fields
+        shown = experiment.federation.methods if name == "federation" else ()
+        own = {k: v for k, v in section if k in shown or v != fields[k].get_default(call_default_factory=True)}
+        if own:
+            yield f"  {name}: " + ", ".join(f"{key} = {str(value)[:200]}" for key, value in own.items())
 
 
 def unusual(experiment: config.Experiment, members: int) -> Iterator[str]:
@@ -200,6 +213,8 @@ def unusual(experiment: config.Experiment, members: int) -> Iterator[str]:
         yield f"batches of {train.batch_size} at a learning rate of {train.learning_rate:g}"
     if experiment.evaluation.seeds > 20:
         yield f"evaluation.seeds = {experiment.evaluation.seeds}: each keeps out other units and tells a little more"
+    if members >= LEAST_MEMBERS and mode_of(federation, members) == "checked":
+        yield "the coordinator and all members see each of your replies, though totals of so many could be masked"
     if members < 3:
         yield f"{members} members: whoever knows a sum and one part knows the other"
     if federation.min_clients is not None and federation.min_clients < 3 <= members:

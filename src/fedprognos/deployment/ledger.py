@@ -20,6 +20,8 @@ from fedprognos.errors import MessageError
 from fedprognos.federation.client_folder import LEDGER, ClientFolder
 from fedprognos.federation.messages import LedgerLine
 
+MAX_REFUSALS_A_DAY = 1000
+"""Refusals that are written down; the next line counts further ones."""
 TELLS = {
     "HelloReply": "this site's name and public key: nothing of the data",
     "ContractReply": "whether the contract is approved: nothing of the data",
@@ -57,11 +59,21 @@ class SiteLedger(ClientFolder):
         self.about: dict[str, Any] = {}
         """What is said of the request that is being answered."""
         self._lines: list[dict[str, Any]] | None = None
+        self._refusals: Counter[str] = Counter()
+        self._unwritten = 0
 
     def record(self, line: LedgerLine) -> None:
         """Note a message that is about to leave, with the request it answers."""
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        if "refused" in self.about:  # anybody can cause these: they must not fill the disk
+            self._refusals[today] += 1
+            if self._refusals[today] > MAX_REFUSALS_A_DAY:
+                self._unwritten += 1
+                return
         previous = str(self.lines()[-1].get("chain", "")) if self.lines() else ""
         entry = {**asdict(line), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **self.about}
+        if self._unwritten:
+            entry["refusals_not_written"], self._unwritten = self._unwritten, 0
         entry = json.loads(json.dumps({**entry, "previous": previous}))
         entry["chain"] = _digest(entry)
         self._append(LEDGER, json.dumps(entry, sort_keys=True))
@@ -112,6 +124,8 @@ def in_words(lines: list[dict[str, Any]]) -> Iterator[str]:
             size = sum(int(line["bytes"]) for line in own if line["kind"] == kind and "refused" not in line)
             yield f"  {count} x {kind}, {size / 1e6:.2f} MB: {TELLS.get(kind, 'a message of another version')}"
         for line in own:
+            if "refusals_not_written" in line:
+                yield f"  {line['refusals_not_written']} more requests were REFUSED before {line.get('time', '')}"
             if "refused" in line:
                 yield f"  REFUSED {line.get('time', '')} {line.get('request', 'a request')}: {line['refused']}"
     if (number := broken_at(lines)) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from fedprognos import __version__
 from fedprognos.deployment import messages
 from fedprognos.deployment.approvals import Approvals, Entry
-from fedprognos.deployment.contract import Contract, in_words
+from fedprognos.deployment.contract import MAX_CONTRACT_IN_BYTES, Contract, in_words
 from fedprognos.deployment.delivery import keep_delivery
 from fedprognos.deployment.engine import Engine, Tell
 from fedprognos.deployment.folders import SiteOptions, read_options
@@ -33,16 +33,19 @@ from fedprognos.deployment.steps import (
 from fedprognos.deployment.tensor_cache import TensorCache, TensorsMissing, TensorsMissingError
 from fedprognos.errors import MessageError
 from fedprognos.federation.client import Client, failure
-from fedprognos.federation.codec import encode, ledger_line
+from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.floors import Floors
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import Failure, FitRequest
+from fedprognos.federation.pool_messages import PersonalRequest
 from fedprognos.files import write_json
 from fedprognos.networks.threads import one_torch_thread
 
 WriteReport = Callable[[Path], Path]
 HEADROOM_IN_BYTES = 2 << 30
 """Address space that libraries reserve without using it."""
+MAX_OPENING_IN_BYTES = 2 * MAX_CONTRACT_IN_BYTES
+"""Of a message that nobody signed."""
 
 
 @dataclass(eq=False)
@@ -88,17 +91,21 @@ class Site:
 
     def _opening(self, data: bytes) -> bytes:
         """Before there is a contract a site says who it is, takes contracts to show, and nothing else."""
-        kind = ledger_line(data).kind
+        if len(data) > MAX_OPENING_IN_BYTES:
+            raise RefusedError(f"{len(data)} bytes outside a contract")
+        kind = ledger_line(data).kind[:40]
         self.ledger.about["request"] = kind
         if kind not in {one.__name__ for one in messages.OPENING}:
-            raise RefusedError(f"{kind[:40]} outside a contract")
-        return self.client.gate(data, messages.OPENING, self._open)[1]
+            raise RefusedError(f"{kind} outside a contract")
+        return self._recorded(encode(self._open(decode(data, messages.OPENING))))
 
     def _open(self, request: messages.Opening) -> Any:
         self.note(request.activity)
         if isinstance(request, messages.HelloRequest):
             return messages.HelloReply(self.options.name, __version__, self.identity.public)
         contract = Contract.parse(request.contract)
+        schema = self.data.train.schema
+        self.client.limits.check_model(contract.experiment().model, len(schema.sensors) + len(schema.settings))
         known = self.approvals.entry(contract.digest) is not None
         entry = self.approvals.put(contract, self.options.name, self.identity.public)
         if not known:
@@ -196,6 +203,8 @@ class Site:
                 self.tell(f"REFUSED by the coordinator for '{request.experiment}': {request.reason}")
                 return messages.RefusalReply()
             case messages.DeliverRequest():
+                fitted = PersonalRequest(request.recipe, request.network, request.seed, request.validation_fraction)
+                self.client.limits.check(fitted, self.data.train)
                 return self._keep(request)
             case FitRequest():
                 self.tell(f"training: round {request.round}, {request.phase}, {request.training.epochs} epochs")

@@ -30,7 +30,7 @@ VERSION = 2
 ENVELOPE = "fedprognos"
 DTYPES = ("float32", "float64", "int64")
 WIRES: tuple[Wire, ...] = typing.get_args(Wire)
-MAX_HEADER_IN_BYTES = 64 << 20
+MAX_HEADER_IN_BYTES = 4 << 20
 MAX_COUNT = 2**63 - 1
 
 

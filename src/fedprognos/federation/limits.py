@@ -18,6 +18,7 @@ from fedprognos.federation.pool_messages import PersonalRequest, PoolRequest
 from fedprognos.federation.score_messages import ResidualRequest, ScoreRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import NetworkSpec
+from fedprognos.networks.options import ModelOptions
 from fedprognos.networks.running import BATCH
 
 MAX_PARAMETERS, MAX_EPOCHS = 20_000_000, 10_000
@@ -50,6 +51,14 @@ class Limits:
         if operations > self.operations:
             raise MessageError(f"needs some {operations:.1g} operations, more than the {self.operations:.1g} allowed")
 
+    def check_model(self, model: ModelOptions, inputs: int) -> None:
+        """Raise where a network of so many inputs, or sums over its features, would take more."""
+        spec = NetworkSpec(inputs=inputs, **model.model_dump())
+        _check_parameters(spec)
+        memory = 16.0 * spec.parameters + 32.0 * float(spec.features + sum(spec.widths)) ** 2
+        if memory > self.memory_in_bytes:
+            raise MessageError(f"its network needs some {memory / 1e6:.3g} MB of memory, more than allowed")
+
 
 def cost(request: Request, fleet: Fleet) -> tuple[float, float]:
     """Bytes and operations that a request takes at most, roughly."""
@@ -78,12 +87,16 @@ def cost(request: Request, fleet: Fleet) -> tuple[float, float]:
             return 0.0, 0.0
 
 
+def _check_parameters(spec: NetworkSpec) -> None:
+    if spec.parameters > MAX_PARAMETERS:
+        raise MessageError(f"a network of more than {MAX_PARAMETERS} parameters")
+
+
 def _run(
     recipe: Recipe, spec: NetworkSpec, fleet: Fleet, batch: int, passes: float, *, squares: bool
 ) -> tuple[float, float]:
     """Running a network of this shape over all histories so many times; with `squares` sums of products are kept."""
-    if spec.parameters > MAX_PARAMETERS:
-        raise MessageError(f"a network of more than {MAX_PARAMETERS} parameters")
+    _check_parameters(spec)
     window = float(recipe.window)
     padded = sum(max(unit.rows, recipe.window if recipe.short == "pad" else 0) for unit in fleet)
     points = sum(unit.rows // recipe.stride + 1 for unit in fleet)
