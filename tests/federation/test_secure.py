@@ -32,7 +32,7 @@ from fedprognos.federation.messages import (
 from fedprognos.federation.secure import shamir
 from fedprognos.federation.secure.coordinator import MaskedSums
 from fedprognos.federation.secure.fixed_point import FINE_LIMBS, LIMBS, add, from_fixed, negated, to_fixed
-from fedprognos.federation.secure.member import Member, majority, survivors_text
+from fedprognos.federation.secure.member import Member, quorum, survivors_text
 from fedprognos.federation.secure.messages import (
     BeginRequest,
     KeysRequest,
@@ -147,9 +147,9 @@ class TestFixedPoint:
 
 
 @settings(max_examples=30, deadline=None)
-@given(data=st.data(), members=st.integers(2, 9))
-def test_any_majority_of_shares_gives_the_secret_and_fewer_do_not(data: st.DataObject, members: int) -> None:
-    secret, threshold = bytes(range(32)), majority(members)
+@given(data=st.data(), members=st.integers(3, 9))
+def test_any_quorum_of_shares_gives_the_secret_and_fewer_do_not(data: st.DataObject, members: int) -> None:
+    secret, threshold = bytes(range(32)), quorum(members)
     shares = shamir.split(secret, members, threshold, secrets.token_bytes(threshold * shamir.SEED_IN_BYTES))
     chosen = data.draw(st.permutations(range(1, members + 1)))[:threshold]
     assert shamir.join({k: shares[k - 1] for k in chosen}, 32) == secret
@@ -162,7 +162,7 @@ def test_any_majority_of_shares_gives_the_secret_and_fewer_do_not(data: st.DataO
 @given(data=st.data(), count=st.integers(3, 6))
 def test_masked_totals_equal_plain_ones_with_sites_dropping_out_at_every_step(data: st.DataObject, count: int) -> None:
     names = tuple(f"site-{chr(97 + k)}" for k in range(count))
-    most = count - max(majority(count), 3) if count > 3 else 0
+    most = count - quorum(count)
     gone = data.draw(st.lists(st.sampled_from(names), max_size=most, unique=True))
     drops = {name: data.draw(st.sampled_from(STEPS)) for name in gone}
     cohort, left = MaskingCohort(names, answer, drops), list[Failure]()
@@ -243,7 +243,7 @@ class TestWhatASiteRefuses:
 
     def test_a_second_survivor_set_for_one_request(self) -> None:
         cohort, batch, request = self.begun()
-        member, fewer = cohort.members["a"], ("a", "b", "c")
+        member, fewer = cohort.members["a"], ("a", "b", "c", "d")
         with pytest.raises(MessageError, match="other members"):
             member.answer(SurvivorsRequest(batch, 0, fewer))
         vector = to_vector(answer("a", request), template_of(request))
@@ -251,7 +251,31 @@ class TestWhatASiteRefuses:
         with pytest.raises(MessageError, match="other members"):
             member.answer(SurvivorsRequest(batch, 1, fewer))
 
-    def test_shares_for_a_set_that_no_majority_signed(self) -> None:
+    def test_the_same_network_with_another_seed_split_or_head_over_other_members(self) -> None:
+        """Otherwise a network that is the same for every seed would tell a missing member's part."""
+        from fedprognos.federation.secure.answers import masked
+
+        cohort, batch, _ = self.begun()
+        member, everyone = cohort.members["a"], tuple(sorted(cohort.members))
+        plan = plan_of(widths=(5,))
+        network = plan.common_start()
+        for index, other in enumerate(
+            (
+                EvaluateRequest(plan.recipe, network, 1, 0.3, True),
+                EvaluateRequest(plan.recipe, network, 2, 0.3, True),
+                EvaluateRequest(plan.recipe, network.with_head(2 * network.head), 1, 0.2, True),
+            ),
+            start=1,
+        ):
+            masked(member, (batch, index), other, answer("a", other))
+            if index == 1:
+                member.answer(SurvivorsRequest(batch, index, everyone))
+            else:
+                with pytest.raises(MessageError, match="other members"):
+                    member.answer(SurvivorsRequest(batch, index, everyone[:-1]))
+                member.answer(SurvivorsRequest(batch, index, everyone))
+
+    def test_shares_for_a_set_that_no_quorum_signed(self) -> None:
         cohort, batch, _ = self.begun()
         everyone = tuple(sorted(cohort.members))
         text = survivors_text(batch, 0, everyone)
@@ -294,7 +318,7 @@ def test_a_restarted_site_goes_on_with_its_secrets() -> None:
         assert members == names
 
 
-def test_without_a_majority_nothing_is_known() -> None:
+def test_without_a_quorum_nothing_is_known() -> None:
     names = ("a", "b", "c", "d")
     cohort = MaskingCohort(names, answer, {"c": "masked", "d": "SurvivorsRequest"})
     with pytest.raises(FederationError, match="are needed"):

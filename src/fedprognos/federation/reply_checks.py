@@ -6,6 +6,7 @@ What no honest client can have sent becomes a failure of its sender, and of nobo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,15 @@ from fedprognos.federation.messages import (
 )
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PoolReply, PoolRequest
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
-from fedprognos.federation.secure.survey import MOST_CONDITIONS, OutlineReply, OutlineRequest
+from fedprognos.federation.secure.survey import (
+    MOST_CONDITIONS,
+    MomentsReply,
+    MomentsRequest,
+    OutlineReply,
+    OutlineRequest,
+    PowerSums,
+)
+from fedprognos.federation.secure.templates import WeightedReply
 from fedprognos.matching import OutputSums
 from fedprognos.networks import Network, NetworkSpec, check_weights
 from fedprognos.networks.cells import cells
@@ -83,7 +92,7 @@ def checked(name: str, request: Request, reply: Reply | Failure, declared: dict[
     return reply
 
 
-def check_reply(request: Request, reply: Reply, most_rows: int = MOST_ROWS) -> None:
+def check_reply(request: Any, reply: Any, most_rows: int = MOST_ROWS) -> None:
     """Raise where a reply cannot be an honest one to this request, from a client of so many labelled points."""
     match request, reply:
         case SurveyRequest(), SurveyReply():
@@ -96,6 +105,15 @@ def check_reply(request: Request, reply: Reply, most_rows: int = MOST_ROWS) -> N
             _check_count(reply.windows, most_rows)
         case FitRequest(), FitReply():
             _check_fit(request, reply, most_rows)
+        case FitRequest(), WeightedReply():
+            _check_count(reply.windows, most_rows)
+            mean = reply.mean()
+            check_weights(request.shape, {**({} if request.start is None else request.start.weights), **mean}, "sum")
+            _check_size(mean)
+        case MomentsRequest(), MomentsReply():
+            for sums in (*reply.cells.values(), reply.labels):
+                _check_count(sums.n, most_rows)
+                _check_power_sums(sums)
         case EvaluateRequest(), EvaluateReply():
             _check_evaluation(request, reply, most_rows)
         case OutputsRequest(), OutputsReply():
@@ -173,6 +191,17 @@ def _check_fit(request: FitRequest, reply: FitReply, most_rows: int) -> None:
         raise MessageError("sent a history of more epochs than asked for")
     if any(not (e.train_rmse >= 0 and (e.validation_rmse is None or e.validation_rmse >= 0)) for e in reply.history):
         raise MessageError("sent a training history with negative errors")
+
+
+def _check_power_sums(sums: PowerSums) -> None:
+    """Means within what columns can be, squares no smaller than means allow."""
+    if not all(np.isfinite(part).all() for part in (sums.total, sums.within, sums.squared)):
+        raise MessageError("sent sums that are no numbers")
+    if (np.abs(sums.total) > LARGEST_VALUE * sums.n).any() or (sums.within < -ROUNDING * LARGEST_VALUE).any():
+        raise MessageError("sent sums beyond what columns can have")
+    least = np.square(sums.total) / sums.n
+    if (sums.squared < least - ROUNDING * np.abs(least) - ROUNDING).any():
+        raise MessageError("sent sums of squares that are too small for their means")
 
 
 def _check_size(weights: Mapping[str, NDArray[np.float32]]) -> None:

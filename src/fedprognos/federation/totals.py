@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedprognos.errors import FederationError, FedprognosError
+from fedprognos.errors import BundleError, FederationError, FedprognosError, MessageError, TrainingError
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, Reply, Request
 from fedprognos.federation.reply_checks import MOST_ROWS, check_reply
@@ -54,21 +54,25 @@ def masked_total(
         raise FederationError("the clients' replies are not masked", hint='set federation.mode = "masked"')
     if len(requests) < LEAST_MEMBERS:
         raise FederationError(f"a masked sum needs {LEAST_MEMBERS} clients; {len(requests)} were asked")
-    found, members = sums.total(cohort, requests, left_out)  # type: ignore[arg-type]
-    if found is None or len(members) < (len(requests) if min_clients is None else min(min_clients, len(requests))):
+    least = len(requests) if min_clients is None else min(min_clients, len(requests))
+    request = next(iter(requests.values()))
+    members: tuple[str, ...] = ()
+    try:
+        found, members = sums.total(cohort, requests, left_out, least)  # type: ignore[arg-type]
+        if found is not None:
+            check_reply(request, found, MOST_ROWS)
+    except (MessageError, BundleError, TrainingError, ValueError, ArithmeticError) as error:
+        sums.forget(requests)
+        text = error.what if isinstance(error, FedprognosError) else str(error)
+        raise FederationError(
+            f"the sum of {len(members) or len(requests)} clients is impossible: {text}",
+            hint='Sums are masked, so nobody can tell whose part is wrong; federation.mode = "checked" names it.',
+        ) from None
+    if found is None or len(members) < least:
         raise FederationError(
             f"{len(members)} of {len(requests)} clients answered",
             hint="Fix the others, or set federation.min_clients to continue without them.",
         )
-    request = next(iter(requests.values()))
-    try:
-        check_reply(request, found, MOST_ROWS)
-    except (FedprognosError, ValueError) as error:
-        text = error.what if isinstance(error, FedprognosError) else str(error)
-        raise FederationError(
-            f"the sum of {len(members)} clients is impossible: {text}",
-            hint='Sums are masked, so nobody can tell whose part is wrong; federation.mode = "checked" names it.',
-        ) from None
     return found
 
 

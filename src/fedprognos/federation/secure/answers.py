@@ -48,8 +48,22 @@ def masked(member: Member | None, tag: Tag | None, request: Any, reply: Any) -> 
     if tag is None:
         return reply
     values = to_vector(summand(reply), template_of(request))
-    found: MaskedReply = _present(member).masked(*tag, digest(encode(request)), values, limbs_of(request))
+    asked = digest(encode(request))
+    found: MaskedReply = _present(member).masked(*tag, asked, values, limbs_of(request), _about(request) or asked)
     return found
+
+
+def _about(request: Any) -> str | None:
+    """Names what a request asks for statistics of: whatever is asked of one network is about the same rows.
+
+    A network that is asked about with another seed, split or part differs little in its sums, so all of them must be
+    over the same members.
+    """
+    if isinstance(request, EvaluateRequest | OutputsRequest | PoolRequest | ScoreRequest):
+        network = request.network
+        below = [name for name in sorted(network.weights) if not name.startswith("head.")]
+        return digest(b"\x1f".join([repr(network.spec).encode(), *(network.weights[n].tobytes() for n in below)]))
+    return None
 
 
 def answer_sums(member: Member | None, request: Any, fleet: Fleet, floors: Floors) -> Any:

@@ -15,7 +15,7 @@ from fedprognos.federation.messages import Failure
 from fedprognos.federation.secure import shamir
 from fedprognos.federation.secure.fixed_point import Limbs, add, from_fixed, negated
 from fedprognos.federation.secure.masks import KEY_IN_BYTES, agreed, mask, public_of
-from fedprognos.federation.secure.member import majority
+from fedprognos.federation.secure.member import quorum
 from fedprognos.federation.secure.messages import (
     BeginReply,
     BeginRequest,
@@ -67,8 +67,10 @@ class MaskedSums:
     _batches: int = 0
     _known: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
 
-    def total(self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut) -> tuple[Any, tuple[str, ...]]:
-        """The summed reply and the sites in it.
+    def total(
+        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+    ) -> tuple[Any, tuple[str, ...]]:
+        """The summed reply and the sites in it; nothing is unmasked where fewer than `least` sent their part.
 
         Raises
         ------
@@ -78,10 +80,15 @@ class MaskedSums:
         request = next(iter(requests.values()))
         key = digest("\x1f".join(sorted(requests)).encode() + encode(request))
         if key not in self._known:
-            self._known[key] = self._asked(_Sites(cohort, left_out), tuple(sorted(requests)), request)
+            self._known[key] = self._asked(_Sites(cohort, left_out), tuple(sorted(requests)), request, least)
         return self._known[key]
 
-    def _asked(self, sites: _Sites, names: tuple[str, ...], request: Any) -> tuple[Any, tuple[str, ...]]:
+    def forget(self, requests: Mapping[str, Any]) -> None:
+        """Do not remember a total that turned out to be impossible."""
+        request = next(iter(requests.values()))
+        self._known.pop(digest("\x1f".join(sorted(requests)).encode() + encode(request)), None)
+
+    def _asked(self, sites: _Sites, names: tuple[str, ...], request: Any, least: int) -> tuple[Any, tuple[str, ...]]:
         template, limbs = template_of(request), limbs_of(request)
         size, batch = size_of(template), self._ready(sites, names)
         index, batch.used = batch.used, batch.used + 1
@@ -92,7 +99,7 @@ class MaskedSums:
             if reply.masked.shape == (size, limbs) and reply.masked.dtype == np.int64
         }
         survivors = tuple(sorted(sent))
-        self._enough(batch, survivors, "sent their part of a sum")
+        self._enough(batch, survivors, "sent their part of a sum", least)
         asked = SurvivorsRequest(batch.name, index, survivors)
         signed = sites.ask(dict.fromkeys(survivors, asked), SurvivorsReply)
         self._enough(batch, tuple(signed), "signed who is in a sum")
@@ -144,7 +151,7 @@ class MaskedSums:
         asked = KeysRequest(name, SUMS_A_BATCH, {member: self.identities[member] for member in everyone})
         keys = sites.ask(dict.fromkeys(everyone, asked), KeysReply)
         places = {member: k for k, member in enumerate(everyone, start=1)}
-        batch = _Batch(name, keys, places, majority(len(everyone)))
+        batch = _Batch(name, keys, places, quorum(len(everyone)))
         self._enough(batch, tuple(keys), "made keys")
         shared = sites.ask(dict.fromkeys(keys, SharesRequest(name, keys)), SharesReply)
         self._enough(batch, tuple(shared), "shared their secrets")
@@ -157,12 +164,13 @@ class MaskedSums:
         batch.keys = {member: keys[member] for member in shared}
         return batch
 
-    def _enough(self, batch: _Batch, names: tuple[str, ...], what: str) -> None:
-        if len(names) < batch.threshold:
+    def _enough(self, batch: _Batch, names: tuple[str, ...], what: str, least: int = 0) -> None:
+        needed = max(batch.threshold, least)
+        if len(names) < needed:
             self._batch = None
             raise FederationError(
-                f"{len(names)} of {len(batch.places)} sites {what}; {batch.threshold} are needed",
-                hint="A masked sum needs more than half of the sites. Fix the others, and start the run again.",
+                f"{len(names)} of {len(batch.places)} sites {what}; {needed} are needed",
+                hint="A masked sum needs more than two thirds of the sites, and three. Fix the others; start again.",
             )
 
 

@@ -1,7 +1,7 @@
 """A site's side of masked sums (Bonawitz et al., 2017): masks what leaves, and unmasks nothing but one total.
 
-What a site never does, whatever it is asked: sign two survivor sets for one request, give both kinds of share of one
-member, use a key twice, or take part in a sum of fewer than a majority of the members.
+What a site never does, whatever it is asked: sign two survivor sets for one statistic, give both kinds of share of one
+member, use a key twice, or take part in a sum of fewer than :func:`quorum` of the members.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ from fedprognos.federation.secure.messages import (
 MOST_SUMS = 256
 
 
-def majority(members: int) -> int:
-    """How many members it takes: more than half.
+def quorum(members: int) -> int:
+    """How many members it takes: more than two thirds, and never fewer than three.
 
-    >>> majority(3), majority(4), majority(5)
-    (2, 3, 3)
+    Of fewer than three each would know the others' sum. Two sets of more than two thirds share more than a third of the
+    members, so fewer colluding members than that cannot have different sets signed for one sum.
+
+    >>> quorum(3), quorum(4), quorum(5), quorum(10)
+    (3, 3, 4, 7)
     """
-    return members // 2 + 1
+    return max(2 * members // 3 + 1, LEAST_MEMBERS)
 
 
 def keys_text(batch: str, identities: Mapping[str, str], sealing: str, masking: tuple[str, ...]) -> bytes:
@@ -79,6 +82,7 @@ class _Batch:
     keys: dict[str, KeysReply] = field(default_factory=dict)
     shares: dict[str, bytes] = field(default_factory=dict)
     asked: dict[int, str] = field(default_factory=dict)
+    about: dict[int, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -90,6 +94,7 @@ class _Batch:
             "keys": {name: vars(one) for name, one in self.keys.items()},
             "shares": {name: text.hex() for name, text in self.shares.items()},
             "asked": {str(k): asked for k, asked in self.asked.items()},
+            "about": {str(k): about for k, about in self.about.items()},
         }
 
     @staticmethod
@@ -103,6 +108,7 @@ class _Batch:
             {n: KeysReply(one["sealing"], tuple(one["masking"]), one["signature"]) for n, one in raw["keys"].items()},
             {name: bytes.fromhex(text) for name, text in raw["shares"].items()},
             {int(k): asked for k, asked in raw["asked"].items()},
+            {int(k): about for k, about in raw["about"].items()},
         )
 
     @property
@@ -112,7 +118,7 @@ class _Batch:
 
     @property
     def threshold(self) -> int:
-        return majority(len(self.identities))
+        return quorum(len(self.identities))
 
 
 class Member:
@@ -126,6 +132,7 @@ class Member:
         The members' public keys, in hex, by name, as the contract has them.
     state, keep
         What an earlier process kept, and where to keep it: secrets and survivor sets, so that a restart forgets none.
+        The survivor sets must outlive the run.
     """
 
     def __init__(
@@ -240,18 +247,24 @@ class Member:
             raise MessageError("too few members shared their secrets")
         return BeginReply()
 
-    def masked(self, name: str, index: int, asked: str, values: FloatArray, limbs: int = LIMBS) -> MaskedReply:
+    def masked(
+        self, name: str, index: int, asked: str, values: FloatArray, limbs: int = LIMBS, about: str | None = None
+    ) -> MaskedReply:
         """The numbers of an answer under this site's own mask and one with every other member of the batch.
 
         Parameters
         ----------
         asked
             Digest of the request that they answer.
+        about
+            Names what they are statistics of: all sums about one thing are over the same members. The request itself
+            by default.
         """
         batch = self._batch(name)
         if len(batch.shares) < 2 or not 0 <= index < len(batch.masking) or batch.asked.get(index, asked) != asked:
             raise MessageError("a sum that has not begun, or was masked for another request")
         batch.asked[index] = asked
+        batch.about[index] = about or asked
         self._save()
         total: Limbs = add(to_fixed(values, limbs), mask(batch.own[index], len(values), limbs))
         for other in sorted(batch.shares):
@@ -270,15 +283,15 @@ class Member:
             raise MessageError("survivors that are no members")
         if self.name not in survivors or len(survivors) < batch.threshold:
             raise MessageError("too few survivors, or this site is not among them")
-        if self.signed.setdefault(asked, survivors) != survivors:
-            raise MessageError("this request was answered with other members: their difference would tell of one alone")
+        if self.signed.setdefault(batch.about[request.index], survivors) != survivors:
+            raise MessageError("this was summed with other members before: their difference would tell of one alone")
         text = survivors_text(request.batch, request.index, survivors)
         return SurvivorsReply(self.identity.sign(text).hex())
 
     def _unmask(self, request: UnmaskRequest) -> UnmaskReply:
         batch, survivors, index = self._batch(request.batch), tuple(request.survivors), request.index
         asked = batch.asked.get(index)
-        if asked is None or self.signed.get(asked) != survivors:
+        if asked is None or self.signed.get(batch.about[index]) != survivors:
             raise MessageError("this site did not sign these survivors")
         text = survivors_text(request.batch, index, survivors)
         good = [

@@ -29,8 +29,16 @@ class Asks(Protocol):
 class Sums(Protocol):
     """A way to total replies."""
 
-    def total(self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut) -> tuple[Any, tuple[str, ...]]:
-        """The summed reply and the clients in it; `left_out` is called with the others."""
+    def total(
+        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+    ) -> tuple[Any, tuple[str, ...]]:
+        """The summed reply and the clients in it; `left_out` is called with the others.
+
+        Where fewer than `least` answer, nothing is summed.
+        """
+
+    def forget(self, requests: Mapping[str, Any]) -> None:
+        """Do not remember the total of these requests."""
 
 
 def limbs_of(request: Any) -> int:
@@ -41,7 +49,9 @@ def limbs_of(request: Any) -> int:
 class OpenSums:
     """Totals of integers where all clients are in one process: the bytes of a masked sum, without the masks."""
 
-    def total(self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut) -> tuple[Any, tuple[str, ...]]:
+    def total(
+        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+    ) -> tuple[Any, tuple[str, ...]]:
         replies = cohort.ask(requests)
         first = next(iter(requests.values()))
         template, limbs = template_of(first), limbs_of(first)
@@ -54,4 +64,8 @@ class OpenSums:
             total = part if total is None else add(total, part)
             members.append(name)
         values: FloatArray = np.zeros(0) if total is None else from_fixed(total)
-        return (from_vector(values, template) if members else None), tuple(members)
+        enough = members and len(members) >= least
+        return (from_vector(values, template) if enough else None), tuple(members)
+
+    def forget(self, requests: Mapping[str, Any]) -> None:
+        """Nothing is remembered here."""
