@@ -14,7 +14,7 @@ from experiments.lines import Line, comparisons
 from experiments.markdown import shown
 from experiments.paper import paper
 from experiments.pictures import Picture, pictures
-from experiments.places import CHOICES, COMPLEXITY, LIFE, QUICK, REMARKS, Places
+from experiments.places import CHOICES, COMPLEXITY, LIFE, OTHERS, QUICK, REMARKS, Places
 from experiments.record import Record, changed_options, read_record
 from experiments.tables_bars import bars_table
 from experiments.tables_comparison import comparison_table
@@ -71,7 +71,7 @@ def page_files(where: Places) -> dict[Path, str]:
 def read_all(where: Places) -> dict[str, Record]:
     """Every record there is, by the name of its preset without `-quick`."""
     paths = sorted(where.folder.glob("*.json"))
-    known = [p for p in paths if p.name not in (COMPLEXITY, CHOICES) and not p.stem.endswith(".times")]
+    known = [p for p in paths if p.name not in OTHERS and not p.stem.endswith(".times")]
     known.sort(key=lambda p: (p.stem not in where.presets, p.stem))
     return {p.stem.removesuffix(QUICK): read_record(p) for p in known}
 
