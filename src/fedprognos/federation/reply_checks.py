@@ -187,7 +187,7 @@ def _check_fit(request: FitRequest, reply: FitReply, most_rows: int) -> None:
     check_weights(request.shape, {**known, **reply.weights}, "reply")
     _check_size(reply.weights)
     _check_count(reply.windows, most_rows)
-    if len(reply.history) > request.training.epochs:
+    if len(reply.history) > (request.training.steps or request.training.epochs):  # an epoch has a step at least
         raise MessageError("sent a history of more epochs than asked for")
     if any(not (e.train_rmse >= 0 and (e.validation_rmse is None or e.validation_rmse >= 0)) for e in reply.history):
         raise MessageError("sent a training history with negative errors")
