@@ -59,7 +59,7 @@ def test_a_csv_goes_from_init_to_a_report_and_a_model(tmp_path: Path) -> None:
     out = tmp_path / "runs" / "fleet"
     assert (out / "report.html").stat().st_size > 100_000
     rows = json.loads((out / "results.json").read_text())["rows"]
-    assert {"local", "central", "fedma"} <= {r["method"] for r in rows}
+    assert {"local", "central", "absorb"} <= {r["method"] for r in rows}
     assert (out / "bundle" / "weights.safetensors").is_file()
 
 
@@ -80,7 +80,7 @@ def test_a_battery_csv_works_too(tmp_path: Path) -> None:
     done = fedprognos("run", "cells.toml", *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "runs" / "cells" / "results.json").read_text())["rows"]
-    assert {"constant", "last", "ridge", "local", "central", "fedma"} <= {r["method"] for r in rows}
+    assert {"constant", "last", "ridge", "local", "central", "absorb"} <= {r["method"] for r in rows}
 
 
 @pytest.mark.parametrize(
