@@ -14,6 +14,7 @@ import fedprognos as fp
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 
 
+@pytest.mark.long
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert len(blocks) >= 9

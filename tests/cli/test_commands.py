@@ -108,6 +108,7 @@ def test_mistakes_are_explained_without_a_traceback(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_json_and_quiet(tmp_path: Path) -> None:
     sizes = ("data.units_per_site=4", "data.test_units_per_site=2", "federation.methods=['local', 'fedma']")
     small = ("run", "plants", *SMALL, *(word for size in sizes for word in ("--set", size)), "--out", "x")

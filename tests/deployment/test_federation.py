@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from deployments import SITES, deployment
 
 from fedprognos.deployment.processes import listening
@@ -14,6 +15,7 @@ from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.networks import Bundle
 
 
+@pytest.mark.long
 def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_running(tmp_path: Path) -> None:
     with deployment(tmp_path) as federation:
         federation.start_coordinator()

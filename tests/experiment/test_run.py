@@ -96,6 +96,7 @@ def test_the_bundle_predicts_what_the_table_scored(finished) -> None:  # type: i
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.long
 def test_equal_runs_give_equal_bytes_whatever_the_workers(finished, tmp_path: Path, workers: int) -> None:  # type: ignore[no-untyped-def]
     again = tiny(tmp_path / "again", workers=workers)
     for file in FILES:
@@ -152,6 +153,7 @@ def test_rounds_can_be_followed_in_tensorboard_and_mlflow(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "moment", [pytest.param(0.15, marks=pytest.mark.long), 0.5, pytest.param(0.85, marks=pytest.mark.long)]
 )
+@pytest.mark.long
 def test_a_run_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(  # type: ignore[no-untyped-def]
     finished, tmp_path: Path, moment: float
 ) -> None:
@@ -210,6 +212,7 @@ def test_the_ledgers_hold_what_left_each_site(finished) -> None:  # type: ignore
         assert kinds == {"SurveyReply", "FitReply", "EvaluateReply", "OutputsReply", "PoolReply", "PersonalReply"}
 
 
+@pytest.mark.long
 def test_models_trained_earlier_can_be_federated(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     bundles = finished.folder / "bundles" / "all" / "local" / "seed0"
     changes = (
@@ -260,6 +263,7 @@ def test_intervals_come_from_units_left_out_in_turn(tmp_path: Path) -> None:
     assert few.bundle.calibration is None  # no client has 20 units to tell residuals of
 
 
+@pytest.mark.long
 def test_a_job_that_fails_ends_the_run_and_does_not_hang(tmp_path: Path) -> None:
     changes = (*TINY, "train.learning_rate=1e30", "train.clip=1e30", "recipe.stride=3")
     with pytest.raises(FederationError, match="training"):
@@ -330,6 +334,7 @@ def test_one_exchange_reaches_the_bar_on_fd004_and_central_training(tmp_path: Pa
         assert found.values("rmse_capped").mean() <= 14.3
 
 
+@pytest.mark.long
 def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
     import psutil
 

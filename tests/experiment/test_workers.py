@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 
 from fedprognos.experiment.in_process import InProcess
 from fedprognos.experiment.workers import Workers
@@ -59,6 +60,7 @@ def test_the_number_of_workers_changes_no_byte() -> None:
             np.testing.assert_array_equal(array, weights[1][name][tensor])
 
 
+@pytest.mark.long
 def test_epochs_are_reported_and_nothing_is_left_behind() -> None:
     seen: list[tuple[str, int]] = []
     with Workers(fleets_of(), 2) as workers:
@@ -74,6 +76,7 @@ def test_epochs_are_reported_and_nothing_is_left_behind() -> None:
     assert not os.path.exists(store)  # noqa: PTH110
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_one_answer_not_the_run() -> None:
     with Workers(fleets_of(), 2) as workers:
         cohort = cohort_of(workers)
@@ -95,6 +98,7 @@ def test_a_killed_worker_costs_one_answer_not_the_run() -> None:
         assert all(isinstance(r, FitReply) for r in again.values())
 
 
+@pytest.mark.long
 def test_a_client_that_takes_too_long_is_left_out() -> None:
     with Workers(fleets_of(), 2) as workers:
         cohort = cohort_of(workers, timeout_in_s=8.0)

@@ -32,7 +32,7 @@ from fedprognos.federation.messages import (
 from fedprognos.federation.secure import shamir
 from fedprognos.federation.secure.coordinator import MaskedSums
 from fedprognos.federation.secure.fixed_point import FINE_LIMBS, LIMBS, add, from_fixed, negated, to_fixed
-from fedprognos.federation.secure.member import Member, quorum, survivors_text
+from fedprognos.federation.secure.member import Member, quorum
 from fedprognos.federation.secure.messages import (
     BeginRequest,
     KeysRequest,
@@ -41,6 +41,7 @@ from fedprognos.federation.secure.messages import (
     SurvivorsRequest,
     UnmaskRequest,
 )
+from fedprognos.federation.secure.signing import survivors_text
 from fedprognos.federation.secure.sums import OpenSums, Tag, limbs_of
 from fedprognos.federation.secure.templates import summand, template_of
 from fedprognos.federation.secure.vectors import from_vector, size_of, to_vector

@@ -36,6 +36,7 @@ def pieces(announced: bool) -> Iterator[bytes]:
         yield MEGABYTE if announced else b"%x\r\n%s\r\n" % (len(MEGABYTE), MEGABYTE)
 
 
+@pytest.mark.long
 def test_huge_bodies_and_ever_new_units_are_refused_in_bounded_memory(tmp_path: Path) -> None:
     bundle = BUNDLE.save(tmp_path / "bundle")
     row = rows_of(FLEET["engines-0"], FLEET)[0]
@@ -69,6 +70,7 @@ def test_huge_bodies_and_ever_new_units_are_refused_in_bounded_memory(tmp_path: 
         assert peak_in_MB(child.pid) - before < 30
 
 
+@pytest.mark.long
 def test_thousands_of_silent_connections_silence_nobody(tmp_path: Path) -> None:
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(allowed, 8192), allowed))

@@ -38,7 +38,6 @@ from fedprognos.federation.secure.survey import (
     MomentsRequest,
     OutlineReply,
     OutlineRequest,
-    PowerSums,
 )
 from fedprognos.federation.secure.templates import WeightedReply
 from fedprognos.matching import OutputSums
@@ -113,7 +112,7 @@ def check_reply(request: Any, reply: Any, most_rows: int = MOST_ROWS) -> None:
         case MomentsRequest(), MomentsReply():
             for sums in (*reply.cells.values(), reply.labels):
                 _check_count(sums.n, most_rows)
-                _check_power_sums(sums)
+                sums.check(LARGEST_VALUE, ROUNDING)
         case EvaluateRequest(), EvaluateReply():
             _check_evaluation(request, reply, most_rows)
         case OutputsRequest(), OutputsReply():
@@ -191,17 +190,6 @@ def _check_fit(request: FitRequest, reply: FitReply, most_rows: int) -> None:
         raise MessageError("sent a history of more epochs than asked for")
     if any(not (e.train_rmse >= 0 and (e.validation_rmse is None or e.validation_rmse >= 0)) for e in reply.history):
         raise MessageError("sent a training history with negative errors")
-
-
-def _check_power_sums(sums: PowerSums) -> None:
-    """Means within what columns can be, squares no smaller than means allow."""
-    if not all(np.isfinite(part).all() for part in (sums.total, sums.within, sums.squared)):
-        raise MessageError("sent sums that are no numbers")
-    if (np.abs(sums.total) > LARGEST_VALUE * sums.n).any() or (sums.within < -ROUNDING * LARGEST_VALUE).any():
-        raise MessageError("sent sums beyond what columns can have")
-    least = np.square(sums.total) / sums.n
-    if (sums.squared < least - ROUNDING * np.abs(least) - ROUNDING).any():
-        raise MessageError("sent sums of squares that are too small for their means")
 
 
 def _check_size(weights: Mapping[str, NDArray[np.float32]]) -> None:

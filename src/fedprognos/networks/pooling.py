@@ -221,7 +221,7 @@ def recent(count: int) -> FloatArray:
     """Weights (count,) of points in the order of time, adding up to their number.
 
     >>> recent(3).round(2).tolist()
-    [0.22, 0.68, 2.08]
+    [0.23, 0.69, 2.09]
     """
     weights = np.exp((np.arange(count) - count) / (FADE * max(count, 1)))
     return np.asarray(weights * (count / weights.sum())) if count else weights

@@ -13,8 +13,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import MessageError
@@ -36,6 +35,7 @@ from fedprognos.federation.secure.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
+from fedprognos.federation.secure.signing import keys_text, survivors_text, verified
 
 MOST_SUMS = 256
 
@@ -50,25 +50,6 @@ def quorum(members: int) -> int:
     (3, 3, 4, 7)
     """
     return max(2 * members // 3 + 1, LEAST_MEMBERS)
-
-
-def keys_text(batch: str, identities: Mapping[str, str], sealing: str, masking: tuple[str, ...]) -> bytes:
-    """What a member signs about its keys."""
-    return "\n".join(["keys", batch, *(f"{k} {v}" for k, v in sorted(identities.items())), sealing, *masking]).encode()
-
-
-def survivors_text(batch: str, index: int, survivors: tuple[str, ...]) -> bytes:
-    """What a member signs about a sum; requests computed on other machines may differ in their last digits."""
-    return "\n".join(["survivors", batch, str(index), *survivors]).encode()
-
-
-def verified(public: str, signature: str, text: bytes) -> bool:
-    """Whether a signature (hex) is that of a public key (hex)."""
-    try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), text)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedprognos.arrays import FloatArray
-from fedprognos.errors import FederationError
+from fedprognos.errors import FederationError, MessageError
 from fedprognos.features import Moments, Survey, SurveyTerms, survey
 from fedprognos.fleet import Fleet, Schema
 
@@ -67,6 +67,16 @@ class PowerSums:
     def of(moments: Moments) -> PowerSums:
         """From moments."""
         return PowerSums(moments.n, moments.n * moments.mean, moments.m2, moments.n * np.square(moments.mean))
+
+    def check(self, largest: float, rounding: float) -> None:
+        """Refuse means beyond what columns can have, and squares that are too small for them."""
+        if not all(np.isfinite(part).all() for part in (self.total, self.within, self.squared)):
+            raise MessageError("sent sums that are no numbers")
+        if (np.abs(self.total) > largest * self.n).any() or (self.within < -rounding * largest).any():
+            raise MessageError("sent sums beyond what columns can have")
+        least = np.square(self.total) / self.n
+        if (self.squared < least - rounding * np.abs(least) - rounding).any():
+            raise MessageError("sent sums of squares that are too small for their means")
 
     def moments(self) -> Moments:
         """Moments of all rows together."""
