@@ -224,3 +224,11 @@ def test_all_clients_must_answer_by_default(tmp_path: Path) -> None:
 
     with pytest.raises(FederationError, match="client b"):
         list(ABSORB.run(cohort_of(tmp_path, change=change), plan_of(epochs=1)))
+
+
+@pytest.mark.parametrize("method", ["concat", "absorb", "fedma"])
+def test_where_steps_decide_the_epochs_told_are_those_that_were_trained(method: str, tmp_path: Path) -> None:
+    plan = plan_of(widths=(3,), heads=["exact"])
+    plan = replace(plan, train=plan.train.model_copy(update={"steps": 5, "epochs": 30, "batch_size": 16}))
+    round_ = next(iter(strategies[method].run(cohort_of(tmp_path, "ab"), plan)))
+    assert round_.epochs == max(len(epochs) for epochs in round_.history.values()) < 30

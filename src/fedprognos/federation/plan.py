@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,12 @@ from fedprognos.federation.messages import (
     Failure,
     FitReply,
     FitRequest,
-    ImportReply,
-    ImportRequest,
     OutputsReply,
     OutputsRequest,
 )
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.privacy import Privacy
-from fedprognos.federation.screening import capped_statistics, drop_harmful, harmless_statistics
+from fedprognos.federation.screening import capped_statistics, harmless_statistics
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.totals import masked_total, total
 from fedprognos.matching import Matching
@@ -100,6 +98,12 @@ class Plan:
         trusted = [name for name in clients if name not in self.harmful]
         asked = dict.fromkeys(trusted, request)
         return total(cohort, asked, OutputsReply, self.federation.min_clients, self.left_out)
+
+    def epochs_of(self, epochs: int | None, history: Mapping[str, Sequence[Epoch]]) -> int:
+        """Local epochs that a training took: those asked for or, where steps decide, those of whoever took most."""
+        if epochs is None and self.train.steps is not None:
+            return max(map(len, history.values()), default=0) or self.train.epochs
+        return epochs or self.train.epochs
 
     def counted(self, sizes: Mapping[str, int]) -> dict[str, float]:
         """How much each client counts: its number of windows, up to `weight_cap` times the median one."""
@@ -245,51 +249,6 @@ def train(
         {name: reply.history for name, reply in replies.items()},
         frozenset(name for name, reply in replies.items() if reply.collapsed),
     )
-
-
-def first_models(
-    cohort: Cohort, plan: Plan, clients: Iterable[str], *, epochs: int | None, common: bool = False
-) -> ClientModels:
-    """The models a matching begins with: trained now, or imported from the clients; collapsed ones are left out."""
-    if plan.federation.start == "bundles":
-        return import_models(cohort, plan, clients)
-    start = plan.common_start() if common else None
-    trained = train(cohort, plan, dict.fromkeys(clients, start), epochs=epochs, round_=1)
-    return drop_harmful(cohort, plan, drop_collapsed(plan, trained))
-
-
-def import_models(cohort: Cohort, plan: Plan, clients: Iterable[str]) -> ClientModels:
-    """Models that the clients trained earlier; they must see the data alike and have the same layers."""
-    requests = dict.fromkeys(clients, ImportRequest())
-    replies = gather(cohort, requests, ImportReply, plan.federation.min_clients, plan.left_out)
-    misfits = {name: why for name, reply in replies.items() if (why := _misfit(plan, reply))}
-    least = len(requests) if plan.federation.min_clients is None else min(plan.federation.min_clients, len(requests))
-    for name, why in sorted(misfits.items()):
-        if len(replies) - len(misfits) < least:
-            raise FederationError(why, where=f"client {name}")
-        plan.left_out(Failure(name, "recipe", why))
-        del replies[name]
-    networks = {name: reply.network for name, reply in replies.items()}
-    sizes = {name: reply.windows for name, reply in replies.items()}
-    return drop_harmful(cohort, plan, ClientModels(networks, sizes, dict.fromkeys(replies, ())))
-
-
-def _misfit(plan: Plan, reply: ImportReply) -> str:
-    """Why an imported model cannot take part; empty where it can."""
-    if reply.recipe != plan.recipe:
-        return "its model was made with another recipe"
-    spec = reply.network.spec
-    other = spec.cell != plan.spec.cell or spec.layers != plan.spec.layers or spec.inputs != plan.spec.inputs
-    return "its model has another cell or other layers" if other else ""
-
-
-def drop_collapsed(plan: Plan, clients: ClientModels) -> ClientModels:
-    """Leave models that always predict the mean out of a matching; all of them are kept where there is no other."""
-    kept = [name for name in clients.networks if name not in clients.collapsed]
-    text = "its model collapsed to the mean" + (" and is left out of the matching" if kept else ", as all models did")
-    for name in sorted(clients.collapsed):
-        plan.left_out(Failure(name, "collapsed", text))
-    return clients.only(kept or clients.networks)
 
 
 def summed(found: EvaluateReply) -> tuple[HeadStatistics, HeadStatistics | None]:

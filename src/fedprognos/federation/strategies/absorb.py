@@ -29,17 +29,9 @@ from fedprognos.federation.absorption import (
 )
 from fedprognos.federation.average import average
 from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.first_models import drop_collapsed, first_models
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.plan import (
-    ClientModels,
-    Plan,
-    Round,
-    drop_collapsed,
-    first_models,
-    masked_mean,
-    summed,
-    train,
-)
+from fedprognos.federation.plan import ClientModels, Plan, Round, masked_mean, summed, train
 from fedprognos.federation.screening import drop_harmful
 from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.federation.strategies import Budget, Strategy, strategies
@@ -86,12 +78,11 @@ class AbsorbOptions(Options):
 
 def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round]:
     """One exchange, or rounds that go on from it."""
-    epochs = options.epochs or plan.train.epochs
     clients = first_models(cohort, plan, plan.participants(cohort, 1), epochs=options.epochs)
     widest = max(network.spec.hidden for network in clients.networks.values())
     record = absorbed(cohort, plan, options, {(name,): body for name, body in clients.networks.items()}, widest)
-    network = record.after
-    yield Round(1, {cohort.clients: network}, epochs, clients.history, absorbed=record)
+    network, spent = record.after, plan.epochs_of(options.epochs, clients.history)
+    yield Round(1, {cohort.clients: network}, spent, clients.history, absorbed=record)
     for r in range(2, options.rounds + 1):
         fit, _ = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
         start = with_trained_head(network, fit, plan.federation.ridge)
@@ -99,18 +90,20 @@ def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round
         later, epochs_again = further(plan, options), None if options.further_steps else options.epochs
         if options.again == "average" and cohort.sums is not None:
             network = masked_mean(cohort, later, starts, epochs=epochs_again, round_=r)
-            yield Round(r, {cohort.clients: network}, r * epochs)
+            spent += later.epochs_of(epochs_again, {})
+            yield Round(r, {cohort.clients: network}, spent)
             continue
         trained = train(cohort, later, starts, epochs=epochs_again, round_=r)
+        spent += later.epochs_of(epochs_again, trained.history)
         clients = drop_harmful(cohort, plan, drop_collapsed(plan, trained))
         if options.again == "average":
             network = averaged(plan, clients)
-            yield Round(r, {cohort.clients: network}, r * epochs, clients.history)
+            yield Round(r, {cohort.clients: network}, spent, clients.history)
         else:
             bodies: Bodies = {FEDERATED: start, **{(name,): body for name, body in clients.networks.items()}}
             record = absorbed(cohort, plan, options, bodies, widest)
             network = record.after
-            yield Round(r, {cohort.clients: network}, r * epochs, clients.history, absorbed=record)
+            yield Round(r, {cohort.clients: network}, spent, clients.history, absorbed=record)
 
 
 def further(plan: Plan, options: AbsorbOptions) -> Plan:

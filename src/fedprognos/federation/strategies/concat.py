@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pydantic import PositiveInt
 
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.plan import Plan, Round, first_models
+from fedprognos.federation.first_models import first_models
+from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.networks import Network
 from fedprognos.options import Options
@@ -28,7 +29,7 @@ def concat(cohort: Cohort, plan: Plan, options: ConcatOptions) -> Iterator[Round
     """One round: train (or import) models of any width, put their neurons one after another."""
     clients = first_models(cohort, plan, plan.participants(cohort, 1), epochs=options.epochs)
     network = Network.concat([clients.networks[name] for name in sorted(clients.networks)])
-    yield Round(1, {cohort.clients: network}, options.epochs or plan.train.epochs, clients.history)
+    yield Round(1, {cohort.clients: network}, plan.epochs_of(options.epochs, clients.history), clients.history)
 
 
 def _epochs(options: ConcatOptions, budget: Budget) -> int:

@@ -14,15 +14,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from fedprognos.federation.aggregation import AggregatorName, aggregators
 from fedprognos.federation.average import average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.plan import (
-    ClientModels,
-    MatchedLayer,
-    Plan,
-    Round,
-    drop_collapsed,
-    first_models,
-    train,
-)
+from fedprognos.federation.first_models import drop_collapsed, first_models
+from fedprognos.federation.plan import ClientModels, MatchedLayer, Plan, Round, train
 from fedprognos.federation.screening import drop_harmful
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.matching import Matching, match, match_recurrent
@@ -66,7 +59,6 @@ class FedMAOptions(Options):
 
 def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions) -> Iterator[Round]:
     """Rounds of local training followed by matched averaging of every layer."""
-    epochs = options.epochs or plan.train.epochs
     federated, matched, spent = plan.common_start(), dict[str, MatchedLayer](), 0
     for r in range(1, options.rounds + 1):
         asked = plan.participants(cohort, r)
@@ -77,7 +69,7 @@ def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions) -> Iterator[Round]:
             trained = train(cohort, plan, starts, epochs=options.epochs, round_=r)
             clients = drop_harmful(cohort, plan, drop_collapsed(plan, trained))
         federated, matched, retrained = algorithm_1(cohort, plan, options, clients, r)
-        spent += epochs + retrained
+        spent += plan.epochs_of(options.epochs, clients.history) + retrained
         yield Round(r, {cohort.clients: federated}, spent, clients.history, tuple(matched.values()))
 
 
@@ -105,7 +97,7 @@ def algorithm_1(
             epochs = options.retrain_epochs or options.epochs
             retrained = train(cohort, plan, W, epochs=epochs, round_=r, phase=f"retrain-{q}", frozen=q)  # line 11
             W = dict(drop_harmful(cohort, plan, retrained).networks)
-            spent += epochs or plan.train.epochs
+            spent += plan.epochs_of(epochs, retrained.history)
     return W[min(W)], matched, spent
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.plan import Plan, Round, first_models, summed
+from fedprognos.federation.first_models import first_models
+from fedprognos.federation.plan import Plan, Round, summed
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.networks import Network
 from fedprognos.networks.head import exact_head, mean_squared_error
