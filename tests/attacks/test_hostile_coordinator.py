@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_run import SmallRun
+from small_run import NAMES, SmallRun, Start, fleet_of
+from tls_run import TlsWorld
 
 from fedprognos.deployment import ledger
+from fedprognos.deployment.approvals import Approvals
 from fedprognos.deployment.contract import Contract
+from fedprognos.deployment.identity import identity_of
 from fedprognos.deployment.ledger import SiteLedger, broken_at
 from fedprognos.deployment.messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
 from fedprognos.deployment.steps import REPLY, RequestHeader, open_request, read_reply, seal_reply, seal_request, sha256
@@ -194,53 +197,53 @@ def crafted(recipe: Recipe, network: Network, run: str) -> list[Any]:
     ]
 
 
-def test_a_coordinator_with_its_own_keys_gets_nothing_beyond_the_agreed_steps(tmp_path: Path) -> None:
+def test_a_coordinator_with_its_own_keys_gets_nothing_beyond_the_agreed_steps(start: Start) -> None:
     """At every step of an honest run it tries every attack as well; the run ends as if it had not."""
-    undisturbed = SmallRun(tmp_path / "one")
-    undisturbed.perform()
-    run, tried, answered = SmallRun(tmp_path / "two"), [0], list[bytes]()
-    recipe = recipe_of(run.sites["a"].data.train, window=8, cap=40, stride=3)
-    network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1)
-    messages = [encode(request) for request in crafted(recipe, network, "small")]
+    with start("one") as undisturbed:
+        undisturbed.perform()
+    with start("two") as run:
+        known, answered = len(run.lines("a")), list[bytes]()
+        recipe = recipe_of(fleet_of("a", 6), window=8, cap=40, stride=3)
+        network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1)
+        messages = [encode(request) for request in crafted(recipe, network, run.name)]
 
-    def attack(site: str, header: RequestHeader, data: bytes) -> None:
-        if site != "a":
-            return
-        _, replies, _ = open_request(data)
-        notes = [(note, replies[note.step, note.site]) for note in header.notes]
-        for message in messages[header.step % 3 :: 3]:
-            for step in (header.step, header.step + 1, max(header.step - 1, 1)):
-                frame = seal_request(run.identity, header.contract, step, message, message, notes)
-                answered.append(run.sites["a"].respond(frame))
-                tried[0] += 1
-            answered.append(run.sites["a"].respond(message))  # outside any contract
+        def attack(site: str, header: RequestHeader, data: bytes) -> None:
+            if site != "a":
+                return
+            _, replies, _ = open_request(data)
+            notes = [(note, replies[note.step, note.site]) for note in header.notes]
+            tried, steps = messages[header.step % 3 :: 3], (header.step, header.step + 1, max(header.step - 1, 1))
+            pairs = [(message, step) for message in tried for step in steps]
+            frames = [seal_request(run.identity, header.contract, step, m, m, notes) for m, step in pairs]
+            answered.extend(run.ask("a", *frames, *tried))  # with a contract, and outside any
 
-    run.mailbox.before = attack
-    run.perform()
-    assert tried[0] > 40
-    for reply in answered:
-        assert not reply.startswith(REPLY)
-        assert type(decode(reply, (*ANSWERS, StepsMissing))).__name__ in ("Failure", "StepsMissing")
-    assert run.weights() == undisturbed.weights()
-    lines = SiteLedger(tmp_path / "two" / "a").lines()
-    assert broken_at(lines) is None
-    assert sum("refused" in line for line in lines) > 40
-    assert any("REFUSED" in text for text in run.said)
+        run.mailbox.before = attack
+        run.perform()
+        assert len(answered) > 50
+        for reply in answered:
+            assert not reply.startswith(REPLY)
+            assert type(decode(reply, (*ANSWERS, StepsMissing))).__name__ in ("Failure", "StepsMissing")
+        assert run.weights() == undisturbed.weights()
+        lines = run.lines("a")
+        assert broken_at(lines) is None
+        assert sum("refused" in line for line in lines[known:]) > 40
+        assert "REFUSED" in run.told("a")
 
 
-def test_a_step_is_answered_once_with_one_request(tmp_path: Path) -> None:
-    run, replies = SmallRun(tmp_path), list[tuple[bytes, bytes]]()
+def test_a_step_is_answered_once_with_one_request(start: Start) -> None:
+    with start() as run:
+        known, replies = len(run.lines("a")), list[list[bytes]]()
 
-    def again(site: str, header: RequestHeader, data: bytes) -> None:
-        if site == "a":
-            replies.append((run.sites["a"].respond(data), run.sites["a"].respond(data)))
+        def again(site: str, header: RequestHeader, data: bytes) -> None:
+            if site == "a":
+                replies.append(run.ask("a", data, data))
 
-    run.mailbox.before = again
-    run.perform()
-    assert replies
-    assert all(one == other and one.startswith(REPLY) for one, other in replies)  # the same bytes, not computed again
-    lines = [line for line in SiteLedger(tmp_path / "a").lines() if "step" in line and not line.get("repeat")]
-    assert len({line["step"] for line in lines}) == len(lines)
+        run.mailbox.before = again
+        run.perform()
+        assert replies
+        assert all(one == other and one.startswith(REPLY) for one, other in replies)  # the same bytes, kept on disk
+        lines = [line for line in run.lines("a")[known:] if "step" in line and not line.get("repeat")]
+        assert len({line["step"] for line in lines}) == len(lines)
 
 
 def nudged(request: Any) -> dict[str, bytes]:
@@ -257,38 +260,40 @@ def nudged(request: Any) -> dict[str, bytes]:
     return found
 
 
-def test_a_request_that_differs_in_a_last_digit_is_refused_or_answered_as_the_agreed_one(tmp_path: Path) -> None:
+def test_a_request_that_differs_in_a_last_digit_is_refused_or_answered_as_the_agreed_one(start: Start) -> None:
     """0.25 and 0.2500002 of 18 units keep out 4 and 5: the difference of two such sums is one unit."""
-    honest, answers = SmallRun(tmp_path / "one"), dict[int, bytes]()
+    answers = dict[int, bytes]()
+    with start("one") as honest:
 
-    def note(site: str, header: RequestHeader, data: bytes) -> None:
-        if site == "a":
-            answers[header.step] = read_reply(honest.sites["a"].respond(data))[1]
+        def note(site: str, header: RequestHeader, data: bytes) -> None:
+            if site == "a":
+                answers[header.step] = read_reply(honest.ask("a", data)[0])[1]
 
-    honest.mailbox.before = note
-    honest.perform()
-    run, refused, steps = SmallRun(tmp_path / "two"), list[bytes](), list[int]()
+        honest.mailbox.before = note
+        honest.perform()
+    with start("two") as run:
+        refused, steps = list[bytes](), list[int]()
 
-    def nudge(site: str, header: RequestHeader, data: bytes) -> None:
-        _, replies, message = open_request(data)
-        whole = run.sites["a"].tensors.complete(message) if site == "a" else b""
-        if site != "a" or ledger_line(whole).kind != EvaluateRequest.__name__ or steps:
-            return
-        notes = [(note, replies[note.step, note.site]) for note in header.notes]
-        found = nudged(decode(whole, (EvaluateRequest,)))
-        for changed in (found["agreed"], found["constant"], found["number"]):
-            frame = seal_request(run.identity, header.contract, header.step, changed, changed, notes)
-            refused.append(run.sites["a"].respond(frame))
-        close = found["computed"]
-        frame = seal_request(run.identity, header.contract, header.step, close, close, notes)
-        assert read_reply(run.sites["a"].respond(frame))[1] == answers[header.step]
-        steps.append(header.step)
+        def nudge(site: str, header: RequestHeader, data: bytes) -> None:
+            _, replies, message = open_request(data)
+            whole = run.whole("a", message) if site == "a" else b""
+            if site != "a" or ledger_line(whole).kind != EvaluateRequest.__name__ or steps:
+                return
+            notes = [(note, replies[note.step, note.site]) for note in header.notes]
+            found = nudged(decode(whole, (EvaluateRequest,)))
+            frames = {
+                name: seal_request(run.identity, header.contract, header.step, changed, changed, notes)
+                for name, changed in found.items()
+            }
+            refused.extend(run.ask("a", frames["agreed"], frames["constant"], frames["number"]))
+            assert read_reply(run.ask("a", frames["computed"])[0])[1] == answers[header.step]
+            steps.append(header.step)
 
-    run.mailbox.before = nudge
-    run.perform()
-    assert steps
-    assert len(refused) == 3
-    assert all(not reply.startswith(REPLY) for reply in refused)
+        run.mailbox.before = nudge
+        run.perform()
+        assert steps
+        assert len(refused) == 3
+        assert all(not reply.startswith(REPLY) for reply in refused)
 
 
 def test_messages_that_nobody_signed_fill_neither_disk_nor_memory(
@@ -309,49 +314,52 @@ def test_messages_that_nobody_signed_fill_neither_disk_nor_memory(
         envelope_of(encode(HelloRequest("e" * 5_000_000)))
 
 
-def test_a_contract_of_a_huge_network_is_refused_before_anybody_can_approve_it(tmp_path: Path) -> None:
-    run = SmallRun(tmp_path, changes={"model": {"widths": [15_000]}})
-    site = run.sites["a"]
-    members = {name: one.identity.public for name, one in run.sites.items()}
-    contract = Contract.of("x", "1", run.experiment, members, run.identity.public)
-    reply = decode(site.respond(encode(ContractRequest(contract.text))), ANSWERS)
-    assert "parameters" in reply.text
-    assert not site.approvals.entries()
+def test_a_contract_of_a_huge_network_is_refused_before_anybody_can_approve_it(start: Start) -> None:
+    with start(changes={"model": {"widths": [15_000]}}) as run:
+        members = {name: identity_of(run.place(name)).public for name in NAMES}
+        contract = Contract.of("x", "1", run.experiment, members, run.identity.public)
+        [reply] = run.ask("a", encode(ContractRequest(contract.text)))
+        assert "parameters" in decode(reply, ANSWERS).text
+        assert Approvals(run.place("a")).entry(contract.digest) is None
+
+
+def test_a_delivery_of_a_huge_network_is_refused(tmp_path: Path) -> None:
     huge = Network(NetworkSpec(inputs=RECIPE.channels, widths=(15_000,)), {})
     with pytest.raises(MessageError, match="parameters"):
-        site._answer(DeliverRequest("x", RECIPE, huge, "{}", "{}", None, 1, 0.3, 0))
+        SmallRun(tmp_path).sites["a"]._answer(DeliverRequest("x", RECIPE, huge, "{}", "{}", None, 1, 0.3, 0))
 
 
 @pytest.mark.parametrize("how", ["another's key", "changed reply", "invented member", "left out"])
-def test_outcomes_that_members_did_not_sign_are_refused(tmp_path: Path, how: str) -> None:
-    run, refused = SmallRun(tmp_path), list[bytes]()
+def test_outcomes_that_members_did_not_sign_are_refused(start: Start, how: str) -> None:
+    with start() as run:
+        refused = list[bytes]()
 
-    def forge(site: str, header: RequestHeader, data: bytes) -> None:
-        _, replies, message = open_request(data)
-        whole = [note for note in header.notes if note.site == "b" and note.size]
-        if site != "a" or not whole or header.step != 4:
-            return
-        notes = []
-        for note in header.notes:
-            reply, said = replies[note.step, note.site], note
-            if note is whole[-1] and how == "another's key":
-                sealed = seal_reply(run.identity, header.contract, note.step, note.request, reply)
-                said = note.model_copy(update={"signature": read_reply(sealed)[0].signature})
-            if note is whole[-1] and how == "changed reply":
-                reply = reply[:-4] + bytes(4)
-                said = note.model_copy(update={"reply": sha256(reply)})
-            if note is whole[-1] and how == "invented member":
-                notes.append((note.model_copy(update={"site": "mallory"}), reply))
-            if not (note.site == "b" and how == "left out"):
-                notes.append((said, reply))
-        frame = seal_request(run.identity, header.contract, header.step, message, message, notes)
-        refused.append(run.sites["a"].respond(frame))
+        def forge(site: str, header: RequestHeader, data: bytes) -> None:
+            _, replies, message = open_request(data)
+            whole = [note for note in header.notes if note.site == "b" and note.size]
+            if site != "a" or not whole or header.step != 4:
+                return
+            notes = []
+            for note in header.notes:
+                reply, said = replies[note.step, note.site], note
+                if note is whole[-1] and how == "another's key":
+                    sealed = seal_reply(run.identity, header.contract, note.step, note.request, reply)
+                    said = note.model_copy(update={"signature": read_reply(sealed)[0].signature})
+                if note is whole[-1] and how == "changed reply":
+                    reply = reply[:-4] + bytes(4)
+                    said = note.model_copy(update={"reply": sha256(reply)})
+                if note is whole[-1] and how == "invented member":
+                    notes.append((note.model_copy(update={"site": "mallory"}), reply))
+                if not (note.site == "b" and how == "left out"):
+                    notes.append((said, reply))
+            frame = seal_request(run.identity, header.contract, header.step, message, message, notes)
+            refused.extend(run.ask("a", frame))
 
-    run.mailbox.before = forge
-    run.perform()
-    assert refused
-    assert all(not reply.startswith(REPLY) for reply in refused)
-    assert run.weights()
+        run.mailbox.before = forge
+        run.perform()
+        assert refused
+        assert all(not reply.startswith(REPLY) for reply in refused)
+        assert run.weights()
 
 
 @pytest.mark.parametrize(
@@ -363,14 +371,23 @@ def test_outcomes_that_members_did_not_sign_are_refused(tmp_path: Path, how: str
     ids=["one window a unit", "a window of 20,000,000"],
 )
 def test_a_hostile_contract_that_was_approved_meets_floors_and_limits(
-    tmp_path: Path, changes: dict[str, dict[str, Any]]
+    start: Start, changes: dict[str, dict[str, Any]]
 ) -> None:
-    run = SmallRun(tmp_path, changes=changes, options={})  # a site's own defaults
-    with pytest.raises(FederationError):
-        run.perform()
-    kinds = {line["kind"] for line in SiteLedger(tmp_path / "a").lines()}
-    assert not kinds & {"FitReply", "EvaluateReply", "OutputsReply", "ScoreReply"}
-    assert any("UNUSUAL" in text for text in run.said)
+    with start(changes=changes, options={}) as run:  # a site's own defaults
+        known = len(run.lines("a"))
+        with pytest.raises(FederationError):
+            run.perform()
+        kinds = {line["kind"] for line in run.lines("a")[known:]}
+        assert not kinds & {"FitReply", "EvaluateReply", "OutputsReply", "ScoreReply"}
+        assert "UNUSUAL" in run.told("a")
+
+
+@pytest.mark.long
+def test_real_sites_live_and_take_no_more_memory_than_they_may(real_sites: TlsWorld) -> None:
+    """After the attacks above, the window of 20,000,000 and the 15,000 neurons among them."""
+    for name in NAMES:
+        assert real_sites.alive(name)
+        assert real_sites.most_memory_in_mb(name) < 1500
 
 
 def test_budgets_end_a_run_that_asks_too_much(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -29,6 +30,8 @@ from fedprognos.fleet import Fleet, synthetic
 
 SITES = ("plant-a", "plant-b", "plant-c")
 DEPLOYED = [name for name, strategy in strategies.items() if not strategy.pooled]
+PATIENCE_IN_S = 1200.0
+"""The longest that anything may take on a machine with other work to do; every wait ends when its condition holds."""
 HOSTILE = Path(__file__).with_name("hostile_site.py")
 EXPERIMENT = """
 [data]
@@ -55,37 +58,47 @@ epochs = 1
 [federation]
 methods = ["fedma"]
 heads = ["exact"]
-timeout_in_s = 120
 mode = "checked"
 [evaluation]
 seeds = 1
 bootstrap = 0
 baselines = []
 """
+CONSENT: dict[str, Any] = {"min_units": 1, "max_leverage": 1.0}
+"""Fleets of six units: their owners consent to sums of so few."""
 
 
-def table(fleet: Fleet) -> pd.DataFrame:
-    """A fleet as its owner would keep it."""
+def table(fleet: Fleet, site: str = "") -> pd.DataFrame:
+    """A fleet as its owner would keep it; units that name no owner belong to `site`."""
     frames = []
     for unit in fleet:
         frame = pd.DataFrame(unit.sensors, columns=list(fleet.schema.sensors))
         frame[list(fleet.schema.settings)] = unit.settings
         frame.insert(0, "unit", unit.id)
         frame.insert(1, "cycle", unit.time)
-        frame["site"] = unit.attributes["site"]
+        frame["site"] = unit.attributes.get("site", site)
         frames.append(frame)
     return pd.concat(frames)
 
 
 class Deployment:
-    """A coordinator and sites in folders of their own below `folder`."""
+    """A coordinator and sites in folders of their own below `folder`; the table's `site` column deals out the rows."""
 
-    def __init__(self, folder: Path, sites: tuple[str, ...] = SITES, units: int = 6) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sites: tuple[str, ...] = SITES,
+        units: int = 6,
+        experiment: str = EXPERIMENT,
+        frame: pd.DataFrame | None = None,
+        settings: Mapping[str, Any] = CONSENT,
+    ) -> None:
         self.folder, self.sites, self.port = folder, sites, free_port()
         self.experiment = folder / "small.toml"
-        self.experiment.write_text(EXPERIMENT, encoding="utf-8")
-        fleet, _ = synthetic.synthetic_engines(sites=3, units_per_site=units, test_units_per_site=1, seed=0)
-        frame = table(fleet)
+        self.experiment.write_text(experiment, encoding="utf-8")
+        if frame is None:
+            fleet, _ = synthetic.synthetic_engines(sites=3, units_per_site=units, test_units_per_site=1, seed=0)
+            frame = table(fleet)
         frame.to_csv(folder / "pooled.csv", index=False)
         for name, rows in frame.groupby("site"):
             rows.to_csv(folder / f"{name}.csv", index=False)
@@ -93,10 +106,9 @@ class Deployment:
             folder / "deployment", sites, "localhost", self.port, "127.0.0.1", self.experiment
         )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        for place in self.site.values():  # fleets of six units: their owners consent to sums of so few
-            settings = place / "settings.toml"
-            found = tomllib.loads(settings.read_text())
-            settings.write_text(tomli_w.dumps({**found, "min_units": 1, "max_leverage": 1.0}))
+        for place in self.site.values():
+            path = place / "settings.toml"
+            path.write_text(tomli_w.dumps({**tomllib.loads(path.read_text()), **settings}))
         self.ended = threading.Event()
         threading.Thread(target=self._approve, daemon=True).start()
 
@@ -116,9 +128,9 @@ class Deployment:
         self.processes[name] = process
         return process
 
-    def start_coordinator(self) -> None:
+    def start_coordinator(self, grace_in_s: float = 2.0) -> None:
         settings = self.coordinator / "settings.toml"
-        settings.write_text(settings.read_text().replace("grace_in_s = 30.0", "grace_in_s = 2.0"))
+        settings.write_text(tomli_w.dumps({**tomllib.loads(settings.read_text()), "grace_in_s": grace_in_s}))
         self.start("coordinator", *FEDPROGNOS, "deploy", "coordinator", str(self.coordinator))
 
     def start_site(self, name: str, *more: str) -> None:
@@ -133,7 +145,7 @@ class Deployment:
         self.start(name, sys.executable, str(HOSTILE), str(self.site[name]), data, str(self.experiment), how)
 
     def run(
-        self, *overrides: str, name: str = "small", source: str = "", timeout_in_s: float = 240.0
+        self, *overrides: str, name: str = "small", source: str = "", timeout_in_s: float = PATIENCE_IN_S
     ) -> subprocess.CompletedProcess[str]:
         changes = [word for change in overrides for word in ("--set", change)]
         what = [source or str(self.experiment), "--dir", str(self.coordinator), "--name", name]
@@ -146,7 +158,7 @@ class Deployment:
         changes = [word for change in overrides for word in ("--set", change)]
         what = [str(self.experiment), "--dir", str(self.coordinator), "--name", name, "--no-wait"]
         command = [*FEDPROGNOS, "deploy", "run", *what, *changes]
-        subprocess.run(command, cwd=self.folder, check=True, timeout=60, capture_output=True)
+        subprocess.run(command, cwd=self.folder, check=True, timeout=PATIENCE_IN_S, capture_output=True)
 
     @property
     def results(self) -> Path:
@@ -155,7 +167,7 @@ class Deployment:
     def said(self, name: str) -> str:
         return (self.folder / f"{name}.out").read_text("utf-8", "replace")
 
-    def wait(self, what: Callable[[], bool], timeout_in_s: float = 120.0) -> None:
+    def wait(self, what: Callable[[], bool], timeout_in_s: float = PATIENCE_IN_S) -> None:
         deadline = time.monotonic() + timeout_in_s
         while not what():
             assert time.monotonic() < deadline, {name: self.said(name)[-1500:] for name in self.processes}
@@ -175,7 +187,7 @@ class Deployment:
     def kill(self, name: str) -> None:
         """As a power cut would: the process itself gets no word; its children must notice by themselves."""
         self.processes[name].kill()
-        self.processes[name].wait(10)
+        self.processes[name].wait(PATIENCE_IN_S)
 
     def in_process(self, *overrides: str, name: str = "small", source: str = "") -> Path:
         """The same experiment in one process, for comparison; its folder."""
@@ -183,7 +195,7 @@ class Deployment:
         changes = [word for change in overrides for word in ("--set", change)]
         what = [source or str(self.experiment), "--out", str(out)]
         command = [*FEDPROGNOS, "run", *what, "--workers", "1", "-q", *changes]
-        subprocess.run(command, check=True, timeout=240, cwd=self.folder)
+        subprocess.run(command, check=True, timeout=PATIENCE_IN_S, cwd=self.folder)
         return out
 
     def compare(self, alone: Path, name: str = "small") -> None:
@@ -205,10 +217,10 @@ class Deployment:
                 process.send_signal(signal.SIGTERM)
         for process in self.processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(30)
+                process.wait(120)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+            process.wait(PATIENCE_IN_S)
 
 
 def same_results(alone: Path, deployed: Path) -> None:
@@ -236,9 +248,9 @@ FEDPROGNOS = (sys.executable, "-m", "fedprognos")
 
 
 @contextlib.contextmanager
-def deployment(folder: Path, sites: tuple[str, ...] = SITES, units: int = 6) -> Iterator[Deployment]:
+def deployment(folder: Path, sites: tuple[str, ...] = SITES, units: int = 6, **more: Any) -> Iterator[Deployment]:
     """A deployment that leaves nothing behind."""
-    made = Deployment(folder, sites, units)
+    made = Deployment(folder, sites, units, **more)
     try:
         yield made
     finally:

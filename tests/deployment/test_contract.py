@@ -116,7 +116,7 @@ def test_nobody_counts_more_than_three_times_the_median_member_where_replies_are
 
 def test_a_site_without_approval_says_nothing_about_its_data(tmp_path: Path) -> None:
     run = SmallRun(tmp_path)
-    run.mailbox.approving, run.mailbox.at_most = False, 12
+    run.mailbox.inner.approving, run.mailbox.at_most = False, 12
     with pytest.raises(CrashError):
         run.perform()
     assert {line.kind for line in run.sites["a"].ledger.ledger()} == {"HelloReply", "ContractReply"}

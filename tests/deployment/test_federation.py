@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from deployments import SITES, deployment
+from deployments import PATIENCE_IN_S, SITES, deployment
 
 from fedprognos.deployment.processes import listening
 from fedprognos.federation.client_folder import ClientFolder
@@ -62,7 +62,7 @@ def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_runni
         for name in (*SITES, "coordinator"):
             federation.processes[name].terminate()
         for name in (*SITES, "coordinator"):
-            assert federation.processes[name].wait(30) == 130, federation.said(name)
+            assert federation.processes[name].wait(PATIENCE_IN_S) == 130, federation.said(name)
         assert federation.left_over() == []
         assert not listening("127.0.0.1", federation.port)
         for folder in (federation.coordinator, *federation.site.values()):

@@ -155,7 +155,7 @@ def test_a_site_that_lost_its_tensors_is_sent_the_whole_and_the_weights_are_the_
     run.mailbox.before = forget
     run.perform()
     assert run.weights() == undisturbed.weights()
-    asked = run.mailbox.asked
+    asked = run.mailbox.inner.asked
     assert asked["b"] > asked["a"] == asked["c"]
     kinds = [line.kind for line in run.sites["b"].ledger.ledger()]
     assert kinds.count("TensorsMissing") == asked["b"] - asked["a"]

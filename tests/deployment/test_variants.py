@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from deployments import DEPLOYED, SITES, deployment
+from deployments import DEPLOYED, PATIENCE_IN_S, SITES, deployment
 
 from fedprognos.federation.options import Wire
 from fedprognos.networks import Bundle
 
+LONG_IN_S = 3 * PATIENCE_IN_S
 QUICK = (
     *("federation.fedavg={rounds=2, epochs=1}", "federation.fedprox={rounds=2, epochs=1}"),
     "federation.fedma={rounds=2, width_limit=1.5}",
@@ -26,13 +27,13 @@ def test_every_method_head_and_seed_ends_with_the_bytes_of_one_process(tmp_path:
         federation.start_coordinator()
         for name in SITES:
             federation.start_site(name)
-        done = federation.run(*changes, timeout_in_s=1500)
+        done = federation.run(*changes, timeout_in_s=LONG_IN_S)
         assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
         alone = federation.in_process(*changes)
         federation.compare(alone)
         for wire in get_args(Wire)[1:]:
             half = (*narrow, f"federation.wire='{wire}'")
-            done = federation.run(*half, name=wire, timeout_in_s=600)
+            done = federation.run(*half, name=wire, timeout_in_s=LONG_IN_S)
             assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
             assert "were already at the sites" in federation.said("coordinator")
             federation.compare(federation.in_process(*half, name=wire), wire)
@@ -42,7 +43,7 @@ def test_every_method_head_and_seed_ends_with_the_bytes_of_one_process(tmp_path:
             bundle = alone / "bundles" / "all" / "local" / "seed0" / name
             file.write_text(file.read_text() + f"bundle = {json.dumps(str(bundle))}\n")
             federation.processes[name].terminate()
-            federation.processes[name].wait(30)
+            federation.processes[name].wait(PATIENCE_IN_S)
             federation.start_site(name)
         imported = (
             "federation.methods=['concat', 'fedma']",
@@ -61,7 +62,7 @@ def test_intervals_are_calibrated_over_the_network_as_in_one_process(tmp_path: P
         federation.start_coordinator()
         for name in SITES:
             federation.start_site(name)
-        done = federation.run(*changes, timeout_in_s=900)
+        done = federation.run(*changes, timeout_in_s=LONG_IN_S)
         assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
         alone = federation.in_process(*changes)
         federation.compare(alone)
@@ -83,7 +84,7 @@ def test_batteries_of_three_plants_end_with_the_bytes_of_one_process(tmp_path: P
         for name in SITES:
             command = ("deploy", "site", str(federation.site[name]), "--columns", "plants-battery")
             federation.start_command(name, *command)
-        done = federation.run(*changes, source="plants-battery", name="batteries", timeout_in_s=1500)
+        done = federation.run(*changes, source="plants-battery", name="batteries", timeout_in_s=LONG_IN_S)
         assert done.returncode == 0, done.stdout + done.stderr + federation.said("coordinator")
         federation.compare(federation.in_process(*changes, source="plants-battery", name="batteries"), "batteries")
 

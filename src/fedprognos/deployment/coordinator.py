@@ -18,7 +18,7 @@ from fedprognos.deployment.engine import Engine, EngineError, Hub, Tell
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
 from fedprognos.deployment.identity import identity_of
 from fedprognos.deployment.processes import STATUS, ProcessError, alone
-from fedprognos.deployment.site_transport import MAX_WAIT_IN_S, SiteTransport
+from fedprognos.deployment.site_transport import ABSENT_IN_S, MAX_WAIT_IN_S, SiteTransport
 from fedprognos.deployment.tensor_cache import SentTensors
 from fedprognos.errors import ConfigError, FedprognosError, OutputError
 from fedprognos.experiment import config
@@ -161,6 +161,7 @@ class Coordinator:
                 waiting=self.note,
                 missed=lambda site: tell(f"{site} {missed}"),
                 received=lambda site, line: ClientFolder(ledgers / folder_name(site)).record(line),
+                absent_in_s=max(ABSENT_IN_S, self.options.grace_in_s),
             )
             identity, grace_in_s = identity_of(self.folder), self.options.grace_in_s
             DeployedRun(name, experiment, folder, transport, identity, grace_in_s, tell, self.write_report).perform()

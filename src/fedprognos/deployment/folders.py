@@ -32,7 +32,7 @@ class CoordinatorOptions(Options):
     max_message_in_mb: PositiveInt = 64
     """Larger messages are refused before they are read."""
     grace_in_s: Annotated[float, Field(ge=0)] = 30.0
-    """How long to wait for the others once `min_clients` are there."""
+    """How long to wait for absent sites where `min_clients` others are there; during a run 45 s at the least."""
 
 
 class SiteOptions(Options):

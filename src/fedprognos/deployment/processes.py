@@ -18,7 +18,8 @@ from fedprognos.errors import FedprognosError
 from fedprognos.files import HeldError, holder, holding
 
 LOCK, STATUS = "running.lock", "status.json"
-START_IN_S = 60.0
+START_IN_S = 180.0
+"""On a machine with other work to do; a process that ends while it starts is noticed at once."""
 PATIENCE_IN_S = 8.0
 MAX_LOG_IN_BYTES = 5_000_000
 T = TypeVar("T")
