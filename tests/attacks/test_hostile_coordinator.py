@@ -21,6 +21,7 @@ from fedprognos.deployment.approvals import Approvals
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.identity import identity_of
 from fedprognos.deployment.ledger import SiteLedger, broken_at
+from fedprognos.deployment.ledger_words import in_words
 from fedprognos.deployment.messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
 from fedprognos.deployment.steps import REPLY, RequestHeader, open_request, read_reply, seal_reply, seal_request, sha256
 from fedprognos.errors import FederationError, MessageError
@@ -309,7 +310,7 @@ def test_messages_that_nobody_signed_fill_neither_disk_nor_memory(
     assert [line["kind"] for line in lines] == ["Failure"] * 20 + ["HelloReply"]
     assert (tmp_path / "a" / "ledger.jsonl").stat().st_size < 50_000
     assert broken_at(lines) is None
-    assert any("31 more requests were REFUSED" in text for text in ledger.in_words(lines))
+    assert any("REFUSED: 31 more requests" in text for text in in_words(lines, {}))
     with pytest.raises(MessageError):
         envelope_of(encode(HelloRequest("e" * 5_000_000)))
 

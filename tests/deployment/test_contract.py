@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,12 @@ sys.path.append(str(Path(__file__).parents[1] / "attacks"))
 
 from small_run import EXPERIMENT, CrashError, SmallRun
 
-from fedprognos.deployment import handshake, site_transport
+from fedprognos.deployment import handshake, ledger_words, site_transport
 from fedprognos.deployment.approvals import Approvals
 from fedprognos.deployment.contract import Contract, in_words, unusual
+from fedprognos.deployment.deployed_run import UNSCORED
 from fedprognos.deployment.identity import fingerprint
 from fedprognos.deployment.ledger import SiteLedger, broken_at
-from fedprognos.deployment.ledger import in_words as ledger_in_words
 from fedprognos.deployment.steps import RequestHeader
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.experiment import config
@@ -69,7 +71,7 @@ def test_values_that_an_honest_experiment_hardly_has_are_called_by_name(change: 
 def test_a_contract_says_rounds_and_whatever_is_not_at_its_default() -> None:
     changes = ("federation.wire='float16'", "evaluation.score_at='all'", "federation.mode='checked'")
     words = "\n".join(in_words(contract_of("demo", *changes), "a"))
-    assert "rounds=" in words and "wire = float16" in words and "score_at = all" in words
+    assert "rounds = " in words and 'wire = "float16"' in words and 'score_at = "all"' in words
     assert "UNUSUAL: the coordinator and all members see each of your replies" in words
     assert "each of your replies" not in "\n".join(in_words(contract_of("demo"), "a"))
 
@@ -132,9 +134,13 @@ def test_a_finished_run_leaves_a_chained_ledger_and_can_not_be_run_again_without
     steps = [line["step"] for line in lines if "step" in line]
     assert steps == sorted(set(steps))
     assert all(line["signature"] for line in lines if "step" in line)
-    words = "\n".join(ledger_in_words(lines))
-    assert "2 x FitReply" in words
+    [digest] = {line["contract"] for line in lines if "contract" in line}
+    words = "\n".join(ledger_words.in_words(lines, {digest: "small"}))
+    assert f"Run 'small', contract {digest[:16]}" in words
+    assert re.search(r"  2 times, \d+\.\d kB: weights trained here. It tells: whoever has a row", words)
+    assert "The ledger is whole" in words
     assert "REFUSED" not in words
+    assert "Reply" not in words
     for change in (lines[:3] + lines[4:], [*lines[:2], {**lines[2], "bytes": 1}, *lines[3:]]):
         assert broken_at(change) is not None
     kept = {p.name for p in (tmp_path / "a").iterdir()}
@@ -209,3 +215,21 @@ def test_the_contract_of_the_small_run_is_what_it_says(tmp_path: Path) -> None:
     contract = Contract.parse((tmp_path / "run" / "contract-done.json").read_text())
     assert contract.sections["recipe"]["stride"] == EXPERIMENT["recipe"]["stride"]
     assert contract.members == {name: site.identity.public for name, site in run.sites.items()}
+
+
+def test_contracts_of_another_version_do_not_keep_a_site_from_new_ones(tmp_path: Path) -> None:
+    approvals, contract = Approvals(tmp_path), contract_of("demo")
+    old = replace(contract, version="0.0.1")
+    (approvals.place(old.digest)).mkdir(parents=True)
+    (approvals.place(old.digest) / "contract.json").write_text(old.text)
+    assert approvals.put(contract, "a", KEYS["a"]).state == "waiting"
+    assert [entry.contract for entry in approvals.entries()] == [contract]
+
+
+def test_a_run_that_no_site_may_score_ends_and_says_so(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path, changes={"train": {"epochs": 1, "validation_fraction": 0.0}})  # and no test units
+    run.perform()
+    assert UNSCORED in run.said
+    assert not any(text.startswith("report ") for text in run.said)
+    assert run.weights()
+    assert (tmp_path / "run" / "contract-done.json").is_file()

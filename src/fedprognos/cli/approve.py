@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,9 +41,12 @@ def approve(
 
 def ledger(folder: Folder) -> None:
     """Show what left a site, what it could tell, what was refused, and whether the ledger is whole."""
-    from fedprognos.deployment.ledger import SiteLedger, in_words
+    from fedprognos.deployment.approvals import Approvals
+    from fedprognos.deployment.folders import SiteOptions, read_options
+    from fedprognos.deployment.ledger import SiteLedger
+    from fedprognos.deployment.ledger_words import in_words
 
-    found = SiteLedger(Path(folder)).lines()
-    console.print(f"{len(found)} messages left this site")
-    for line in in_words(found):
+    read_options(folder, SiteOptions)  # a folder without a site has no ledger
+    runs = {entry.contract.digest: entry.contract.run for entry in Approvals(folder).entries()}
+    for line in in_words(SiteLedger(folder).lines(), runs):
         console.print(printable(line))

@@ -182,7 +182,10 @@ def _follow(place: Path, results: Path) -> None:
                 seen += len(line)
                 console.print(printable("  ".join(_event(line))))
         if ended.get("state") == "done":
-            console.print(f"\nReport  {results / 'report.html'}\nModel   {results / 'bundle'}")
+            report = results / "report.html"
+            console.print(
+                f"\nReport  {report if report.is_file() else 'none: see above'}\nModel   {results / 'bundle'}"
+            )
             console.print("Each site has the model, its own head and its own report in its folder, under results/")
             return
         if ended:
@@ -212,9 +215,10 @@ def status(folder: Folder) -> None:
     at = f"{known['experiment']}: {known['phase']}" if "experiment" in known else known["phase"]
     console.print(f"coordinator: running (process {pid}), {at}")
     for name, one in known["sites"].items():
-        working = " (working)" if name in known["waiting_for"] else ""
+        awaited = name in known["waiting_for"]
         state = "online" if one["online"] else "offline"
-        console.print(f"  {name}: {state}, last seen {one['last_seen'] or 'never'}{working}")
+        doing = "" if not awaited else " (working)" if one["online"] else " (waiting for it)"
+        console.print(f"  {name}: {state}, last seen {one['last_seen'] or 'never'}{doing}")
     for line in _last_lines(place):
         console.print(f"  {printable(line)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
@@ -61,9 +62,13 @@ class Approvals:
         return Entry(contract, state if state in get_args(State) else "waiting", str(found.get("data", "")))
 
     def entries(self) -> list[Entry]:
-        """All contracts, the latest last."""
+        """All contracts, the latest last; those of another version of this program are left out."""
         places = sorted(self._folder.glob("*/" + TEXT), key=lambda path: path.stat().st_mtime)
-        return [entry for path in places if (entry := self.entry(path.parent.name)) is not None]
+        found = []
+        for path in places:
+            with contextlib.suppress(MessageError):
+                found.append(self.entry(path.parent.name))
+        return [entry for entry in found if entry is not None]
 
     def put(self, contract: Contract, site: str, public: str) -> Entry:
         """Note a contract that the coordinator puts to this site; raise where it can never be approved."""

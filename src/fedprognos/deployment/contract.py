@@ -19,6 +19,7 @@ from fedprognos.experiment import config
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.federation.strategies import strategies
+from fedprognos.options import Options
 
 MAX_CONTRACT_IN_BYTES = 1 << 20
 AVERAGED = frozenset({"fedavg", "fedprox", "reservoir", "direct"})
@@ -159,7 +160,8 @@ def in_words(contract: Contract, site: str) -> Iterator[str]:
     )
     yield f"Run '{contract.run}', contract {contract.digest[:16]}"
     labels = ", ".join(strategies[method].label for method in federation.methods)
-    yield f"  trains with: {labels}; {evaluation.seeds} times with other random numbers"
+    often = "once" if evaluation.seeds == 1 else f"{evaluation.seeds} times, each with other random numbers"
+    yield f"  trains with: {labels}; {often}"
     widths = " and ".join(map(str, experiment.model.widths)) or "no recurrent layer"
     yield f"  network: {experiment.model.cell}, neurons: {widths}; heads: {', '.join(federation.heads)}"
     yield f"  at most {train.epochs} epochs; {train.validation_fraction:.0%} of your units are kept out of training"
@@ -191,7 +193,18 @@ def _set_options(experiment: config.Experiment) -> Iterator[str]:
         shown = experiment.federation.methods if name == "federation" else ()
         own = {k: v for k, v in section if k in shown or v != fields[k].get_default(call_default_factory=True)}
         if own:
-            yield f"  {name}: " + ", ".join(f"{key} = {str(value)[:200]}" for key, value in own.items())
+            yield f"  {name}: " + ", ".join(f"{key} = {_shown(value)[:200]}" for key, value in own.items())
+
+
+def _shown(value: Any) -> str:
+    """A value as experiments write it; what is not set is left out."""
+    if isinstance(value, Options):
+        value = {key: one for key, one in value if one is not None}
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_shown(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    return json.dumps(value, default=str, ensure_ascii=True)
 
 
 def unusual(experiment: config.Experiment, members: int) -> Iterator[str]:

@@ -127,7 +127,7 @@ class Coordinator:
         state = {"state": "done"}
         try:
             self._perform(name, config.parse(content, str(queued)), place, tell)
-            tell(f"done; report {place / 'report.html'}, model {place / 'bundle'}")
+            tell(f"done; model {place / 'bundle'}")
         except ProcessError:
             raise
         except RunCancelledError:

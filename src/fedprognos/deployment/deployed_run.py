@@ -27,6 +27,10 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 
 WriteReport = Callable[[Path], Path]
+UNSCORED = (
+    "no report here: sums of so few test points do not leave a site, and training kept too little out; the sites' own "
+    "reports have scores (evaluation.score_at = 'all' scores more points, train.validation_fraction keeps more out)"
+)
 
 
 def deployable(experiment: Experiment, tell: Tell) -> Experiment:
@@ -86,11 +90,11 @@ class DeployedRun:
 
         found = AgreedRun(contract, steps, self._notify, keep, before_delivery).perform()
         clients = {contract.scenario: found.members}
-        conclude(self.folder, self.name, self.experiment, found.records, found.chosen, clients)
+        results, _ = conclude(self.folder, self.name, self.experiment, found.records, found.chosen, clients)
         finished, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.time() - started, 1)
         about = {"finished": finished, "seconds": seconds, "delivered": dict(found.delivered)}
         write_json(path / "provenance.json", {**about, "contract": contract.digest})
-        self.write_report(path)
+        self.tell(f"report {self.write_report(path)}" if results.rows else UNSCORED)
         (path / CONTRACT).replace(path / "contract-done.json")
         shutil.rmtree(path / "steps", ignore_errors=True)
 

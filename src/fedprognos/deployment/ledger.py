@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,33 +22,6 @@ from fedprognos.federation.messages import LedgerLine
 
 MAX_REFUSALS_A_DAY = 1000
 """Refusals that are written down; the next line counts further ones."""
-TELLS = {
-    "HelloReply": "this site's name and public key: nothing of the data",
-    "ContractReply": "whether the contract is approved: nothing of the data",
-    "JoinReply": "names of columns, and a seal that changes with the data",
-    "SurveyReply": "counts, means and variances of columns, by operating condition, and of labels",
-    "ImportReply": "the weights of a model trained here earlier",
-    "FitReply": "weights trained here: whoever has a row can guess whether it was trained on",
-    "EvaluateReply": "sums of errors, and the head's H'H and H'y: second moments of features, no row",
-    "OutputsReply": "sums of the neurons' outputs and of their products",
-    "PoolReply": "centred sums of the head's features and labels",
-    "PersonalReply": "a number of points; the head itself stays",
-    "ResidualReply": "how many errors are how large, by range of the prediction",
-    "ScoreReply": "sums of errors on test units",
-    "OutlineReply": "names of columns, operating conditions that there are enough rows of, the shortest cycle",
-    "MaskedReply": "numbers that tell nothing without the other members' parts: only their total can be read",
-    "KeysReply": "public one-time keys: nothing of the data",
-    "SharesReply": "sealed shares of one-time secrets: nothing of the data",
-    "BeginReply": "that shares arrived",
-    "SurvivorsReply": "a signature of who is in a sum",
-    "UnmaskReply": "shares of one-time secrets: with most members' shares a total can be read, no part of it",
-    "DeliverReply": "that the model arrived",
-    "TensorsMissing": "that a message must be sent in full",
-    "StepsMissing": "that earlier steps must be sent again",
-    "RefusalReply": "that a reason was shown",
-    "Failure": "that a request was not answered, and which kind of reason",
-}
-"""What a message could tell whoever reads it."""
 
 
 class SiteLedger(ClientFolder):
@@ -112,24 +85,6 @@ def broken_at(lines: list[dict[str, Any]]) -> int | None:
             return number
         previous = str(line["chain"])
     return None
-
-
-def in_words(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """What left this site, contract by contract, and what it could tell."""
-    for contract in dict.fromkeys(str(line.get("contract", "")) for line in lines):
-        own = [line for line in lines if str(line.get("contract", "")) == contract]
-        yield f"Contract {contract[:16]}" if contract else "Before any contract"
-        kinds = Counter(str(line["kind"]) for line in own if "refused" not in line)
-        for kind, count in kinds.items():
-            size = sum(int(line["bytes"]) for line in own if line["kind"] == kind and "refused" not in line)
-            yield f"  {count} x {kind}, {size / 1e6:.2f} MB: {TELLS.get(kind, 'a message of another version')}"
-        for line in own:
-            if "refusals_not_written" in line:
-                yield f"  {line['refusals_not_written']} more requests were REFUSED before {line.get('time', '')}"
-            if "refused" in line:
-                yield f"  REFUSED {line.get('time', '')} {line.get('request', 'a request')}: {line['refused']}"
-    if (number := broken_at(lines)) is not None:
-        yield f"The chain is broken at line {number}: the ledger was changed, or a crash cut a line off."
 
 
 def check_budget(ledger: SiteLedger, contract: str, per_run: int, per_month: int) -> None:
