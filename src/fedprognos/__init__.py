@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fedprognos.networks import NetworkSpec as NetworkSpec
     from fedprognos.networks.from_torch import network_of as network_of
     from fedprognos.options import Options as Options
+    from fedprognos.options import Tunable as Tunable
     from fedprognos.prognosis import Predictor as Predictor
 
 _LAZY = {
@@ -62,6 +63,7 @@ _LAZY = {
     "Round": "fedprognos.federation.plan",
     "Run": "fedprognos.experiment.run",
     "Strategy": "fedprognos.federation.strategies",
+    "Tunable": "fedprognos.options",
     "Unit": "fedprognos.fleet",
     "FederatedModel": "fedprognos.estimator",
     "absorb": "fedprognos.api",
@@ -96,6 +98,7 @@ __all__ = [
     "Round",
     "Run",
     "Strategy",
+    "Tunable",
     "Unit",
     "absorb",
     "average",

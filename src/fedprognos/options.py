@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -13,6 +14,25 @@ from fedprognos.errors import ConfigError
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """Marks an option that `fedprognos tune` searches: `epochs: Annotated[int, Tunable((2, 5, 10))] = 5`.
+
+    Parameters
+    ----------
+    choices
+        The values tried, beside the experiment's own.
+    soh
+        Other values where state of health is predicted instead of remaining life.
+    default
+        The key whose value counts where the option is None, such as "train.epochs".
+    """
+
+    choices: tuple[bool | int | float | str, ...]
+    soh: tuple[bool | int | float | str, ...] | None = None
+    default: str | None = None
 
 
 class Options(BaseModel):

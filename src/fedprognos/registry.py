@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fedprognos.evaluation.baselines import baselines
 from fedprognos.evaluation.metrics import metrics
+from fedprognos.features.channels import channels
 from fedprognos.features.history import histories
 from fedprognos.federation.aggregation import aggregators
 from fedprognos.federation.strategies import strategies
@@ -16,4 +17,14 @@ from fedprognos.fleet.partition import partitions
 from fedprognos.fleet.readers import readers
 from fedprognos.networks.cells import cells
 
-__all__ = ["aggregators", "baselines", "cells", "histories", "metrics", "partitions", "readers", "strategies"]
+__all__ = [
+    "aggregators",
+    "baselines",
+    "cells",
+    "channels",
+    "histories",
+    "metrics",
+    "partitions",
+    "readers",
+    "strategies",
+]

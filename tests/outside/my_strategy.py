@@ -1,6 +1,7 @@
 """Trust: every client's network, averaged once, the larger fleets counting more than in proportion."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import fedprognos as fp
 from fedprognos.federation.average import average
@@ -10,8 +11,8 @@ from fedprognos.federation.plan import train
 class TrustOptions(fp.Options):
     """Its keys in [federation.trust]."""
 
-    power: float = 2.0
-    """How much more a larger fleet counts."""
+    power: Annotated[float, fp.Tunable((1.0, 2.0, 3.0))] = 2.0
+    """How much more a larger fleet counts; `tune` tries these values."""
 
 
 def trust(cohort, plan: fp.Plan, options: TrustOptions) -> Iterator[fp.Round]:

@@ -8,6 +8,8 @@ import pytest
 from my_aggregator import MIDRANGE
 from my_baseline import MEDIAN
 from my_cell import PLAIN
+from my_channel import HIGHEST
+from my_history import THINNED
 from my_metric import WITHIN
 from my_reader import PUMPS
 from my_section import PUMP_NOTES
@@ -15,13 +17,25 @@ from my_strategy import TRUST
 
 import fedprognos as fp
 from fedprognos.errors import ConfigError
+from fedprognos.experiment.tuning import tune
+from fedprognos.features import build_windows
 
 HERE = Path(__file__).parent
+MINE = fp.Extras(
+    strategies=[TRUST],
+    cells=[PLAIN],
+    readers=[PUMPS],
+    channels=[HIGHEST],
+    histories=[THINNED],
+    aggregators=[MIDRANGE],
+    metrics=[WITHIN],
+    baselines=[MEDIAN],
+)
 EXPERIMENT = {
     "title": "pumps",
     "data": {"kind": "pumps", "pumps": 8},
     "partition": {"by": "column", "column": "site"},
-    "recipe": {"window": 10},
+    "recipe": {"history": "thinned", "window": 5, "channels": {"highest": 1}},
     "model": {"cell": "plain", "widths": [4]},
     "train": {"epochs": 2, "learning_rate": 0.01},
     "federation": {
@@ -35,17 +49,7 @@ EXPERIMENT = {
 
 
 def test_one_of_each_from_outside_reaches_the_report(tmp_path: Path) -> None:
-    done = fp.run(
-        EXPERIMENT,
-        out=tmp_path / "run",
-        strategies=[TRUST],
-        cells=[PLAIN],
-        readers=[PUMPS],
-        aggregators=[MIDRANGE],
-        metrics=[WITHIN],
-        baselines=[MEDIAN],
-        report_sections=[PUMP_NOTES],
-    )
+    done = fp.run(EXPERIMENT, out=tmp_path / "run", extras=MINE, report_sections=[PUMP_NOTES])
     frame = done.results.frame()
     assert {"trust", "fedma", "median", "local"} <= set(frame["method"])
     assert frame["within"].notna().all()
@@ -53,9 +57,28 @@ def test_one_of_each_from_outside_reaches_the_report(tmp_path: Path) -> None:
     assert done.report is not None
     page = done.report.read_text("utf-8")
     assert all(text in page for text in ("Trust", "Median life", "About the pumps", "within 10 %"))
+    with MINE.on_shelves():  # a row at a time shows the network what the whole table does
+        fleet, predictor = PUMPS.read(PUMPS.options(), None).fleet, fp.Predictor.of(done.bundle)
+        unit, stream = fleet.units[0], predictor.stream()
+        rows = [dict(zip(fleet.schema.sensors, row, strict=True)) for row in unit.sensors]
+        fed = [stream.feed(unit.id, t, row).health for t, row in zip(unit.time, rows, strict=True)]
+        whole = build_windows(predictor.recipe, fleet.select([unit]))
+        known = [health.value for health in fed if health.value is not None]
+        assert known == pytest.approx(predictor.windows(whole.batch(slice(None))), rel=1e-6)
+        assert len(whole) == unit.rows - 8  # five rows, every other of nine
     assert "trust" not in fp.registry.strategies  # what a call brings is gone when it ends
     with pytest.raises(ConfigError, match="unknown method 'trust'"):
         fp.registry.strategies["trust"]
+
+
+def test_a_strategy_from_outside_is_tuned_over_the_values_it_declares(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    space = ("layers=[1]", "neurons=[3, 4]", "train.learning_rate=[0.01]")
+    found = tune(EXPERIMENT, trials=3, method="trust", space=space, out=tmp_path / "search", extras=MINE)
+    assert found.space["federation.trust.power"] == (1.0, 2.0, 3.0)
+    assert [trial.state for trial in found.trials] == ["complete"] * 3
+    assert found.trials[0].values["federation.trust.power"] == 3.0  # the experiment's own value is tried first
+    assert "[federation.trust]" in (tmp_path / "search" / "best.toml").read_text("utf-8")
 
 
 def test_decorated_things_stay_and_names_are_not_taken_twice() -> None:

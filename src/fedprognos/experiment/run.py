@@ -15,7 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedprognos.evaluation import Baseline, Metric, Results, baselines, metrics
+from fedprognos import registry
+from fedprognos.evaluation import Baseline, Metric, Results
 from fedprognos.experiment import config
 from fedprognos.experiment.events import EpochDone, Event, JobKey, Observer, RunStarted, warnings_as_notices
 from fedprognos.experiment.in_process import ClientsHere
@@ -25,14 +26,17 @@ from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.experiment.schedule import Schedule, epochs_at_most, job_keys
 from fedprognos.experiment.workers import cores
-from fedprognos.federation.aggregation import Aggregator, aggregators
+from fedprognos.features.channels import ChannelKind
+from fedprognos.features.history import HistoryRule
+from fedprognos.federation.aggregation import Aggregator
 from fedprognos.federation.reply_cache import ReplyCache
-from fedprognos.federation.strategies import Strategy, strategies
+from fedprognos.federation.strategies import Strategy
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet, pool
 from fedprognos.fleet.digest import fleet_digest
-from fedprognos.fleet.readers import Reader, readers
-from fedprognos.networks import Bundle, Cell, cells
+from fedprognos.fleet.partition import Rule
+from fedprognos.fleet.readers import Reader
+from fedprognos.networks import Bundle, Cell
 from fedprognos.networks.fit import device_of
 from fedprognos.networks.threads import one_torch_thread
 from fedprognos.shelf import Shelf
@@ -64,12 +68,20 @@ class Extras:
     aggregators: Sequence[Aggregator] = ()
     metrics: Sequence[Metric] = ()
     baselines: Sequence[Baseline] = ()
+    partitions: Sequence[Rule] = ()
+    channels: Sequence[ChannelKind] = ()
+    histories: Sequence[HistoryRule] = ()
+
+    @property
+    def in_this_process(self) -> bool:
+        """Whether clients need any of them, which worker processes do not know of."""
+        return bool(self.cells or self.channels or self.histories)
 
     def on_shelves(self) -> ExitStack:
         """A context in which they are on their shelves."""
-        shelves: tuple[Shelf[Any], ...] = (strategies, cells, readers, aggregators, metrics, baselines)
         stack = ExitStack()
-        for shelf, field in zip(shelves, fields(self), strict=True):
+        for field in fields(self):
+            shelf: Shelf[Any] = getattr(registry, field.name)
             stack.enter_context(shelf.including(getattr(self, field.name)))
         return stack
 
@@ -103,10 +115,10 @@ def run(
     observers
         Called with every event.
     extras
-        Things of the caller's own. Cells live in this process, so that training does too.
+        Things of the caller's own. Cells, channels and histories live in this process, so that training does too.
     """
     extras = extras or Extras()
-    if extras.cells:
+    if extras.in_this_process:
         workers = 1
     changes = (*overrides, f"evaluation.seeds={seeds}") if seeds is not None else overrides
     watching = list(observers)

@@ -19,8 +19,9 @@ class RecipeOptions(Options):
     """Which sensors the network sees; all of them by default."""
     drop: tuple[str, ...] = ()
     """Sensors to leave out."""
-    history: PositiveInt | Literal["life"] | None = None
-    """What the network sees at a moment of a unit's life: so many rows up to it, or "life": all since the first."""
+    history: PositiveInt | str | None = None
+    """What the network sees at a moment of a unit's life: so many rows up to it, "life": all since the first, or the
+    name of a rule of your own."""
     window: PositiveInt | None = None
     """The same as a number for `history`; for cycles by sample index the default is the shortest cycle of all."""
     stride: PositiveInt = 1
@@ -56,8 +57,10 @@ class RecipeOptions(Options):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        if self.history is not None and self.window is not None:
+        if (isinstance(self.history, int) or self.history == "life") and self.window is not None:
             raise ValueError("history and window say the same; give one of them")
+        if histories[self.series].cyclic:
+            raise ValueError(f"history: '{self.history}' is for cycles; set recipe.cycle")
         for name in self.channels:
             if name not in channels:
                 raise ValueError(f"channels: there is no '{name}'; there are {', '.join(channels)}")
@@ -77,6 +80,11 @@ class RecipeOptions(Options):
         )
 
     @property
+    def series(self) -> str:
+        """Name of the rule that reads series."""
+        return self.history if isinstance(self.history, str) else "window"
+
+    @property
     def length(self) -> int | None:
         """Rows in a window; one where whole lives are read row by row; None where nothing is said."""
-        return 1 if self.history == "life" else self.history or self.window
+        return 1 if self.history == "life" else self.history if isinstance(self.history, int) else self.window

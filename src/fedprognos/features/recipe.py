@@ -44,6 +44,8 @@ class Recipe(BaseModel):
         Scaling of each sensor in each condition.
     window, life
         Rows in a window; or the whole life of a unit, read row by row (then the window is one row).
+    history
+        Name of the rule that reads a series where it is neither of those two.
     levels, level_bounds
         The sensor at whose levels a cycle is read, and the highest and lowest level. Its `mean` and `std` are those of
         the times at which the levels are met.
@@ -66,6 +68,7 @@ class Recipe(BaseModel):
     target_measure: str = "cycles"
     window: int
     life: bool = False
+    history: str | None = None
     stride: int = 1
     short: Literal["exclude", "pad"] = "exclude"
     cycle: str | None = None
@@ -122,6 +125,10 @@ class Recipe(BaseModel):
 
         if self.cycle is not None and (self.cycle not in histories or not histories[self.cycle].cyclic):
             raise ValueError("cycle names no way to read cycles that is known here")
+        if self.history is not None and (
+            self.life or self.task != "rul" or self.history not in histories or histories[self.history].cyclic
+        ):
+            raise ValueError("history names no way to read series that is known here")
         if self.cycle in ("grid", "levels") and not (self.grid_end_in_s and self.grid_end_in_s > 0):
             raise ValueError("a time grid needs a positive end")
         self._check_levels()
@@ -151,7 +158,7 @@ class Recipe(BaseModel):
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back to an equal recipe."""
-        return self.model_dump_json()
+        return self.model_dump_json(exclude={"history"} if self.history is None else None)
 
     @staticmethod
     def from_json(text: str) -> Recipe:

@@ -224,6 +224,7 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         target_measure="of rated" if relative else schema.target_measure,
         window=window,
         life=section.history == "life" and schema.task == "rul",
+        history=section.series if schema.task == "rul" and section.series not in ("window", "life") else None,
         stride=section.stride if schema.task == "rul" else 1,
         short=section.short,
         cycle=section.cycle if schema.task == "soh" else None,
@@ -277,7 +278,8 @@ def _scaling(
 
 
 def _lengths(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> tuple[int, float | None]:
-    if schema.task == "soh" and section.history == "life":
-        raise ConfigError('recipe.history = "life" is for series; a cycle is read as a whole', hint="leave it out")
-    name = section.cycle if schema.task == "soh" else "life" if section.history == "life" else "window"
+    if schema.task == "soh" and isinstance(section.history, str):
+        what = f'recipe.history = "{section.history}" is for series; a cycle is read as a whole'
+        raise ConfigError(what, hint="leave it out")
+    name = section.cycle if schema.task == "soh" else section.series
     return histories[name].lengths(section, min(s.shortest for s in surveys), min(s.shortest_in_s for s in surveys))

@@ -58,7 +58,7 @@ class Rule:
     order: int = 100
 
 
-partitions: Shelf[Rule] = Shelf("partition", __name__)
+partitions: Shelf[Rule] = Shelf("partition", __name__, "fedprognos.partitions")
 Partition = Annotated[SerializeAsAny[PartitionOptions], BeforeValidator(chosen_options(partitions, "by"))]
 """Options of whichever rule `by` names."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from fedprognos.options import Fraction, Options
+from fedprognos.options import Fraction, Options, Tunable
 
 
 class ModelOptions(Options):
@@ -27,9 +27,9 @@ class ModelOptions(Options):
 class Training(Options):
     """How a network is trained on a client's data; what a client is sent."""
 
-    optimizer: Literal["adam", "rmsprop"] = "adam"
+    optimizer: Annotated[Literal["adam", "rmsprop"], Tunable(("adam", "rmsprop"))] = "adam"
     """Adam or RMSprop."""
-    learning_rate: PositiveFloat = 1e-3
+    learning_rate: Annotated[PositiveFloat, Tunable((0.0005, 0.001, 0.005))] = 1e-3
     """Of the optimizer, at the start."""
     schedule: Literal["constant", "cosine"] = "cosine"
     """Keep the learning rate, or let it fall to zero along a half cosine over the epochs."""

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from fedprognos.errors import FedprognosError, OutputError
+from fedprognos.features.history import rule_of
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import HealthModel
 from fedprognos.prognosis.snapshot import FORMAT as SNAPSHOT
@@ -90,8 +91,9 @@ class DurableStream:
         self.coverage = coverage
         recipe = model.recipe
         columns = json.dumps([recipe.sensors, recipe.settings, recipe.cycle is not None])
-        if keep_rows is None and not recipe.life:
-            keep_rows = max(KEPT_ROWS, recipe.window)
+        reach = rule_of(recipe).reach(recipe)
+        if keep_rows is None and reach is not None:
+            keep_rows = max(KEPT_ROWS, reach)
         self.store = Store(folder, columns, f"{model.digest} {SNAPSHOT}", keep_rows)
         try:
             self._rebuild()

@@ -35,12 +35,25 @@ def test_the_papers_space_and_the_experiments_own_values_are_searched(
     assert set(space) == set(PAPER) | set(more)
     for name, values in (PAPER | more).items():
         assert values <= set(space[name])
-    own = own_values(experiment, space)
+    own = own_values(experiment, space, method)
     assert set(own) == set(space)
     same = applied(experiment, own)
     if method != "fedma":  # whose epochs are those of [train] until they are searched
         assert same == experiment
     assert same.model == experiment.model
+
+
+def test_a_window_is_searched_by_either_name_and_whole_lives_have_none() -> None:
+    parts = {**ENGINES.dump(), "recipe": {**ENGINES.dump()["recipe"], "window": None, "history": 35}}
+    named = config.parse(parts, "parts")
+    space = space_of(named, "rul", "fedavg")
+    assert space["recipe.window"] == (30, 35, 40, 50)
+    assert own_values(named, space, "fedavg")["recipe.window"] == 35
+    assert applied(named, {"recipe.window": 40}).recipe.length == 40
+    _, lives, _ = config.load("turbofan-life")
+    space = space_of(lives, "rul", "fedavg")
+    assert "recipe.window" not in space
+    assert applied(lives, own_values(lives, space, "fedavg")) == lives
 
 
 def test_values_go_where_they_belong() -> None:

@@ -16,9 +16,6 @@ from fedprognos.experiment.tuning.space import Space
 from fedprognos.experiment.tuning.trial_runner import judging_head
 from fedprognos.federation.strategies import strategies
 
-ALONE = ("local", "central", "single")
-"""Methods that share no model: none of them is what a search is for unless it is named."""
-
 
 @dataclass(frozen=True)
 class Objective:
@@ -43,7 +40,7 @@ class Objective:
         seeds: int,
         seed: int,
     ) -> Objective:
-        federated = [m for m in experiment.federation.methods if m not in ALONE]
+        federated = [m for m in experiment.federation.methods if strategies[m].federated]
         chosen = method or next(iter(federated), "central")
         where = scenario or next(iter(experiment.partition))
         strategies[chosen]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedprognos.experiment import config
 from fedprognos.experiment.events import Notice, warnings_as_notices
+from fedprognos.experiment.run import Extras
 from fedprognos.experiment.scenario import training_scenario
 from fedprognos.experiment.tuning.events import Event, Observer, SearchStarted, Trial
 from fedprognos.experiment.tuning.loop import Loop
@@ -32,7 +34,7 @@ class Search:
 
 
 def tune(
-    source: str | Path,
+    source: str | Path | Mapping[str, Any],
     *,
     trials: int,
     method: str | None = None,
@@ -45,13 +47,14 @@ def tune(
     overrides: tuple[str, ...] = (),
     workers: int | None = None,
     observers: Sequence[Observer] = (),
+    extras: Extras | None = None,
 ) -> Search:
     """Search for the hyper-parameters of an experiment; a search that was killed goes on where it was.
 
     Parameters
     ----------
     source
-        Name of a preset or path of a TOML file.
+        Name of a preset, path of a TOML file, or the content of one.
     trials
         Finished trials in all, those of earlier calls included.
     method
@@ -66,21 +69,25 @@ def tune(
         `name=[values]`: other choices than the paper's, as with `--space`.
     out
         Folder to write; `runs/<name>-tune` by default.
+    extras
+        Things of the caller's own, as in :func:`fedprognos.experiment.run.run`.
     """
     need_extra()
-    name, experiment, base = config.load(source, overrides)
-    objective = Objective.of(name, experiment, base, method, scenario, seeds, seed)
+    extras = extras or Extras()
+    processes = 1 if extras.in_this_process else workers or cores()
 
     def tell(event: Event) -> None:
         for observer in observers:
             observer(event)
 
-    with one_torch_thread(), warnings_as_notices(tell):
+    with extras.on_shelves(), one_torch_thread(), warnings_as_notices(tell):
+        name, experiment, base = config.load(source, overrides)
+        objective = Objective.of(name, experiment, base, method, scenario, seeds, seed)
         dealt = training_scenario(experiment, objective.scenario, None if data_dir is None else Path(data_dir), base)
         schema = next(iter(dealt.clients.values())).schema
         choices = space_of(experiment, schema.task, objective.method, space)
         folder = Path(out) if out is not None else Path("runs") / f"{name}-tune"
-        own = own_values(experiment, choices)
+        own = own_values(experiment, choices, objective.method)
         measure = (
             "of rated" if schema.task == "soh" and experiment.recipe.label == "relative" else schema.target_measure
         )
@@ -91,6 +98,6 @@ def tune(
                 tell(Notice(f"the experiment keeps nothing out of training: trials keep out {FRACTION:g} to judge by"))
             loop.write()
             if len(study.trials) < trials:
-                with TrialRunner.open(objective.method, dealt, choices, folder, workers or cores()) as runner:
+                with TrialRunner.open(objective.method, dealt, choices, folder, processes) as runner:
                     loop.run(runner, trials)
             return Search(folder, choices, measure, tuple(study.trials), study.best, study.importances())

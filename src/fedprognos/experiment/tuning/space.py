@@ -1,17 +1,21 @@
 """What is searched: the paper's table of hyper-parameters (Table III) and its local epochs E, or one's own choices.
 
-A space is a list of values for each name. Names are keys of an experiment (`train.learning_rate`), and `layers` and
-`neurons`, which together make `model.widths`.
+A space is a list of values for each name. Names are keys of an experiment that are marked `Tunable`, those of the
+method's own section among them, and `layers` and `neurons`, which together make `model.widths`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal
 
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
+from fedprognos.federation.strategies import strategies
 from fedprognos.files import parse_toml
+from fedprognos.networks.options import TrainOptions
+from fedprognos.options import Tunable
 
 Task = Literal["rul", "soh"]
 Choice = bool | int | float | str
@@ -21,9 +25,6 @@ LAYERS, NEURONS, WINDOW, GRID = "layers", "neurons", "recipe.window", "recipe.gr
 WINDOWS = (30, 40, 50)
 GRIDS = (43, 86, 171)
 """The paper takes 171 points of every cycle; a half and a quarter of them cost that much less."""
-AVERAGING_EPOCHS: dict[Task, tuple[int, ...]] = {"soh": (2, 5, 10), "rul": (5, 10, 15, 50, 75)}
-MATCHING_EPOCHS: dict[Task, tuple[int, ...]] = {"soh": (30, 60, 120), "rul": (50, 100, 200)}
-"""The paper trains 120 and 200 epochs before a matching; a half and a quarter of them beside it."""
 INPUTS = ("recipe.setting_inputs", "recipe.condition_inputs")
 UNSEARCHED = ("train.validation_fraction", "train.device", "model.widths")
 
@@ -31,16 +32,13 @@ UNSEARCHED = ("train.validation_fraction", "train.device", "model.widths")
 def space_of(experiment: config.Experiment, task: Task, method: str, chosen: Sequence[str] = ()) -> Space:
     """The paper's space for a method, each list with the experiment's own value, changed by `name=[values]`."""
     space: Space = {LAYERS: (1, 2), NEURONS: (50, 128, 256, 300)}
-    if task == "rul":
+    if task == "rul" and experiment.recipe.series == "window":
         space = {WINDOW: WINDOWS, **space}
-    elif experiment.recipe.cycle == "grid":
+    elif task == "soh" and experiment.recipe.cycle == "grid":
         space = {GRID: GRIDS, **space}
-    space |= {"train.learning_rate": (0.0005, 0.001, 0.005), "train.optimizer": ("adam", "rmsprop")}
-    if method in ("fedavg", "fedprox"):
-        space[f"federation.{method}.epochs"] = AVERAGING_EPOCHS[task]
-    elif method == "fedma":
-        space["federation.fedma.epochs"] = MATCHING_EPOCHS[task]
-    own = _values(experiment, space)
+    for name, marked in _marked(method).items():
+        space[name] = marked.choices if task == "rul" or marked.soh is None else marked.soh
+    own = _values(experiment, space, method)
     space = {name: tuple(sorted({*values, own[name]} - {None})) for name, values in space.items()}
     for text in chosen:
         name, values = _parsed(text)
@@ -51,15 +49,17 @@ def space_of(experiment: config.Experiment, task: Task, method: str, chosen: Seq
     return space
 
 
-def own_values(experiment: config.Experiment, space: Space) -> dict[str, Choice]:
+def own_values(experiment: config.Experiment, space: Space, method: str) -> dict[str, Choice]:
     """The experiment's own value of every name, as far as it is among the choices."""
-    values = _values(experiment, space)
+    values = _values(experiment, space, method)
     return {name: value for name, value in values.items() if value is not None and value in space[name]}
 
 
 def applied(experiment: config.Experiment, values: Mapping[str, Choice], where: str = "trial") -> config.Experiment:
     """The experiment with these values in place."""
     document = experiment.dump()
+    if WINDOW in values and isinstance(experiment.recipe.history, int):
+        document["recipe"]["history"] = None  # the other name of the window
     layers = values.get(LAYERS, len(experiment.model.widths))
     if LAYERS in values or NEURONS in values:
         document["model"]["widths"] = [values.get(NEURONS, experiment.model.widths[0])] * int(layers)
@@ -73,17 +73,25 @@ def applied(experiment: config.Experiment, values: Mapping[str, Choice], where: 
     return config.parse(document, where)
 
 
-def _values(experiment: config.Experiment, space: Space) -> dict[str, Any]:
+def _marked(method: str) -> dict[str, Tunable]:
+    """The keys of [train] and of the method's section that are to be searched."""
+    return {
+        f"{section}.{key}": mark
+        for section, options in (("train", TrainOptions), (f"federation.{method}", strategies[method].options))
+        for key, field in sorted(options.model_fields.items())
+        for mark in field.metadata
+        if isinstance(mark, Tunable)
+    }
+
+
+def _values(experiment: config.Experiment, space: Space, method: str) -> dict[str, Any]:
     widths = experiment.model.widths
     found: dict[str, Any] = {LAYERS: len(widths), NEURONS: widths[0] if len(set(widths)) == 1 else None}
-    for name in space:
-        if name not in found:
-            value: Any = experiment
-            for part in name.split("."):
-                value = getattr(value, part)
-            found[name] = value
-    if found.get("federation.fedma.epochs", 0) is None:
-        found["federation.fedma.epochs"] = experiment.train.epochs
+    for name in set(space) - set(found):
+        found[name] = experiment.recipe.length if name == WINDOW else attrgetter(name)(experiment)
+    for name, mark in _marked(method).items():
+        if found.get(name, 0) is None and mark.default is not None:
+            found[name] = attrgetter(mark.default)(experiment)
     return {name: found[name] for name in space}
 
 

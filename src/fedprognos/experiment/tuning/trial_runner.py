@@ -110,7 +110,7 @@ class TrialRunner:
         scope: str = "",
     ) -> tuple[Cohort, Plan]:
         """Those who train, and how, with a recipe from everybody's moments."""
-        length = experiment.recipe.window if self.lengths else 0
+        length = experiment.recipe.length if self.lengths else 0
         everyone = MessageCohort(InProcess(self.staff, {name: f"{length}/{name}" for name in self.sites}))
         recipe = recipe_from_survey(everyone, experiment.recipe, in_full(self.sites))
         slash = "//" if strategies[self.method].pooled else "/"

@@ -55,7 +55,7 @@ class ChannelKind:
     start: Callable[[int, int], Channel]
 
 
-channels: Shelf[ChannelKind] = Shelf("channel", __name__)
+channels: Shelf[ChannelKind] = Shelf("channel", __name__, "fedprognos.channels")
 
 
 def columns_of(chosen: Chosen, sensors: int) -> int:

@@ -126,7 +126,9 @@ class HistoryRule:
         From the options, and the rows and seconds of the shortest cycle of all clients (0 for series), to the rows of a
         window and, where it covers a part of a cycle, the seconds of that part.
     cyclic
-        Whether it is for cyclic units; its name is then a choice of `recipe.cycle`.
+        Whether it is for cyclic units: its name is then a choice of `recipe.cycle`, else one of `recipe.history`.
+    reach
+        Series: from a recipe to the rows that a window reaches back over; None where all rows since the first count.
     """
 
     name: str
@@ -138,14 +140,15 @@ class HistoryRule:
     counted: str
     lengths: Callable[[RecipeOptions, int, float], tuple[int, float | None]]
     cyclic: bool = False
+    reach: Callable[[Recipe], int | None] = lambda recipe: recipe.window
 
 
-histories: Shelf[HistoryRule] = Shelf("history rule", __name__)
+histories: Shelf[HistoryRule] = Shelf("history rule", __name__, "fedprognos.histories")
 
 
 def rule_of(recipe: Recipe) -> HistoryRule:
     """The rule that a recipe follows."""
-    return histories[recipe.cycle or ("life" if recipe.life else "window")]
+    return histories[recipe.cycle or recipe.history or ("life" if recipe.life else "window")]
 
 
 def padded(rows: Rows, length: int) -> Rows:

@@ -41,4 +41,16 @@ class LifeHistory(History):
         return min(self.count, 1), 1
 
 
-histories.add(HistoryRule("life", "whole life", 20, cut, LifeHistory, fits, "rows", lambda *_: (1, None)))
+histories.add(
+    HistoryRule(
+        "life",
+        "whole life",
+        20,
+        cut,
+        LifeHistory,
+        fits,
+        "rows",
+        lambda *_: (1, None),
+        reach=lambda _: None,
+    )
+)

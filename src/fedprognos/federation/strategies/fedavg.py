@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 from pydantic import PositiveInt
 
@@ -13,7 +14,7 @@ from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.plan import Plan, Round, masked_mean, train
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.networks import Network
-from fedprognos.options import Options
+from fedprognos.options import Options, Tunable
 
 
 class FedAvgOptions(Options):
@@ -21,7 +22,7 @@ class FedAvgOptions(Options):
 
     rounds: PositiveInt = 10
     """Rounds of training and averaging."""
-    epochs: PositiveInt = 5
+    epochs: Annotated[PositiveInt, Tunable((5, 10, 15, 50, 75), soh=(2, 5, 10))] = 5
     """Local epochs a round."""
     average: AggregatorName = "weighted"
     """Name of an aggregator: mean, weighted, median, trimmed, geometric, krum, clipped or bounded."""

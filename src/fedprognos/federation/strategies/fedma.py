@@ -21,7 +21,7 @@ from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.matching import Matching, match, match_recurrent
 from fedprognos.networks import Network
 from fedprognos.networks.anatomy import Layer
-from fedprognos.options import Options
+from fedprognos.options import Options, Tunable
 
 
 class FedMAOptions(Options):
@@ -29,7 +29,9 @@ class FedMAOptions(Options):
 
     rounds: PositiveInt = 1
     """Rounds of training and matching."""
-    epochs: PositiveInt | None = None
+    epochs: Annotated[PositiveInt | None, Tunable((50, 100, 200), soh=(30, 60, 120), default="train.epochs")] = (
+        None  # the paper's 200 and 120, a half and a quarter of them
+    )
     """Local epochs a round; train.epochs by default."""
     retrain_epochs: PositiveInt | None = None
     """Epochs of the layers above a matched one; as `epochs` by default."""
