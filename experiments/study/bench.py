@@ -30,7 +30,7 @@ from fedprognos.federation.plan import Plan, train
 from fedprognos.federation.recipe_setup import recipe_from_survey
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.fleet import Fleet, pool
-from fedprognos.networks import Network, predict
+from fedprognos.networks import Network, NetworkSpec, predict
 
 LATENCY_ROWS = 200
 """Rows that a model is timed on, one after another as a stream brings them."""
@@ -124,7 +124,7 @@ class Bench:
     def bodies(self, names: Iterable[str] | None = None, **spec: Any) -> dict[str, Network]:
         """What each client trains by itself: from the cache after the first time."""
         plan = self.plan()
-        plan = replace(plan, spec=plan.spec.model_copy(update=spec)) if spec else plan
+        plan = replace(plan, spec=NetworkSpec(**{**plan.spec.model_dump(), **spec}))
         cohort = self.cohort(names)
         return dict(train(cohort, plan, dict.fromkeys(cohort.clients), epochs=None, round_=1).networks)
 

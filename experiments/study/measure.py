@@ -46,6 +46,7 @@ def tasks(seeds: int = SEEDS) -> Iterator[Task]:
         yield Task("newcomers", first, parts.newcomers, seed)
         yield _exchange("random-10", seed)
         yield Task("beside", first, parts.beside, seed)
+        yield Task("beside central", first, parts.beside_central, seed)
         yield _exchange("random-3", seed)
     for scenario in (first, "random-3"):
         yield from (Task("different widths", scenario, parts.different_widths, seed) for seed in every)

@@ -238,4 +238,10 @@ def recipe(lines: Sequence[Line]) -> list[str]:
     parts.append(table(("recipe", *methods), rows))
     if extra:
         parts += ["What the head sees beside the absorbed network:", table(("head", "RMSE", "difference"), extra)]
+    equal = [
+        (o["method"], error(o), f"{o['central']:.2f}", difference(o)) for o in lines if o["part"] == "beside central"
+    ]
+    if equal:
+        header = ("head", "RMSE", "central training with the same", "difference to it")
+        parts += ["Against central training whose head sees the same:", table(header, equal)]
     return parts

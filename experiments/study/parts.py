@@ -16,7 +16,7 @@ from fedprognos.federation.plan import ClientModels, Plan, summed, train
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.strategies.absorb import AbsorbOptions, SideBySide, in_groups
 from fedprognos.federation.strategies.fedma import FedMAOptions, algorithm_1
-from fedprognos.networks import Network
+from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.head import exact_head, mean_squared_error
 
 MULTIPLES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -95,11 +95,16 @@ def by_weights(bench: Bench, plan: Plan, bodies: Mapping[str, Network]) -> Itera
 
 def central(bench: Bench) -> Iterator[Model]:
     """All data in one place."""
-    cohort, plan = bench.pooled(), exact_only(bench.plan())
-    options = plan.federation.of("central", strategies["central"].options)
-    *_, last = strategies["central"].rounds(cohort, plan, options)
-    (network,) = last.models.values()
+    cohort, network = centrally_trained(bench)
     yield Model("central", *both(bench, cohort, network))
+
+
+def centrally_trained(bench: Bench) -> tuple[MessageCohort, Network]:
+    """The client that has everybody's data, and its network."""
+    cohort, plan = bench.pooled(), exact_only(bench.plan())
+    *_, last = strategies["central"].run(cohort, plan)
+    (network,) = last.models.values()
+    return cohort, network
 
 
 def reservoir(bench: Bench) -> Iterator[Model]:
@@ -187,15 +192,34 @@ def recipe(bench: Bench) -> Iterator[Model]:
     yield finished(bench, cohort, "absorb", small)
 
 
+BESIDE: Mapping[str, Mapping[str, int]] = {
+    "row": {"direct": 1},
+    "reservoir and row": {"direct": 1, "reservoir": 600},
+}
+"""What heads see beside the network."""
+
+
 def beside(bench: Bench) -> Iterator[Model]:
-    """Part 7, what the head sees beside the network: the bodies are those of the recipe as it is."""
+    """Part 7, what the head sees beside the absorbed network: the bodies are those of the recipe as it is."""
     plan, bodies = exact_only(bench.plan()), bench.bodies()
     cohort = bench.cohort()
     small = side_by_side(cohort, plan, bodies).at(int(1.5 * plan.spec.hidden))
-    for label, update in (("row", {"direct": 1}), ("reservoir and row", {"direct": 1, "reservoir": 600})):
-        spec = small.spec.model_copy(update=update)
-        missing = {n: np.zeros(shape, np.float32) for n, shape in spec.shapes.items() if n not in small.weights}
-        yield finished(bench, cohort, f"absorb with {label}", Network(spec, {**small.weights, **missing}))
+    for label, more in BESIDE.items():
+        yield finished(bench, cohort, f"absorb with {label}", seeing(small, more))
+
+
+def beside_central(bench: Bench) -> Iterator[Model]:
+    """Part 7, the same beside the network of central training."""
+    cohort, network = centrally_trained(bench)
+    for label, more in BESIDE.items():
+        yield finished(bench, cohort, f"central with {label}", seeing(network, more))
+
+
+def seeing(network: Network, more: Mapping[str, int]) -> Network:
+    """The network with a head that sees more, to be solved."""
+    spec = NetworkSpec(**{**network.spec.model_dump(), **more})
+    missing = {n: np.zeros(shape, np.float32) for n, shape in spec.shapes.items() if n not in network.weights}
+    return Network(spec, {**network.weights, **missing})
 
 
 def side_by_side(cohort: MessageCohort, plan: Plan, bodies: Mapping[str, Network]) -> SideBySide:

@@ -173,4 +173,9 @@ def _recipe(lines: Lines) -> list[dict[str, Any]]:
         other = lines.keys(part="recipe", change="as it is", method=key[3])
         found.append(lines.line(key, other[0] if other else None))
     plain = next(iter(lines.keys(part="recipe", change="as it is", method="absorb")), None)
-    return found + [lines.line(key, plain) for key in lines.keys(part="beside")]
+    for key in lines.keys(part="beside"):
+        central = next(iter(lines.keys(part="beside central", method=key[3].replace("absorb", "central"))), None)
+        found.append(lines.line(key, plain))
+        if central is not None:
+            found.append({**lines.line(key, central), "part": "beside central", "central": lines.line(central)["rmse"]})
+    return found
