@@ -70,9 +70,10 @@ def one_exchange(bench: Bench) -> Iterator[Model]:
     cohort = trained(bench)
     whole = side_by_side(cohort, plan, bodies)
     before = replace(cohort.traffic)
+    everything, most = sum(body.spec.hidden for body in bodies.values()), whole.network.spec.hidden
     for multiple in MULTIPLES:
         width = int(multiple * widest)
-        if width < whole.network.spec.hidden:
+        if width <= most and width < everything:  # at most all that the groups kept, and less than concat
             cohort.traffic = replace(before)
             yield finished(bench, cohort, "absorb", whole.at(width))
     if not many:
