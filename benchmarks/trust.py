@@ -1,9 +1,10 @@
-"""What contract, signatures, replay, floors and tripwire cost on a clean run: time, bytes, accuracy.
+"""What contract, signatures, replay, masks, floors and tripwire cost on a clean run: time, bytes, accuracy.
 
     python benchmarks/trust.py
 
-The same experiment on FD004 runs twice in this process: with bare clients, and with sites that hold a coordinator to a
-contract. Time is processor time of everybody together; on machines of their own, sites replay side by side.
+An experiment with whole lives of FD004 runs three times in this process: with bare clients, and with sites of default
+settings that hold a coordinator to a contract, once with replies that are seen ("checked") and once with masked sums.
+Time is processor time of coordinator and all sites together; on machines of their own, sites replay side by side.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedprognos.deployment import handshake, site_transport
@@ -19,29 +21,38 @@ from fedprognos.deployment.engine import Presence
 from fedprognos.deployment.folders import SiteOptions
 from fedprognos.deployment.identity import identity_of
 from fedprognos.deployment.site import Site
-from fedprognos.deployment.site_data import read_site_data
+from fedprognos.deployment.site_data import SiteData
 from fedprognos.deployment.site_transport import SiteTransport
-from fedprognos.evaluation import Results
+from fedprognos.evaluation import EVERYONE, Results
 from fedprognos.experiment import config
 from fedprognos.experiment.run import run
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import scenarios
 
+PRESET = "turbofan-life"
 CHANGES = (
-    "partition={by='lifespan', edges=[200, 350]}",
     "federation.methods=['fedavg', 'concat', 'absorb']",
+    "federation.heads=['exact', 'mean']",
     "federation.fedavg={rounds=3, epochs=1}",
-    "federation.heads=['exact']",
-    "federation.mode='checked'",
     "model.widths=[32]",
-    "train.epochs=3",
-    "train.steps=200",
+    "train.steps=60",
     "evaluation.seeds=1",
     "evaluation.baselines=[]",
     "evaluation.bootstrap=0",
-    "recipe.stride=10",
-    "train.validation_fraction=0.2",
+    "evaluation.least_rows=1",
 )
+WARM_UP = (*CHANGES, "model.widths=[4]", "train.steps=1", "federation.fedavg={rounds=1, epochs=1}")
+MODES = ("checked", "masked")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run took, what it sent, and its results by method and head."""
+
+    seconds: float
+    bytes: int
+    errors: dict[tuple[str, str], float]
+    weights: dict[Path, bytes]
 
 
 class Here:
@@ -65,38 +76,69 @@ class Here:
         return self.replies[int(ticket)]
 
 
-def main(preset: str = "turbofan") -> None:
+def bare(place: Path, changes: tuple[str, ...]) -> Cost:
+    """The experiment with clients of this process that answer whatever they are asked."""
+    started = time.process_time()
+    folder = run(PRESET, out=place, overrides=changes, workers=1).folder
+    seconds = time.process_time() - started
+    largest: dict[str, int] = {}
+    for row in Results.load(folder / "results.json").rows:
+        largest[row.method] = max(largest.get(row.method, 0), row.bytes or 0)
+    return Cost(seconds, sum(largest.values()), _errors(folder), _weights(folder))
+
+
+def held(place: Path, mode: str) -> Cost:
+    """The same with sites that hold a coordinator to a contract."""
+    _, experiment, base = config.load(PRESET, (*CHANGES, f"federation.mode='{mode}'"))
+    dealt = next(iter(scenarios(experiment, None, base).values()))
+    names, test, sites = sorted(dealt.clients), dealt.tests[EVERYONE], {}
+    for k, name in enumerate(names):
+        folder = place / "sites" / name
+        folder.mkdir(parents=True)
+        (folder / "tasks.secret").write_text("s")
+        own = SiteData(
+            dealt.clients[name], replace(test, units=test.units[k :: len(names)])
+        )  # the test engines in turn
+        sites[name] = Site(folder, SiteOptions(name=name, coordinator="x:1"), own, lambda text: None)
+    mailbox, wanted, started = Here(sites), deployable(experiment, lambda text: None), time.process_time()
+    transport = SiteTransport(mailbox, tuple(names), 1 << 28)
+    results, identity = RunFolder(place / "run", PRESET, wanted, "deployed"), identity_of(place)
+    nobody = (lambda text: None, lambda path: path)
+    DeployedRun(PRESET, wanted, results, transport, identity, 0.0, *nobody).perform()
+    seconds = time.process_time() - started
+    return Cost(seconds, mailbox.bytes, _errors(place / "run"), _weights(place / "run"))
+
+
+def _errors(folder: Path) -> dict[tuple[str, str], float]:
+    """The test error of every model over all clients."""
+    rows = Results.load(folder / "results.json").rows
+    return {(row.method, str(row.head)): row.rmse for row in rows if row.test_client == EVERYONE}
+
+
+def _weights(folder: Path) -> dict[Path, bytes]:
+    return {p.relative_to(folder): p.read_bytes() for p in (folder / "bundles").rglob("weights.safetensors")}
+
+
+def main() -> None:
     site_transport.LOOK_IN_S = handshake.ASK_AGAIN_IN_S = 0.0
-    _, experiment, base = config.load(preset, CHANGES)
-    names = sorted(next(iter(scenarios(experiment, None, base).values())).clients)
     with tempfile.TemporaryDirectory() as folder:
-        place, started = Path(folder), time.process_time()
-        alone = run(preset, out=place / "alone", overrides=CHANGES, seeds=1, workers=1).folder
-        bare = time.process_time() - started
-        sites = {}
-        for name in names:
-            (place / name).mkdir()
-            (place / name / "tasks.secret").write_text("s")
-            options = SiteOptions(name=name, coordinator="x:1", min_units=1)
-            sites[name] = Site(place / name, options, read_site_data(name, experiment, base), lambda text: None)
-        mailbox, wanted, started = Here(sites), deployable(experiment, lambda text: None), time.process_time()
-        transport = SiteTransport(mailbox, tuple(names), 1 << 28)
-        folder_of_run = RunFolder(place / "run", preset, wanted, "deployed")
-        identity = identity_of(place)
-        DeployedRun(
-            preset, wanted, folder_of_run, transport, identity, 0.0, lambda text: None, lambda path: path
-        ).perform()
-        held = time.process_time() - started
-        theirs = {p.relative_to(alone): p.read_bytes() for p in (alone / "bundles").rglob("weights.safetensors")}
-        same = sum((place / "run" / path).read_bytes() == weights for path, weights in theirs.items())
-        counted = max(row.bytes or 0 for row in Results.load(alone / "results.json").rows)
-    for line in (
-        f"processor time: bare clients {bare:.0f} s, held to a contract {held:.0f} s ({held / bare:.2f}x)",
-        f"messages of the largest method {counted / 1e6:.2f} MB, all frames {mailbox.bytes / 1e6:.2f} MB",
-        f"weights that are the same to the bit: {same} of {len(theirs)} models",
-    ):
-        sys.stdout.write(line + "\n")
+        place = Path(folder)
+        bare(place / "warm-up", WARM_UP)
+        plain = bare(place / "bare", CHANGES)
+        costs = {mode: held(place / mode, mode) for mode in MODES}
+    out = sys.stdout.write
+    out("| | processor time | bytes | models with the same bits | largest change of a test RMSE |\n")
+    out("|---|---|---|---|---|\n")
+    out(f"| bare clients | {plain.seconds:.0f} s | {plain.bytes / 1e6:.2f} MB | | |\n")
+    for mode, cost in costs.items():
+        same = sum(cost.weights.get(path) == found for path, found in plain.weights.items())
+        change = max(abs(cost.errors[key] - error) / error for key, error in plain.errors.items())
+        out(f"| {mode} | {cost.seconds:.0f} s ({cost.seconds / plain.seconds:.2f}x) | {cost.bytes / 1e6:.2f} MB ")
+        out(f"| {same} of {len(plain.weights)} | {change:.1e} of it |\n")
+    for key in plain.errors:
+        found = ", ".join(f"{mode} {cost.errors[key]:.9f}" for mode, cost in costs.items())
+        out(f"{key[0]}, {key[1]} head: bare {plain.errors[key]:.9f}, {found}\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

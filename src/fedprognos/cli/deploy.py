@@ -99,11 +99,14 @@ def coordinator(folder: Folder) -> None:
     """Start the coordinator: it runs what `deploy run` queues, and continues after a crash."""
     from fedprognos.deployment.coordinator import serve
     from fedprognos.deployment.flower import engine
-    from fedprognos.deployment.folders import coordinator_folder
+    from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
+    from fedprognos.deployment.identity import fingerprint, identity_of
     from fedprognos.report import write_report
 
     place = coordinator_folder(folder)
+    read_options(place, CoordinatorOptions)  # a folder without a coordinator gets no key
     console.print(f"Next: start the sites, then  fedprognos deploy run EXPERIMENT --dir {place}")
+    console.print(f"This coordinator's identity, for the sites: {fingerprint(identity_of(place).public)}")
     with _until_interrupted("stopped; start it again to continue"):
         serve(place, engine, _tell, write_report)
 

@@ -165,8 +165,10 @@ def in_words(contract: Contract, site: str) -> Iterator[str]:
     widths = " and ".join(map(str, experiment.model.widths)) or "no recurrent layer"
     yield f"  network: {experiment.model.cell}, neurons: {widths}; heads: {', '.join(federation.heads)}"
     yield f"  at most {train.epochs} epochs; {train.validation_fraction:.0%} of your units are kept out of training"
-    history = recipe.history or recipe.window or "a cycle"
-    yield f"  looks back on: {history}; every {recipe.stride} rows; labels capped at {recipe.cap or 'nothing'}"
+    back = "a whole life" if recipe.history == "life" else f"{recipe.length} rows" if recipe.length else "a cycle"
+    rows = "row" if recipe.stride == 1 else f"{recipe.stride} rows"
+    cap = "are not capped" if recipe.cap is None else f"above {recipe.cap:g} count as that"
+    yield f"  looks back on {back}, at every {rows}; labels {cap}"
     fewest = "all members" if federation.min_clients is None else f"{federation.min_clients} members"
     yield f"  continues only while {fewest} answer"
     yield from _set_options(experiment)
