@@ -25,6 +25,7 @@ from fedprognos.deployment.ledger_words import in_words
 from fedprognos.deployment.messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
 from fedprognos.deployment.steps import REPLY, RequestHeader, open_request, read_reply, seal_reply, seal_request, sha256
 from fedprognos.errors import FederationError, MessageError
+from fedprognos.evaluation import Results
 from fedprognos.features import Recipe, SurveyTerms, build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
@@ -366,7 +367,7 @@ def test_outcomes_that_members_did_not_sign_are_refused(start: Start, how: str) 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"recipe": {"stride": 10**6}, "train": {"epochs": 1, "validation_fraction": 0.01}},
+        {"recipe": {"stride": 10**6}, "train": {"epochs": 1, "validation_fraction": 0.5}},
         {"recipe": {"window": 20_000_000, "short": "pad"}},
     ],
     ids=["one window a unit", "a window of 20,000,000"],
@@ -381,6 +382,16 @@ def test_a_hostile_contract_that_was_approved_meets_floors_and_limits(
         kinds = {line["kind"] for line in run.lines("a")[known:]}
         assert not kinds & {"FitReply", "EvaluateReply", "OutputsReply", "ScoreReply"}
         assert "UNUSUAL" in run.told("a")
+
+
+def test_an_approved_contract_that_keeps_one_window_out_gets_no_error_of_it(start: Start) -> None:
+    changes = {"recipe": {"stride": 10**6}, "train": {"epochs": 1, "validation_fraction": 0.01}}
+    with start(changes=changes, options={}, units=21) as run:
+        run.perform()
+        results = Results.load(run.folder / "run" / "results.json")
+        assert results.history
+        assert {row.validation_rmse for row in results.history} == {None}
+        assert not results.rows
 
 
 @pytest.mark.long
