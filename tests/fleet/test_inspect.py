@@ -167,7 +167,7 @@ def test_an_experiment_file_is_not_replaced_unasked(tmp_path: Path) -> None:
 
 
 def test_tables_without_time_or_sensors_are_refused(tmp_path: Path) -> None:
-    frame = engine_table().sample(frac=1, random_state=0)
+    frame = engine_table().sample(frac=1, random_state=0).rename(columns={"cycle": "x"})
     with pytest.raises(DataError, match="none can be the time"):
         inspect_table(save(frame, tmp_path / "fleet.csv"))
     with pytest.raises(DataError, match="no numeric column is left"):

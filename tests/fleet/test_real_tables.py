@@ -165,7 +165,7 @@ def test_dates_are_a_time_axis(tmp_path: Path, times: list[str], form: str | Non
 def test_wrong_dates_are_named(
     tmp_path: Path, times: list[str], more: dict[str, Any], error: type[Exception], complaint: str
 ) -> None:
-    path = written(tmp_path, "\n".join(["pump,when,heat", *(f"a,{when},1" for when in times)]))
+    path = written(tmp_path, "\n".join(["pump,when,heat", *(f"a,{when},{k}" for k, when in enumerate(times))]))
     with pytest.raises(error, match=complaint):
         read_table(path, Columns(unit="pump", time="when", **more))
 
@@ -295,4 +295,4 @@ def test_cures_for_repaired_machines_are_told() -> None:
         Fleet.from_frame(REPAIRED, unit="pump", time="total", new_life="failed")
     short = pd.concat([REPAIRED, pd.DataFrame([{"pump": "b", "hour": 0, "heat": 1.0}])])
     fleet = Fleet.from_frame(short, unit="pump", time="hour", sensors=["heat"], new_life="time")
-    assert "lives of one row left out: b#2" in fleet.notes
+    assert "left out, as they have one row only: b#2" in fleet.notes

@@ -207,7 +207,7 @@ def changed(line: int, text: str) -> str:
         (changed(4, "m1,3,0.1,23,1,B"), r"line 4, unit m1: the unit is in two sites: 'A' and 'B'"),
         (changed(4, ",3,0.1,23,1,A"), r"line 4: no value in column 'machine'"),
         (changed(4, "m1,3,0.1,23,1,"), r"line 4: no value in column 'plant'"),
-        (changed(4, "m9,3,0.1,23,1,A"), r"line 4, unit m9: the unit has one row only"),
+        (csv(["m1,1,1,1,1,A", "m2,1,2,2,2,A"]), "every unit has one row only"),
         (changed(4, "m1,3,0.1,23,1,A,7"), r"line 4 has 7 fields, the header has 6"),
         (changed(4, "m1,3,0.1"), r"line 4, unit m1: missing value in column 'load'"),
         (csv([f"{r},9" for r in rows()]), "rows have more fields than the header"),
@@ -226,7 +226,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataNotFoundError, match="in this folder"):
         read_table(tmp_path, COLUMNS)
     with pytest.raises(DataError, match=r"not a table: none of \.csv"):
-        read_table(write(tmp_path / "fleet.txt", "a"), COLUMNS)
+        read_table(write(tmp_path / "fleet.doc", "a"), COLUMNS)
     whole = gzip.compress(csv(rows(n=500)).encode())
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="damaged or truncated"):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from fedprognos.errors import DataError
+from fedprognos.fleet.readers.table import read_table
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.prognosis.frames import Inputs, chunks, find_columns
 
@@ -68,3 +69,55 @@ def test_blank_cells_are_kept_for_the_stream_to_fill_or_refused(tmp_path: Path) 
     path = save(FRAME.assign(flow=[1.0, None, 2.0, 3.0]), tmp_path, "plain")
     with pytest.raises(DataError, match="line 3, unit b: missing value in column 'flow'"):
         next(chunks(path, find_columns(path, INPUTS), INPUTS))
+
+
+def positions(path: Path, layout: TableLayout, rows: int) -> list[tuple[str, float]]:
+    """Units and times of a file as a model with this layout reads it."""
+    known = replace(INPUTS, table=layout)
+    read = [chunk.rows for chunk in chunks(path, find_columns(path, known), known, rows)]
+    return [pair for part in read for pair in zip(part.units, part.positions, strict=True)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+@pytest.mark.parametrize("new_life", ["time", "failed", None])
+def test_lives_of_repaired_machines_are_those_of_training(tmp_path: Path, rows: int, new_life: str | None) -> None:
+    hours = [1, 2, 3, 1, 2] if new_life == "time" else [1, 2, 3, 4, 5]
+    frame = pd.DataFrame({"pump": "a", "hour": hours, "heat": 1.5, "flow": 2.0, "broken": [0, 0, 1, 0, 1]})
+    path = save(frame.assign(life=[1, 1, 1, 2, 2]), tmp_path, "plain")
+    layout = TableLayout(unit="pump", time="hour", new_life=new_life, failed="broken")  # type: ignore[arg-type]
+    if new_life is None:
+        layout = TableLayout(unit="pump", time="hour", life="life", failed="broken")
+    expected = [("a", 1.0), ("a", 2.0), ("a", 3.0), ("a#2", 1.0), ("a#2", 2.0)]
+    assert positions(path, layout, rows) == expected
+    fleet = read_table(path, layout)
+    assert [(unit.id, time) for unit in fleet for time in unit.time] == expected
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_rows_are_sorted_where_those_of_training_were(tmp_path: Path, rows: int) -> None:
+    path = save(FRAME.iloc[::-1], tmp_path, "plain")
+    read = positions(path, TableLayout(unit="pump", time="hour", sort=True), rows)
+    assert [time for _, time in read] == [1, 1, 2, 3]
+    bad = FRAME.astype({"flow": object}).iloc[::-1]
+    bad.iloc[1, 3] = "hot"
+    path = save(bad, tmp_path, "plain")
+    with pytest.raises(DataError, match="line 3, unit a: 'hot'"):
+        positions(path, TableLayout(unit="pump", time="hour", sort=True), rows)
+
+
+def test_titles_clocks_and_texts_are_read_as_in_training(tmp_path: Path) -> None:
+    lines = ["log of today;;;;", "pump;day;clock;heat;flow", "a;01.05.2024;00:00;0,5;1", "a;01.05.2024;06:00;err;2"]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    layout = TableLayout(unit="pump", time="day", clock="clock", time_format="%d.%m.%Y %H:%M", blanks=("err",))
+    known = replace(INPUTS, table=layout)
+    path = tmp_path / "rows.csv"
+    rows = next(chunks(path, find_columns(path, known), known)).rows
+    assert rows.positions == pytest.approx([476256, 476262])
+    assert rows.blank_rows.tolist() == [False, True]
+
+
+def test_a_sheet_of_training_may_be_called_otherwise_now(tmp_path: Path) -> None:
+    path = save(FRAME, tmp_path, "excel")
+    for sheet in ("Measurements", "*"):
+        known = replace(INPUTS, table=TableLayout(unit="pump", time="hour", sheet=sheet))
+        assert next(chunks(path, find_columns(path, known), known)).rows.units == ["a", "b", "a", "b"]

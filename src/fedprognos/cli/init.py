@@ -14,9 +14,13 @@ from rich.table import Table
 from fedprognos.cli.data import plain_console
 
 if TYPE_CHECKING:
-    from fedprognos.fleet.inspect import Guess
+    from collections.abc import Sequence
+
+    from fedprognos.fleet.columns import Columns
+    from fedprognos.fleet.guess import Guess
 
 _NONE = "-"
+SHOWN = 20
 _QUESTIONS = {
     "unit": "Which column names the machine?",
     "time": "Which column is the time?",
@@ -81,25 +85,40 @@ def _answer(question: str, shown: str | None, role: str, names: list[str]) -> st
         typer.echo(f"Columns: {', '.join(names)}")
 
 
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _time(columns: Columns) -> str:
+    joined = f" with {columns.clock}" if columns.clock else ""
+    measure = f", in {columns.time_measure}" if columns.time_measure else ", in steps"
+    return f"{columns.time}{joined}{measure}" + ("; rows are sorted by it" if columns.sort else "")
+
+
 def _summary(guess: Guess) -> Table:
     columns = guess.columns
     table = Table("role", "guess", box=None, pad_edge=False)
-    lives = columns.life or (columns.new_life and f"a new one where '{columns.new_life}' says so")
+    again = {"time": f"a new one where {columns.time} goes back", "failed": "a new one after a row that says failed"}
+    lives = columns.life or (columns.new_life and again[columns.new_life])
+    places = "each folder" if columns.unit is None else "each sheet" if guess.known.sheet else "each file"
     rows = {
         "file": guess.note,
         "task": columns.task,
         "unit": f"{columns.unit or 'the whole file'} ({guess.units} units, {guess.rows} rows)",
         "lives of a unit": lives,
-        "time": columns.time + (f", in {columns.time_measure}" if columns.time_measure else ""),
+        "time": _time(columns),
         "cycle": columns.cycle,
-        "owner (site)": columns.site and f"{columns.site} ({', '.join(guess.sites)})",
+        "owner (site)": guess.sites and f"{columns.site or places} ({_listed(guess.sites)})",
         "target": columns.target,
         "failed": columns.failed,
         "operating settings": ", ".join(columns.settings),
-        "sensors": ", ".join(columns.sensors or ()),
+        "sensors": _listed(columns.sensors or ()),
         "blanks, filled": "; ".join(f"{column}: {gap}" for column, gap in guess.gaps.items()),
-        "constant, left out": ", ".join(guess.constant),
-        "not numbers, left out": ", ".join(guess.text),
+        "count as blank": ", ".join(guess.known.blanks),
+        "constant, left out": _listed(guess.constant),
+        "number the rows, left out": _listed(guess.counters),
+        "not numbers, left out": _listed(guess.text),
         "mostly blank, left out": "; ".join(f"{column}: {gap}" for column, gap in guess.sparse.items()),
     }
     for role, value in rows.items():

@@ -26,7 +26,12 @@ class Columns(Options):
         Measure of the time: `hours`, `cycles`, `km`, ... None takes it from the column's name. Dates become time since
         the unit's first row, in seconds, minutes, hours, days or weeks.
     time_format
-        `number`, `iso`, `epoch`, `epoch-ms`, or a pattern such as `%d.%m.%Y %H:%M`; None finds out.
+        `number`, `iso`, `epoch`, `epoch-ms`, `excel` (days as Excel counts them), or a pattern such as
+        `%d.%m.%Y %H:%M`; None finds out, but for `excel`.
+    clock
+        Time of day, where `time` holds the date alone.
+    sort
+        Put the rows of each unit in the order of time; otherwise rows out of order are refused.
     unit
         Machine; None where every file is one unit, named like the file.
     life, new_life
@@ -61,6 +66,8 @@ class Columns(Options):
     time: str
     time_measure: str | None = None
     time_format: str | None = None
+    clock: str | None = None
+    sort: bool = False
     life: str | None = None
     new_life: Literal["time", "failed"] | None = None
     cycle: str | None = None
@@ -84,6 +91,8 @@ class Columns(Options):
             raise ConfigError("new_life = 'failed' needs the column of failures", hint="set failed = '...'")
         if self.new_life is not None and (self.life is not None or self.unit is None or self.task == "soh"):
             raise ConfigError("new_life is for task 'rul' with a unit column and without a life column")
+        if self.sort and self.new_life == "time":
+            raise ConfigError("sorted rows never go back in time, so new_life = 'time' finds no life", hint="drop one")
         used = [*self.roles, *(self.sensors or ())]
         twice = sorted({c for c in used if used.count(c) > 1})
         if twice:
@@ -95,7 +104,7 @@ class Columns(Options):
     @property
     def roles(self) -> tuple[str, ...]:
         """Every column named except the sensors."""
-        single = (self.unit, self.time, self.life, self.cycle, self.site, self.target, self.failed)
+        single = (self.unit, self.time, self.clock, self.life, self.cycle, self.site, self.target, self.failed)
         return (*(c for c in single if c is not None), *self.settings)
 
     @property

@@ -12,8 +12,12 @@ import tomli_w
 
 from fedprognos.errors import OutputError
 from fedprognos.files import write_text
-from fedprognos.fleet.inspect import Guess
+from fedprognos.fleet.guess import Guess
 
+_COLUMNS = (
+    *("task", "unit", "time", "clock", "time_measure", "time_format", "sort"),
+    *("life", "new_life", "cycle", "sensors"),
+)
 _CYCLE_SHARE = 0.9
 _STEPS_AN_EPOCH, _STEPS = 20, 1500
 """Least optimizer steps: in an epoch, and in all."""
@@ -29,7 +33,7 @@ def default_path(table: Path) -> Path:
     >>> default_path(Path("plant/fleet.2024.csv.gz")).as_posix()
     'plant/fleet.2024.toml'
     """
-    return table.with_name(re.sub(r"(\.csv|\.tsv|\.xlsx|\.parquet)?(\.gz)?$", "", table.name) + ".toml")
+    return table.with_name(re.sub(r"(\.csv|\.tsv|\.txt|\.xlsx|\.parquet)?(\.gz)?$", "", table.name) + ".toml")
 
 
 def write_experiment(guess: Guess, path: Path, force: bool = False) -> Path:
@@ -63,22 +67,34 @@ def _data(guess: Guess, folder: Path) -> list[str]:
     other = "soh" if columns.task == "rul" else "rul"
     comments = {
         "task": f'{meanings[columns.task]}; "{other}" is {meanings[other]}',
+        "sheet": "all sheets with the same columns",
+        "blanks": "texts among numbers that count as blank cells",
         "time": "within a cycle" if columns.cycle else "",
+        "clock": "the time of day, beside the date",
+        "sort": "rows are not in the order of time; they are sorted",
         "time_measure": "labels and errors are in it, too" if columns.task == "rul" else "",
         "life": "a machine that was repaired is a unit of its own in each life",
-        "new_life": "a machine that was repaired begins a new life where this says so",
+        "new_life": "a machine that was repaired begins a new life "
+        + ("where the time goes back" if columns.new_life == "time" else "after a row that says failed"),
         "settings": "operating settings",
         "site": "who owns the unit: each owner becomes a client",
     }
     lines = ["\n[data]\n", _key("kind", "table"), _key("path", relative, "relative to this file")]
     if guess.note:
         lines += [_comment(f"{guess.note}; other files may need separator, decimal, thousands or encoding")]
-    for name in ("task", "unit", "time", "time_measure", "time_format", "life", "new_life", "cycle", "sensors"):
-        if (value := getattr(columns, name)) is not None:
+    for name in ("sheet", "blanks"):
+        if value := getattr(guess.known, name):
+            lines += [_key(name, value, comments[name])]
+    for name in _COLUMNS:
+        if value := getattr(columns, name):
             lines += [_key(name, value, comments.get(name, ""))]
+    if columns.time_measure is None:
+        lines += [_comment('time_measure = "hours" would name what time, labels and errors are counted in; now: steps')]
     if guess.constant:
         kind = "in all rows of an operating condition" if guess.conditions else "in every row"
         lines += [_comment(f"left out, the same {kind}: {', '.join(guess.constant)}")]
+    if guess.counters:
+        lines += [_comment(f"left out, they number the rows: {', '.join(guess.counters)}")]
     if guess.text:
         lines += [_comment(f"left out, not numbers in every row: {', '.join(guess.text)}")]
     lines += [_comment(f"left out, mostly blank: {column} ({gap})") for column, gap in guess.sparse.items()]

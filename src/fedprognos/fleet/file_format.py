@@ -1,4 +1,4 @@
-"""How a file writes its table: separator, decimal mark, thousands mark, encoding; found out where nobody says."""
+"""How a file writes its table: separator, marks of numbers, encoding, line of names; found out where nobody says."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from fedprognos.errors import DataError
+from fedprognos.fleet.header import NUMBER, Heading, find_heading
 from fedprognos.options import Options
 
 MAX_COLUMNS = 5000
 """A table with more columns is refused before it is read."""
 NO_VALUE = ("-", "--", "?", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!")
 """Cells that count as blank, besides those pandas knows (empty, NA, NaN, null, ...)."""
-_SEPARATORS = ",;\t|"
+_SEPARATORS = (",", ";", "\t", "|")
+_SPACES = " "
+"""Where nothing else separates."""
 _SAMPLE_IN_BYTES = 1 << 20
 _SAMPLE_ROWS = 2000
+_TOP = 50
 _COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?\s*")
 _EITHER = re.compile(r"\s*[+-]?[1-9]\d{0,2}[.,]\d{3}\s*")  # 1,234 is a decimal or a thousand
@@ -42,28 +46,35 @@ class FileFormat(Options):
     """Between the thousands of a number."""
     encoding: str | None = None
     """Of the text, such as `utf-8` or `cp1252`."""
+    header: PositiveInt | None = None
+    """Line that names the columns; a title above it, and a line of measures below it, are passed over."""
+    blanks: tuple[str, ...] = ()
+    """Texts among numbers that count as blank cells, such as `err`; those that everybody uses are known."""
     sheet: str | None = None
-    """Of an Excel file; its first one by default."""
+    """Of an Excel file; the one with the most rows by default. `*` reads all that have the same columns as that one."""
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How one CSV file is written."""
+    """How one CSV file is written; `skipped` are lines that belong to no row, counted from 0."""
 
     header: tuple[str, ...]
     separator: str
     decimal: str
     thousands: str | None
     encoding: str
+    skipped: tuple[int, ...] = ()
+    blanks: tuple[str, ...] = ()
 
     def options(self) -> dict[str, Any]:
         """Arguments of :func:`pandas.read_csv`."""
         return {
-            "sep": self.separator,
+            "sep": r"\s+" if self.separator == _SPACES else self.separator,
             "decimal": self.decimal,
             "thousands": self.thousands,
             "encoding": self.encoding,
-            "na_values": list(NO_VALUE),
+            "na_values": [*NO_VALUE, *self.blanks],
+            "skiprows": list(self.skipped),
         }
 
     def note(self) -> str:
@@ -71,6 +82,7 @@ class CsvFormat:
         marks = {",": "decimal commas"} if self.decimal == "," else {}
         said = [*marks.values(), *([f"'{self.thousands}' between thousands"] if self.thousands else [])]
         said += [f"encoding {self.encoding}"] if self.encoding == "cp1252" else []
+        said += [f"{lines(self.skipped)} passed over"] if self.skipped else []
         return f"read with {', '.join(said)}" if said else ""
 
 
@@ -103,21 +115,61 @@ def find_csv_format(path: Path, known: FileFormat | None = None, text_columns: I
     except UnicodeDecodeError as error:
         hint = "leave out data.encoding, or name the right one"
         raise DataError(f"not {encoding} text ({error.reason})", where=str(path), hint=hint) from None
-    first = text.lstrip("\r\n").partition("\n")[0]
-    if not first.strip():
+    if not text.strip():
         raise DataError("empty file", where=str(path), hint="the first line must name the columns")
-    check_width(max(first.count(s) for s in known.separator or _SEPARATORS) + 1, str(path))
+    widest = max(text.splitlines()[:_TOP], key=len)
+    check_width(max(widest.count(s) for s in known.separator or _SEPARATORS) + 1, str(path))
     whole = text if len(raw) < _SAMPLE_IN_BYTES else text[: text.rfind("\n") + 1] or text
     tables = {s: _rows(whole, s) for s in known.separator or _SEPARATORS}
-    separator = max(tables, key=lambda s: _fit(tables[s]))
-    header, *rows = tables[separator]
+    headings = {s: find_heading([row for _, row in rows], _place(rows, known.header)) for s, rows in tables.items()}
+    separator = max(tables, key=lambda s: _fit(tables[s], headings[s]))
+    if known.separator is None and len(tables[separator][headings[separator].names][1]) == 1:
+        spaced = _rows(whole, _SPACES)
+        heading = find_heading([row for _, row in spaced], _place(spaced, known.header))
+        if _fit(spaced, heading) > _fit(tables[separator], headings[separator]):
+            separator, tables[_SPACES], headings[_SPACES] = _SPACES, spaced, heading
+    return _csv_format(path, known, separator, tables[separator], headings[separator], encoding, set(text_columns))
+
+
+def _csv_format(
+    path: Path,
+    known: FileFormat,
+    separator: str,
+    table: list[tuple[int, list[str]]],
+    heading: Heading,
+    encoding: str,
+    text_columns: set[str],
+) -> CsvFormat:
+    """The format once the separator and the lines of the names are known."""
+    header = table[heading.names][1]
     check_names(header, str(path))
-    skipped = {k for k, name in enumerate(header) if name.strip() in set(text_columns)}
-    cells = [cell for row in rows for k, cell in enumerate(row) if k not in skipped]
+    skipped = {k for k, name in enumerate(header) if name.strip() in text_columns}
+    cells = [cell for _, row in table[heading.first_row :] for k, cell in enumerate(row) if k not in skipped]
     decimal, thousands = _marks(cells, separator)
     if known.decimal is not None:
         decimal, thousands = known.decimal, thousands if known.decimal == decimal else None
-    return CsvFormat(tuple(header), separator, decimal, known.thousands or thousands, encoding)
+    names, rows = table[heading.names][0], [line for line, _ in table[heading.names + 1 : heading.first_row]]
+    over = (*range(names), *rows) if names or rows else ()
+    return CsvFormat(tuple(header), separator, decimal, known.thousands or thousands, encoding, over, known.blanks)
+
+
+def _place(rows: list[tuple[int, list[str]]], line: int | None) -> int | None:
+    """Which of the rows stands in a line (counted from 1)."""
+    return None if line is None else next((k for k, (n, _) in enumerate(rows) if n >= line - 1), 0)
+
+
+def lines(numbers: Iterable[int]) -> str:
+    """Lines counted from 0 as people count them.
+
+    >>> lines([0, 1, 2]), lines([1]), lines([0, 3])
+    ('lines 1 to 3', 'line 2', 'lines 1 and 4')
+    """
+    found = [n + 1 for n in numbers]
+    if len(found) == 1:
+        return f"line {found[0]}"
+    if found == list(range(found[0], found[-1] + 1)) and len(found) > 2:
+        return f"lines {found[0]} to {found[-1]}"
+    return "lines " + ", ".join(map(str, found[:-1])) + f" and {found[-1]}"
 
 
 def check_width(columns: int, where: str) -> None:
@@ -131,12 +183,17 @@ def check_width(columns: int, where: str) -> None:
 
 
 def check_names(names: Iterable[str], where: str) -> None:
-    """Refuse two columns of the same name."""
-    seen: set[str] = set()
-    for name in (n.strip() for n in names):
+    """Refuse two columns of the same name, and names that are numbers."""
+    given = [n.strip() for n in names]
+    if len(given) > 1 and all(NUMBER.fullmatch(name) for name in given):
+        hint = "add a first line that names the columns, such as machine,hour,temperature"
+        raise DataError("no line names the columns: the first one holds numbers", where=where, hint=hint)
+    seen: dict[str, int] = {}
+    for k, name in enumerate(given, 1):
         if name and name in seen:
-            raise DataError(f"two columns are called '{name}'", where=where, hint="rename one of them")
-        seen.add(name)
+            places = f"columns {seen[name]} and {k} of the file"
+            raise DataError(f"two columns are called '{name}'", where=where, hint=f"rename one of {places}")
+        seen[name] = k
 
 
 def _encoding(raw: bytes) -> str:
@@ -149,24 +206,28 @@ def _encoding(raw: bytes) -> str:
     return "utf-8-sig"
 
 
-def _rows(text: str, separator: str) -> list[list[str]]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    rows: list[list[str]] = []
+def _rows(text: str, separator: str) -> list[tuple[int, list[str]]]:
+    """Rows that hold anything, each with the line it begins in (counted from 0)."""
+    spaces = separator == _SPACES
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=spaces)
+    rows: list[tuple[int, list[str]]] = []
+    line = 0
     try:
         for row in reader:
             if any(cell.strip() for cell in row):
-                rows.append(row)
+                rows.append((line, [cell for cell in row if cell] if spaces else row))
+            line = reader.line_num
             if len(rows) > _SAMPLE_ROWS:
                 break
     except csv.Error:
         pass  # a stray quote; the reader of the whole file says where
-    return rows or [[]]
+    return rows or [(0, [])]
 
 
-def _fit(rows: list[list[str]]) -> tuple[bool, float, int]:
-    """How well a separator fits: several columns, rows as wide as the header, many columns."""
-    width = len(rows[0])
-    return width > 1, sum(len(row) == width for row in rows[1:]) / max(len(rows) - 1, 1), width
+def _fit(rows: list[tuple[int, list[str]]], heading: Heading) -> tuple[bool, float, int]:
+    """How well a separator fits: several columns, rows as wide as the names, many columns."""
+    width, below = len(rows[heading.names][1]), rows[heading.first_row :]
+    return width > 1, sum(len(row) == width for _, row in below) / max(len(below), 1), width
 
 
 def _marks(cells: Iterable[str], separator: str) -> tuple[str, str | None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.levels import decimals_of_levels
-from fedprognos.fleet.table_files import Table
+from fedprognos.fleet.roles import one_spelling
+from fedprognos.fleet.table_files import Table, unit_files
 from fedprognos.fleet.table_units import UnitRows, Values, lives_of, make_unit
-from fedprognos.fleet.time_axis import SECONDS, measure_of, seconds_since_1970, time_format, time_measure_of
+from fedprognos.fleet.time_axis import SECONDS, measure_of, seconds_since_1970, time_format, time_measure_of, with_clock
 from fedprognos.fleet.unit import Fleet, Schema, Unit
 
 _FILLED = {
@@ -46,18 +48,22 @@ def fleet_of_tables(tables: Sequence[Table], columns: Columns, *, name: str, req
         if column not in (*sensors, *columns.settings):
             raise unknown_name("sensor", column, sensors)
     tables[0].require([columns.time])
+    tables = [with_clock(table, columns.time, columns.clock) for table in tables]
     form = columns.time_format or time_format(tables[0].frame[columns.time])
     schema = _schema(columns, sensors, dated=form != "number")
     units: list[Unit] = []
     homes: dict[str, Table] = {}
     blanks: Counter[str] = Counter()
     dropped: list[str] = []
-    for table in tables:
+    files, spelling = unit_files(tables), _spelling(tables, columns.site)
+    for table, file in zip(tables, files, strict=True):
         table.require([*columns.roles, *sensors])
-        values = _values(table, columns, sensors, form, SECONDS.get(schema.time_measure, 1.0), several=len(tables) > 1)
+        values = _values(table, columns, sensors, form, SECONDS.get(schema.time_measure, 1.0))
+        values = replace(values, ids=values.ids if columns.unit else [file] * len(table.frame))
+        values = replace(values, sites=_sites(table, columns, files, spelling))
         blanks.update({c: n for c in values.means if (n := int(np.isnan(values.numbers[c]).sum()))})
         for own in _pieces(values, columns):
-            if own.machine is not None and len(own.rows) < MIN_ROWS:
+            if len(own.rows) < MIN_ROWS:
                 dropped.append(own.unit)
                 continue
             unit = make_unit(own, values, columns, sensors)
@@ -70,6 +76,8 @@ def fleet_of_tables(tables: Sequence[Table], columns: Columns, *, name: str, req
             homes[unit.id] = table
             units.append(unit)
     where = tables[0].where if len(tables) == 1 else str(Path(tables[0].where).parent)
+    if not units:
+        raise DataError("every unit has one row only", where=where, hint="a unit needs two rows or more: its history")
     if require_labels and all(unit.labels() is None for unit in units):
         if columns.task == "soh":
             raise DataError("no label to learn from", where=where, hint="name the health column: target = '...'")
@@ -82,15 +90,38 @@ def fleet_of_tables(tables: Sequence[Table], columns: Columns, *, name: str, req
     notes = [*dict.fromkeys(table.note for table in tables if table.note)]
     policies = dict(zip((*sensors, *columns.settings), columns.policies((*sensors, *columns.settings)), strict=True))
     notes += [f"{c}: {n} of {rows} values are missing; {_FILLED[policies[c]]}" for c, n in blanks.items()]
-    notes += [f"lives of one row left out: {', '.join(dropped)}"] if dropped else []
+    if merged := sorted({name for name, usual in spelling.items() if name != usual}):
+        notes += [f"{columns.site}: other spellings of the same owners are taken as one: {', '.join(merged)}"]
+    notes += [f"left out, as they have one row only: {', '.join(dropped)}"] if dropped else []
     if unlabelled := sum(unit.labels() is None for unit in units):
         notes += [f"{unlabelled} of {len(units)} units have not failed: used for scaling, given no label"]
     return Fleet(name, schema, tuple(units), where, tuple(notes))
 
 
-def _values(
-    table: Table, columns: Columns, sensors: Sequence[str], form: str, seconds: float, *, several: bool
-) -> Values:
+def _spelling(tables: Sequence[Table], site: str | None) -> dict[str, str]:
+    """Owners as they are mostly spelt: case and spaces make no other owner."""
+    if site is None:
+        return {}
+    for table in tables:
+        table.require([site])
+    named = [replace(table, frame=table.frame.dropna(subset=[site])) for table in tables]
+    return one_spelling([name for table in named for name in table.names(site)])
+
+
+def _sites(
+    table: Table, columns: Columns, files: Sequence[str], spelling: Mapping[str, str]
+) -> Sequence[str] | str | None:
+    """Owner of every row, or of the whole file: a site of its own, or a file of a site's folder."""
+    if columns.site is not None:
+        return [spelling[name] for name in table.names(columns.site)]
+    if len(files) < 2:
+        return None
+    if columns.unit is not None:
+        return table.stem
+    return table.path.parent.name if table.path is not None and "/" in files[0] else None
+
+
+def _values(table: Table, columns: Columns, sensors: Sequence[str], form: str, seconds: float) -> Values:
     ids = [table.stem] * len(table.frame) if columns.unit is None else table.names(columns.unit)
     numbers: dict[str, FloatArray] = {}
     if form == "number":
@@ -103,17 +134,12 @@ def _values(
     measured = (*columns.settings, *sensors)
     for column, policy in zip(measured, columns.policies(measured), strict=True):
         numbers[column] = table.numbers(column, ids, gaps=policy != "refuse")
-    sites: Sequence[str] | str | None = None
-    if columns.site is not None:
-        sites = table.names(columns.site)
-    elif several and columns.unit is not None:
-        sites = table.stem
     return Values(
         table=table,
         ids=ids,
         numbers=numbers,
         means=_means(table, numbers, columns.settings, measured),
-        sites=sites,
+        sites=None,
         failed=None if columns.failed is None else table.flags(columns.failed),
         lives=None if columns.life is None else table.names(columns.life),
         seconds=None if form == "number" else seconds,
@@ -154,6 +180,9 @@ def _pieces(values: Values, columns: Columns) -> Iterator[UnitRows]:
     stops = np.cumsum(np.bincount(codes))
     for code, machine in enumerate(names):
         rows = order[stops[code - 1] if code else 0 : stops[code]]
+        if columns.sort:
+            keys = [values.numbers[c][rows] for c in (columns.time, columns.cycle) if c is not None]
+            rows = rows[np.lexsort(keys)]
         yield from lives_of(UnitRows(values.table, str(machine), rows), values, columns)
 
 

@@ -8,21 +8,28 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from fedprognos.fleet.header import NUMBER
 from fedprognos.fleet.levels import decimals_of_levels
+from fedprognos.fleet.table_files import yes_and_no
 
 _NAMES = {
-    "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot serial id",
-    "time": "cycle cycles time hour hours step day days date datetime t second seconds sec timestamp age flight",
-    "cycle": "cycle cycles discharge charge",
-    "site": "site plant factory location client owner customer region operator depot farm line",
-    "life": "life lifetime run repair repairs overhaul installation",
-    "health": "capacity soh health",
+    "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot maschine anlage gerät "
+    "pumpe motor zelle serial id",
+    "time": "cycle cycles time hour hours step day days date datetime t second seconds sec timestamp ts age flight "
+    "zeit zeitstempel datum betriebsstunden stunde stunden zyklus",
+    "cycle": "cycle cycles discharge charge zyklus",
+    "site": "site plant factory location client owner customer region operator depot farm line werk standort kunde",
+    "life": "life lifetime run repair repairs overhaul installation leben",
+    "health": "capacity soh health kapazität",
     "rul": "rul remaining ttf",
-    "failed": "failed failure event broken fault dead",
+    "failed": "failed failure event broken fault dead ausfall ausgefallen defekt",
+    "status": "status state zustand",
     "setting": "setting settings condition regime mode load altitude mach tra op throttle ambient",
 }
 _WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
 _OWNERS = 50
+_NUMBERS, _STRAYS = 0.8, 20
+"""Share of numbers in a sensor's column, and most different texts among them."""
 
 
 def pick(columns: Sequence[str], role: str, fits: Callable[[str], bool], named: bool = False) -> str | None:
@@ -42,7 +49,7 @@ def rank(column: str, role: str) -> int | None:
     >>> rank("MachineId", "unit"), rank("heat", "unit")
     (1, None)
     """
-    words = [w for w in re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower()) if w]
+    words = [w for w in re.split(r"[^a-zäöüß]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower()) if w]
     return next((k for k, word in enumerate(_WORDS[role]) if word in words), None)
 
 
@@ -78,11 +85,69 @@ def owner_columns(frame: pd.DataFrame, columns: Sequence[str], numeric: Sequence
     """Columns that may say who owns a unit, the likeliest first: constant within units, with a few values."""
     found = []
     for column in by_name(columns, "site"):
-        values, named = frame[column].nunique(), rank(column, "site") is not None
+        series = frame[column] if column in numeric else frame[column].map(folded, na_action="ignore")
+        values, named = series.nunique(), rank(column, "site") is not None
         few = named or (column not in numeric and 2 <= values <= min(_OWNERS, units.nunique() - 1))
-        if few and frame[column].notna().all() and constant_within(frame[column], units):
+        if few and series.notna().all() and constant_within(series, units):
             found.append(column)
     return found
+
+
+def folded(text: object) -> str:
+    """A name without what people write now so and now so: case and spaces.
+
+    >>> folded("KLM  Royal "), folded("klm royal")
+    ('klm royal', 'klm royal')
+    """
+    return " ".join(str(text).casefold().split())
+
+
+def one_spelling(names: Sequence[str]) -> dict[str, str]:
+    """The commonest spelling of every name that differs in case and spaces only.
+
+    >>> one_spelling(["KLM", "KLM", "klm", "Iberia"])
+    {'KLM': 'KLM', 'klm': 'KLM', 'Iberia': 'Iberia'}
+    """
+    counts = pd.Series(list(names)).value_counts(sort=False)
+    usual = counts.groupby(folded).idxmax()
+    return {str(name): str(usual[folded(name)]) for name in counts.index}
+
+
+def failed_column(frame: pd.DataFrame, columns: Sequence[str]) -> str | None:
+    """The column that says yes or no to whether a unit failed; a status counts where it is in words."""
+
+    def says(column: str) -> bool:
+        yes, no = yes_and_no(frame[column])
+        return bool((yes | no).all())
+
+    words = [c for c in columns if not pd.api.types.is_numeric_dtype(frame[c])]
+    return pick(columns, "failed", says, named=True) or pick(words, "status", says, named=True)
+
+
+def stray_texts(column: str, series: pd.Series) -> list[str]:
+    """Texts among the numbers of a sensor, such as `err`; none where most are texts, or where numbers are names.
+
+    >>> stray_texts("heat", pd.Series(["1.5", "2.5", "err", "3.5", "4.5", "5,5", "6"]))
+    ['err']
+    """
+    if pd.api.types.is_numeric_dtype(series) or any(
+        rank(column, role) is not None for role in ("unit", "site", "life")
+    ):
+        return []
+    texts = series.dropna().astype(str).str.strip()
+    number = texts.str.fullmatch(NUMBER.pattern)
+    others = texts[~number].unique().tolist()
+    changes = (texts != texts.shift()).mean()  # names stay the same for many rows
+    return others if number.mean() >= _NUMBERS and len(others) <= _STRAYS and changes > 0.2 else []
+
+
+def numbers_rows(series: pd.Series) -> bool:
+    """Whether a column numbers the rows of the file, as spreadsheets and data frames do.
+
+    >>> numbers_rows(pd.Series([2, 0, 1, 3])), numbers_rows(pd.Series([0, 1, 0, 1]))
+    (True, False)
+    """
+    return bool(series.is_unique and series.notna().all() and series.max() - series.min() == len(series) - 1)
 
 
 def setting_columns(frame: pd.DataFrame, numbers: Sequence[str], groups: pd.Series, task: str) -> dict[str, int]:
@@ -127,6 +192,11 @@ def rises(series: pd.Series, groups: list[pd.Series], strictly: bool = True) -> 
     """Whether a column goes up from row to row within every group."""
     steps = series.groupby(groups).diff().dropna()
     return bool(len(steps) and ((steps > 0) if strictly else (steps >= 0)).all() and (steps > 0).any())
+
+
+def restarts(series: pd.Series, groups: list[pd.Series]) -> bool:
+    """Whether a column that rises within groups falls now and then, as a counter does that starts anew."""
+    return nearly_rises(series, groups) and bool((series.groupby(groups).diff() < 0).any())
 
 
 def nearly_rises(series: pd.Series, groups: list[pd.Series]) -> bool:

@@ -7,10 +7,9 @@ import glob
 import gzip
 import importlib.util
 import re
-import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,15 @@ import pandas as pd
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import DataError, DataNotFoundError, MissingExtraError
 from fedprognos.fleet.exact_csv import read_exact_csv
-from fedprognos.fleet.file_format import NO_VALUE, CsvFormat, FileFormat, check_names, check_width, find_csv_format
+from fedprognos.fleet.excel import read_excel
+from fedprognos.fleet.file_format import CsvFormat, FileFormat, check_width, find_csv_format
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet")
-_SUFFIX = r"\.(csv\.gz|csv|tsv\.gz|tsv|xlsx|parquet)$"
-_YES, _NO = ("1", "1.0", "true", "yes", "y", "t"), ("0", "0.0", "false", "no", "n", "f")
+_TEXT = ".txt"
+"""Read where it is named; in a folder it is rarely a table."""
+_SUFFIX = r"\.(csv\.gz|csv|tsv\.gz|tsv|txt|xlsx|parquet)$"
+_YES = "1 1.0 true yes y t failed failure fail broken dead defect defekt ja wahr oui vrai si sí"
+_NO = "0 0.0 false no n f running run ok alive working censored healthy nein falsch non faux"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +39,20 @@ class Table:
     """Where there is no file."""
     note: str = ""
     """What a person should know about how the file was read."""
+    sheet: str | None = None
+    """Of an Excel file, where it is one of several."""
 
     @property
     def where(self) -> str:
         """The file, for error messages."""
-        return self.name if self.path is None else str(self.path)
+        place = self.name if self.path is None else str(self.path)
+        return place if self.sheet is None else f"{place}, sheet {self.sheet}"
 
     @property
     def stem(self) -> str:
-        """File name without its suffixes."""
+        """File name without its suffixes; the sheet's name, where it is one of several."""
+        if self.sheet is not None:
+            return self.sheet
         return self.name if self.path is None else re.sub(_SUFFIX, "", self.path.name, flags=re.IGNORECASE)
 
     def at(self, row: int, unit: str | None = None) -> str:
@@ -85,7 +93,8 @@ class Table:
             raise DataError(f"missing value in column '{column}'{count}", where=where, hint=hint)
         if isinstance(raw, str):
             comma = re.fullmatch(r"\s*-?[\d.]+,\d+\s*", raw)
-            hint = "decimal commas? Set data.decimal = ','" if comma else "correct the value, or leave the column out"
+            cure = f"correct it, leave the column out, or let it count as blank: data.blanks = ['{raw}']"
+            hint = "decimal commas? Set data.decimal = ','" if comma else cure
             raise DataError(f"'{raw}' in column '{column}' is not a number{count}", where=where, hint=hint)
         raise DataError(f"{raw} in column '{column}'{count}", where=where, hint="replace infinite values")
 
@@ -102,8 +111,7 @@ class Table:
 
     def flags(self, column: str) -> BoolArray:
         """A column of yes and no (1/0, true/false)."""
-        text = self.frame[column].astype(str).str.strip().str.lower()
-        yes, no = text.isin(_YES).to_numpy(), text.isin(_NO).to_numpy()
+        yes, no = yes_and_no(self.frame[column])
         bad = np.flatnonzero(~(yes | no))
         if bad.size:
             row = int(bad[0])
@@ -115,19 +123,38 @@ class Table:
         return np.asarray(yes, dtype=np.bool_)
 
 
+def yes_and_no(series: pd.Series) -> tuple[BoolArray, BoolArray]:
+    """Which cells say yes (failed) and which no (still running), in a few languages.
+
+    >>> [found.tolist() for found in yes_and_no(pd.Series(["Ja", "running", 0, "maybe"]))]
+    [[True, False, False, False], [False, True, True, False]]
+    """
+    text = series.astype(str).str.strip().str.lower()
+    return np.asarray(text.isin(_YES.split()), dtype=np.bool_), np.asarray(text.isin(_NO.split()), dtype=np.bool_)
+
+
+def unit_files(tables: Sequence[Table]) -> list[str]:
+    """Names of units where every file is one: like the file, after its folder where files lie in several."""
+    folders = [table.path.parent.name if table.path is not None else "" for table in tables]
+    several = len(set(folders)) > 1
+    return [f"{folder}/{t.stem}" if several else t.stem for folder, t in zip(folders, tables, strict=True)]
+
+
 def table_paths(source: str | Path | Sequence[str | Path]) -> list[Path]:
-    """Files meant by a file, folder, pattern or list of those, sorted by name."""
+    """Files meant by a file, folder, pattern or list of those, sorted by name; a folder may hold folders of files."""
     if not isinstance(source, (str, Path)):
         return [path for one in source for path in table_paths(one)]
     path, kinds = Path(source), ", ".join(SUFFIXES)
     if path.is_file():
-        if not _is_table(path):
+        if not _is_table(path) and path.suffix.lower() != _TEXT:
             raise DataError(f"not a table: none of {kinds}", where=str(path), hint="save it as CSV")
         return [path]
     if path.is_dir():
-        found = sorted(p for p in path.iterdir() if _is_table(p) and p.is_file())
+        inside = sorted(path.iterdir())
+        found = [p for p in inside if _is_table(p) and p.is_file()]
+        found = found or [p for d in inside if d.is_dir() for p in sorted(d.iterdir()) if _is_table(p) and p.is_file()]
     else:
-        found = sorted(p for p in map(Path, glob.glob(str(source))) if _is_table(p))  # noqa: PTH207
+        found = sorted(p for p in map(Path, glob.glob(str(source))) if _is_table(p) or p.suffix.lower() == _TEXT)  # noqa: PTH207
     if not found:
         what = f"none of {kinds} in this folder" if path.is_dir() else "no such file"
         raise DataNotFoundError(what, where=str(path), hint="check the path; it is relative to the experiment file")
@@ -139,7 +166,7 @@ def _is_table(path: Path) -> bool:
 
 
 def read_file(path: Path, text_columns: Sequence[str] = (), known: FileFormat | None = None) -> Table:
-    """One file as a table.
+    """One file as a table, all sheets of an Excel file that are asked for together.
 
     Parameters
     ----------
@@ -148,19 +175,37 @@ def read_file(path: Path, text_columns: Sequence[str] = (), known: FileFormat | 
     known
         What is said about the file's format; the rest is found out.
     """
-    known, note = known or FileFormat(), ""
+    tables = read_tables(path, text_columns, known)
+    return tables[0] if len(tables) == 1 else Table(path, pd.concat([table.frame for table in tables]))
+
+
+def read_tables(path: Path, text_columns: Sequence[str] = (), known: FileFormat | None = None) -> list[Table]:
+    """The tables of one file: one, or one a sheet where several are asked for."""
+    known = known or FileFormat()
+    if path.suffix.lower() == ".xlsx":
+        sheets = read_excel(path, text_columns, known)
+        return [_checked(Table(path, f, sheet=name if len(sheets) > 1 else None), known) for name, f in sheets.items()]
     if path.suffix.lower() == ".parquet":
-        frame = _read_parquet(path)
-    elif path.suffix.lower() == ".xlsx":
-        frame = _read_excel(path, text_columns, known.sheet)
-    else:
-        frame, note = _read_csv(path, text_columns, known)
+        return [_checked(Table(path, _read_parquet(path)), known)]
+    frame, note = _read_csv(path, text_columns, known)
+    return [_checked(Table(path, frame, note=note), known)]
+
+
+def _checked(table: Table, known: FileFormat) -> Table:
+    """The table with tidy names, without nameless columns, blank lines and rows that occur twice."""
+    frame = table.frame
     frame.columns = pd.Index([str(c).strip() for c in frame.columns])
     nameless = [c for c in frame.columns if c.startswith("Unnamed: ") and frame[c].isna().all()]
     frame = frame.drop(columns=nameless).dropna(how="all")  # blank lines go, the index still tells the line
+    if known.blanks and table.path is not None and table.path.suffix.lower() == ".parquet":
+        frame = frame.mask(frame.isin(list(known.blanks)))
     if frame.empty:
-        raise DataError("no rows", where=str(path), hint="the file holds a header and nothing else")
-    return Table(path, frame, note=note)
+        raise DataError("no rows", where=table.where, hint="the file holds a header and nothing else")
+    again = frame.duplicated().to_numpy()
+    note = table.note
+    if again.any():
+        note = "; ".join(filter(None, [note, f"{int(again.sum())} rows that occur twice are read once"]))
+    return replace(table, frame=frame[~again] if again.any() else frame, note=note)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -174,28 +219,6 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         return pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
     except (ValueError, OSError) as error:  # pyarrow's errors are ValueErrors and OSErrors
         raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
-
-
-def _read_excel(path: Path, text_columns: Sequence[str], sheet: str | None) -> pd.DataFrame:
-    if importlib.util.find_spec("openpyxl") is None:
-        raise MissingExtraError("openpyxl", "excel", "reading Excel files")
-    try:
-        with pd.ExcelFile(path, engine="openpyxl") as book:
-            names = [str(name) for name in book.sheet_names]
-            if sheet is not None and sheet not in names:
-                raise DataError(f"no sheet '{sheet}'", where=str(path), hint=f"sheets here: {', '.join(names)}")
-            cells = pd.read_excel(book, sheet_name=sheet or 0, header=None, dtype=object, na_values=list(NO_VALUE))
-    except (ValueError, OSError, KeyError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"not a readable Excel file: {error}", where=str(path), hint="save it again as .xlsx") from None
-    if cells.empty:
-        raise DataError("empty sheet", where=str(path), hint="the first row must name the columns")
-    header = ["" if pd.isna(name) else str(name).strip() for name in cells.iloc[0]]
-    check_width(len(header), str(path))
-    check_names(header, str(path))
-    frame = cells.iloc[1:].reset_index(drop=True)
-    frame.columns = pd.Index([name or f"Unnamed: {k}" for k, name in enumerate(header)])
-    numbers = [c for c in frame.columns if c not in text_columns]
-    return frame.assign(**{c: frame[c].infer_objects() for c in numbers})
 
 
 def _read_csv(path: Path, text_columns: Sequence[str], known: FileFormat) -> tuple[pd.DataFrame, str]:
@@ -217,6 +240,7 @@ def _read_csv(path: Path, text_columns: Sequence[str], known: FileFormat) -> tup
         raise DataError(_parser_message(error), where=str(path), hint="is there a stray separator or quote?") from None
     if not isinstance(frame.index, pd.RangeIndex):
         raise DataError("rows have more fields than the header", where=str(path), hint="name every column")
+    frame.index = frame.index + len(found.skipped)  # lines that are no rows, so that errors name the right one
     return frame, found.note()
 
 

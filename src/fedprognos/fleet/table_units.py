@@ -11,7 +11,6 @@ import pandas as pd
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import DataError
-from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.missing import fill
 from fedprognos.fleet.table_files import Table
@@ -107,8 +106,6 @@ def name_of_life(machine: str, life: str) -> str:
 
 def make_unit(own: UnitRows, values: Values, columns: Columns, sensors: Sequence[str]) -> Unit:
     """One unit from its rows."""
-    if len(own.rows) < MIN_ROWS:
-        raise DataError("the unit has one row only", where=own.at(0), hint="leave the unit out of the file")
     target = None if columns.target is None else values.numbers[columns.target][own.rows]
     offsets = numbers = rul_at_end = None
     if columns.cycle is not None:
@@ -221,11 +218,12 @@ def _time(own: UnitRows, values: Values, columns: Columns, offsets: IntArray | N
     if bad.size:
         k = int(bad[0]) + 1
         kind = "duplicate" if time[k] == time[k - 1] else "unsorted"
-        repaired = "; where time restarts after a repair, set data.new_life = 'time'" if kind == "unsorted" else ""
+        repaired = "; data.sort = true sorts them. Where time restarts after a repair, set data.new_life = 'time'"
         raise DataError(
             f"{kind} {column}: {own.cell(column, k)} after {own.cell(column, k - 1)}",
             where=own.at(k),
-            hint=f"sort the rows of each unit by {column} and keep one row for each value{repaired}",
+            hint=f"sort the rows of each unit by {column} and keep one row for each value"
+            + (repaired if kind == "unsorted" else ""),
         )
     if values.seconds is None:
         return time - own.since, None

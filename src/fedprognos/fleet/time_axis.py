@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,25 +17,37 @@ SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0, "w
 """Measures of the time since a date."""
 EPOCHS = {"epoch": 1.0, "epoch-ms": 1e-3, "epoch-us": 1e-6, "epoch-ns": 1e-9}
 """Seconds in one step of each."""
+EXCEL, _EXCEL_1970 = "excel", 25569
+"""Days as Excel counts them, and its number for the first day of 1970."""
 DATES_IN_S = 9.4e8
 """Seconds since 1970 from which on a time is a date of these decades."""
 _UNTIL = 4.1e9
 _PATTERNS = tuple(
     day + time
-    for day in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y.%m.%d")
+    for day in (
+        "%d.%m.%Y",
+        "%d/%m/%Y",
+        "%m/%d/%Y",
+        "%d-%m-%Y",
+        "%Y/%m/%d",
+        "%Y.%m.%d",
+        "%d.%m.%y",
+        "%m/%d/%y",
+        "%d/%m/%y",
+    )
     for time in ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M:%S %p", " %I:%M %p")
 )
 _NAMES = {
     "seconds": "s sec secs second seconds",
     "minutes": "min mins minute minutes",
-    "hours": "h hr hrs hour hours",
-    "days": "d day days",
-    "weeks": "week weeks",
-    "months": "month months",
-    "years": "year years",
-    "km": "km mileage odometer",
+    "hours": "h hr hrs hour hours std stunde stunden betriebsstunden heures horas",
+    "days": "d day days tag tage jours dias",
+    "weeks": "week weeks woche wochen",
+    "months": "month months monat monate",
+    "years": "year years jahr jahre",
+    "km": "km mileage odometer kilometer",
     "flights": "flight flights",
-    "cycles": "cycle cycles",
+    "cycles": "cycle cycles zyklus zyklen",
 }
 _MEASURES = {word: measure for measure, words in _NAMES.items() for word in words.split()}
 
@@ -88,6 +101,8 @@ def date_format(series: pd.Series) -> str | None:
 
 def seconds_since_1970(table: Table, column: str, form: str, units: Sequence[str]) -> FloatArray:
     """A column of dates or epoch times, (rows,)."""
+    if form == EXCEL:
+        return (table.numbers(column, units) - _EXCEL_1970) * SECONDS["days"]
     if form in EPOCHS:
         return table.numbers(column, units) * EPOCHS[form]
     series = table.frame[column]
@@ -103,6 +118,39 @@ def seconds_since_1970(table: Table, column: str, form: str, units: Sequence[str
         )
     seconds: FloatArray = dates.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64) / 1e9
     return seconds
+
+
+def is_excel_days(column: str, series: pd.Series) -> bool:
+    """Whether a column of numbers that is called a date counts days as Excel does, in these decades.
+
+    >>> is_excel_days("Datum", pd.Series([45413.5, 45414.0])), is_excel_days("hours", pd.Series([45413.5, 45414.0]))
+    (True, False)
+    """
+    words = re.split(r"[^a-z]+", column.lower())
+    called = any(word in ("date", "datum", "datetime", "timestamp", "zeitstempel", "fecha") for word in words)
+    first, last = ((DATES_IN_S, _UNTIL)[k] / SECONDS["days"] + _EXCEL_1970 for k in (0, 1))
+    return called and bool(series.between(first, last).all())
+
+
+def with_clock(table: Table, date: str, clock: str | None) -> Table:
+    """The table with the time of day joined to its date."""
+    if clock is None:
+        return table
+    table.require([date, clock])
+    days, times = table.frame[date], table.frame[clock].astype(str).str.strip()
+    text = days.dt.strftime("%Y-%m-%d") if pd.api.types.is_datetime64_any_dtype(days) else days.astype(str).str.strip()
+    return replace(table, frame=table.frame.assign(**{date: text + " " + times}))
+
+
+def is_clock(series: pd.Series) -> bool:
+    """Whether a column holds times of day.
+
+    >>> is_clock(pd.Series(["06:30", "18:00:05"])), is_clock(pd.Series(["2024-05-01 06:30"]))
+    (True, False)
+    """
+    if pd.api.types.is_numeric_dtype(series) or series.isna().any():
+        return False
+    return bool(series.astype(str).str.strip().str.fullmatch(r"[0-2]?\d:[0-5]\d(:[0-5]\d(\.\d+)?)?").all())
 
 
 def iso(seconds: float) -> str:

@@ -14,6 +14,7 @@ from fedprognos.fleet.time_axis import date_of
 from fedprognos.prognosis.frames import CHUNK, Columns, Inputs, chunks, find_columns
 from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.health_files import Writer, writing
+from fedprognos.prognosis.lives import Lives
 from fedprognos.prognosis.predictor import Predictor
 from fedprognos.prognosis.streaming import Stream
 
@@ -90,9 +91,10 @@ def predict_files(
     measure = inputs.time_measure if _has_dates(paths[0], columns[0], inputs) else None
     result = Prediction([], stream.counts, filled=stream.filled, measure=measure)
     appeared: dict[str, None] = {}
+    lives = Lives(inputs.table)
     with writing(out, measure) as write:
         for k, (path, own) in enumerate(zip(paths, columns, strict=True)):
-            for chunk in chunks(path, own, inputs, chunk_rows):
+            for chunk in chunks(path, own, inputs, chunk_rows, lives):
                 taken = stream.feed_table(chunk.rows, every=every)
                 appeared.update(dict.fromkeys(chunk.rows.units))
                 result.rows += len(taken)

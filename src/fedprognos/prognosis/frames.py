@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ import pandas as pd
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError, DataError, MissingExtraError
 from fedprognos.fleet.exact_csv import read_exact_csv
+from fedprognos.fleet.excel import ALL_SHEETS, sheet_names
 from fedprognos.fleet.file_format import FileFormat, find_csv_format
 from fedprognos.fleet.missing import Policy
 from fedprognos.fleet.roles import pick
 from fedprognos.fleet.table_files import Table, read_file
 from fedprognos.fleet.table_layout import TableLayout
-from fedprognos.fleet.table_units import name_of_life
-from fedprognos.fleet.time_axis import SECONDS, seconds_since_1970, time_format
+from fedprognos.fleet.time_axis import SECONDS, seconds_since_1970, time_format, with_clock
 from fedprognos.prognosis.health import RowTable
 from fedprognos.prognosis.health_model import HealthModel
+from fedprognos.prognosis.lives import Lives
 
 CHUNK = 20_000
 WHOLE_FILE = "-"
@@ -65,11 +67,14 @@ class Columns:
     time: str
     cycle: str | None
     life: str | None = None
+    clock: str | None = None
+    failed: str | None = None
 
     @property
     def named(self) -> list[str]:
         """Those that are columns."""
-        return [c for c in (self.unit, self.time, self.cycle, self.life) if c is not None and c != WHOLE_FILE]
+        all_ = (self.unit, self.time, self.cycle, self.life, self.clock, self.failed)
+        return [c for c in all_ if c is not None and c != WHOLE_FILE]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,15 +98,17 @@ def find_columns(
     """
     known = inputs.table
     header = _header(path, known)
-    life = None
+    life = clock = failed = None
     if known is not None:
         unit = unit or (WHOLE_FILE if known.unit is None else _there(known.unit, header))
         time, life = time or _there(known.time, header), _there(known.life, header)
         cycle = cycle or _there(known.cycle, header)
+        clock = _there(known.clock, header) if time == known.time else None
+        failed = _there(known.failed, header) if known.new_life == "failed" else None
     Table(path, pd.DataFrame(columns=pd.Index(header))).require(
         [*inputs.sensors, *inputs.settings, *(c for c in (unit, time, cycle) if c is not None and c != WHOLE_FILE)]
     )
-    free = [c for c in header if c not in (*inputs.sensors, *inputs.settings, unit, time, cycle, life)]
+    free = [c for c in header if c not in (*inputs.sensors, *inputs.settings, unit, time, cycle, life, clock)]
     if not inputs.cyclic:
         if cycle is not None:
             raise ConfigError("this model takes no cycle column", hint="the cycle number is the time: --time COLUMN")
@@ -112,7 +119,7 @@ def find_columns(
     free = [c for c in free if c != time]
     if unit is None:
         unit = _guess(path, free, "unit", ("unit",)) if free else WHOLE_FILE
-    return Columns(unit, time, cycle, life)
+    return Columns(unit, time, cycle, life, clock, failed)
 
 
 def _there(column: str | None, header: Sequence[str]) -> str | None:
@@ -132,21 +139,30 @@ def _guess(path: Path, free: Sequence[str], role: str, kinds: Sequence[str]) -> 
     )
 
 
-def chunks(path: Path, columns: Columns, inputs: Inputs, rows: int = CHUNK) -> Iterator[Chunk]:
-    """Rows of a file, `rows` at a time; every complaint names file, line and column."""
+def chunks(
+    path: Path, columns: Columns, inputs: Inputs, rows: int = CHUNK, lives: Lives | None = None
+) -> Iterator[Chunk]:
+    """Rows of a file, `rows` at a time; every complaint names file, line and column.
+
+    Parameters
+    ----------
+    lives
+        Where machines have got to in the files before.
+    """
+    known = inputs.table
+    lives = lives or Lives(known)
     measured = (*inputs.sensors, *inputs.settings)
     wanted = list(dict.fromkeys([*columns.named, *measured]))
     read = {".parquet": _parquet, ".xlsx": _excel}.get(path.suffix.lower(), _csv)
     texts = [c for c in (columns.unit, columns.life) if c is not None]
     empty, width = True, len(inputs.sensors)
-    for frame, done in read(path, wanted, texts, rows, inputs.table):
+    sort = known is not None and known.sort  # needs all of them at once
+    for frame, done in read(path, wanted, texts, sys.maxsize if sort else rows, known):
         if frame.empty:
             continue
         empty = False
-        table = Table(path, frame)
+        table = with_clock(Table(path, frame), columns.time, columns.clock)
         units = [table.stem] * len(frame) if columns.unit == WHOLE_FILE else table.names(columns.unit)
-        if columns.life is not None:
-            units = [name_of_life(unit, life) for unit, life in zip(units, table.names(columns.life), strict=True)]
         values = np.column_stack(
             [
                 table.numbers(name, units, gaps=policy != "refuse")
@@ -156,19 +172,38 @@ def chunks(path: Path, columns: Columns, inputs: Inputs, rows: int = CHUNK) -> I
         cycles: list[int | None] = [None] * len(frame)
         if columns.cycle is not None:
             cycles = _cycles(table, table.numbers(columns.cycle, units), units, columns.cycle)
-        times, ends = _times(table, columns.time, units, inputs).tolist(), [False] * len(frame)
-        yield Chunk(RowTable(units, times, cycles, ends, values[:, :width], values[:, width:]), table, done)
+        times, dated = _times(table, columns.time, units, inputs)
+        if sort:
+            order = np.lexsort((times, np.asarray([c or 0 for c in cycles])))
+            table, units, times = replace(table, frame=table.frame.iloc[order]), [units[k] for k in order], times[order]
+            values, cycles = values[order], [cycles[k] for k in order]
+        labels = None if columns.life is None else table.names(columns.life)
+        flags = None if columns.failed is None else table.flags(columns.failed)
+        units, times = lives.of(units, times, labels, flags, dated=dated)
+        for k in range(0, len(units), rows):
+            part = slice(k, k + rows)
+            found = RowTable(
+                units[part],
+                times[part].tolist(),
+                cycles[part],
+                [False] * len(units[part]),
+                values[part, :width],
+                values[part, width:],
+            )
+            yield Chunk(
+                found, replace(table, frame=table.frame.iloc[part]), done * min(k + rows, len(units)) / len(units)
+            )
     if empty:
         raise DataError("no rows", where=str(path), hint="the file holds a header and nothing else")
 
 
-def _times(table: Table, column: str, units: list[str], inputs: Inputs) -> FloatArray:
-    """Numbers as they stand; dates as time since 1970, in the measure the model was trained with."""
+def _times(table: Table, column: str, units: list[str], inputs: Inputs) -> tuple[FloatArray, bool]:
+    """Numbers as they stand; dates as time since 1970, in the measure the model was trained with; and which it was."""
     form = None if inputs.table is None else inputs.table.time_format
     form = form or time_format(table.frame[column])
     if form == "number" or inputs.time_measure not in SECONDS or inputs.cyclic:
-        return table.numbers(column, units)
-    return np.asarray(seconds_since_1970(table, column, form, units) / SECONDS[inputs.time_measure], dtype=np.float64)
+        return table.numbers(column, units), False
+    return seconds_since_1970(table, column, form, units) / SECONDS[inputs.time_measure], True
 
 
 def _cycles(table: Table, numbers: FloatArray, units: list[str], column: str) -> list[int | None]:
@@ -198,7 +233,8 @@ def _csv(
                 chunksize=rows,
             )
             for frame in pieces:
-                yield frame.dropna(how="all"), min(raw.tell() / size, 1.0)  # the index still tells the line
+                frame.index = frame.index + len(found.skipped)  # the index tells the line
+                yield frame.dropna(how="all"), min(raw.tell() / size, 1.0)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise DataError("compressed file is damaged or truncated", where=str(path), hint="copy it again") from None
     except UnicodeDecodeError as error:
@@ -239,9 +275,16 @@ def _open_parquet(path: Path) -> Any:
 def _excel(
     path: Path, wanted: list[str], texts: list[str], rows: int, known: FileFormat | None
 ) -> Iterator[tuple[pd.DataFrame, float]]:
-    frame = read_file(path, texts, known).frame[wanted]
+    frame = read_file(path, texts, _of_this_book(path, known)).frame[wanted]
     for start in range(0, len(frame), rows):
         yield frame.iloc[start : start + rows], min((start + rows) / len(frame), 1.0)
+
+
+def _of_this_book(path: Path, known: FileFormat | None) -> FileFormat | None:
+    """What is known of Excel files, without the name of a sheet that this one does not have."""
+    if known is None or known.sheet is None or known.sheet in sheet_names(path):
+        return known
+    return known.model_copy(update={"sheet": ALL_SHEETS if known.sheet == ALL_SHEETS else None})
 
 
 def _header(path: Path, known: FileFormat | None) -> list[str]:
@@ -249,5 +292,5 @@ def _header(path: Path, known: FileFormat | None) -> list[str]:
     if path.suffix.lower() == ".parquet":
         return [str(name) for name in _open_parquet(path).schema_arrow.names]
     if path.suffix.lower() == ".xlsx":
-        return [str(name) for name in read_file(path, known=known).frame.columns]
+        return [str(name) for name in read_file(path, known=_of_this_book(path, known)).frame.columns]
     return [name.strip() for name in find_csv_format(path, known).header]

@@ -17,6 +17,7 @@ from fedprognos.fleet.table_files import table_paths
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.prognosis.frames import Inputs, chunks, find_columns
 from fedprognos.prognosis.health import RowTable, Verdict
+from fedprognos.prognosis.lives import Lives
 
 ROWS = 1000
 """Rows in a request."""
@@ -135,9 +136,9 @@ def send_files(
     inputs, reached = link.inputs(), link.reached()
     paths = table_paths(source)
     columns = [find_columns(path, inputs, unit, time, cycle) for path in paths]
-    sent = Sent()
+    sent, lives = Sent(), Lives(inputs.table)
     for k, (path, own) in enumerate(zip(paths, columns, strict=True)):
-        for chunk in chunks(path, own, inputs, ROWS):
+        for chunk in chunks(path, own, inputs, ROWS, lives):
             rows = chunk.rows
             places = zip(rows.units, rows.cycles, rows.positions, strict=True)
             new = [n for n, (name, c, at) in enumerate(places) if (c or 0, at) > reached.get(name, NOWHERE)]

@@ -14,7 +14,7 @@ from fedprognos.fleet.discharge import RATED
 from fedprognos.fleet.file_format import FileFormat
 from fedprognos.fleet.frame import fleet_of_tables
 from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, readers
-from fedprognos.fleet.table_files import read_file, table_paths
+from fedprognos.fleet.table_files import read_tables, table_paths
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.fleet.unit import Fleet
 
@@ -57,7 +57,7 @@ def read_table(
     DataError
         For the first thing wrong, naming file, line, column and unit.
     """
-    tables = [read_file(path, columns.text, known) for path in table_paths(source)]
+    tables = [table for path in table_paths(source) for table in read_tables(path, columns.text, known)]
     return fleet_of_tables(tables, columns, name=name, require_labels=require_labels)
 
 

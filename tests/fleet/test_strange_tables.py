@@ -1,0 +1,255 @@
+"""Tables with titles, stray texts, rows out of order, dates apart from times: read, or refused with a cure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_init import fleet_of, owners, pumps
+
+from fedprognos.errors import ConfigError, DataError
+from fedprognos.fleet import Fleet
+from fedprognos.fleet.columns import Columns
+from fedprognos.fleet.file_format import FileFormat
+from fedprognos.fleet.inspect import inspect_table
+from fedprognos.fleet.readers.table import read_table
+
+MEASURES = ["", "h", "°C", "dB", ""]
+
+
+def unchanged(clients: dict[str, Fleet], sensor: str = "heat") -> None:
+    """Units that were not held out hold the very values of the table."""
+    table = pumps()
+    for fleet in clients.values():
+        for unit in fleet:
+            expected = table.loc[table["machine"] == unit.id, sensor].to_numpy()
+            assert unit.sensors[:, 0].tolist() == pytest.approx(expected.tolist(), rel=1e-14)
+
+
+def titled(path: Path) -> None:
+    path.write_text("Log of the pumps,,,\n\n" + pumps().to_csv(index=False))
+
+
+def commented(path: Path) -> None:
+    path.write_text("# logger 3\n# exported today\n" + pumps().to_csv(index=False))
+
+
+def measured(path: Path) -> None:
+    names, rows = pumps().to_csv(index=False).split("\n", 1)
+    path.write_text("\n".join([names, ",".join(MEASURES), rows]))
+
+
+def spaced(path: Path) -> None:
+    pumps().to_csv(path, index=False, sep=" ")
+
+
+def backwards(path: Path) -> None:
+    pumps().iloc[::-1].to_csv(path, index=False)
+
+
+def shuffled(path: Path) -> None:
+    pumps().sample(frac=1, random_state=0).to_csv(path, index=False)
+
+
+def repeated(path: Path) -> None:
+    pd.concat([pumps(), pumps().iloc[30:70]]).to_csv(path, index=False)
+
+
+def numbered(path: Path) -> None:
+    pumps().reset_index().to_csv(path)
+
+
+@pytest.mark.parametrize(
+    "write", [titled, commented, measured, spaced, backwards, shuffled, repeated, numbered], ids=lambda w: w.__name__
+)
+def test_a_table_is_found_in_a_file_as_it_is(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    write(tmp_path / "p.csv")
+    experiment, clients = fleet_of(tmp_path / "p.csv")
+    assert experiment.data.sensors == ("heat", "noise")  # type: ignore[attr-defined]
+    assert owners(clients) == ["north", "south", "west"]
+    unchanged(clients)
+
+
+def test_what_was_done_to_a_file_is_said(tmp_path: Path) -> None:
+    notes = {}
+    for write in (titled, measured, repeated):
+        write(tmp_path / "p.csv")
+        notes[write.__name__] = inspect_table(tmp_path / "p.csv").note
+    assert notes == {
+        "titled": "read with lines 1 and 2 passed over",
+        "measured": "read with line 2 passed over",
+        "repeated": "40 rows that occur twice are read once",
+    }
+
+
+def test_lines_below_a_title_are_still_counted_from_the_top(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("Log\n\npump,hour,heat\na,1,2\na,2,hot\na,3,1\n")
+    with pytest.raises(DataError, match=r"line 5, unit a: 'hot'.*\n.*data\.blanks = \['hot'\]"):
+        read_table(path, Columns(unit="pump", time="hour", sensors=("heat",)))
+
+
+def test_the_line_of_names_may_be_said(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("one,two,three\npump,hour,heat\na,1,2\na,2,3\n")
+    fleet = read_table(path, Columns(unit="pump", time="hour"), FileFormat(header=2))
+    assert fleet["a"].sensors[:, 0].tolist() == [2, 3]
+
+
+def test_a_file_without_names_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("1,1,2.5\n1,2,2.6\n")
+    with pytest.raises(DataError, match=r"no line names the columns.*\n  add a first line"):
+        inspect_table(tmp_path / "p.csv")
+
+
+def test_texts_among_numbers_count_as_blanks(tmp_path: Path) -> None:
+    frame = pumps().assign(heat=lambda f: [f"{heat:.3f}".replace(".", ",") for heat in f["heat"]])
+    frame.loc[[7, 90], "heat"] = ["err", "<0,1"]
+    frame.to_csv(tmp_path / "p.csv", index=False, sep=";", decimal=",")
+    experiment, clients = fleet_of(tmp_path / "p.csv")
+    assert experiment.data.blanks == ("err", "<0,1")  # type: ignore[attr-defined]
+    assert experiment.data.sensors == ("heat", "noise")  # type: ignore[attr-defined]
+    assert any("heat: 2 of" in note for note in clients["north"].notes)
+
+
+def test_texts_among_names_are_names(tmp_path: Path) -> None:
+    frame = pumps().assign(machine=lambda f: f["machine"].str[1:].replace("3", "3a"))
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    guess = inspect_table(tmp_path / "p.csv")
+    assert (guess.known.blanks, guess.columns.unit, guess.units) == ((), "machine", 8)
+
+
+def test_a_date_and_a_time_of_day_are_one_time(tmp_path: Path) -> None:
+    frame = pumps(time="when")
+    when = pd.Timestamp("2024-03-01") + pd.to_timedelta(2 * frame.pop("when"), unit="h")
+    frame.assign(Datum=when.dt.strftime("%d.%m.%Y"), Uhrzeit=when.dt.strftime("%H:%M")).to_csv(
+        tmp_path / "p.csv", index=False, sep=";"
+    )
+    experiment, clients = fleet_of(tmp_path / "p.csv")
+    assert (experiment.data.time, experiment.data.clock) == ("Datum", "Uhrzeit")  # type: ignore[attr-defined]
+    unit = clients["south"].units[0]
+    assert unit.time.tolist() == pytest.approx([2.0 * k for k in range(unit.rows)])
+    assert unit.attributes["start"] == "2024-03-01T02:00:00"
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%y %H:%M", "excel"])
+def test_short_years_and_days_of_excel_are_dates(tmp_path: Path, form: str) -> None:
+    frame = pumps(time="Datum")
+    when = pd.Timestamp("2024-03-20") + pd.to_timedelta(6 * (frame["Datum"] - 1), unit="h")
+    days = (when - pd.Timestamp("1899-12-30")) / pd.Timedelta("1D")
+    frame.assign(Datum=days if form == "excel" else when.dt.strftime(form)).to_csv(tmp_path / "p.csv", index=False)
+    experiment, clients = fleet_of(tmp_path / "p.csv")
+    data = experiment.data
+    assert (data.time_format, data.time_measure) == (form, "hours")  # type: ignore[attr-defined]
+    assert clients["north"].units[0].time[:3].tolist() == pytest.approx([0, 6, 12], abs=1e-4)
+    assert clients["north"].units[0].attributes["start"] == "2024-03-20T00:00:00"
+
+
+def test_owners_are_one_however_they_are_spelt(tmp_path: Path) -> None:
+    frame = pumps(owner="airline").replace({"airline": {"north": "KLM, Royal"}})
+    frame["airline"] = [name.upper() + " " if k % 7 == 0 else name for k, name in enumerate(frame["airline"])]
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    experiment, clients = fleet_of(tmp_path / "p.csv")
+    assert experiment.data.site == "airline"  # type: ignore[attr-defined]
+    assert owners(clients) == ["KLM, Royal", "south", "west"]
+    assert any("other spellings of the same owners" in note for note in clients["south"].notes)
+
+
+@pytest.mark.parametrize(("yes", "no"), [("ja", "nein"), ("broken", "running"), ("WAHR", "FALSCH")])
+def test_failures_are_told_in_words(tmp_path: Path, yes: str, no: str) -> None:
+    frame = pumps()
+    last = ~frame.duplicated("machine", keep="last") & ~frame["machine"].isin(["p1", "p2"])
+    frame.assign(Status=np.where(last, yes, no)).to_csv(tmp_path / "p.csv", index=False)
+    guess = inspect_table(tmp_path / "p.csv")
+    assert guess.columns.failed == "Status"
+    fleet = read_table(tmp_path / "p.csv", guess.columns)
+    assert [unit.id for unit in fleet if not unit.failed] == ["p1", "p2"]
+
+
+def test_a_mode_in_words_is_no_failure(tmp_path: Path) -> None:
+    pumps().assign(failure_mode=lambda f: np.where(f["machine"] < "p4", "seal", "bearing")).to_csv(
+        tmp_path / "p.csv", index=False
+    )
+    assert inspect_table(tmp_path / "p.csv").columns.failed is None
+
+
+def test_repaired_machines_on_a_counter_that_goes_on_have_the_lives_they_have(tmp_path: Path) -> None:
+    frame = pumps(time="hours", lives=3)
+    last = ~frame.duplicated(["machine", "life"], keep="last")
+    frame.assign(hours=frame.groupby("machine").cumcount() + 1, failed=last.astype(int)).drop(columns="life").to_csv(
+        tmp_path / "p.csv", index=False
+    )
+    guess = inspect_table(tmp_path / "p.csv")
+    assert (guess.columns.new_life, guess.units) == ("failed", 24)
+    assert 40 <= guess.median_life + 1 <= 60
+
+
+def test_rows_of_single_sensors_are_refused_with_the_cure(tmp_path: Path) -> None:
+    pumps().melt(["machine", "cycle", "plant"], var_name="sensor").to_csv(tmp_path / "p.csv", index=False)
+    with pytest.raises(
+        DataError, match=r"every row holds one sensor: column 'sensor'.*\n.*table\.pivot\(index=\['mach"
+    ):
+        inspect_table(tmp_path / "p.csv")
+
+
+def test_two_rows_at_the_same_time_are_refused(tmp_path: Path) -> None:
+    frame = pumps()
+    frame.loc[20, "cycle"] = frame.loc[19, "cycle"]
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    with pytest.raises(DataError, match=r"line 22: two rows of a unit have the same cycle \(1 such rows\)"):
+        inspect_table(tmp_path / "p.csv")
+
+
+def test_sheets_of_excel_files(tmp_path: Path) -> None:
+    with pd.ExcelWriter(tmp_path / "p.xlsx") as book:
+        pd.DataFrame({"About": ["Log of our pumps"]}).to_excel(book, index=False, sheet_name="Read me")
+        for plant, rows in pumps().groupby("plant"):
+            rows.drop(columns="plant").to_excel(book, index=False, sheet_name=str(plant))
+    experiment, clients = fleet_of(tmp_path / "p.xlsx")
+    assert experiment.data.sheet == "*"  # type: ignore[attr-defined]
+    assert owners(clients) == ["north", "south", "west"]
+    unchanged(clients)
+    bad = read_table(tmp_path / "p.xlsx", Columns(unit="machine", time="cycle"))  # the one with the most rows
+    assert {unit.attributes.get("site") for unit in bad} == {None}
+
+
+def test_an_excel_file_with_a_title_and_a_row_of_measures(tmp_path: Path) -> None:
+    names = [list(pumps().columns), MEASURES]
+    with pd.ExcelWriter(tmp_path / "p.xlsx") as book:
+        pd.DataFrame([["Log of the pumps"]]).to_excel(book, index=False, header=False)
+        pd.DataFrame(names).to_excel(book, index=False, header=False, startrow=2)
+        pumps().to_excel(book, index=False, header=False, startrow=4)
+    _, clients = fleet_of(tmp_path / "p.xlsx")
+    assert owners(clients) == ["north", "south", "west"]
+    unchanged(clients)
+
+
+def test_a_folder_of_folders_has_a_site_in_each(tmp_path: Path) -> None:
+    for (plant, machine), rows in pumps().groupby(["plant", "machine"]):
+        (tmp_path / "fleet" / str(plant)).mkdir(parents=True, exist_ok=True)
+        rows[["cycle", "heat", "noise"]].to_csv(tmp_path / "fleet" / str(plant) / f"{machine}.csv", index=False)
+    _, clients = fleet_of(tmp_path / "fleet")
+    assert owners(clients) == ["north", "south", "west"]
+    assert all(unit.id.startswith("north/p") for unit in clients["north"])
+
+
+def test_a_unit_of_one_row_is_left_out_and_named(tmp_path: Path) -> None:
+    frame = pumps()
+    frame[(frame["machine"] != "p1") | (frame["cycle"] == 1)].to_csv(tmp_path / "p.csv", index=False)
+    _, clients = fleet_of(tmp_path / "p.csv")
+    assert "left out, as they have one row only: p1" in clients["north"].notes
+
+
+def test_text_files_are_read_where_they_are_named(tmp_path: Path) -> None:
+    pumps().to_csv(tmp_path / "p.txt", index=False, sep="\t")
+    assert inspect_table(tmp_path / "p.txt").units == 8
+    with pytest.raises(DataError):
+        inspect_table(tmp_path)  # in a folder it is rarely a table
+
+
+def test_sorted_rows_cannot_restart() -> None:
+    with pytest.raises(ConfigError, match="sorted rows never go back in time"):
+        Columns(unit="pump", time="hour", sort=True, new_life="time")
