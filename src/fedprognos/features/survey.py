@@ -194,12 +194,11 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         raise RecipeError("no client answered the survey")
     several = [surveys[name] for name in names]
     schema = several[0].schema
+    cells: dict[conditions.Key, Moments] = {}
     for name, one in zip(names, several, strict=True):
         if one.schema != schema:
             what, hint = f"its columns differ from those of {names[0]}", f"{names[0]}: {schema}; {name}: {one.schema}"
             raise RecipeError(what, where=f"client {name}", hint=hint)
-    cells: dict[conditions.Key, Moments] = {}
-    for one in several:
         for key, moments in one.cells.items():
             cells[key] = cells[key].merge(moments) if key in cells else moments
     ordered = sorted(cells)
