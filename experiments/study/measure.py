@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.study import parts
+from experiments.study import courses, parts
 from experiments.study.bench import Bench, scope_of
 from experiments.study.parts import Task
 from fedprognos.experiment import config
@@ -41,13 +41,14 @@ def tasks(seeds: int = SEEDS) -> Iterator[Task]:
     yield from (Task("central", first, parts.central, seed, timed=seed == 0) for seed in every)
     yield Task("reservoir", first, parts.reservoir, 0)
     for seed in every:
-        yield Task("rounds", first, parts.rounds, seed)
+        yield Task("rounds", first, courses.rounds, seed)
         yield from (Task("recipe", first, parts.recipe, seed, CHANGES[change], change) for change in CHANGES)
         yield Task("newcomers", first, parts.newcomers, seed)
         yield _exchange("random-10", seed)
         yield Task("beside", first, parts.beside, seed)
         yield Task("beside central", first, parts.beside_central, seed)
         yield _exchange("random-3", seed)
+    yield from (Task("rounds", first, courses.further_rounds, seed, change="further") for seed in every)
     for scenario in (first, "random-3"):
         yield from (Task("different widths", scenario, parts.different_widths, seed) for seed in every)
     for scenario in ("random-30", "lifespan-10", "random-100", "each-alone", "lifespan-30"):

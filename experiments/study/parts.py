@@ -131,32 +131,6 @@ def different_widths(bench: Bench) -> Iterator[Model]:
         yield finished(bench, cohort, "absorb", whole.at(width))
 
 
-COURSES: Mapping[str, tuple[str, float, Mapping[str, Any]]] = {
-    "Absorb, one exchange": ("absorb", 1.0, {"rounds": 1}),
-    "Absorb, then 2 averages": ("absorb", 0.5, {"rounds": 3}),
-    "Absorb, absorbed again twice": ("absorb", 0.5, {"rounds": 3, "again": "absorb"}),
-    "FedAvg, 12 rounds of 3 epochs": ("fedavg", 1.0, {"rounds": 12, "epochs": 3}),
-    "FedProx, 12 rounds of 3 epochs": ("fedprox", 1.0, {"rounds": 12, "epochs": 3}),
-    "FedMA, 3 rounds of 12 epochs": ("fedma", 1.0, {"rounds": 3, "epochs": 12, "width_limit": 1.5}),
-}
-"""Part 3: method, share of the steps that its first round takes, options. 300 steps are about 36 epochs."""
-DRAWN = 4
-"""Rounds of a course that are evaluated, where it has more."""
-
-
-def rounds(bench: Bench) -> Iterator[Model]:
-    """Part 3: about the same number of local epochs, in one round or in many."""
-    steps = bench.experiment.train.steps or 0
-    for label, (method, share, options) in COURSES.items():
-        more = {"further_steps": steps // 4} if method == "absorb" else {}
-        cohort, plan = bench.cohort(), exact_only(bench.plan(**{method: {**options, **more}}))
-        plan = replace(plan, train=plan.train.model_copy(update={"steps": int(share * steps)}))
-        for round_ in strategies[method].run(cohort, plan):
-            if options["rounds"] <= DRAWN or round_.number % (options["rounds"] // DRAWN) == 0:
-                (network,) = round_.models.values()
-                yield replace(finished(bench, cohort, label, network), more={"round": round_.number})
-
-
 def newcomers(bench: Bench) -> Iterator[Model]:
     """Parts 4 and 5: each client in turn never took part, or joins the others with its first units."""
     plan, everyone = exact_only(bench.plan()), sorted(bench.scenario.clients)
