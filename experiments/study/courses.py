@@ -21,8 +21,8 @@ COURSES: Courses = {
 }
 """Method, share of the steps that its first round takes, options. 300 steps are about 36 epochs."""
 FURTHER: Courses = {
-    "Absorb, one exchange of 450 steps": ("absorb", 1.5, {"rounds": 1}),
-    "Absorb after 300 steps, then 2 averages": ("absorb", 1.0, {"rounds": 3}),
+    "Absorb, 450 steps: one exchange": ("absorb", 1.5, {"rounds": 1}),
+    "Absorb, 450 steps: 300, then 2 averages": ("absorb", 1.0, {"rounds": 3}),
 }
 """Half as much local work again: in the one exchange, or in rounds after it."""
 DRAWN = 4

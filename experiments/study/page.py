@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.markdown import table
-from experiments.study.words import Line, difference, error, models_table, nearest, number, order, verdict
+from experiments.study.words import Line, difference, error, models_table, nearest, number, order, percent, verdict
 from fedprognos.files import write_text
 
 SCENARIOS = {
@@ -70,30 +70,37 @@ def write_page(folder: Path, page: Path) -> Path:
 
 
 def conclusions(lines: Mapping[str, Sequence[Line]]) -> list[str]:
-    """One sentence a finding, with its sign."""
-    found: list[str] = []
+    """One sentence a finding, with its sign; intervals of what is only listed stand in the tables below."""
     first = lines.get("one-exchange", [])
+    found: list[str] = []
+    others: dict[str, list[str]] = {"Best single body": [], "BBP-MAP": [], "Central": []}
     for scenario, label in SCENARIOS.items():
         here = [one for one in first if one["scenario"] == scenario]
-        if absorbed := nearest(here, "absorb", 96):
+        absorbed = nearest(here, "absorb", 96)
+        if absorbed and "difference" in absorbed:
             found.append(
                 f"- {label}: absorbing to {absorbed['width']:.0f} neurons {verdict(absorbed, 'keeping them all')}."
             )
-        found += [
-            f"- {label}: {one['method']} at {one['width']:.0f} neurons {verdict(one, 'keeping them all')}."
-            for one in (nearest(here, method, 96) for method in ("BBP-MAP", "best single body", "central"))
-            if one is not None
-        ]
+        for method, shares in others.items():
+            one = nearest(here, method if method == "BBP-MAP" else method.lower(), 96)
+            if one and "difference" in one:
+                shares.append(f"{percent(one['difference'][0])} ({label})")
     found += [
-        f"- {one['method']}: {verdict(one, 'absorption in one exchange')}."
-        for one in _last_rounds(lines.get("rounds", []))
-        if one["method"] != "Absorb, one exchange"
+        f"- {method}, against keeping them all: {', '.join(shares)}." for method, shares in others.items() if shares
     ]
-    found += [
-        f"- Recipe with {one['change']}: absorb {verdict(one, 'with the recipe as it is')}."
+    courses = [one for one in _last_rounds(lines.get("rounds", [])) if one["method"] != "Absorb, one exchange"]
+    left_out = [
+        one
         for one in lines.get("recipe", [])
         if one["method"] == "absorb" and one.get("change") not in (None, "as it is")
     ]
+    for words, some, name in (
+        ("Rounds, against absorption in one exchange", courses, "method"),
+        ("The recipe otherwise, against absorption with the recipe as it is", left_out, "change"),
+    ):
+        if some:
+            shares = [f"{one[name]} {percent(one['difference'][0])}" for one in some]
+            found.append(f"- {words}: {'; '.join(shares)}.")
     return ["\n".join(found)] if found else []
 
 
@@ -147,8 +154,8 @@ def rounds(lines: Sequence[Line]) -> list[str]:
         course = sorted((one for one in lines if one["method"] == name), key=lambda one: one["round"])
         steps.append((name, ", ".join(f"{one['rmse']:.1f} ({one['bytes'] / 1e6:.1f})" for one in course)))
     return [
-        "Three clients by lifespan. All courses take about the same local work: 300 gradient steps or 36 epochs. The "
-        "last round counts, because nothing may be chosen on the test.",
+        "Three clients by lifespan. Courses take about the same local work, 300 gradient steps or 36 epochs; the two "
+        "that say so take 450 steps. The last round counts, because nothing may be chosen on the test.",
         table(header, rows),
         "Round by round, RMSE (MB moved so far), to be compared at equal bytes:",
         table(("course", "RMSE (MB)"), steps, 2),
