@@ -116,6 +116,7 @@ LIES: dict[str, tuple[type, Lie]] = {
         lambda r: PoolReply(tuple(f and CentredSums(f.n, -f.scatter, f.slope) for f in r.fits)),
     ),
     "negative residuals": (ResidualReply, lambda r: replace(r, counts=-r.counts)),
+    "a negative sum of squared residuals": (ResidualReply, lambda r: replace(r, squared=-1.0)),
     "another kind of outline": (OutlineReply, lambda r: EvaluateReply(None)),
     "an outline of an unknown condition": (OutlineReply, lambda r: replace(r, conditions=((0.5,),))),
     "an outline of 10,000 conditions": (OutlineReply, lambda r: replace(r, conditions=r.conditions * 10_000)),

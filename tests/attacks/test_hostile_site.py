@@ -59,7 +59,7 @@ def everything(transport: LyingTransport, cache: ReplyCache, left: list[Failure]
                 with_heads(cohort, plan, clients, network)
     personal_heads(cohort, plan, network, cohort.clients)
     ranges = np.array(prediction_ranges(recipe), dtype=np.float64)
-    residuals = ResidualRequest(recipe, (network, network), 1, ranges, np.array(EDGES))
+    residuals = ResidualRequest(recipe, network, 1, 0.3, ranges, np.array(EDGES))
     replies = cohort.ask(dict.fromkeys(cohort.clients, residuals)).values()
     left += [reply for reply in replies if isinstance(reply, Failure)]
     gather(cohort, dict.fromkeys("abc", ScoreRequest(recipe, network, 1, 0.3)), ScoreReply, 2, left.append)

@@ -57,7 +57,7 @@ def test_every_method_head_and_seed_ends_with_the_bytes_of_one_process(tmp_path:
 
 @pytest.mark.long
 def test_intervals_are_calibrated_over_the_network_as_in_one_process(tmp_path: Path) -> None:
-    changes = ("evaluation.folds=2", "recipe.stride=10")
+    changes = ("evaluation.intervals='all'", "recipe.stride=10")
     with deployment(tmp_path, units=34) as federation:
         federation.start_coordinator()
         for name in SITES:

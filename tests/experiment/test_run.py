@@ -234,7 +234,7 @@ def test_models_trained_earlier_can_be_federated(finished, tmp_path: Path) -> No
         tiny(tmp_path / "x", overrides=(*changes, f"federation.bundles='{tmp_path}'"))
 
 
-def test_intervals_come_from_units_left_out_in_turn(tmp_path: Path) -> None:
+def test_intervals_come_from_units_left_out_of_the_head_in_turn(tmp_path: Path) -> None:
     changes = (
         *TINY,
         "data.units_per_site=21",
@@ -244,7 +244,6 @@ def test_intervals_come_from_units_left_out_in_turn(tmp_path: Path) -> None:
         "federation.methods=['concat']",
         "federation.heads=['exact']",
         "evaluation.baselines=[]",
-        "evaluation.folds=3",
     )
     finished = tiny(tmp_path / "x", overrides=changes)
     calibration = finished.bundle.calibration
@@ -260,7 +259,12 @@ def test_intervals_come_from_units_left_out_in_turn(tmp_path: Path) -> None:
     scored = told[told["scored"]]
     assert (scored["truth"].between(scored["low"], scored["high"])).mean() == pytest.approx(covered)
     few = tiny(tmp_path / "y", overrides=(*changes, "data.units_per_site=5"))
-    assert few.bundle.calibration is None  # no client has 20 units to tell residuals of
+    assert few.bundle.calibration is None
+    assert few.bundle.provenance["no_intervals"].startswith("15 units are too few")
+    assert not [r for r in few.results.rows if r.scores.get("coverage") is not None]
+    averaged = tiny(tmp_path / "z", overrides=(*changes, "federation.heads=['mean', 'exact']"))
+    assert averaged.bundle.calibration is None
+    assert "head is averaged" in averaged.bundle.provenance["no_intervals"]
 
 
 @pytest.mark.long

@@ -31,9 +31,10 @@ from fedprognos.federation.pool_messages import PersonalRequest, PooledSlopes, P
 from fedprognos.federation.secure import messages as secure
 from fedprognos.federation.secure.survey import MomentsRequest, OutlineRequest
 from fedprognos.fleet import Fleet
-from fedprognos.networks import Bundle, Network, NetworkSpec
+from fedprognos.networks import Bundle, HeadStatistics, Network, NetworkSpec
 from fedprognos.networks.options import Training
 from fedprognos.networks.pooling import pooled_fits
+from fedprognos.networks.residuals import HeadSums
 from small_fleets import recipe_of, series_fleet
 
 RULE = {"altitude": 0, "mach": 2}
@@ -59,6 +60,7 @@ def every_request() -> list[Any]:
     training = Training(epochs=1)
     asked: dict[str, Any] = {"recipe": recipe, "network": network, "seed": 7, "validation_fraction": 0.25}
     slopes = PooledSlopes.near(network, pooled_fits(network, 0.25))
+    sums = HeadSums(HeadStatistics(500, 500.0, 500.0 * np.eye(5), np.ones(5)), 0.01)
     return [
         SurveyRequest(SurveyTerms(conditions=RULE, cap=125.0)),
         ImportRequest(),
@@ -68,7 +70,7 @@ def every_request() -> list[Any]:
         OutputsRequest(**asked),
         PoolRequest(**asked),
         PersonalRequest(**asked, slopes=slopes),
-        ResidualRequest(recipe, (network, network), 7, np.array([60.0]), np.linspace(-2.0, 2.0, 9)),
+        ResidualRequest(**asked, ranges=np.array([60.0]), edges=np.linspace(-2.0, 2.0, 9), sums=sums, stretch=1.1),
         ScoreRequest(**asked, score_at="all"),
         OutlineRequest(SurveyTerms(conditions=RULE)),
         MomentsRequest(SurveyTerms(conditions=RULE), len(FLEET.schema.sensors), ((0.0, 0.0), (20.0, 0.7))),

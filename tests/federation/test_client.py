@@ -14,6 +14,7 @@ from fedprognos.features import SurveyTerms, build_windows, hold_out
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.floors import Floors
 from fedprognos.federation.heads import personal_heads, with_heads
 from fedprognos.federation.messages import ANSWERS, EvaluateRequest, Failure, FitRequest, ImportRequest, SurveyRequest
 from fedprognos.federation.pool_messages import PersonalReply, PoolReply
@@ -23,7 +24,8 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import Network, predict
 from fedprognos.networks.calibration import POINTS
-from fedprognos.networks.head import add_all, exact_head, head_statistics, solve_head
+from fedprognos.networks.head import HeadStatistics, add_all, exact_head, head_statistics, solve_head
+from fedprognos.networks.residuals import HeadSums
 from small_fleets import CYCLIC, SERIES, cyclic_unit, series_fleet
 
 PLAN = plan_of(heads=["exact", "mean", "personal"])
@@ -32,9 +34,8 @@ PLAN = plan_of(heads=["exact", "mean", "personal"])
 NETWORK = Network.seeded(PLAN.spec, 0)
 
 
-def residual_request(folds=2, ranges=(10.0, 20.0), edges=(0.0,)):  # type: ignore[no-untyped-def]
-    models = (NETWORK,) * folds
-    return ResidualRequest(PLAN.recipe, models, 0, np.array(ranges), np.array(edges))
+def residual_request(ranges=(10.0, 20.0), edges=(0.0,), **more):  # type: ignore[no-untyped-def]
+    return ResidualRequest(PLAN.recipe, NETWORK, 0, 0.0, np.array(ranges), np.array(edges), **more)
 
 
 def everything_sent(folder: Path) -> tuple[dict[str, Fleet], list[tuple[str, bytes]]]:
@@ -114,14 +115,15 @@ def fit_request() -> FitRequest:
         residual_request(edges=[1.0, 1.0]),
         residual_request(ranges=np.arange(1e3)),
         residual_request(ranges=[[1.0, 2.0]]),
-        residual_request(folds=0),
         residual_request(folds=1),
         residual_request(folds=21),
+        residual_request(stretch=0.5),
+        residual_request(sums=HeadSums(HeadStatistics(900, 900.0, np.eye(2), np.ones(2)), 0.1)),
         EvaluateRequest(PLAN.recipe, Network(PLAN.spec, {}), 0, 0.3),
     ],
     ids=[
         *("huge network", "endless", "all frozen", "tensors missing", "fine edges", "flat edges", "many ranges"),
-        *("ranges of ranges", "no fold", "one fold", "many folds", "no weights"),
+        *("ranges of ranges", "one fold", "many folds", "flattered", "another head", "no weights"),
     ],
 )
 def test_requests_are_checked_before_they_are_answered(request_, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -138,22 +140,29 @@ def test_statistics_of_few_are_not_told(tmp_path: Path) -> None:
     reply = decode(tiny.respond(encode(asked)), ANSWERS)
     assert isinstance(reply, Failure)
     assert "fewer than 20 windows" in reply.text
-    few_units = residual_request()
-    assert "fewer than 20 units" in decode(cohort_of(tmp_path).members["a"].respond(encode(few_units)), ANSWERS).text
+    few = Client("f", series_fleet([40] * 9, name="f"), ClientFolder(tmp_path / "f"), Floors(units=5))
+    asked = encode(residual_request(folds=2))
+    assert isinstance(decode(few.respond(asked), ANSWERS), ResidualReply)  # five units of nine
+    asked = encode(residual_request(fold=1, folds=2))
+    assert "fewer than 20 windows or 5 units" in decode(few.respond(asked), ANSWERS).text
 
 
-def test_every_unit_tells_as_many_residuals_over_all_folds(tmp_path: Path) -> None:
+def test_every_unit_tells_as_many_residuals(tmp_path: Path) -> None:
     client = Client("m", series_fleet([40] * 30, seed=4, name="many"), ClientFolder(tmp_path))
-    reply = client.answer(residual_request(folds=4, ranges=(), edges=(-1.0, 0.0, 1.0)))
+    reply = client.answer(residual_request(ranges=(), edges=(-1.0, 0.0, 1.0)))
     assert isinstance(reply, ResidualReply)
     assert reply.counts.shape == (1, 4)
     assert reply.counts.sum() == 30 * POINTS
     assert reply.units.tolist() == [30]
+    parts = [client.answer(residual_request(ranges=(), edges=(), fold=k, folds=4)) for k in range(4)]
+    assert sum(int(part.units[0]) for part in parts) == 30  # type: ignore[union-attr]
+    assert sum(part.squared for part in parts) == pytest.approx(reply.squared)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("bounds", [(1e-6,), (20.0, 20.1, 20.2, 20.3), (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0)])
 def test_no_range_tells_of_fewer_units_than_the_floor(bounds: tuple[float, ...], tmp_path: Path) -> None:
-    client = Client("m", series_fleet([30 + k for k in range(25)], seed=4, name="many"), ClientFolder(tmp_path))
+    fleet = series_fleet([30 + k for k in range(25)], seed=4, name="many")
+    client = Client("m", fleet, ClientFolder(tmp_path), Floors(units=20))
     reply = client.answer(residual_request(ranges=bounds))
     assert isinstance(reply, ResidualReply)
     assert reply.counts.sum() == 25 * POINTS

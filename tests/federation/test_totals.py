@@ -53,7 +53,7 @@ def test_replies_of_other_shapes_are_not_added() -> None:
         add_all({"a": EvaluateReply(None, statistics(rng, 5, 3)), "b": EvaluateReply(None, statistics(rng, 5, 4))})
     ones = np.ones((2, 3), dtype=np.int64)
     with pytest.raises(FederationError):
-        add_all({"a": ResidualReply(ones, ones[:, 0]), "b": ResidualReply(ones[:1], ones[:1, 0])})
+        add_all({"a": ResidualReply(ones, ones[:, 0], 1.0), "b": ResidualReply(ones[:1], ones[:1, 0], 1.0)})
     with pytest.raises(FederationError, match="no client"):
         add_all({})
 

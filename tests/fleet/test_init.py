@@ -212,20 +212,10 @@ def test_records_that_begin_when_units_are_new_are_read_whole(tmp_path: Path) ->
     experiment, _ = fleet_of(tmp_path / "new.csv")
     assert experiment.recipe.history == "life"
     assert experiment.train.steps == 300
+    assert experiment.evaluation.intervals == "published"
     (tmp_path / "experiment.toml").unlink()
     late = new[(new["machine"] != "p3") | (new["cycle"] > 20)]
     late[late["machine"] != "p5"].assign(cycle=lambda f: f["cycle"] + 100).to_csv(tmp_path / "late.csv", index=False)
     experiment, _ = fleet_of(tmp_path / "late.csv")
     assert isinstance(experiment.recipe.history, int)
     assert "absorb" in experiment.federation.methods
-
-
-@pytest.mark.parametrize(("machines", "folds"), [(9, 0), (90, 5)])
-def test_intervals_are_proposed_where_there_are_units_enough(tmp_path: Path, machines: int, folds: int) -> None:
-    rows = [
-        pd.DataFrame({"machine": f"m{k}", "hour": range(1, 8), "heat": np.arange(7.0) + k}) for k in range(machines)
-    ]
-    pd.concat(rows).assign(plant=lambda f: f["machine"].str[-1].astype(int) % 3).astype({"plant": str}).assign(
-        plant=lambda f: "plant " + f["plant"]
-    ).to_csv(tmp_path / "m.csv", index=False)
-    assert fleet_of(tmp_path / "m.csv")[0].evaluation.folds == folds

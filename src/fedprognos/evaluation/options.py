@@ -26,9 +26,9 @@ class EvaluationOptions(Options):
     """Score each test unit at its last row or at all; auto = last where test units end before failure."""
     least_rows: PositiveInt = 1
     """Test units with fewer rows are left out, as the paper does with engines shorter than its window."""
-    folds: Annotated[int, Field(ge=0, le=20)] = 0
-    """Train the published method so many times more, each time without some of the units, and make prediction
-    intervals from the errors on those; 0 = no intervals."""
+    intervals: Literal["published", "all", "none"] = "published"
+    """Make prediction intervals for the published model, which takes about one training more; or for every seed and
+    scenario of its method, to see how well they hold; or none. Only models with an exact head have them."""
     best_on_test: bool = False
     """Also report the round that is best on the test data, marked as such (as the paper does)."""
     coverage: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9

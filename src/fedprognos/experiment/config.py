@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, create_model, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, create_model
 
 from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.evaluation.options import EvaluationOptions
@@ -44,12 +44,6 @@ class Experiment(Options):
     train: TrainOptions = TrainOptions()
     federation: FederationOptions = Field(default_factory=_federation)
     evaluation: EvaluationOptions = Field(default_factory=EvaluationOptions)
-
-    @model_validator(mode="after")
-    def _two_folds_or_none(self) -> Self:
-        if self.evaluation.folds == 1:
-            raise ValueError("evaluation.folds must be 0 or at least 2")
-        return self
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON values, ready for results.json."""

@@ -21,7 +21,7 @@ from fedprognos.experiment.methods import MEAN_OF_LOCALS
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, MessageCohort
 from fedprognos.federation.heads import Judged, personal_heads
-from fedprognos.federation.intervals import calibrate
+from fedprognos.federation.intervals import Intervals, Uncalibrated
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.privacy import Account
@@ -48,6 +48,7 @@ class _Candidate:
     """A network after a round, with one kind of head, and what it cost so far."""
 
     round: int
+    clients: tuple[str, ...]
     head: str
     judged: Judged
     epochs: int
@@ -95,7 +96,7 @@ class Job:
     clients
         The clients themselves, who make personal heads.
     calibrated
-        Whether to calibrate prediction intervals for this method's model, with the folds that the experiment says.
+        Whether to calibrate prediction intervals for this method's model.
     """
 
     key: JobKey
@@ -159,7 +160,8 @@ class Job:
             )
         collapsed = clients[0] in round_.collapsed
         epochs = round_.epochs_of(clients)
-        return _Candidate(round_.number, head, judged, epochs, collapsed, traffic.bytes, traffic.messages, errors)
+        moved = (traffic.bytes, traffic.messages)
+        return _Candidate(round_.number, clients, head, judged, epochs, collapsed, *moved, errors)
 
     def _note(self, **fields: object) -> None:
         keys = {"scenario": self.key.scenario, "method": self.key.method, "seed": self.key.seed}
@@ -173,12 +175,12 @@ class Job:
         selected_on = "validation" if validated else "last"
         wanted = self.plan.federation.heads
         first = head == ("exact" if wanted[0] == "personal" else wanted[0])
-        folds = self.experiment.evaluation.folds if first and self.calibrated else 0
-        calibration = None
-        if folds:
-            calibration = calibrate(self.trainers, self.plan, self.strategy, head, chosen.round, folds)
+        calibration: Calibration | Uncalibrated = Uncalibrated("it was not calibrated")
+        if first and self.calibrated:
+            intervals = Intervals(self.trainers, self.plan, self.strategy, chosen.clients, chosen.round)
+            calibration = intervals.calibrate(chosen.judged)
         if head in wanted:
-            self._rows(owners, chosen, selected_on, calibration)
+            self._rows(owners, chosen, selected_on, calibration if isinstance(calibration, Calibration) else None)
             if self.experiment.evaluation.best_on_test and len(rounds) > 1 and chosen.errors:
                 self._rows(owners, min(rounds, key=lambda c: c.test_rmse), "test")
         if head == "exact" and "personal" in wanted and not self.evaluator.shared_test:
@@ -233,7 +235,7 @@ class Job:
         self.result.rows += rows
         self.result.predictions += predictions
 
-    def _bundle(self, owners: tuple[str, ...], chosen: _Candidate, calibration: Calibration | None = None) -> Bundle:
+    def _bundle(self, owners: tuple[str, ...], chosen: _Candidate, calibration: Calibration | Uncalibrated) -> Bundle:
         provenance = {
             "experiment": self.name,
             "fedprognos": __version__,
@@ -248,10 +250,13 @@ class Job:
         if options is not None and privacy is not None:
             account = Account.of(privacy.noise, self.plan.releases, options.delta, options.per)
             provenance["privacy"] = account.in_words()
+        if isinstance(calibration, Uncalibrated):
+            provenance["no_intervals"] = calibration.reason
+        made = calibration if isinstance(calibration, Calibration) else None
         metrics = {test: {"rmse": raw, "rmse_capped": capped} for test, (raw, capped) in chosen.errors.items()}
         if not metrics:
             metrics = {"validation": {"rmse": None, "rmse_capped": chosen.judged.validation_rmse}}
-        return Bundle(self.recipe, chosen.network, provenance, metrics, calibration, layout_of(self.experiment.data))
+        return Bundle(self.recipe, chosen.network, provenance, metrics, made, layout_of(self.experiment.data))
 
     def _note_training(self, round_: Round) -> None:
         for client, epochs in round_.history.items():

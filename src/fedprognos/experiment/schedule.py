@@ -86,8 +86,8 @@ class Schedule:
     def work(self, known: Mapping[JobKey, JobRecord] | None = None) -> tuple[dict[JobKey, JobRecord], Published]:
         """Records of all jobs, in the order of the experiment, and whose model is the one to use.
 
-        The published method is known when all have run. Where intervals are wanted its jobs run again with folds; what
-        they ask first was answered already. Jobs with known records are not done again.
+        The published method is known when all have run. Where intervals are wanted its job runs again with them; what
+        it asks first was answered already. Jobs with known records are not done again.
         """
         keys = job_keys(self.experiment, self.venue.clients)
         records = {key: known[key] for key in keys if known is not None and key in known}
@@ -102,10 +102,12 @@ class Schedule:
         return published(self.experiment, records, next(iter(self.venue.clients)))
 
     def _to_calibrate(self, records: Mapping[JobKey, JobRecord]) -> list[JobKey]:
-        if not self.experiment.evaluation.folds:
+        wanted = self.experiment.evaluation.intervals
+        if wanted == "none":
             return []
-        method = self._published(records).method
-        return [key for key, record in records.items() if key.method == method and not record.calibrated]
+        method, scenario = self._published(records).method, next(iter(self.venue.clients))
+        found = [key for key, record in records.items() if key.method == method and not record.calibrated]
+        return [key for key in found if wanted == "all" or (key.scenario, key.seed) == (scenario, 0)]
 
     def _stage(self, scenario: str) -> Stage:
         """Let the clients agree on a recipe."""

@@ -141,9 +141,8 @@ class Client:
             case PersonalRequest():
                 return self._personal(request)
             case ResidualRequest():
-                return residual_reply(
-                    request, self._windows_for(request.recipe), self._stream(request.seed, "folds"), self.floors
-                )
+                windows, seed = self._windows_for(request.recipe), self._stream(request.seed, "folds")
+                return residual_reply(request, windows, self._sent_parts(request), seed, self.floors)
             case ScoreRequest():
                 held = self._parts(request.recipe, request.seed, request.validation_fraction, Fold())[1]
                 return score_reply(request, self.folder, self.test, held, self.floors)
@@ -202,20 +201,23 @@ class Client:
                 sums = ErrorSums(len(held), float(error.sum()), absolute, squared)
         if not request.statistics:
             return EvaluateReply(sums)
-        # Units the layers below have learnt from cannot tell how strongly their head should be held back.
-        train, held = self._head_parts(request.recipe, request.seed, fraction, fold)
+        parts = self._sent_parts(request, fold)
+        return EvaluateReply(sums, *(head_statistics(network, p, request.recipe, alike=request.alike) for p in parts))
+
+    def _sent_parts(self, request: EvaluateRequest | ResidualRequest, fold: Fold = Fold()) -> list[WindowSet]:  # noqa: B008
+        """The parts whose statistics leave: what was trained on and, where it tells enough, what was kept out.
+
+        Units the layers below have learnt from cannot tell how strongly their head should be held back.
+        """
+        train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction, fold)
         if held is not None:
             with contextlib.suppress(FloorError):
                 for part in (train, held):
-                    self.floors.look(network, part)
-                return EvaluateReply(
-                    sums,
-                    head_statistics(network, train, request.recipe, alike=request.alike),
-                    head_statistics(network, held, request.recipe, alike=request.alike),
-                )
+                    self.floors.look(request.network, part)
+                return [train, held]
             train = self._learnt_from(request.recipe, request.seed, fold)
-        self.floors.look(network, train)
-        return EvaluateReply(sums, head_statistics(network, train, request.recipe, alike=request.alike))
+        self.floors.look(request.network, train)
+        return [train]
 
     def _outputs(self, request: OutputsRequest) -> OutputsReply:
         network = request.network.check("request")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,14 +16,25 @@ from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.networks import Network
 from fedprognos.networks.head import exact_head
 from fedprognos.networks.pooling import Grid, pooled_fits, shared_slopes
+from fedprognos.networks.residuals import HeadSums
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A network and its error on what training kept out (None where nothing was), labels capped."""
+    """A network and its error on what training kept out (None where nothing was), labels capped.
+
+    Parameters
+    ----------
+    sums
+        What its head was solved from; None where it was not.
+    shares
+        How much of its weight each client has in them; all of it where replies are masked.
+    """
 
     network: Network
     validation_rmse: float | None
+    sums: HeadSums | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 def with_heads(
@@ -51,11 +62,13 @@ def with_heads(
     if (privacy := plan.privacy(network.spec)) is not None:
         return {"exact": Judged(network.with_head(ada_ssp(summed(found)[0], privacy, len(there))), None)}
     if statistics:
-        solved = exact_head(*summed(found), ridge or plan.federation.ridge)
+        fit, held = summed(found)
+        solved = exact_head(fit, held, ridge or plan.federation.ridge)
+        sums = HeadSums(fit if held is None else fit.add(held), solved.strength, plan.federation.alike)
         error = None
         if fraction > 0 and solved.validation_mse is not None:
             error = float(np.sqrt(solved.validation_mse)) * plan.recipe.label_std
-        judged["exact"] = Judged(network.with_head(solved.head), error)
+        judged["exact"] = Judged(network.with_head(solved.head), error, sums, dict(plan.shares))
     return judged
 
 

@@ -1,54 +1,127 @@
-"""Cross-conformal calibration of a federated method (Vovk, 2015): intervals from units a model has not learnt from.
+"""Prediction intervals for what costs about one training more: every unit is left out of the head, on its own site.
 
-The units of every client are dealt into folds. For each fold the method is trained once more without it; then every
-client counts those models' residuals, each on the fold it did not see. The sum over clients calibrates the model
-trained on everything.
+The sums that the head was solved from are known. Each client takes one unit after another out of them, solves the head
+that the others give, and counts its residuals on that unit. The layers below have learnt from the unit, so these
+residuals are too small. By how much is measured: the method is trained once more without a tenth of every client's
+units, and on these the errors of both networks are compared. All residuals are stretched by their ratio.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import FederationError
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.heads import with_heads
+from fedprognos.federation.folds import Fold
+from fedprognos.federation.heads import Judged, with_heads
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest
 from fedprognos.federation.strategies import Strategy
 from fedprognos.federation.totals import total
 from fedprognos.networks import Network
-from fedprognos.networks.calibration import EDGES, Calibration, calibration_of, prediction_ranges
+from fedprognos.networks.calibration import EDGES, MIN_UNITS, Calibration, calibration_of, prediction_ranges
+
+LEFT_OUT = Fold(0, 10)
+"""The units that the method is trained without, once."""
+NOWHERE = np.empty(0)
 
 
-def calibrate(cohort: Cohort, plan: Plan, strategy: Strategy, head: str, rounds: int, folds: int) -> Calibration | None:
-    """Histograms of residuals over all folds; None where no client had enough units to send theirs.
+@dataclass(frozen=True)
+class Uncalibrated:
+    """Why a model has no intervals."""
+
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Makes the intervals of one model.
 
     Parameters
     ----------
+    clients
+        Whose model it is.
     rounds
-        The round that was chosen for the model itself; the folds' models go as far.
+        The round that was chosen.
     """
-    if rounds == 1:  # what training a head of its own would change is used from the second round on only
-        plan = replace(plan, federation=plan.federation.model_copy(update={"heads": (head,)}))
-    models = tuple(
-        _without(cohort, replace(plan, fold=fold, folds=folds), strategy, head, rounds) for fold in range(folds)
-    )
-    ranges, edges = np.array(prediction_ranges(plan.recipe), dtype=np.float64), np.array(EDGES)
-    request = ResidualRequest(plan.recipe, models, plan.seed, ranges, edges)
-    asked = dict.fromkeys(cohort.clients, request)
-    try:
-        found = total(cohort, asked, ResidualReply, 1, plan.left_out)
-    except FederationError:
-        return None
-    return calibration_of(found.counts, found.units, plan.recipe) if found.counts.any() else None
+
+    cohort: Cohort
+    plan: Plan
+    strategy: Strategy
+    clients: tuple[str, ...]
+    rounds: int
+
+    def calibrate(self, judged: Judged) -> Calibration | Uncalibrated:
+        """What intervals are made from, or why there are none."""
+        if self.plan.federation.privacy is not None:
+            return Uncalibrated("differential privacy does not cover residuals")
+        if judged.sums is None:
+            return Uncalibrated("its head is averaged, so no unit can be left out of it; put 'exact' first in heads")
+        if self.strategy.trains and self.plan.federation.start == "bundles":
+            return Uncalibrated("models that were trained earlier cannot be trained again without some units")
+        try:
+            if (units := int(self._residuals(judged, Fold()).units.max())) < MIN_UNITS:
+                return Uncalibrated(f"{units} units are too few to tell how often it is right; it takes {MIN_UNITS}")
+            stretch = self._stretch(judged) if self.strategy.trains else 1.0
+            ranges = np.array(prediction_ranges(self.plan.recipe), dtype=np.float64)
+            found = self._residuals(judged, Fold(), ranges, np.array(EDGES), stretch)
+        except FederationError as error:
+            return Uncalibrated(f"not all of the clients could take part: {error.what}")
+        return calibration_of(found.counts, found.units, self.plan.recipe)
+
+    def _stretch(self, judged: Judged) -> float:
+        """How many times as large errors are on units that nothing was learnt from; at least one."""
+        seen = self._residuals(judged, LEFT_OUT)
+        unseen = self._residuals(Judged(self._blind(), None), LEFT_OUT)
+        return max(1.0, float(np.sqrt(_mean_square(unseen) / max(_mean_square(seen), 1e-12))))
+
+    def _blind(self) -> Network:
+        """The method's model, trained without some units."""
+        plan = replace(self.plan, fold=LEFT_OUT.fold, folds=LEFT_OUT.folds)
+        if self.rounds == 1:  # what training a head of its own would change is used from the second round on only
+            plan = replace(plan, federation=plan.federation.model_copy(update={"heads": ("exact",)}))
+        for round_ in self.strategy.run(self.cohort, plan):
+            if round_.number == self.rounds:
+                break
+        if self.clients not in round_.models:
+            raise FederationError("other clients took part when the method was trained again")
+        network = round_.models[self.clients]
+        return with_heads(self.cohort, plan, self.clients, network, round_.ridge)["exact"].network
+
+    def _residuals(
+        self,
+        judged: Judged,
+        fold: Fold,
+        ranges: FloatArray = NOWHERE,
+        edges: FloatArray = NOWHERE,
+        stretch: float = 1.0,
+    ) -> ResidualReply:
+        """Residuals over all clients that have a part in the head."""
+        plan, asked = self.plan, {}
+        request = ResidualRequest(
+            plan.recipe,
+            judged.network,
+            plan.seed,
+            plan.train.validation_fraction,
+            ranges,
+            edges,
+            judged.sums,
+            fold.fold,
+            fold.folds,
+            stretch,
+        )
+        made = {1.0: request}
+        for name in self.clients:
+            share = judged.shares.get(name, 0.0) if judged.shares else 1.0
+            if judged.sums is not None and share not in made:
+                made[share] = replace(request, sums=replace(judged.sums, share=share))
+            if share > 0 and name in self.cohort.clients:
+                asked[name] = made[share]
+        return total(self.cohort, asked, ResidualReply, 1, plan.left_out)
 
 
-def _without(cohort: Cohort, plan: Plan, strategy: Strategy, head: str, rounds: int) -> Network:
-    """The strategy's model, trained without the units of the plan's fold."""
-    for round_ in strategy.run(cohort, plan):
-        if round_.number == rounds:
-            break
-    clients, network = next(iter(round_.models.items()))
-    return with_heads(cohort, plan, clients, network, round_.ridge)[head].network
+def _mean_square(found: ResidualReply) -> float:
+    return found.squared / int(found.counts.sum())

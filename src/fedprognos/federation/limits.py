@@ -74,8 +74,8 @@ def cost(request: Request, fleet: Fleet) -> tuple[float, float]:
             size = request.training.batch_size or BATCH
             return _run(request.recipe, request.shape, fleet, size, 3.0 * request.training.epochs, squares=False)
         case ResidualRequest():
-            costs = [_run(request.recipe, model.spec, fleet, BATCH, 1.0, squares=False) for model in request.models]
-            return max((c[0] for c in costs), default=0.0), sum(c[1] for c in costs)
+            memory, operations = _run(request.recipe, request.network.spec, fleet, BATCH, 2.0, squares=True)
+            return memory, operations + len(fleet) * float(request.network.spec.features) ** 3
         case PoolRequest() | PersonalRequest():
             memory, operations = _run(request.recipe, request.network.spec, fleet, BATCH, 2.0, squares=True)
             return 8 * memory, operations + 64 * 10.0 * request.network.spec.features**3

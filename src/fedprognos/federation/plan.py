@@ -23,7 +23,7 @@ from fedprognos.federation.messages import (
 )
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.privacy import Privacy
-from fedprognos.federation.screening import capped_statistics, harmless_statistics
+from fedprognos.federation.screening import capped_statistics, harmless_statistics, shares
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.totals import masked_total, total
 from fedprognos.matching import Matching
@@ -47,8 +47,8 @@ class Plan:
         Units of one of so many folds are left out of this training; no folds by default.
     left_out
         Called with every client that a round goes on without.
-    harmful
-        Clients whose statistics of the latest network did the others harm.
+    shares
+        How much of its weight each client has in the statistics of the latest network: none where it did others harm.
     releases
         How often a run sends statistics of the same data, all methods and seeds together.
     """
@@ -61,7 +61,7 @@ class Plan:
     fold: int = 0
     folds: int = 0
     left_out: Callable[[Failure], None] = field(default=lambda failure: None)
-    harmful: set[str] = field(default_factory=set)
+    shares: dict[str, float] = field(default_factory=dict)
     releases: int = 1
 
     def common_start(self) -> Network:
@@ -83,7 +83,8 @@ class Plan:
             self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds, alike, privacy
         )
         requests = dict.fromkeys(clients, request)
-        screen = self._harmless if statistics and (self.federation.screen or self.federation.weight_cap) else None
+        self.shares.clear()
+        screen = self._harmless if statistics else None
         return total(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out, screen)
 
     def privacy(self, spec: NetworkSpec) -> Privacy | None:
@@ -95,7 +96,7 @@ class Plan:
         """Sums of the outputs of every layer over these clients, but those whose statistics did harm just now."""
         fraction = self.train.validation_fraction
         request = OutputsRequest(self.recipe, network, self.seed, fraction, self.fold, self.folds)
-        trusted = [name for name in clients if name not in self.harmful]
+        trusted = [name for name in clients if self.shares.get(name, 1.0) > 0]
         asked = dict.fromkeys(trusted, request)
         return total(cohort, asked, OutputsReply, self.federation.min_clients, self.left_out)
 
@@ -115,12 +116,12 @@ class Plan:
         """Replies of those whose statistics do the others no harm, none counting too much."""
         tolerance, cap = self.federation.screen, self.federation.weight_cap
         if tolerance is None:
-            return capped_statistics(replies, cap)
-        kept, found = harmless_statistics(replies, self.federation.ridge, tolerance, cap)
-        self.harmful.clear()
-        for harm in found:
-            self.harmful.add(harm.client)
-            self.left_out(harm.failure("its statistics"))
+            kept = capped_statistics(replies, cap)
+        else:
+            kept, found = harmless_statistics(replies, self.federation.ridge, tolerance, cap)
+            for harm in found:
+                self.left_out(harm.failure("its statistics"))
+        self.shares.update(shares(replies, kept))
         return kept
 
 

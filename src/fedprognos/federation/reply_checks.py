@@ -293,7 +293,7 @@ def _check_residuals(request: ResidualRequest, reply: ResidualReply) -> None:
         or units.shape != shape[:1]
         or counts.dtype != np.int64
         or units.dtype != np.int64
-        or min(counts.min(), units.min()) < 0
+        or min(counts.min(), units.min(), reply.squared) < 0
         or counts.max() > MOST_ROWS
         or (counts.sum(axis=1) < units).any()
     ):

@@ -11,29 +11,39 @@ from numpy.typing import NDArray
 from fedprognos.evaluation import ScoreSums
 from fedprognos.features import Recipe
 from fedprognos.networks import Calibration, Network
+from fedprognos.networks.residuals import HeadSums
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualRequest:
     """Send how many residuals, scaled as for a calibration, fall between these edges, by range of the prediction.
 
-    Every model is asked about the units of the fold it did not learn from, at points spread evenly over their lives.
-    All folds are asked about at once, so that a client sends one sum over all its units.
+    Residuals are taken at points spread evenly over the life of every unit.
 
     Parameters
     ----------
-    models
-        One a fold, in order.
     ranges
         Predictions at which one range ends and the next begins.
+    sums
+        What the network's head was solved from: each unit is left out of it in turn. None where the network has not
+        learnt from the units asked about.
+    fold, folds
+        Only the units of one of so many folds; all of them by default.
+    stretch
+        How much larger errors are taken to be, for units that the network's layers have not learnt from.
     """
 
     activity: ClassVar[str] = "residuals for intervals"
     recipe: Recipe
-    models: tuple[Network, ...]
+    network: Network
     seed: int
+    validation_fraction: float
     ranges: NDArray[np.float64]
     edges: NDArray[np.float64]
+    sums: HeadSums | None = None
+    fold: int = 0
+    folds: int = 0
+    stretch: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +51,16 @@ class ResidualReply:
     """Counts (ranges, edges + 1): below the first edge, between edges, above the last; and each range's units.
 
     A range that fewer units than the client's floor were in is counted within a neighbour and is empty itself.
+
+    Parameters
+    ----------
+    squared
+        Sum of the squared residuals, labels capped.
     """
 
     counts: NDArray[np.int64]
     units: NDArray[np.int64]
+    squared: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,13 +13,13 @@ from fedprognos.evaluation.score_at import moments_scored
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.floors import Floors
-from fedprognos.federation.folds import MAX_FOLDS, Fold
+from fedprognos.federation.folds import Fold
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import predict
 from fedprognos.networks.residuals import merge_small_bins, residuals
 
-MAX_EDGES, MAX_RANGES = 400, 20
+MAX_EDGES, MAX_RANGES, MAX_STRETCH = 400, 20, 100.0
 
 
 def score_reply(
@@ -46,23 +47,30 @@ def score_reply(
     return ScoreReply(sums(tested), sums(held))
 
 
-def residual_reply(request: ResidualRequest, windows: WindowSet, seed: int, floors: Floors) -> ResidualReply:
-    """Counts of residuals of every fold's model on the units of that fold; `seed` deals units into folds."""
-    ranges, edges, folds = request.ranges, request.edges, len(request.models)
+def residual_reply(
+    request: ResidualRequest, windows: WindowSet, parts: Sequence[WindowSet], seed: int, floors: Floors
+) -> ResidualReply:
+    """Counts of residuals by range of the prediction.
+
+    Parameters
+    ----------
+    parts
+        The same windows as the head's statistics were made of them.
+    seed
+        Deals units into folds.
+    """
+    ranges, edges, network = request.ranges, request.edges, request.network.check("request")
     for bounds, most in ((ranges, MAX_RANGES), (edges, MAX_EDGES)):
         if bounds.ndim != 1 or len(bounds) > most or (np.diff(bounds) <= 0).any():
             raise MessageError(f"edges and ranges must be at most {MAX_EDGES} and {MAX_RANGES} increasing numbers")
-    if not 2 <= folds <= MAX_FOLDS:
-        raise MessageError(f"models of {folds} folds; there must be 2 to {MAX_FOLDS}")
-    if len(np.unique(windows.unit)) < floors.rows:
-        raise MessageError(f"fewer than {floors.rows} units to take residuals from")
+    if not 1 <= request.stretch <= MAX_STRETCH or (request.sums is not None and not 0 < request.sums.share <= 1):
+        raise MessageError(f"errors stretched by a factor outside 1 to {MAX_STRETCH}, or a share outside 0 to 1")
+    if request.folds:
+        windows = windows.select(Fold(request.fold, request.folds).members(windows, seed))
+    floors.check(windows)
+    found = residuals(network, windows, request.recipe, request.sums, parts, request.stretch)
     counts = np.zeros((len(ranges) + 1, len(edges) + 1), dtype=np.int64)
-    present: list[set[int]] = [set() for _ in counts]
-    for fold, model in enumerate(request.models):
-        unseen = Fold(fold, folds).members(windows, seed)
-        found = residuals(model.check("request"), windows.select(unseen), request.recipe)
-        place = np.searchsorted(ranges, found.predictions, side="right")
-        np.add.at(counts, (place, np.searchsorted(edges, found.scaled)), 1)
-        for k, unit in zip(place.tolist(), found.unit.tolist(), strict=True):
-            present[k].add(unit)
-    return ResidualReply(*merge_small_bins(counts, present, floors.rows))
+    place = np.searchsorted(ranges, found.predictions, side="right")
+    np.add.at(counts, (place, np.searchsorted(edges, found.scaled)), 1)
+    present = [set(found.unit[place == k].tolist()) for k in range(len(counts))]
+    return ResidualReply(*merge_small_bins(counts, present, floors.units), found.squared)

@@ -23,8 +23,6 @@ _STEPS_AN_EPOCH, _STEPS = 20, 1500
 """Least optimizer steps: in an epoch, and in all."""
 _TRAINED = 0.75
 """Share of the units that is not held out for the test."""
-_INTERVALS = 20
-"""Residuals of fewer units than this never leave a client."""
 
 
 def default_path(table: Path) -> Path:
@@ -174,10 +172,7 @@ def _training(guess: Guess, clients: int) -> list[str]:
     methods = ["local", "fedavg", "concat", "absorb", "central"]
     lines += ["\n[federation]\n", _key("methods", methods, "also: reservoir, fedprox, fedma, single, direct"), *ridge]
     lines += ["\n[evaluation]\n", _key("seeds", 2, "repetitions")]
-    if _TRAINED * guess.units / clients >= _INTERVALS:
-        lines += [
-            _key("folds", 5, "prediction intervals: the published method is trained so many times more; 0 = none")
-        ]
+    lines += [_key("intervals", "published", "the model says how sure it is: about one training more; or none")]
     return lines
 
 

@@ -52,6 +52,13 @@ class HeadStatistics:
             raise TrainingError(f"head statistics of {self.hh.shape} and {other.hh.shape} cannot be added")
         return HeadStatistics(self.n + other.n, self.yy + other.yy, self.hh + other.hh, self.hy + other.hy)
 
+    def without(self, part: HeadStatistics, share: float = 1.0) -> HeadStatistics:
+        """Statistics of all windows but some, which are in these with a share of their weight."""
+        n = self.n - round(share * part.n)
+        if self.hh.shape != part.hh.shape or n < 1:
+            raise TrainingError("no head is left without these windows")
+        return HeadStatistics(n, self.yy - share * part.yy, self.hh - share * part.hh, self.hy - share * part.hy)
+
 
 def head_statistics(network: Network, windows: WindowSet, recipe: Recipe, *, alike: bool = False) -> HeadStatistics:
     """Statistics of some points under all that the head sees.

@@ -16,26 +16,87 @@ from fedprognos.networks.calibration import (
     residual_scale,
     residual_unit,
 )
+from fedprognos.networks.head import HeadStatistics, add_all, head_statistics, solve_head
 from fedprognos.networks.network import Network
 from fedprognos.networks.running import predict
 
 
 @dataclass(frozen=True, eq=False)
+class HeadSums:
+    """What an exact head was solved from.
+
+    Parameters
+    ----------
+    total
+        Statistics of all clients together.
+    strength
+        Of the ridge.
+    alike
+        Whether every unit counts alike in them.
+    share
+        How much of its weight a client has in them.
+    """
+
+    total: HeadStatistics
+    strength: float
+    alike: bool = False
+    share: float = 1.0
+
+    def without(self, network: Network, parts: Sequence[WindowSet], recipe: Recipe) -> Network:
+        """The network with the head that the others' windows give, without these."""
+        own = add_all(head_statistics(network, part, recipe, alike=self.alike) for part in parts if len(part))
+        return network.with_head(solve_head(self.total.without(own, self.share), self.strength))
+
+
+@dataclass(frozen=True, eq=False)
 class Residuals:
-    """Predictions, residuals in units of their scale, and the unit each comes from, all (N,)."""
+    """Predictions, residuals in units of their scale, and the unit each comes from, all (N,).
+
+    Parameters
+    ----------
+    squared
+        Sum of the squares of the scaled residuals, labels capped as the model learns them.
+    """
 
     predictions: FloatArray
     scaled: FloatArray
     unit: IntArray
+    squared: float
 
 
-def residuals(network: Network, windows: WindowSet, recipe: Recipe) -> Residuals:
-    """Residuals at points spread evenly over each unit's life, as many of every unit."""
-    chosen = [(mine := np.flatnonzero(windows.unit == k))[even_points(len(mine))] for k in np.unique(windows.unit)]
-    points = windows.select(np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int64))
-    predicted = predict(network, points, recipe) if len(points) else np.empty(0)
-    scale = residual_scale(predicted, *residual_unit(recipe))
-    return Residuals(predicted, (predicted - points.labels) / scale, points.unit)
+def residuals(
+    network: Network,
+    windows: WindowSet,
+    recipe: Recipe,
+    sums: HeadSums | None = None,
+    parts: Sequence[WindowSet] = (),
+    stretch: float = 1.0,
+) -> Residuals:
+    """Residuals at points spread evenly over each unit's life, as many of every unit.
+
+    Parameters
+    ----------
+    sums
+        Every unit is left out of the head that these give; None where the network's own head has not seen the units.
+    parts
+        The windows behind the client's statistics, as it sent them.
+    stretch
+        How much larger errors are on units that the layers below the head have not learnt from. What labels beyond
+        the cap are missed by does not grow.
+    """
+    places, predicted = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+    for unit in np.unique(windows.unit).tolist():
+        mine = np.flatnonzero(windows.unit == unit)
+        at = mine[even_points(len(mine))]
+        own = [part.select(part.unit == unit) for part in parts]
+        told = network if sums is None else sums.without(network, own, recipe)
+        places.append(at)
+        predicted.append(predict(told, windows.select(at), recipe))
+    points, values = windows.select(np.concatenate(places)), np.concatenate(predicted)
+    capped, scale = recipe.capped(points.labels), residual_scale(values, *residual_unit(recipe))
+    errors = (values - capped) / scale
+    scaled = stretch * errors + (capped - points.labels) / scale
+    return Residuals(values, scaled, points.unit, float(np.square(errors).sum()))
 
 
 def merge_small_bins(counts: IntArray, present: Sequence[AbstractSet[int]], least: int) -> tuple[IntArray, IntArray]:

@@ -6,7 +6,7 @@ Fewer than three clients cannot tell who is wrong.
 
 from fedprognos.federation.screening.models import drop_harmful
 from fedprognos.federation.screening.moments import capped_surveys, plausible_surveys
-from fedprognos.federation.screening.statistics import capped_statistics, harmless_statistics
+from fedprognos.federation.screening.statistics import capped_statistics, harmless_statistics, shares
 from fedprognos.federation.screening.votes import Harm
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "drop_harmful",
     "harmless_statistics",
     "plausible_surveys",
+    "shares",
 ]

@@ -50,6 +50,15 @@ def capped_statistics(replies: Mapping[str, EvaluateReply], cap: float | None) -
     return {name: lighter(r, most / sizes[name]) if name in heavy else r for name, r in replies.items()}
 
 
+def shares(replies: Mapping[str, EvaluateReply], kept: Mapping[str, EvaluateReply]) -> dict[str, float]:
+    """How much of its weight each client has in the statistics that are kept."""
+
+    def weight(reply: EvaluateReply | None) -> float:
+        return 0.0 if reply is None or reply.fit is None else float(reply.fit.hh[-1, -1])
+
+    return {name: weight(kept.get(name)) / max(weight(reply), 1.0) for name, reply in replies.items()}
+
+
 def _scaled(statistics: HeadStatistics | None, factor: float) -> HeadStatistics | None:
     if statistics is None:
         return None

@@ -59,7 +59,7 @@ def _about(request: Any) -> str | None:
     A network that is asked about with another seed, split or part differs little in its sums, so all of them must be
     over the same members.
     """
-    if isinstance(request, EvaluateRequest | OutputsRequest | PoolRequest | ScoreRequest):
+    if isinstance(request, EvaluateRequest | OutputsRequest | PoolRequest | ResidualRequest | ScoreRequest):
         network = request.network
         below = [name for name in sorted(network.weights) if not name.startswith("head.")]
         return digest(b"\x1f".join([repr(network.spec).encode(), *(network.weights[n].tobytes() for n in below)]))

@@ -58,7 +58,7 @@ def template_of(request: Any) -> Any:
             return OutputsReply(tuple(LayerOutputs(0, 0, np.zeros(w), np.zeros((w, w))) for w in widths))
         case ResidualRequest():
             counts = np.zeros((len(request.ranges) + 1, len(request.edges) + 1), dtype=np.int64)
-            return ResidualReply(counts, counts[:, 0])
+            return ResidualReply(counts, counts[:, 0], 0.0)
         case ScoreRequest():
             scores = ScoreSums(1, 1, dict.fromkeys(sums_of(request.recipe.task), 0.0))
             return ScoreReply(scores, scores)
