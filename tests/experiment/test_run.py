@@ -15,9 +15,11 @@ import pytest
 from fedprognos import Bundle
 from fedprognos.errors import ConfigError, DataError, FederationError, OutputError
 from fedprognos.evaluation import read_predictions, rmse
-from fedprognos.experiment import config
+from fedprognos.experiment import assess, config
 from fedprognos.experiment.events import Event, JobDone, RunStarted
+from fedprognos.experiment.in_process import ClientsHere
 from fedprognos.experiment.run import load_fleets, run
+from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import scenarios
 from fedprognos.features import recipe_for
 from fedprognos.fleet import pool
@@ -359,3 +361,15 @@ def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
     assert "same command again" in errors
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
+
+
+def test_training_windows_are_built_by_clients_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, experiment, base = config.load("plants", TINY)
+    (scenario,) = scenarios(experiment, None, base).values()
+    here = ClientsHere(experiment, {scenario.name: scenario}, RunFolder(tmp_path / "run", name, experiment, ""), 1)
+    built: list[str] = []
+    real = assess.build_windows
+    monkeypatch.setattr(assess, "build_windows", lambda r, fleet, **more: built.append(fleet) or real(r, fleet, **more))
+    here.evaluator(scenario.name, recipe_for(experiment.recipe, scenario.clients))
+    trained = {unit for fleet in scenario.clients.values() for unit in fleet}
+    assert built and not trained & {unit for fleet in built for unit in fleet}

@@ -11,12 +11,13 @@ import torch
 from cohorts import HereCohort, cohort_of, plan_of
 
 from fedprognos.errors import ConfigError, FederationError
+from fedprognos.experiment import config
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, Reply, Request
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Round
-from fedprognos.federation.strategies import Budget, strategies
-from fedprognos.networks import Bundle, Network
+from fedprognos.federation.strategies import Budget, fedma, strategies
+from fedprognos.networks import Bundle, Network, NetworkSpec
 
 BUDGET = Budget(epochs=1, hidden_layers=1, heads=("exact",))
 TRAINED = [name for name, strategy in strategies.items() if strategy.epochs(strategy.options(), BUDGET)]
@@ -270,3 +271,13 @@ def test_central_refuses_several_clients_and_names_are_checked(tmp_path: Path) -
         run("central", cohort_of(tmp_path))
     with pytest.raises(ConfigError, match="did you mean 'fedma'"):
         strategies["fedm"]
+
+
+def test_the_solver_of_an_experiment_reaches_the_matcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, experiment, _ = config.load("plants", ("federation.fedma.solver='lapx'",))
+    network = Network.seeded(NetworkSpec(inputs=2, widths=(3,)), 0)
+    used: list[object] = []
+    monkeypatch.setattr(fedma, "match_recurrent", lambda clients, **given: used.append(given["solver"]))
+    sizes = dict.fromkeys("ab", 1.0)
+    fedma.bbp_map(network.anatomy.layers[0], dict.fromkeys("ab", network), sizes, experiment.federation.fedma, 0)
+    assert used == ["lapx"]

@@ -98,7 +98,8 @@ class MessageCohort:
     def ask(
         self, requests: Mapping[str, Any], kinds: tuple[type, ...] = ANSWERS, tag: tuple[str, int] | None = None
     ) -> dict[str, Any]:
-        encoded = {id(request): encode(request, self.wire, tag) for request in requests.values()}
+        different = {id(request): request for request in requests.values()}
+        encoded = {key: encode(request, self.wire, tag) for key, request in different.items()}
         sent = {name: encoded[id(request)] for name, request in requests.items()}
 
         def decoded(name: str, data: bytes) -> Received:
