@@ -22,8 +22,6 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.options import Options
 
 MAX_CONTRACT_IN_BYTES = 1 << 20
-AVERAGED = frozenset({"fedavg", "fedprox", "reservoir", "direct"})
-"""Methods that need nobody's network alone."""
 SECTIONS = ("recipe", "model", "train", "federation", "evaluation")
 WEIGHT_CAP = 3.0
 """The most a member counts, in multiples of the median one, where an experiment sets nothing: who says that it has a
@@ -139,8 +137,9 @@ def mode_of(federation: FederationOptions, members: int) -> Mode:
         if federation.mode == "masked" and members < LEAST_MEMBERS:
             raise ConfigError(f'federation.mode = "masked" needs {LEAST_MEMBERS} sites', hint='set it to "checked"')
         return federation.mode
-    averages = {getattr(getattr(federation, name, None), "average", "weighted") for name in ("fedavg", "fedprox")}
-    open_ = federation.screen is not None or federation.weight_cap is not None or averages != {"weighted"}
+    summed = [strategies[method] for method in federation.methods if strategies[method].sums_only]
+    averages = {getattr(federation.of(s.name, s.options), "average", "weighted") for s in summed}
+    open_ = federation.screen is not None or federation.weight_cap is not None or averages - {"weighted"}
     shared = any(strategies[method].shared for method in federation.methods)
     return "checked" if open_ or not shared or members < LEAST_MEMBERS else "masked"
 
@@ -178,7 +177,8 @@ def in_words(contract: Contract, site: str) -> Iterator[str]:
     yield f"    coordinator: {fingerprint(contract.coordinator)}"
     yield "  leaves this site: moments of columns and labels, trained weights, sums of errors, sums of the head's"
     if contract.mode == "masked":
-        seen = [strategies[method].label for method in federation.methods if method not in AVERAGED]
+        shown = [strategies[m] for m in federation.methods if strategies[m].trains and not strategies[m].sums_only]
+        seen = [strategy.label for strategy in shown]
         yield "  features. They are masked: coordinator and members see totals of all members only. No row leaves."
         if seen:
             yield f"  networks trained here are seen by the coordinator and all members for: {', '.join(seen)}"

@@ -43,6 +43,8 @@ class Strategy:
         Whether experiments that name no methods run it.
     trains
         Whether clients train networks for it; without, statistics of the head are all that they send.
+    sums_only
+        Whether a total of the trained networks is all it needs, so that masks hide each of them.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Strategy:
     pooled: bool = False
     by_default: bool = False
     trains: bool = True
+    sums_only: bool = False
 
     @property
     def federated(self) -> bool:

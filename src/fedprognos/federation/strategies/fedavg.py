@@ -52,4 +52,4 @@ def epochs(options: FedAvgOptions, _: Budget) -> int:
     return options.rounds * options.epochs
 
 
-strategies.add(Strategy("fedavg", "FedAvg", 20, fedavg, FedAvgOptions, epochs, by_default=True))
+strategies.add(Strategy("fedavg", "FedAvg", 20, fedavg, FedAvgOptions, epochs, by_default=True, sums_only=True))

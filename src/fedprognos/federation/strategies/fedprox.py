@@ -24,4 +24,4 @@ def fedprox(cohort: Cohort, plan: Plan, options: FedProxOptions) -> Iterator[Rou
     return fedavg(cohort, plan, options, mu=options.mu)
 
 
-strategies.add(Strategy("fedprox", "FedProx", 30, fedprox, FedProxOptions, epochs, by_default=True))
+strategies.add(Strategy("fedprox", "FedProx", 30, fedprox, FedProxOptions, epochs, by_default=True, sums_only=True))
