@@ -34,7 +34,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, recipe_for
 from fedprognos.networks import Epoch, Network, NetworkSpec, fit
-from fedprognos.networks.batches import LifeLessons
+from fedprognos.networks.batches import LifeBatches
 from fedprognos.networks.options import Training
 
 OUTPUT = Path("build/benchmarks/lives.json")
@@ -101,13 +101,13 @@ def plain_seconds(recipe: Recipe, points: WindowSet, training: Training, epochs:
     torch.manual_seed(0)
     network = PlainNetwork(recipe.channels)
     optimizer = torch.optim.Adam(network.parameters(), lr=training.learning_rate)
-    lessons = LifeLessons(Network.seeded(spec_of(recipe), 0).module(), points, recipe, training, 0)
+    data = LifeBatches(Network.seeded(spec_of(recipe), 0).module(), points, recipe, training, 0)
     order, marks = np.random.default_rng(0), [time.process_time()]
     for _ in range(epochs + 1):
-        by_length = np.argsort(lessons._lengths * order.uniform(0.9, 1.1, len(lessons._lengths)))
-        batches = np.array_split(by_length, lessons.per_epoch)
+        by_length = np.argsort(data._lengths * order.uniform(0.9, 1.1, len(data._lengths)))
+        batches = np.array_split(by_length, data.per_epoch)
         for k in order.permutation(len(batches)):
-            x, y, weights = lessons._padded([lessons._shown(int(u), order) for u in batches[k]])
+            x, y, weights = data._padded([data._shown(int(u), order) for u in batches[k]])
             x = x + training.noise * torch.randn(x.shape)
             loss = (weights * (network(x) - y).square()).sum() / weights.sum()
             optimizer.zero_grad()

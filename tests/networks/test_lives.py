@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedprognos.features import WindowSet, build_windows, hold_out
 from fedprognos.networks import Network, NetworkSpec, fit, predict, running
-from fedprognos.networks.batches import LifeLessons
+from fedprognos.networks.batches import LifeBatches
 from fedprognos.networks.head import head_statistics
 from fedprognos.networks.options import Training
 from fedprognos.networks.outputs import output_sums
@@ -108,8 +108,8 @@ def test_steps_decide_the_number_of_epochs() -> None:
 @given(seed=st.integers(0, 1000), warp=st.floats(0.05, 1.0))
 def test_a_life_shown_at_another_pace_still_ends_at_its_end(seed: int, warp: float) -> None:
     module = Network.seeded(SPECS[0], 0).module()
-    lessons = LifeLessons(module, LIVES, RECIPE, Training(warp=warp), 0)
-    rows, targets, known = lessons._shown(2, np.random.default_rng(seed))
+    lives = LifeBatches(module, LIVES, RECIPE, Training(warp=warp), 0)
+    rows, targets, known = lives._shown(2, np.random.default_rng(seed))
     assert known.all()
     assert 61 * np.exp(-warp) - 1 <= len(rows) <= 61 * np.exp(warp) + 1
     labels = targets * RECIPE.label_std + RECIPE.label_mean

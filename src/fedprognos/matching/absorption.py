@@ -15,7 +15,7 @@ from fedprognos.errors import ConfigError
 from fedprognos.matching.arrays import Floats, Indices
 from fedprognos.matching.elimination import Absorbed
 from fedprognos.matching.options import check_whole
-from fedprognos.matching.shrinking import Layer, Plan, Shrunk, eliminated, make_plan, shrink
+from fedprognos.matching.shrinking import CanonicalNetwork, Layer, Shrunk, eliminated, in_canonical_order, shrink
 from fedprognos.matching.sums import OutputSums
 
 
@@ -44,7 +44,7 @@ class Absorption:
     absorbed: tuple[tuple[Absorbed, ...], ...]
     losses: tuple[Mapping[int, float], ...]
     mixtures: tuple[Floats, ...]
-    _plan: Plan = field(repr=False)
+    _network: CanonicalNetwork = field(repr=False)
     _last: Sequence[Absorbed] = field(repr=False)
 
     @property
@@ -58,11 +58,11 @@ class Absorption:
         The last layer is not eliminated again, so further widths cost little. Layers below are, because what they
         have to tell depends on who reads them.
         """
-        widths = widths_for(self._plan, width)
-        least = self._plan.sizes[-1] - len(self._last)
+        widths = widths_for(self._network, width)
+        least = self._network.sizes[-1] - len(self._last)
         if widths[-1] < least:
             raise ConfigError(f"width {widths[-1]} is below {least}", hint="absorb to the smallest width first")
-        return described(self._plan, shrink(self._plan, widths, self._last), self._last)
+        return described(self._network, shrink(self._network, widths, self._last), self._last)
 
 
 def absorb(
@@ -136,26 +136,26 @@ def absorb(
     for name, value in (("tolerance", tolerance), ("alpha", alpha), ("ridge", ridge)):
         if value is not None and not (np.isfinite(value) and value >= 0):
             raise ConfigError(f"{name} must be a number of at least 0, got {value!r}")
-    plan = make_plan(layers, sums, head, alpha, ridge)
-    widths = widths_for(plan, 1 if width is None else width)
-    last = eliminated(plan, len(layers) - 1, plan.head.reader(), widths[-1], tolerance)
-    return described(plan, shrink(plan, widths, last, tolerance), last)
+    network = in_canonical_order(layers, sums, head, alpha, ridge)
+    widths = widths_for(network, 1 if width is None else width)
+    last = eliminated(network, len(layers) - 1, network.head.reader(), widths[-1], tolerance)
+    return described(network, shrink(network, widths, last, tolerance), last)
 
 
-def widths_for(plan: Plan, width: int | Sequence[int]) -> tuple[int, ...]:
+def widths_for(network: CanonicalNetwork, width: int | Sequence[int]) -> tuple[int, ...]:
     """One width for each layer, none beyond what the layer has."""
-    widths = [width] * len(plan.sizes) if isinstance(width, int | np.integer) else list(width)
-    if len(widths) != len(plan.sizes):
-        raise ConfigError(f"{len(widths)} widths for {len(plan.sizes)} layers")
+    widths = [width] * len(network.sizes) if isinstance(width, int | np.integer) else list(width)
+    if len(widths) != len(network.sizes):
+        raise ConfigError(f"{len(widths)} widths for {len(network.sizes)} layers")
     for one in widths:
         check_whole("width", one, 1)
-    return tuple(min(int(one), size) for one, size in zip(widths, plan.sizes, strict=True))
+    return tuple(min(int(one), size) for one, size in zip(widths, network.sizes, strict=True))
 
 
-def described(plan: Plan, shrunk: Shrunk, last: Sequence[Absorbed]) -> Absorption:
+def described(network: CanonicalNetwork, shrunk: Shrunk, last: Sequence[Absorbed]) -> Absorption:
     """The result in the order and the types of the network that was given."""
     kept, mixtures, absorbed, losses, places = [], [], [], [], []
-    for k, order in enumerate(plan.orders):
+    for k, order in enumerate(network.orders):
         before = order[shrunk.kept[k]]
         places.append(np.argsort(before))
         kept.append(before[places[k]])
@@ -165,5 +165,5 @@ def described(plan: Plan, shrunk: Shrunk, last: Sequence[Absorbed]) -> Absorptio
         absorbed.append(tuple(a.renamed(order) for a in shrunk.absorbed[k]))
         widths = range(len(order), len(order) - len(absorbed[k]) - 1, -1)
         losses.append(dict(zip(widths, [shrunk.first_losses[k], *(a.loss for a in absorbed[k])], strict=True)))
-    layers = plan.restored(shrunk.layers, places)
-    return Absorption(layers, tuple(kept), tuple(absorbed), tuple(losses), tuple(mixtures), plan, last)
+    layers = network.restored(shrunk.layers, places)
+    return Absorption(layers, tuple(kept), tuple(absorbed), tuple(losses), tuple(mixtures), network, last)

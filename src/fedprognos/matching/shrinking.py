@@ -48,7 +48,7 @@ class Regression:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class CanonicalNetwork:
     """All that is known before the first neuron goes, in canonical order: ``orders`` lead back to the order given."""
 
     layers: tuple[Tensors, ...]
@@ -87,9 +87,9 @@ class Shrunk:
     first_losses: tuple[float, ...]
 
 
-def make_plan(
+def in_canonical_order(
     layers: Sequence[Layer], sums: Sequence[OutputSums], head: OutputSums | None, alpha: float, ridge: float
-) -> Plan:
+) -> CanonicalNetwork:
     """Check what was given and put it in canonical order: by content, so that the order of arrival changes nothing."""
     if not layers or len(layers) != len(sums):
         raise DataError(f"{len(layers)} layers and sums of {len(sums)}", hint="pass the sums of every layer's outputs")
@@ -106,7 +106,7 @@ def make_plan(
     orders[-1] = np.lexsort((read.q[: sums[-1].width], sums[-1].s, sums[-1].S.diagonal()))
     extra = np.arange(sums[-1].width, read.width)
     sorted_sums = [one.take(order) for one, order in zip(sums, orders, strict=True)]
-    return Plan(
+    return CanonicalNetwork(
         arranged(tensors, orders),
         tuple(sorted_sums),
         regression(read.take(np.concatenate([orders[-1], extra])), sums[-1].width, ridge),
@@ -177,29 +177,33 @@ def regression(sums: OutputSums, neurons: int, ridge: float) -> Regression:
     return Regression(C, c, loss, variance or 1.0, sd[own])
 
 
-def eliminated(plan: Plan, k: int, reader: Reader, width: int, tolerance: float | None) -> list[Absorbed]:
+def eliminated(
+    network: CanonicalNetwork, k: int, reader: Reader, width: int, tolerance: float | None
+) -> list[Absorbed]:
     """Who goes from layer k, in order."""
-    size = plan.sizes[k]
-    own = plan.layers[k].get("weight_hh", np.zeros((0, size))).reshape(-1, size, size)
-    return Elimination(plan.outputs[k], own, reader, plan.alpha).run(width, tolerance)
+    size = network.sizes[k]
+    own = network.layers[k].get("weight_hh", np.zeros((0, size))).reshape(-1, size, size)
+    return Elimination(network.outputs[k], own, reader, network.alpha).run(width, tolerance)
 
 
-def shrink(plan: Plan, widths: Sequence[int], last: Sequence[Absorbed], tolerance: float | None = None) -> Shrunk:
+def shrink(
+    network: CanonicalNetwork, widths: Sequence[int], last: Sequence[Absorbed], tolerance: float | None = None
+) -> Shrunk:
     """Take neurons out of every layer; ``last`` are those of the last one, in order."""
-    layers = list(plan.layers)
+    layers = list(network.layers)
     found: list[tuple[Indices, Sequence[Absorbed], Floats, float]] = []
     importance = np.empty(0)
     for k in range(len(layers) - 1, -1, -1):
         if k == len(layers) - 1:
-            gone, before = list(last[: plan.sizes[k] - widths[k]]), plan.head.loss
+            gone, before = list(last[: network.sizes[k] - widths[k]]), network.head.loss
         else:
-            C, sd = plan.sums[k].moments(starts=False)[1], plan.outputs[k].sd
-            read = layers[k + 1]["weight_ih"].reshape(-1, len(importance), plan.sizes[k])
-            gone, before = eliminated(plan, k, LayerReader(read, importance, C, sd), widths[k], tolerance), 1.0
-        left = np.setdiff1d(np.arange(plan.sizes[k]), [a.neuron for a in gone])
-        mixture = without(plan, layers, k, left)
+            C, sd = network.sums[k].moments(starts=False)[1], network.outputs[k].sd
+            read = layers[k + 1]["weight_ih"].reshape(-1, len(importance), network.sizes[k])
+            gone, before = eliminated(network, k, LayerReader(read, importance, C, sd), widths[k], tolerance), 1.0
+        left = np.setdiff1d(np.arange(network.sizes[k]), [a.neuron for a in gone])
+        mixture = without(network, layers, k, left)
         if k == len(layers) - 1:
-            importance = plan.head.importance(left)
+            importance = network.head.importance(left)
         else:
             weights = np.tile(importance, len(layers[k + 1]["bias_ih"]) // len(importance))
             importance = np.sqrt(weights @ layers[k + 1]["weight_ih"] ** 2) * sd[left]
@@ -209,9 +213,9 @@ def shrink(plan: Plan, widths: Sequence[int], last: Sequence[Absorbed], toleranc
     return Shrunk(tuple(layers), kept, absorbed, mixtures, first)
 
 
-def without(plan: Plan, layers: list[Tensors], k: int, kept: Indices) -> Floats:
+def without(network: CanonicalNetwork, layers: list[Tensors], k: int, kept: Indices) -> Floats:
     """Let the neurons kept in layer k stand in for the others, in place; returns the mixture ``(N, K)``."""
-    outputs = plan.outputs[k]
+    outputs = network.outputs[k]
     mean, level = outputs.mean, outputs.level
     mixture = predicted(outputs, kept)
     gone = np.setdiff1d(np.arange(len(mean)), kept)

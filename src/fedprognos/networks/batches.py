@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,34 +18,23 @@ from fedprognos.networks.module import HealthNetwork
 from fedprognos.networks.options import Training
 
 
-class Lessons(Protocol):
-    """The training data of one fit."""
+class WindowBatches:
+    """Windows in random order; frozen layers are run once, not every epoch.
+
+    `losses` is one epoch: the mean squared error of every batch and how many points it is of, to be stepped on at once.
+    """
+
+    def __init__(
+        self, network: HealthNetwork, train: WindowSet, recipe: Recipe, training: Training, frozen: int
+    ) -> None:
+        device = next(network.parameters()).device
+        self._inputs = cached_inputs(network, train, frozen, device)
+        self._targets = torch.from_numpy(recipe.encode(train.labels).astype(np.float32)).to(device)
+        self._size, self._frozen = training.batch_size or 128, frozen
 
     @property
     def per_epoch(self) -> int:
         """Gradient steps of an epoch, about."""
-
-    def losses(self, network: HealthNetwork, order: Generator) -> Iterator[tuple[Tensor, int]]:
-        """One epoch: the mean squared error of every batch and how many points it is of, to be stepped on at once."""
-
-
-def lessons(network: HealthNetwork, train: WindowSet, recipe: Recipe, plan: Training, frozen: int) -> Lessons:
-    """Windows in random order, or whole lives, as the recipe has them."""
-    kind = WindowLessons if train.lives is None else LifeLessons
-    return kind(network, train, recipe, plan, frozen)
-
-
-class WindowLessons:
-    """Windows in random order; frozen layers are run once, not every epoch."""
-
-    def __init__(self, network: HealthNetwork, train: WindowSet, recipe: Recipe, plan: Training, frozen: int) -> None:
-        device = next(network.parameters()).device
-        self._inputs = cached_inputs(network, train, frozen, device)
-        self._targets = torch.from_numpy(recipe.encode(train.labels).astype(np.float32)).to(device)
-        self._size, self._frozen = plan.batch_size or 128, frozen
-
-    @property
-    def per_epoch(self) -> int:
         return math.ceil(len(self._targets) / self._size)
 
     def losses(self, network: HealthNetwork, order: Generator) -> Iterator[tuple[Tensor, int]]:
@@ -63,19 +51,21 @@ def cut(order: IntArray, size: int) -> list[IntArray]:
     return [order[a:b] for a, b in zip(starts, [*starts[1:], len(order)], strict=True)]
 
 
-class LifeLessons:
+class LifeBatches:
     """Whole lives: the error at every row counts, units of similar length are run together.
 
     Lives longer than `train.truncate` rows are learnt in pieces: the state is carried from one to the next, the
     gradient is not. Each epoch may show a life with noise on its inputs, at another pace, or from a random row on.
     """
 
-    def __init__(self, network: HealthNetwork, train: WindowSet, recipe: Recipe, plan: Training, frozen: int) -> None:
-        self._recipe, self._plan, self._set = recipe, plan, train
+    def __init__(
+        self, network: HealthNetwork, train: WindowSet, recipe: Recipe, training: Training, frozen: int
+    ) -> None:
+        self._recipe, self._training, self._set = recipe, training, train
         self._device = next(network.parameters()).device
         self._points = [np.flatnonzero(train.unit == u) for u in np.unique(train.unit)]
         self._lengths = np.array([self._rows(points)[1] for points in self._points])
-        self._size = plan.batch_size or automatic_batch(len(self._points))
+        self._size = training.batch_size or automatic_batch(len(self._points))
         self._noise = torch.Generator().manual_seed(0)
 
     def _rows(self, points: IntArray) -> tuple[int, int]:
@@ -94,11 +84,11 @@ class LifeLessons:
         batches = np.array_split(by_length, self.per_epoch)
         for k in order.permutation(len(batches)):
             x, y, weights = self._padded([self._shown(int(u), order) for u in batches[k]])
-            if self._plan.noise:
-                x = x + self._plan.noise * torch.randn(x.shape, generator=self._noise)
+            if self._training.noise:
+                x = x + self._training.noise * torch.randn(x.shape, generator=self._noise)
             states = None
-            for a in range(0, x.shape[1], self._plan.truncate):
-                part = slice(a, a + self._plan.truncate)
+            for a in range(0, x.shape[1], self._training.truncate):
+                part = slice(a, a + self._training.truncate)
                 hidden, states = network.body(x[:, part].to(self._device), states)
                 states = [_detached(state) for state in states]
                 said = network.head(hidden).squeeze(-1)
@@ -108,12 +98,12 @@ class LifeLessons:
 
     def _shown(self, unit: int, order: Generator) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray]:
         """Rows, standardised targets and which rows have one, of a unit as this epoch shows it."""
-        plan, points = self._plan, self._points[unit]
+        training, points = self._training, self._points[unit]
         first, length = self._rows(points)
         labels = np.full(length, np.nan)
         labels[self._set.starts[points] - first] = self._set.labels[points]
-        start = int(order.integers(max(length // 2, 1))) if order.random() < plan.random_start else 0
-        pace = math.exp(order.uniform(-plan.warp, plan.warp)) if plan.warp else 1.0
+        start = int(order.integers(max(length // 2, 1))) if order.random() < training.random_start else 0
+        pace = math.exp(order.uniform(-training.warp, training.warp)) if training.warp else 1.0
         at = np.arange(start, length)
         if pace != 1.0:  # as if it had worn so much faster: rows are skipped or repeated, and less life is left
             at = np.floor(np.arange(start + order.random() * min(pace, 1.0), length, pace)).astype(np.int64)
@@ -133,7 +123,7 @@ class LifeLessons:
         y, weights = np.zeros((2, len(units), longest), dtype=np.float32)
         for k, (rows, targets, known) in enumerate(units):
             x[k, : len(rows)], y[k, : len(rows)] = rows, targets
-            weights[k, : len(rows)] = known / (max(known.sum(), 1) if self._plan.alike else 1)
+            weights[k, : len(rows)] = known / (max(known.sum(), 1) if self._training.alike else 1)
         return torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(weights)
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedprognos.errors import ConfigError, TrainingError
 from fedprognos.features import Recipe, WindowSet
-from fedprognos.networks.batches import lessons
+from fedprognos.networks.batches import LifeBatches, WindowBatches
 from fedprognos.networks.module import Dropout, HealthNetwork
 from fedprognos.networks.network import Network
 from fedprognos.networks.options import Training
@@ -65,7 +65,7 @@ def fit(
     train: WindowSet,
     validation: WindowSet | None,
     recipe: Recipe,
-    plan: Training,
+    training: Training,
     *,
     seed: int,
     device: str = "auto",
@@ -95,23 +95,24 @@ def fit(
     where = device_of(device)
     network = start.module().to(where).train()
     network.freeze(frozen)
-    network.dropout = Dropout(plan.dropout, seed)
-    data = lessons(network, train, recipe, plan, frozen)
-    epochs = plan.epochs if plan.steps is None else max(round(plan.steps / data.per_epoch), 1)
+    network.dropout = Dropout(training.dropout, seed)
+    batches = WindowBatches if train.lives is None else LifeBatches
+    data = batches(network, train, recipe, training, frozen)
+    epochs = training.epochs if training.steps is None else max(round(training.steps / data.per_epoch), 1)
     learning = [p for p in network.parameters() if p.requires_grad]
     anchors = [p.detach().clone() for p in learning] if proximal > 0 else []
-    optimizer = OPTIMIZERS[plan.optimizer](learning, lr=plan.learning_rate, weight_decay=plan.weight_decay)
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_decay, plan.schedule, epochs))
+    optimizer = OPTIMIZERS[training.optimizer](learning, lr=training.learning_rate, weight_decay=training.weight_decay)
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_decay, training.schedule, epochs))
     order = np.random.default_rng(seed)
-    keeper = _Keeper(plan, epochs, Network.of(network))
+    kept = _BestEpoch(training, epochs, Network.of(network))
     for epoch in range(1, epochs + 1):
         squared, seen = 0.0, 0
         for loss, count in data.losses(network, order):
             optimizer.zero_grad(set_to_none=True)
             pull = sum((p - a).square().sum() for p, a in zip(learning, anchors, strict=True)) if anchors else 0.0
             (loss + 0.5 * proximal * pull).backward()  # type: ignore[no-untyped-call]
-            if plan.clip is not None:
-                nn.utils.clip_grad_norm_(learning, plan.clip)
+            if training.clip is not None:
+                nn.utils.clip_grad_norm_(learning, training.clip)
             optimizer.step()
             squared, seen = squared + loss.item() * count, seen + count
         decay.step()
@@ -119,23 +120,23 @@ def fit(
         if not np.isfinite(train_rmse):
             raise TrainingError(
                 f"the loss is no longer a number in epoch {epoch}",
-                hint=f"lower train.learning_rate (now {plan.learning_rate:g}) or set train.clip",
+                hint=f"lower train.learning_rate (now {training.learning_rate:g}) or set train.clip",
             )
         error = None if validation is None or not len(validation) else _rmse(network, validation, recipe)
-        stop = keeper.keep(Epoch(epoch, train_rmse, error), network)
+        stop = kept.keep(Epoch(epoch, train_rmse, error), network)
         if on_epoch is not None:
-            on_epoch(keeper.history[-1])
+            on_epoch(kept.history[-1])
         if stop:
             break
-    collapsed = _collapsed(keeper.best.module().to(where), train, recipe)
-    return FitResult(keeper.best, tuple(keeper.history), keeper.best_epoch, collapsed, len(train))
+    collapsed = _collapsed(kept.best.module().to(where), train, recipe)
+    return FitResult(kept.best, tuple(kept.history), kept.best_epoch, collapsed, len(train))
 
 
 @dataclass(eq=False)
-class _Keeper:
+class _BestEpoch:
     """The network of the best epoch on the validation part after the warm-up; of the last where there is none."""
 
-    plan: Training
+    training: Training
     epochs: int
     best: Network
     best_epoch: int = 0
@@ -150,11 +151,11 @@ class _Keeper:
             if number == self.epochs:
                 self.best, self.best_epoch = Network.of(network), number
             return False
-        if number >= min(self.plan.warmup, self.epochs) and error < self.best_rmse:
+        if number >= min(self.training.warmup, self.epochs) and error < self.best_rmse:
             self.best, self.best_epoch, self.best_rmse = Network.of(network), number, error
             return False
-        patience = self.plan.patience
-        return patience is not None and number > self.plan.warmup and number - self.best_epoch >= patience
+        patience = self.training.patience
+        return patience is not None and number > self.training.warmup and number - self.best_epoch >= patience
 
 
 def _rmse(network: HealthNetwork, validation: WindowSet, recipe: Recipe) -> float:
