@@ -128,14 +128,15 @@ def _deeper(content: Any, depth: int) -> bool:
 class HeldError(OutputError):
     """Another process holds a lock; `pid` is its id, None where it cannot be told."""
 
-    def __init__(self, lock: Path, pid: int | None) -> None:
+    def __init__(self, lock: Path, pid: int | None, what: str, hint: str) -> None:
         self.pid = pid
-        who = "another process" if pid is None else f"process {pid}"
-        super().__init__(f"{who} is at work here", where=str(lock.parent), hint="wait for it, or end it")
+        super().__init__(what if pid is None else f"{what} (process {pid})", where=str(lock.parent), hint=hint)
 
 
 @contextlib.contextmanager
-def holding(lock: Path) -> Iterator[None]:
+def holding(
+    lock: Path, what: str = "another process is at work here", hint: str = "wait for it, or end it"
+) -> Iterator[None]:
     """Hold a lock file with this process's id in it; the system lets go of it however the process ends.
 
     Raises
@@ -148,7 +149,7 @@ def holding(lock: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise HeldError(lock, _pid(file)) from None
+                raise HeldError(lock, _pid(file), what, hint) from None
             if os.fstat(file.fileno()).st_nlink == 0:  # whoever held it removed it just now: it locks nothing
                 continue
             file.truncate(0)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from fedprognos import __version__
-from fedprognos.evaluation import HistoryRow, Results
+from fedprognos.evaluation import Results
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import JobKey
 from fedprognos.experiment.methods import methods_of
@@ -28,14 +27,7 @@ class Published:
     reason: str
 
 
-class HasHistory(Protocol):
-    """Whatever a finished job left behind."""
-
-    @property
-    def history(self) -> Sequence[HistoryRow]: ...
-
-
-def published(experiment: Experiment, records: Mapping[JobKey, HasHistory], scenario: str) -> Published:
+def published(experiment: Experiment, records: Mapping[JobKey, JobRecord], scenario: str) -> Published:
     """The federated method with the lowest validation error in a scenario, mean over seeds.
 
     Where training kept nothing out, or nothing federated was run, the last in the strategies' order is taken: federated
@@ -82,7 +74,7 @@ def default_method(methods: tuple[str, ...]) -> str:
 
 
 def _validation(
-    experiment: Experiment, records: Mapping[JobKey, HasHistory], scenario: str, method: str
+    experiment: Experiment, records: Mapping[JobKey, JobRecord], scenario: str, method: str
 ) -> float | None:
     """Validation error of the round that was kept, with the first head, mean over seeds."""
     wanted = experiment.federation.heads[0]

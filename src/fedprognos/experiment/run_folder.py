@@ -19,7 +19,7 @@ from fedprognos.experiment.events import JobKey
 from fedprognos.experiment.job import JobResult
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.options import FederationOptions
-from fedprognos.files import HeldError, holding, read_json, replacing, write_json
+from fedprognos.files import holding, read_json, replacing, write_json
 
 IDENTITY, LOCK = "experiment.json", "running.lock"
 
@@ -76,21 +76,17 @@ class RunFolder:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other runs out of the folder; one that was killed does not."""
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(holding(self.path / LOCK))
-            except HeldError as error:
-                what = f"another run is writing into this folder (process {error.pid})"
-                raise OutputError(what, where=str(self.path), hint="wait for it, or choose another --out") from None
+        what, hint = "another run is writing into this folder", "wait for it, or choose another --out"
+        with holding(self.path / LOCK, what, hint):
             self._claim()  # it may have been somebody else's a moment ago
             yield
 
-    def _job(self, key: JobKey) -> Path:
-        return self.path / "jobs" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.json"
+    def _file(self, kind: str, key: JobKey, suffix: str = "json") -> Path:
+        return self.path / kind / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.{suffix}"
 
     def load_job(self, key: JobKey) -> JobRecord | None:
         """A finished job, or None."""
-        path = self._job(key)
+        path = self._file("jobs", key)
         if not path.is_file():
             return None
         try:
@@ -109,33 +105,21 @@ class RunFolder:
         rows = [r.model_dump(mode="json") for r in record.rows]
         history = [r.model_dump(mode="json") for r in record.history]
         kept = {"rows": rows, "history": history, "seconds": record.seconds, "calibrated": record.calibrated}
-        write_json(self._job(key), kept)
+        write_json(self._file("jobs", key), kept)
 
     def keep_outputs(self, key: JobKey, result: JobResult) -> None:
         """Write what a job found."""
         for client, bundle in result.bundles.items():
             bundle.save(self.bundle(key, client))
         if result.details:
-            self.save_details(key, result.details)
+            write_json(self._file("details", key), result.details)
         if result.predictions:
-            write_predictions(self.predictions(key), result.predictions)
-            write_trajectories(self.trajectories(key), result.predictions)
-
-    def predictions(self, key: JobKey) -> Path:
-        """Where a job's predictions go."""
-        return self.path / "predictions" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.csv"
-
-    def trajectories(self, key: JobKey) -> Path:
-        """Where predictions along whole lives go."""
-        return self.path / "trajectories" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.safetensors"
+            write_predictions(self._file("predictions", key, "csv"), result.predictions)
+            write_trajectories(self._file("trajectories", key, "safetensors"), result.predictions)
 
     def save_fleet_summary(self, scenario: str, summary: dict[str, Any]) -> None:
         """Keep what the report shows of a scenario's fleet."""
         write_json(self.path / "fleets" / f"{folder_name(scenario)}.json", summary)
-
-    def save_details(self, key: JobKey, details: list[dict[str, object]]) -> None:
-        """Keep what the report shows of a job's matchings."""
-        write_json(self.path / "details" / f"{folder_name(key.scenario)}~{key.method}~seed{key.seed}.json", details)
 
     def client(self, scenario: str, client: str, options: FederationOptions) -> ClientFolder:
         """A client's own folder, and the model it trained earlier."""

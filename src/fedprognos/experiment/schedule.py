@@ -94,7 +94,7 @@ class Schedule:
         todo = [key for key in keys if key not in records]
         if todo or self._to_calibrate(records):
             stages = {scenario: self._stage(scenario) for scenario in self.venue.clients}
-            records |= self._run(sorted(todo, key=_in_good_order), stages)
+            records |= self._run(sorted(todo, key=_running_order), stages)
             records |= self._run(self._to_calibrate(records), stages, calibrate=True)
         return {key: records[key] for key in keys}, self._published(records)
 
@@ -193,7 +193,7 @@ def epochs_at_most(experiment: Experiment, key: JobKey, clients: int) -> int:
     return strategy.epochs(federation.of(strategy.name, strategy.options), budget) * (1 if strategy.pooled else clients)
 
 
-def _in_good_order(key: JobKey) -> tuple[int, bool, int, str]:
+def _running_order(key: JobKey) -> tuple[int, bool, int, str]:
     """What trains on its own first: others begin with what local training finds, and central training takes longest."""
     strategy = None if key.method == BASELINES else strategies[key.method]
     alone = strategy is not None and not strategy.federated

@@ -21,6 +21,7 @@ from fedprognos.experiment.tuning import loop, study, trial_runner
 from fedprognos.experiment.tuning.events import Event, TrialDone, TrialRound, TrialStarted
 from fedprognos.experiment.tuning.outputs import write_best
 from fedprognos.features import build
+from fedprognos.files import holding
 from fedprognos.fleet import Unit
 from fedprognos.fleet.readers.cmapss import locate
 from small_fleets import recipe_of, series_fleet
@@ -121,7 +122,7 @@ def test_other_folders_and_files_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_two_searches_in_one_folder_do_not_meet(whole: Path) -> None:
-    with study._alone(whole), pytest.raises(OutputError, match="another search is going on"):
+    with holding(whole / study.LOCK), pytest.raises(OutputError, match="another search is going on"):
         small(whole, 9)
 
 

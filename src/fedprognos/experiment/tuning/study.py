@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +17,7 @@ from fedprognos.errors import MissingExtraError, OutputError
 from fedprognos.experiment.tuning.events import Trial
 from fedprognos.experiment.tuning.space import Choice, Space
 from fedprognos.federation.seeds import stream
-from fedprognos.files import HeldError, holding
+from fedprognos.files import holding
 
 if TYPE_CHECKING:
     import optuna
@@ -136,7 +136,7 @@ def open_study(
     if (folder.exists() and not folder.is_dir()) or (held and DATABASE not in held):
         raise OutputError("exists and is not a folder of a search", where=str(folder), hint="choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with holding(folder / LOCK, "another search is going on in this folder", "wait for it, or choose --out"):
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         try:
             storage = optuna.storages.RDBStorage(f"sqlite:///{folder / DATABASE}")
@@ -182,15 +182,3 @@ def _trial(number: int, frozen: optuna.trial.FrozenTrial) -> Trial:
         return Trial(number, values, "complete", float(frozen.value))
     known = frozen.intermediate_values
     return Trial(number, values, "pruned", float(known[max(known)]) if known else None)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold a folder against other processes; the system lets go of it however this one ends."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(holding(folder / LOCK))
-        except HeldError as error:
-            what = f"another search is going on in this folder (process {error.pid})"
-            raise OutputError(what, where=str(folder), hint="wait for it, or choose --out") from None
-        yield
