@@ -51,8 +51,10 @@ def tasks(seeds: int = SEEDS) -> Iterator[Task]:
     yield from (Task("rounds", first, courses.further_rounds, seed, change="further") for seed in every)
     for scenario in (first, "random-3"):
         yield from (Task("different widths", scenario, parts.different_widths, seed) for seed in every)
-    for scenario in ("random-30", "lifespan-10", "random-100", "each-alone", "lifespan-30"):
+    for scenario in ("random-30", "lifespan-10"):
         yield from (_exchange(scenario, seed) for seed in every)
+    for seed in every:
+        yield from (_exchange(scenario, seed) for scenario in ("random-100", "each-alone", "lifespan-30"))
 
 
 def _exchange(scenario: str, seed: int) -> Task:
