@@ -175,14 +175,14 @@ class Deployment:
 
     def wait_for_sites(self, *names: str) -> None:
         """Until the coordinator sees them."""
+        self.wait(lambda: all(map(self.online, names)))
 
-        def there() -> bool:
-            with contextlib.suppress(OSError, ValueError):
-                known = json.loads((self.coordinator / "status.json").read_text("utf-8"))["sites"]
-                return all(known.get(name, {}).get("online") for name in names)
-            return False
-
-        self.wait(there)
+    def online(self, name: str) -> bool:
+        """Whether the coordinator sees a site."""
+        with contextlib.suppress(OSError, ValueError):
+            known = json.loads((self.coordinator / "status.json").read_text("utf-8"))["sites"]
+            return bool(known.get(name, {}).get("online"))
+        return False
 
     def kill(self, name: str) -> None:
         """As a power cut would: the process itself gets no word; its children must notice by themselves."""

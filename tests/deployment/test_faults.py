@@ -151,22 +151,33 @@ def test_other_columns_and_too_long_a_window_are_refused_with_the_reason(tmp_pat
         assert "longer than every unit" in federation.said("plant-a")
 
 
-@pytest.mark.parametrize("how", ["nan", "shape", "header", "huge", "full"])
-def test_a_site_that_answers_nonsense_or_has_no_disk_left_is_left_out_of_the_round(tmp_path: Path, how: str) -> None:
-    with deployment(tmp_path) as federation:
+@pytest.fixture(scope="module")
+def two_honest_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Sites that wait for a third one, started once for all that it does."""
+    with deployment(tmp_path_factory.mktemp("hostile")) as federation:
         _start(federation, SITES[:2])
-        federation.start_hostile("plant-c", how)
-        federation.wait_for_sites("plant-c")
-        limit = ("federation.timeout_in_s=150",) if how == "huge" else ()  # an answer that never arrives
-        done = federation.run(TWO_WILL_DO, *limit)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "left out plant-c" in done.stdout
-        if how == "full":  # the site is alive and says that it cannot answer
-            assert "left out plant-c (timeout)" not in done.stdout
-            assert federation.processes["plant-c"].poll() is None
-        for name in SITES[:2]:
-            ledger = ClientFolder(federation.results / "sites" / "all" / name).ledger()
-            assert [line.kind for line in ledger].count("FitReply") == 1
+        yield federation
+
+
+@pytest.mark.parametrize("how", ["nan", "shape", "header", "huge", "full"])
+def test_a_site_that_answers_nonsense_or_has_no_disk_left_is_left_out_of_the_round(
+    two_honest_sites: Deployment, how: str
+) -> None:
+    federation = two_honest_sites
+    federation.start_hostile("plant-c", how)
+    federation.wait_for_sites("plant-c")
+    limit = ("federation.timeout_in_s=150",) if how == "huge" else ()  # an answer that never arrives
+    done = federation.run(TWO_WILL_DO, *limit, name=how)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "left out plant-c" in done.stdout
+    if how == "full":  # the site is alive and says that it cannot answer
+        assert "left out plant-c (timeout)" not in done.stdout
+        assert federation.processes["plant-c"].poll() is None
+    for name in SITES[:2]:
+        ledger = ClientFolder(federation.coordinator / "runs" / how / "sites" / "all" / name).ledger()
+        assert [line.kind for line in ledger].count("FitReply") == 1
+    federation.kill("plant-c")
+    federation.wait(lambda: not federation.online("plant-c"))
 
 
 def test_a_gigabyte_of_zeros_is_refused_without_being_held(tmp_path: Path) -> None:
