@@ -11,6 +11,7 @@ from my_cell import PLAIN
 from my_channel import HIGHEST
 from my_history import THINNED
 from my_metric import WITHIN
+from my_partition import ALTERNATING
 from my_reader import PUMPS
 from my_section import PUMP_NOTES
 from my_strategy import TRUST
@@ -27,6 +28,7 @@ MINE = fp.Extras(
     readers=[PUMPS],
     channels=[HIGHEST],
     histories=[THINNED],
+    partitions=[ALTERNATING],
     aggregators=[MIDRANGE],
     metrics=[WITHIN],
     baselines=[MEDIAN],
@@ -34,7 +36,7 @@ MINE = fp.Extras(
 EXPERIMENT = {
     "title": "pumps",
     "data": {"kind": "pumps", "pumps": 8},
-    "partition": {"by": "column", "column": "site"},
+    "partition": {"by": "alternating"},
     "recipe": {"history": "thinned", "window": 5, "channels": {"highest": 1}},
     "model": {"cell": "plain", "widths": [4]},
     "train": {"epochs": 2, "learning_rate": 0.01},

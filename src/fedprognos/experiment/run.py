@@ -34,7 +34,7 @@ from fedprognos.federation.strategies import Strategy
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet, pool
 from fedprognos.fleet.digest import fleet_digest
-from fedprognos.fleet.partition import Rule
+from fedprognos.fleet.partition import PartitionRule
 from fedprognos.fleet.readers import Reader
 from fedprognos.networks import Bundle, Cell
 from fedprognos.networks.fit import device_of
@@ -68,7 +68,7 @@ class Extras:
     aggregators: Sequence[Aggregator] = ()
     metrics: Sequence[Metric] = ()
     baselines: Sequence[Baseline] = ()
-    partitions: Sequence[Rule] = ()
+    partitions: Sequence[PartitionRule] = ()
     channels: Sequence[ChannelKind] = ()
     histories: Sequence[HistoryRule] = ()
 

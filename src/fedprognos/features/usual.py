@@ -216,13 +216,13 @@ def merged_usual(
     Levels mix conditions, so the widest of any condition counts.
     """
     width = len(next(iter(scaling.values()))[0])
-    told = [(usual, cells) for usual, cells in sent if usual is not None and len(usual.still) == width]
-    if len(told) < len(sent):
+    known = [(usual, cells) for usual, cells in sent if usual is not None and len(usual.still) == width]
+    if len(known) < len(sent):
         return None
     low, high, reach, still = np.zeros(width), np.zeros(width), np.zeros(width), np.ones(width, dtype=np.int64)
-    level_mean = float(np.mean([usual.level_mean for usual, _ in told]))
-    level_std = max(usual.level_std for usual, _ in told)
-    for usual, cells in told:
+    level_mean = float(np.mean([usual.level_mean for usual, _ in known]))
+    level_std = max(usual.level_std for usual, _ in known)
+    for usual, cells in known:
         still = np.maximum(still, usual.still)
         for key, moments in cells.items():
             mean, std = (np.array(numbers) for numbers in scaling[key])
@@ -238,7 +238,7 @@ def merged_usual(
         low=tuple(low.tolist()),
         high=tuple(high.tolist()),
         reach=tuple(reach.tolist()),
-        first=max(usual.first for usual, _ in told),
+        first=max(usual.first for usual, _ in known),
         level_mean=level_mean,
         level_std=level_std,
     )

@@ -48,7 +48,7 @@ class PartitionOptions(Options):
 
 
 @dataclass(frozen=True)
-class Rule:
+class PartitionRule:
     """One way to deal units out to clients; `deal` gets the fleet and an instance of `options`."""
 
     name: str
@@ -58,7 +58,7 @@ class Rule:
     order: int = 100
 
 
-partitions: Shelf[Rule] = Shelf("partition", __name__, "fedprognos.partitions")
+partitions: Shelf[PartitionRule] = Shelf("partition", __name__, "fedprognos.partitions")
 Partition = Annotated[SerializeAsAny[PartitionOptions], BeforeValidator(chosen_options(partitions, "by"))]
 """Options of whichever rule `by` names."""
 
@@ -239,12 +239,14 @@ def _by_dirichlet(fleet: Fleet, options: DirichletOptions) -> Groups:
     return _named(fleet, [sorted(part) for part in parts])
 
 
-partitions.add(Rule("lifespan", "units that live about equally long", LifespanOptions, _by_lifespan, 10))
-partitions.add(Rule("random", "equal shares at random", RandomOptions, _by_random, 20))
-partitions.add(Rule("column", "one client for each value of an attribute", ColumnOptions, _by_column, 30))
-partitions.add(Rule("unit", "every unit is a client", UnitOptions, _by_unit, 40))
-partitions.add(Rule("condition", "units mostly in the same operating condition", ConditionOptions, _by_condition, 50))
-partitions.add(Rule("dirichlet", "unequal shares at random", DirichletOptions, _by_dirichlet, 60))
+partitions.add(PartitionRule("lifespan", "units that live about equally long", LifespanOptions, _by_lifespan, 10))
+partitions.add(PartitionRule("random", "equal shares at random", RandomOptions, _by_random, 20))
+partitions.add(PartitionRule("column", "one client for each value of an attribute", ColumnOptions, _by_column, 30))
+partitions.add(PartitionRule("unit", "every unit is a client", UnitOptions, _by_unit, 40))
+partitions.add(
+    PartitionRule("condition", "units mostly in the same operating condition", ConditionOptions, _by_condition, 50)
+)
+partitions.add(PartitionRule("dirichlet", "unequal shares at random", DirichletOptions, _by_dirichlet, 60))
 
 
 def _lifespan(unit: Unit) -> float:
