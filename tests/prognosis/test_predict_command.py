@@ -188,6 +188,8 @@ def test_names_cannot_steer_the_terminal_and_no_intervals_are_said(tmp_path: Pat
     done = invoke("predict", bare, tmp_path / "rows.csv")
     assert chr(27) not in done.output and "pump?[2J[bold]engines-0" in done.output
     assert "no intervals: this model was not calibrated" in done.output
+    few = replace(BUNDLE, calibration=None, provenance={"no_intervals": "3 units are too few"}).save(tmp_path / "few")
+    assert "no intervals: 3 units are too few" in invoke("predict", few, tmp_path / "rows.csv").output
 
 
 def test_columns_that_are_not_there_are_listed(tmp_path: Path) -> None:

@@ -218,6 +218,7 @@ def test_operation(client: TestClient) -> None:
 def test_without_calibration_no_unit_near_its_threshold_is_fine_and_no_coverage_is_claimed(client: TestClient) -> None:
     fleet = client.get("/v1/fleet").json()
     assert fleet["coverage"] is None
+    assert fleet["no_intervals"] == "this model was not calibrated"
     assert fleet["margin"] == pytest.approx(BUNDLE.recipe.label_std / 2)
     post(client, ROWS)
     for unit in client.get("/v1/units").json()["units"]:

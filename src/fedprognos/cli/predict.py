@@ -59,8 +59,9 @@ def predict(
     if out is None:
         console.print(_table(done, predictor))
     _summary(console, done, out)
-    if predictor.calibration is None:
-        console.print("no intervals: this model was not calibrated (docs/predict.md, Intervals)", markup=False)
+    if predictor.no_intervals:
+        text = f"no intervals: {predictor.no_intervals} (docs/predict.md, Intervals)"
+        console.print(printable(text), markup=False, soft_wrap=True)
 
 
 def _predictor(bundle: Path, head: Path | None, runtime: str) -> Predictor:

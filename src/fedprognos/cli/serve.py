@@ -69,8 +69,8 @@ def serve(
     recipe = predictor.recipe
     due = "no threshold" if options.threshold is None else f"maintenance due at {options.threshold:g}"
     sees = "whole lives" if recipe.life else f"window {recipe.window}"
-    if predictor.calibration is None:
-        sees += ", no intervals (not calibrated)"
+    if predictor.no_intervals:
+        sees += f", no intervals ({predictor.no_intervals})"
     who = "clients with the token" if options.token else "this machine only; a token would let others in"
     lines = (
         f"Page    http://{f'[{host}]' if ':' in host else host}:{port}/",

@@ -175,7 +175,7 @@ class Job:
         selected_on = "validation" if validated else "last"
         wanted = self.plan.federation.heads
         first = head == ("exact" if wanted[0] == "personal" else wanted[0])
-        calibration: Calibration | Uncalibrated = Uncalibrated("it was not calibrated")
+        calibration: Calibration | Uncalibrated = Uncalibrated("this model was not calibrated")
         if first and self.calibrated:
             intervals = Intervals(self.trainers, self.plan, self.strategy, chosen.clients, chosen.round)
             calibration = intervals.calibrate(chosen.judged)

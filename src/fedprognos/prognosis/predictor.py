@@ -91,6 +91,14 @@ class Predictor(HealthModel):
         return Predictor(bundle.recipe, network, bundle.calibration, bundle, bundle.table)
 
     @property
+    def no_intervals(self) -> str:
+        """Why it gives no intervals; empty where it does."""
+        if self.calibration is not None:
+            return ""
+        known = {} if self._bundle is None else self._bundle.provenance
+        return str(known.get("no_intervals", "this model was not calibrated"))
+
+    @property
     def bundle(self) -> Bundle:
         """The bundle behind it, personal head included."""
         if self._bundle is None:

@@ -91,6 +91,8 @@ class FleetAnswer:
     ----------
     coverage
         Share of true values that the intervals should hold; None where the model gives no intervals.
+    no_intervals
+        Why it gives none; empty where it does.
     margin
         How near to the threshold a value without an interval counts as soon due.
     time_in_s
@@ -120,6 +122,7 @@ class FleetAnswer:
     settings: tuple[str, ...]
     cap: float | None
     coverage: float | None
+    no_intervals: str
     now: float
 
 

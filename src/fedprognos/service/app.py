@@ -227,6 +227,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             settings=recipe.settings,
             cap=recipe.cap,
             coverage=None if service.predictor.calibration is None else service.options.coverage,
+            no_intervals=service.predictor.no_intervals,
             now=time.time(),
         )
         return _json(answer)

@@ -54,7 +54,7 @@
         (fleet.target_measure ? " in " + fleet.target_measure : "") +
         (fleet.threshold === null ? "" : ` · maintenance due at ${number(fleet.threshold)}`) +
         (fleet.coverage === null
-          ? " · no intervals: this model was not calibrated"
+          ? ` · no intervals: ${fleet.no_intervals}`
           : ` · intervals hold ${Math.round(100 * fleet.coverage)} %`) +
         (fleet.filled ? ` · ${fleet.filled} blank values filled` : "");
       const search = $("search").value.trim();

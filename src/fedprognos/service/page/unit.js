@@ -16,7 +16,7 @@ const UnitPage = (function () {
     const left = (p) => Math.max(0, Math.round(p - unit.health.position));
     const bounds = f.due_low === null && f.due_high === null ? "" :
       ` (${f.due_low === null ? 0 : left(f.due_low)} to ${f.due_high === null ? "unknown" : left(f.due_high)})`;
-    const unsure = fleet.coverage === null ? " No interval: this model was not calibrated." : "";
+    const unsure = fleet.coverage === null ? ` No interval: ${fleet.no_intervals}.` : "";
     return `Maintenance due in about ${left(f.due)} ${unitOf(left(f.due))}${bounds}, around ${place(dateOf(f.due) ? f.due : Math.round(f.due), fleet.position_name)}; ${f.basis}.${unsure}`;
   }
   function show(unit, itsFleet) {
