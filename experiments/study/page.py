@@ -53,7 +53,7 @@ def write_page(folder: Path, page: Path) -> Path:
         "3. One round or many": rounds(lines.get("rounds", [])),
         "4. A client that joins late, or never": newcomers(lines.get("newcomers", [])),
         "5. Which clients help which": helped(lines.get("newcomers", [])),
-        "6. From 3 to 249 clients": many(first),
+        "6. More and more clients": many(first),
         "7. What each part of the recipe is worth": recipe(lines.get("recipe", [])),
     }
     introduction = INTRODUCTION.format(
