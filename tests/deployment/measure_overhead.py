@@ -13,39 +13,38 @@ import time
 from pathlib import Path
 
 from deployments import deployment
+from sites_here import site_here
 
 from fedprognos.deployment import keys
 from fedprognos.deployment.flower import engine
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
-from fedprognos.deployment.site_data import read_site_data
+from fedprognos.deployment.messages import HelloReply, HelloRequest
 from fedprognos.deployment.site_transport import SiteTransport
-from fedprognos.experiment import config
-from fedprognos.features import survey_terms
-from fedprognos.federation.client import Client
-from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import ANSWERS, SurveyRequest
 
 TIMES = 15
 
 
 def main() -> None:
+    request = HelloRequest("overhead")
     with tempfile.TemporaryDirectory() as folder, deployment(Path(folder), ("plant-a",)) as federation:
         federation.start_site("plant-a")
         place = federation.coordinator.resolve()
         public = {"plant-a": keys.read_public_key(public_key_file(place, "plant-a"))}
-        _, experiment, base = config.load(federation.experiment)
-        request = SurveyRequest(survey_terms(experiment.recipe))
         with engine.host(place, read_options(place, CoordinatorOptions), public) as hub, hub.open_run(60.0) as box:
             transport = SiteTransport(box, ("plant-a",), 1 << 26)
             while not transport.online():
                 time.sleep(0.5)
             cohort = MessageCohort(transport)
-            remote = [_timed(lambda: cohort.ask({"plant-a": request})) for _ in range(TIMES)]
-        fleet = read_site_data("plant-a", experiment, base, federation.folder / "plant-a.csv").train
-        client = Client("plant-a", fleet, ClientFolder(Path(folder) / "here"))
-        here = [_timed(lambda: decode(client.respond(encode(request)), ANSWERS)) for _ in range(TIMES)]
+
+            def ask() -> None:
+                reply = cohort.ask({"plant-a": request}, (HelloReply,))["plant-a"]
+                assert isinstance(reply, HelloReply)
+
+            remote = [_timed(ask) for _ in range(TIMES)]
+        site = site_here(Path(folder) / "here")
+        here = [_timed(lambda: decode(site.respond(encode(request)), (HelloReply,))) for _ in range(TIMES)]
     for name, times in (("over Flower", remote), ("in this process", here)):
         middle, worst = statistics.median(times), max(times)
         sys.stdout.write(f"{name}: median {1e3 * middle:.1f} ms, longest {1e3 * worst:.1f} ms of {TIMES}\n")
