@@ -112,17 +112,17 @@ def add_all(statistics: Iterable[HeadStatistics]) -> HeadStatistics:
     return total
 
 
-def solve_head(statistics: HeadStatistics, strength: float, towards: FloatArray | None = None) -> FloatArray:
-    """Ridge regression: the head (L + 1,), bias last, its slopes shrunk towards those of `towards` (or zero).
+def solve_head(statistics: HeadStatistics, strength: float) -> FloatArray:
+    """Ridge regression: the head (L + 1,), bias last, its slopes shrunk towards zero.
 
     Every column counts in units of its own deviation, as if it had been standardised.
     """
     penalty = np.append(_penalty(statistics, strength), 0.0)
-    right = statistics.hy + (0.0 if towards is None else penalty * towards)
+    left = statistics.hh + np.diag(penalty)
     try:
-        head = scipy.linalg.solve(statistics.hh + np.diag(penalty), right, assume_a="pos")
+        head = scipy.linalg.solve(left, statistics.hy, assume_a="pos")
     except scipy.linalg.LinAlgError:
-        head = scipy.linalg.lstsq(statistics.hh + np.diag(penalty), right)[0]
+        head = scipy.linalg.lstsq(left, statistics.hy)[0]
     return np.asarray(head, dtype=np.float64)
 
 

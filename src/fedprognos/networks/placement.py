@@ -64,7 +64,7 @@ def move_inputs(
     return {name: moved.get(name, np.asarray(tensor)) for name, tensor in tensors.items()}
 
 
-def slice_neurons(tensors: Tensors, anatomy: Anatomy, places: Places, *, client: str = "") -> dict[str, Array]:
+def slice_neurons(tensors: Tensors, anatomy: Anatomy, places: Places) -> dict[str, Array]:
     """Give a client back its own width: the rows and columns of its neurons, in its own order.
 
     Examples
@@ -82,7 +82,7 @@ def slice_neurons(tensors: Tensors, anatomy: Anatomy, places: Places, *, client:
                 index.append(np.arange(length))
             else:
                 width = length // axis.gates
-                index.append(_spread(_checked(places[axis.group], width, axis.group, client), axis.gates, width))
+                index.append(_spread(_checked(places[axis.group], width, axis.group, ""), axis.gates, width))
         cut[name] = np.asarray(tensor)[np.ix_(*index)]
     return cut
 

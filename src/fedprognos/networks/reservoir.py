@@ -1,4 +1,4 @@
-"""A reservoir: a fixed random recurrent body, the same everywhere from its size, inputs and seed.
+"""A reservoir: a fixed random recurrent body, the same everywhere from its size and inputs.
 
 Leaky tanh units (echo state network, Jaeger 2001): h <- h + a (tanh(W_in x + W h) - h). Nothing is trained and nothing
 is sent; with an exact head it is central training whatever the clients hold. Weights come from a hash, not from a
@@ -55,7 +55,7 @@ class Reservoir:
 
 
 @lru_cache(maxsize=8)
-def reservoir_of(units: int, channels: int, seed: int = 0) -> Reservoir:
+def reservoir_of(units: int, channels: int) -> Reservoir:
     """The reservoir of a size.
 
     Examples
@@ -64,7 +64,7 @@ def reservoir_of(units: int, channels: int, seed: int = 0) -> Reservoir:
     >>> one.inputs.shape, one.links.shape, one.links.nnz <= 50 * LINKS
     ((50, 3), (50, 50), True)
     """
-    draw = _Draw(f"fedprognos reservoir {units} {channels} {seed}")
+    draw = _Draw(f"fedprognos reservoir {units} {channels} 0")
     inputs = (draw.uniform(units * channels) * 2 - 1) * np.float64(INPUT_SCALE) * np.sqrt(3.0 / channels)
     columns = (draw.integers(units * LINKS) % np.uint64(units)).astype(np.int64)
     signs = (draw.integers(units * LINKS) & np.uint64(1)).astype(np.float64) * 2 - 1

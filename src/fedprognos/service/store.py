@@ -233,10 +233,10 @@ class Store:
         query = "SELECT * FROM rows WHERE unit = ? AND accepted ORDER BY id DESC LIMIT ?"
         return [_row(found) for found in self._db.execute(query, (unit, limit))][::-1]
 
-    def healths_of(self, unit: int, name: str, limit: int = KEPT_HEALTHS) -> list[Health]:
+    def healths_of(self, unit: int, name: str) -> list[Health]:
         """Latest healths of a unit, oldest first."""
         query = "SELECT * FROM healths WHERE unit = ? ORDER BY id DESC LIMIT ?"
-        return [_health(name, found) for found in self._db.execute(query, (unit, limit))][::-1]
+        return [_health(name, found) for found in self._db.execute(query, (unit, KEPT_HEALTHS))][::-1]
 
     def latest_healths(self, limit: int) -> Iterator[tuple[int, Health]]:
         """The latest healths of all units, oldest first, with the number of their unit; they name none."""
