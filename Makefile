@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-all lint docs bench pictures results results-quick release-check clean
+.PHONY: demo test test-all fuzz lint docs bench pictures results results-quick release-check clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedprognos demo --out runs/demo
@@ -14,6 +14,11 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Damaged messages, files and requests: no traceback, no hang, no memory blow-up.
+CASES ?= 2000
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/fuzz --cases $(CASES)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

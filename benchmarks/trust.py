@@ -106,7 +106,7 @@ def held(place: Path, mode: str) -> Cost:
         own = SiteData(
             dealt.clients[name], replace(test, units=test.units[k :: len(names)])
         )  # the test engines in turn
-        sites[name] = Site(folder, SiteOptions(name=name, coordinator="x:1"), own, lambda text: None)
+        sites[name] = Site(folder, SiteOptions(name=name, coordinator="x:1", splits="public"), own, lambda text: None)
     mailbox, wanted, started = Here(sites), deployable(experiment, lambda text: None), time.process_time()
     transport = SiteTransport(mailbox, tuple(names), 1 << 28)
     results, identity = RunFolder(place / "run", PRESET, wanted, "deployed"), identity_of(place)

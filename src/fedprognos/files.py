@@ -21,6 +21,8 @@ MAX_DEPTH = 50
 MAX_TOML_IN_BYTES = 1 << 24
 DOTTED = re.compile(rf"(?<![^\s.,=\[\]{{}}])(?:[^\s.,=\[\]{{}}]+[ \t]*\.[ \t]*){{{MAX_DEPTH}}}")
 """A key of very many parts, which the parser would take the square of their number in memory for."""
+FORMULA, NUMBER = ("=", "+", "-", "@", "\t", "\r", "\n"), re.compile(r"[+-]?\d+([.,]\d+)?")
+"""How a cell begins that a spreadsheet would run, and what is only a number."""
 
 
 @contextlib.contextmanager
@@ -176,3 +178,21 @@ def _pid(file: TextIO) -> int | None:
     file.seek(0)
     text = file.read(20)
     return int(text) if text.isdecimal() else None
+
+
+def spreadsheet_safe(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: with an apostrophe before it where it would be one.
+
+    >>> spreadsheet_safe("=cmd|' /C calc'!A0"), spreadsheet_safe("-12.5"), spreadsheet_safe("pump 7")
+    ("'=cmd|' /C calc'!A0", '-12.5', 'pump 7')
+    """
+    return text if not text.startswith(FORMULA) or NUMBER.fullmatch(text) else f"'{text}"
+
+
+def from_spreadsheet(text: str) -> str:
+    """The text that :func:`spreadsheet_safe` was given.
+
+    >>> from_spreadsheet("'=cmd|' /C calc'!A0"), from_spreadsheet("'pump'")
+    ("=cmd|' /C calc'!A0", "'pump'")
+    """
+    return text[1:] if text.startswith("'") and spreadsheet_safe(text[1:]) == text else text

@@ -26,7 +26,7 @@ from fedprognos.fleet import Fleet
 from small_fleets import series_fleet
 
 NAMES = ("a", "b", "c")
-LAX: dict[str, Any] = {"min_units": 1, "max_leverage": 1.0}
+LAX: dict[str, Any] = {"min_units": 1, "max_leverage": 1.0, "splits": "public"}
 EXPERIMENT: dict[str, Any] = {
     "data": {"kind": "synthetic-engines"},
     "partition": {"by": "column", "column": "site"},

@@ -64,8 +64,8 @@ seeds = 1
 bootstrap = 0
 baselines = []
 """
-CONSENT: dict[str, Any] = {"min_units": 1, "max_leverage": 1.0}
-"""Fleets of six units: their owners consent to sums of so few."""
+CONSENT: dict[str, Any] = {"min_units": 1, "max_leverage": 1.0, "splits": "public"}
+"""Fleets of six units: their owners consent to sums of so few, and to parts as in one process."""
 
 
 def table(fleet: Fleet, site: str = "") -> pd.DataFrame:

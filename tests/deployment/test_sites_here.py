@@ -53,7 +53,8 @@ def deploy(folder: Path, preset: str, changes: tuple[str, ...], bundles: Path | 
         (folder / name).mkdir(parents=True)
         (folder / name / "tasks.secret").write_text("s")
         bundle = None if bundles is None else str(bundles / name)
-        options = SiteOptions(name=name, coordinator="x:1", min_units=1, max_leverage=1.0, bundle=bundle)
+        lax = {"min_units": 1, "max_leverage": 1.0, "splits": "public"}  # as in one process
+        options = SiteOptions(name=name, coordinator="x:1", bundle=bundle, **lax)
         data = read_site_data(name, experiment, base)
         sites[name] = Site(folder / name, options, data, lambda text: None, write_report)
     transport = SiteTransport(MailboxHere(sites), SITES, 1 << 26)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import csv
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -180,3 +182,18 @@ def test_predictions_read_back_to_the_same_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(frame["prediction"].to_numpy(), values)
     assert frame["test_client"].unique().tolist() == ["NA"]
     assert frame["train_clients"].unique().tolist() == ["NA+b"]
+
+
+def test_names_in_predictions_are_no_formulas_and_read_back_as_they_are(tmp_path: Path) -> None:
+    names, fleet = ["=cmd|' /C calc'!A0", "@SUM(A1)", "-12", "'quoted'"], series_fleet([40, 30, 35, 30])
+    units = tuple(replace(unit, id=name) for unit, name in zip(fleet, names, strict=True))
+    windows = build_windows(recipe_of(fleet), replace(fleet, units=units))
+    found = Prediction("all", "local", "mean", ("=a",), "=a", 0, windows, np.zeros(len(windows)))
+    write_predictions(tmp_path / "p.csv", [found])
+    with (tmp_path / "p.csv").open(newline="") as file:
+        cells = {cell for row in csv.reader(file) for cell in row}
+    assert {"'=cmd|' /C calc'!A0", "'@SUM(A1)", "-12", "'quoted'", "'=a"} <= cells
+    assert not any(cell.startswith(("=", "@")) for cell in cells)
+    frame = read_predictions([tmp_path / "p.csv"])
+    assert set(frame["unit"]) == set(names)
+    assert set(frame["test_client"]) == {"=a"}

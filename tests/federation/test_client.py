@@ -162,12 +162,13 @@ def test_every_unit_tells_as_many_residuals(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bounds", [(1e-6,), (20.0, 20.1, 20.2, 20.3), (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0)])
 def test_no_range_tells_of_fewer_units_than_the_floor(bounds: tuple[float, ...], tmp_path: Path) -> None:
     fleet = series_fleet([30 + k for k in range(25)], seed=4, name="many")
-    client = Client("m", fleet, ClientFolder(tmp_path), Floors(units=20))
+    client = Client("m", fleet, ClientFolder(tmp_path), Floors(units=5, parts=True))
     reply = client.answer(residual_request(ranges=bounds))
     assert isinstance(reply, ResidualReply)
     assert reply.counts.sum() == 25 * POINTS
     told = reply.counts.sum(axis=1) > 0
-    assert (reply.units[told] >= 20).all()
+    assert (reply.units[told] >= 5).all()
+    assert (reply.counts[reply.counts > 0] >= 20).all()
     assert (reply.units[~told] == 0).all()
 
 

@@ -43,17 +43,18 @@ def bounded() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TooLongError
 
-    before, grown_from = signal.signal(signal.SIGPROF, stop), _peak_in_mb()
+    before, grown_from = signal.signal(signal.SIGPROF, stop), peak_in_mb()
     signal.setitimer(signal.ITIMER_PROF, MAX_CPU_IN_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
-    assert _peak_in_mb() - grown_from < MAX_GROWTH_IN_MB
+    assert peak_in_mb() - grown_from < MAX_GROWTH_IN_MB
 
 
-def _peak_in_mb() -> float:
+def peak_in_mb() -> float:
+    """The most memory that this process ever held."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

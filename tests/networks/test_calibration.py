@@ -17,7 +17,6 @@ from fedprognos.networks.calibration import (
     prediction_ranges,
     residual_scale,
 )
-from fedprognos.networks.residuals import merge_small_bins
 from small_fleets import recipe_of, series_fleet
 
 
@@ -115,18 +114,6 @@ def test_joined_ranges_are_all_there_in_order_and_large_enough(sizes: list[int],
     groups = neighbours_joined(len(sizes), lambda group: sum(sizes[k] for k in group), least)
     assert [k for group in groups for k in group] == list(range(len(sizes)))
     assert len(groups) == 1 or all(sum(sizes[k] for k in group) >= least for group in groups)
-
-
-@settings(max_examples=50)
-@given(st.lists(st.sets(st.integers(0, 30)), min_size=1, max_size=8))
-def test_merging_small_bins_loses_no_residual_and_sends_no_few(present: list[set[int]]) -> None:
-    everyone = set().union(*present) | set(range(100, 120))
-    present = [*present, set(range(100, 120))]
-    counts = np.array([[len(p), 2 * len(p)] for p in present])
-    told, units = merge_small_bins(counts, present, 20)
-    assert told.sum() == counts.sum()
-    assert all(n == 0 or 20 <= n <= len(everyone) for n in units)
-    assert ((units > 0) | (told.sum(axis=1) == 0)).all()
 
 
 def test_points_are_spread_over_a_life_of_any_length() -> None:

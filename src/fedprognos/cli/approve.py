@@ -30,7 +30,7 @@ def approve(
     if not waiting:
         console.print("no contract waits here; start the site, and a run at the coordinator")
     for entry in waiting:
-        for line in in_words(entry.contract, options.name):
+        for line in (*in_words(entry.contract, options.name), *approvals.alike(entry.contract)):
             console.print(printable(line))
         if entry.state == "running":
             console.print("it is approved and running")

@@ -30,7 +30,7 @@ from fedprognos.experiment.job import JobResult
 from fedprognos.experiment.publish import Published
 from fedprognos.experiment.run_folder import JobRecord
 from fedprognos.experiment.schedule import Schedule
-from fedprognos.federation.cohort import MessageCohort, Transport
+from fedprognos.federation.cohort import MessageCohort, RelayingTransport, Transport
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.secure.coordinator import MaskedSums
@@ -166,6 +166,10 @@ class _Members:
 
     def send(self, requests: Mapping[str, bytes]) -> Mapping[str, bytes | Failure]:
         return self.transport.send(requests)
+
+    def reject(self, failure: Failure) -> None:
+        if isinstance(self.transport, RelayingTransport):
+            self.transport.reject(failure)
 
 
 class _Memory(ReplyCache):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.identity import fingerprint
 from fedprognos.errors import ConfigError, MessageError
-from fedprognos.files import write_json, write_text
+from fedprognos.files import parse_json, write_json, write_text
 
 CONTRACTS, TEXT, STATE = "contracts", "contract.json", "state.json"
 MAX_WAITING = 20
 """Contracts that may wait for an answer; the coordinator's further ones are refused."""
+MOST_ALIKE = 3
+"""Values by which two contracts differ that are nearly the same."""
 State = Literal["waiting", "approved", "running", "finished"]
 
 
@@ -28,6 +29,13 @@ class Entry:
     contract: Contract
     state: State
     data: str = ""
+
+
+def _flat(value: Any, name: str = "") -> dict[str, str]:
+    """Every value of nested tables as text, by its full name."""
+    if not isinstance(value, Mapping):
+        return {name: str(value)}
+    return {k: v for key, one in value.items() for k, v in _flat(one, f"{name}.{key}".lstrip(".")).items()}
 
 
 class Approvals:
@@ -57,9 +65,11 @@ class Approvals:
         if not (len(digest) == 64 and digest.isalnum() and (place / TEXT).is_file()):
             return None
         contract = Contract.parse((place / TEXT).read_text("utf-8"))
-        found = json.loads((place / STATE).read_text("utf-8")) if (place / STATE).is_file() else {}
-        state = found.get("state", "waiting")
-        return Entry(contract, state if state in get_args(State) else "waiting", str(found.get("data", "")))
+        found: Any = {}
+        with contextlib.suppress(OSError, ValueError):  # a damaged state is none: the engineer is asked once more
+            found = parse_json((place / STATE).read_text("utf-8"))
+        state, data = (found.get("state"), found.get("data", "")) if isinstance(found, dict) else ("", "")
+        return Entry(contract, state if state in get_args(State) else "waiting", str(data))
 
     def entries(self) -> list[Entry]:
         """All contracts, the latest last; those of another version of this program are left out."""
@@ -86,6 +96,17 @@ class Approvals:
         if entry.state == "waiting" and contract.digest in self._beforehand:
             entry = self.set_state(entry, "approved")
         return entry
+
+    def alike(self, contract: Contract) -> Iterator[str]:
+        """Earlier runs that were nearly this one: what their sums differ by may be about few rows."""
+        for entry in self.entries():
+            ran = entry.state in ("running", "finished") and entry.contract.digest != contract.digest
+            ours, theirs = _flat(contract.sections), _flat(entry.contract.sections)
+            differs = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+            if ran and 1 <= len(differs) <= MOST_ALIKE:
+                changed = ", ".join(f"{key} was {theirs.get(key)} and is {ours.get(key)}" for key in differs)
+                yield f"UNUSUAL: nearly run '{entry.contract.run}', which was answered here: {changed[:300]}"
+                yield "  sums of both runs differ by what lies between: ask what the second one is for"
 
     def set_state(self, entry: Entry, state: State, data: str = "") -> Entry:
         """Note what became of a contract."""

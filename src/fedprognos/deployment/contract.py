@@ -22,6 +22,7 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.options import Options
 
 MAX_CONTRACT_IN_BYTES = 1 << 20
+MAX_MEMBERS = 500
 SECTIONS = ("recipe", "model", "train", "federation", "evaluation")
 WEIGHT_CAP = 3.0
 """The most a member counts, in multiples of the median one, where an experiment sets nothing: who says that it has a
@@ -106,6 +107,8 @@ class Contract:
             raise MessageError(f"masked sums need {LEAST_MEMBERS} members")
         keys = [self.coordinator, *self.members.values()]
         names = [self.run, self.id, self.scenario, *self.members]
+        if len(self.members) > MAX_MEMBERS:
+            raise MessageError(f"more than {MAX_MEMBERS} members: nobody could compare their fingerprints")
         if not all(isinstance(key, str) and re.fullmatch("[0-9a-f]{64}", key) for key in keys):
             raise MessageError("a key in the contract is not a public identity key")
         if len(set(self.members.values())) < len(self.members) or not self.members:
@@ -125,6 +128,8 @@ class Contract:
             experiment = config.parse(document, "contract")
         except FedprognosError as error:
             raise MessageError(f"not an experiment that this site knows: {error.what}") from None
+        if experiment.federation.start == "bundles" and experiment.federation.imported is None:
+            raise MessageError("a contract about models trained earlier names the recipe that they were made with")
         pooled = [method for method in experiment.federation.methods if strategies[method].pooled]
         if pooled or experiment.evaluation.baselines or experiment.evaluation.best_on_test:
             raise MessageError("what needs all data in one place cannot be deployed")
@@ -144,8 +149,21 @@ def mode_of(federation: FederationOptions, members: int) -> Mode:
     return "checked" if open_ or not shared or members < LEAST_MEMBERS else "masked"
 
 
+def side_by_side(contract: Contract) -> int:
+    """How many of the members' networks a run puts side by side at most."""
+    methods = [strategies[name] for name in contract.experiment().federation.methods]
+    return len(contract.members) if any(m.trains and m.shared and not m.sums_only for m in methods) else 1
+
+
 def in_words(contract: Contract, site: str) -> Iterator[str]:
-    """What a contract means for a site, line by line; unusual values are called by name."""
+    """What a contract means for a site, line by line; unusual values are called by name.
+
+    No text in it can pretend to be a line of its own.
+    """
+    return (" ".join(line.splitlines()) for line in _in_words(contract, site))
+
+
+def _in_words(contract: Contract, site: str) -> Iterator[str]:
     try:
         experiment = contract.experiment()
     except ConfigError as error:
@@ -168,6 +186,8 @@ def in_words(contract: Contract, site: str) -> Iterator[str]:
     rows = "row" if recipe.stride == 1 else f"{recipe.stride} rows"
     cap = "are not capped" if recipe.cap is None else f"above {recipe.cap:g} count as that"
     yield f"  looks back on {back}, at every {rows}; labels {cap}"
+    if federation.imported is not None:
+        yield f"  begins with models that members trained earlier, made with the recipe {federation.imported[:16]}"
     fewest = "all members" if federation.min_clients is None else f"{federation.min_clients} members"
     yield f"  continues only while {fewest} answer"
     yield from _set_options(experiment)
@@ -227,7 +247,7 @@ def unusual(experiment: config.Experiment, members: int) -> Iterator[str]:
     if train.batch_size == 1 or train.learning_rate > 1 or train.learning_rate < 1e-7:
         yield f"batches of {train.batch_size} at a learning rate of {train.learning_rate:g}"
     if experiment.evaluation.seeds > 20:
-        yield f"evaluation.seeds = {experiment.evaluation.seeds}: each keeps out other units and tells a little more"
+        yield f"evaluation.seeds = {experiment.evaluation.seeds}: each trains anew and tells a little more"
     if members >= LEAST_MEMBERS and mode_of(federation, members) == "checked":
         yield "the coordinator and all members see each of your replies, though totals of so many could be masked"
     if members < 3:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import tomli_w
 from pydantic import Field, PositiveInt
@@ -57,6 +57,10 @@ class SiteOptions(Options):
     members: Mapping[str, Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = {}
     """Fingerprints of all other members, as they gave them by other means; once there are any, contracts with other
     keys or other members are refused."""
+    splits: Literal["secret", "public"] = "secret"
+    """Which units are kept out of training: by a secret of the site's own, the same for all seeds, or by the run's seed
+    as on one machine. Choose "public" only to compare a deployment with one machine: nested sums and counts of
+    residuals are then sent as there, too, and sums of many seeds tell of single units."""
     bundle: str | None = None
     """Folder of a model trained earlier, for experiments with federation.start = "bundles"."""
 

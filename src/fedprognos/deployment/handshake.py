@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,11 @@ def make_contract(
     """Ask the sites for their keys and write the contract of a new run."""
     replies = MessageCohort(transport).ask(dict.fromkeys(here, HelloRequest(name)), (HelloReply, Failure))
     members = {}
+    importing = experiment.federation.start == "bundles"
+    recipes = Counter(
+        one.recipe for one in replies.values() if importing and isinstance(one, HelloReply) and one.recipe
+    )
+    recipe = recipes.most_common(1)[0][0] if recipes else ""
     for site, reply in replies.items():
         if isinstance(reply, Failure):
             tell(f"{site} cannot take part: {reply.text}")
@@ -76,6 +82,8 @@ def make_contract(
             tell(f"{site} cannot take part: it calls itself '{reply.name}', but its key belongs to '{site}'")
         elif reply.version != __version__:
             tell(f"{site} cannot take part: it has fedprognos {reply.version}, the coordinator {__version__}")
+        elif importing and not (recipe and reply.recipe == recipe):
+            tell(f"{site} cannot take part: it has no model, or one made with another recipe than most")
         else:
             members[site] = reply.identity
     wanted, least = len(transport.clients), experiment.federation.min_clients
@@ -84,6 +92,9 @@ def make_contract(
             f"{len(members)} of {wanted} sites can take part",
             hint="Fix the other sites, or set federation.min_clients to continue without them.",
         )
+    if importing:
+        federation = experiment.federation.model_copy(update={"imported": recipe})
+        experiment = experiment.model_copy(update={"federation": federation})
     contract = Contract.of(name, secrets.token_hex(8), experiment, members, identity.public)
     contract.check()
     write_text(folder / CONTRACT, contract.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,10 @@ class Identity:
     def sign(self, data: bytes) -> str:
         """The signature of some bytes, in hexadecimal."""
         return self.key.sign(data).hex()
+
+    def secret(self, purpose: str) -> bytes:
+        """A secret that only the owner of the key knows, one for each purpose."""
+        return hmac.new(self.key.private_bytes_raw(), f"fedprognos {purpose}".encode(), hashlib.sha256).digest()
 
 
 def identity_of(folder: Path) -> Identity:

@@ -19,9 +19,10 @@ from typing import Any
 from fedprognos.errors import MessageError
 from fedprognos.federation.client_folder import LEDGER, ClientFolder
 from fedprognos.federation.messages import LedgerLine
+from fedprognos.files import parse_json
 
-MAX_REFUSALS_A_DAY = 1000
-"""Refusals that are written down; the next line counts further ones."""
+MAX_BESIDE_A_DAY = 1000
+"""Refusals that are written down, and handshakes and repeats; the next line counts further ones."""
 
 
 class SiteLedger(ClientFolder):
@@ -32,21 +33,22 @@ class SiteLedger(ClientFolder):
         self.about: dict[str, Any] = {}
         """What is said of the request that is being answered."""
         self._lines: list[dict[str, Any]] | None = None
-        self._refusals: Counter[str] = Counter()
-        self._unwritten = 0
+        self._beside: Counter[tuple[str, str]] = Counter()
+        self._unwritten: Counter[str] = Counter()
 
     def record(self, line: LedgerLine) -> None:
         """Note a message that is about to leave, with the request it answers."""
         today = time.strftime("%Y-%m-%d", time.gmtime())
-        if "refused" in self.about:  # anybody can cause these: they must not fill the disk
-            self._refusals[today] += 1
-            if self._refusals[today] > MAX_REFUSALS_A_DAY:
-                self._unwritten += 1
+        if not _answers({**self.about, "kind": line.kind}):  # anybody can cause these: they must not fill the disk
+            what = "refusals" if "refused" in self.about else "repeats"
+            self._beside[today, what] += 1
+            if self._beside[today, what] > MAX_BESIDE_A_DAY:
+                self._unwritten[what] += 1
                 return
         previous = str(self.lines()[-1].get("chain", "")) if self.lines() else ""
         entry = {**asdict(line), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **self.about}
-        if self._unwritten:
-            entry["refusals_not_written"], self._unwritten = self._unwritten, 0
+        entry |= {f"{what}_not_written": count for what, count in self._unwritten.items()}
+        self._unwritten.clear()
         entry = json.loads(json.dumps({**entry, "previous": previous}))
         entry["chain"] = _digest(entry)
         self._append(LEDGER, json.dumps(entry, sort_keys=True))
@@ -55,21 +57,35 @@ class SiteLedger(ClientFolder):
     def lines(self) -> list[dict[str, Any]]:
         """Every line so far; one that was cut off by a crash is left out."""
         if self._lines is None:
-            path, self._lines = self.folder / LEDGER, []
-            for text in path.read_text("utf-8").splitlines() if path.is_file() else ():
-                with contextlib.suppress(ValueError):
-                    self._lines.append(json.loads(text))
+            path = self.folder / LEDGER
+            found = path.read_text("utf-8", "replace").split("\n") if path.is_file() else []
+            self._lines = [line for text in found if (line := _read(text)) is not None]
             if path.is_file() and not path.read_bytes().endswith(b"\n"):  # a crash cut the last line off
                 self._append(LEDGER, "")
         return self._lines
 
     def answered(self, contract: str, month: str) -> tuple[int, int]:
         """How many steps were answered for a contract, and in a month such as 2026-11; repeats do not count."""
-        new = [line for line in self.lines() if line.get("step") and not line.get("repeat") and "refused" not in line]
+        new = [line for line in self.lines() if _answers(line)]
         return (
             sum(line.get("contract") == contract for line in new),
             sum(str(line.get("time", "")).startswith(month) for line in new),
         )
+
+
+def _answers(line: Mapping[str, Any]) -> bool:
+    """Whether a message is a step's answer, for the first time."""
+    again = line.get("repeat") or line.get("kind") in ("StepsMissing", "TensorsMissing")
+    return bool(line.get("step")) and not again and "refused" not in line
+
+
+def _read(text: str) -> dict[str, Any] | None:
+    """A line; None where it is damaged, which the chain then shows."""
+    with contextlib.suppress(ValueError):
+        line = parse_json(text)
+        if isinstance(line, dict) and type(line.get("bytes")) is int and isinstance(line.get("kind"), str):
+            return line
+    return None
 
 
 def _digest(line: Mapping[str, Any]) -> str:

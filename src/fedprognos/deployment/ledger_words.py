@@ -12,7 +12,7 @@ from fedprognos.deployment.messages import ACTIVITIES
 NOTHING = "nothing of the data"
 MEMBERSHIP = "whoever has a row can guess whether it was trained on"
 LEFT = {
-    "HelloReply": ("this site's name and public key", NOTHING),
+    "HelloReply": ("this site's name, its public key, and which recipe a model for import has", NOTHING),
     "ContractReply": ("whether a contract is approved here", NOTHING),
     "JoinReply": ("names of the columns, and a seal that changes with the data", "which columns there are"),
     "SurveyReply": (
@@ -70,6 +70,8 @@ def in_words(lines: list[dict[str, Any]], runs: Mapping[str, str]) -> Iterator[s
         yield f"{whose}, {_time(own[0])} to {_time(own[-1])}"
         yield from _left([line for line in own if "refused" not in line])
         for line in own:
+            if "repeats_not_written" in line:
+                yield f"  {line['repeats_not_written']} more handshakes and repeats before {_time(line)}"
             if "refusals_not_written" in line:
                 yield f"  REFUSED: {line['refusals_not_written']} more requests before {_time(line)}"
             if "refused" in line:

@@ -33,11 +33,15 @@ class HelloRequest:
 
 @dataclass(frozen=True)
 class HelloReply:
-    """A site's name, its version and its public identity key: nothing of its data."""
+    """A site's name, its version and its public identity key: nothing of its data.
+
+    Of a model that the owner gives for import it tells the recipe's digest, so that a contract can name it.
+    """
 
     name: str
     version: str
     identity: str
+    recipe: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,5 +128,7 @@ OPENING: tuple[type[Opening], ...] = get_args(Opening)
 Request = messages.Request | JoinRequest | RefusalRequest | DeliverRequest
 REQUESTS: tuple[type[Request], ...] = get_args(Request)
 """What a site is asked in the steps of a contract."""
+ANSWERS: tuple[type, ...] = (*messages.ANSWERS, JoinReply, RefusalReply, DeliverReply)
+"""What a site replies in the steps of a contract."""
 ACTIVITIES = {kind.__name__: kind.activity for kind in (*OPENING, *REQUESTS)}
 """What a site does for each kind of request, in words."""

@@ -23,9 +23,10 @@ from safetensors.numpy import load as load_tensors
 from fedprognos.deployment.agreed_run import AgreedRun
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.identity import verify
+from fedprognos.deployment.messages import ANSWERS
 from fedprognos.deployment.steps import Note, Outcome, Transcript, read_reply, reply_text, sha256
 from fedprognos.errors import MessageError
-from fedprognos.federation.codec import envelope_of, wire_of
+from fedprognos.federation.codec import decode, envelope_of, wire_of
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.precision import widened
 from fedprognos.files import replacing
@@ -180,6 +181,7 @@ class Replay:
             raise RefusedError(f"the reply of {note.site} in step {note.step} is not the one signed")
         text = reply_text(self.contract.digest, note.step, note.request, note.reply)
         verify(self.contract.members[note.site], note.signature, text, note.site)
+        decode(reply, ANSWERS, f"the reply of {note.site} in step {note.step}")  # else it would have been rejected
         return Outcome(reply, note.request, note.signature)
 
     def tidy(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from fedprognos import __version__
 from fedprognos.deployment import messages
 from fedprognos.deployment.approvals import Approvals, Entry
-from fedprognos.deployment.contract import MAX_CONTRACT_IN_BYTES, Contract, in_words
+from fedprognos.deployment.contract import MAX_CONTRACT_IN_BYTES, Contract, in_words, side_by_side
 from fedprognos.deployment.delivery import keep_delivery
 from fedprognos.deployment.engine import Engine, Tell
 from fedprognos.deployment.folders import SiteOptions, read_options
@@ -35,10 +35,12 @@ from fedprognos.errors import MessageError
 from fedprognos.federation.client import Client, failure
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.floors import Floors
+from fedprognos.federation.folds import Dealing
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import Failure, FitRequest
 from fedprognos.federation.pool_messages import PersonalRequest
 from fedprognos.files import write_json
+from fedprognos.networks import Bundle
 from fedprognos.networks.threads import one_torch_thread
 
 WriteReport = Callable[[Path], Path]
@@ -62,13 +64,20 @@ class Site:
         options = self.options
         self.identity = identity_of(self.folder)
         self.ledger = SiteLedger(self.folder, None if options.bundle is None else Path(options.bundle))
-        floors = Floors(options.min_count, options.min_units, options.max_leverage)
-        limits = Limits(options.max_memory_in_mb << 20)
-        self.client = Client(options.name, self.data.train, self.ledger, floors, self.data.test, limits=limits)
+        floors = Floors(options.min_count, options.min_units, options.max_leverage, parts=options.splits == "secret")
+        self.client = Client(
+            options.name,
+            self.data.train,
+            self.ledger,
+            floors,
+            self.data.test,
+            limits=Limits(options.max_memory_in_mb << 20),
+            dealing=Dealing(self.identity.secret("splits") if options.splits == "secret" else b""),
+        )
         self.limit = options.max_message_in_mb << 20
         self.approvals = Approvals(self.folder, options.approved, options.members)
         self.tensors = TensorCache(self.folder / "tensors", self.limit)
-        self.fingerprint = self.data.fingerprint((self.folder / "tasks.secret").read_bytes())
+        self.fingerprint = self.data.fingerprint(self.identity.secret("data"))
         self._replay: Replay | None = None
 
     def respond(self, data: bytes) -> bytes:
@@ -102,14 +111,17 @@ class Site:
     def _open(self, request: messages.Opening) -> Any:
         self.note(request.activity)
         if isinstance(request, messages.HelloRequest):
-            return messages.HelloReply(self.options.name, __version__, self.identity.public)
+            bundle = self.ledger.bundle
+            recipe = "" if bundle is None else Bundle.load(bundle).recipe.digest
+            return messages.HelloReply(self.options.name, __version__, self.identity.public, recipe)
         contract = Contract.parse(request.contract)
         schema = self.data.train.schema
-        self.client.limits.check_model(contract.experiment().model, len(schema.sensors) + len(schema.settings))
+        inputs, beside = len(schema.sensors) + len(schema.settings), side_by_side(contract)
+        self.client.limits.check_model(contract.experiment().model, inputs, beside)
         known = self.approvals.entry(contract.digest) is not None
         entry = self.approvals.put(contract, self.options.name, self.identity.public)
         if not known:
-            for line in in_words(contract, self.options.name):
+            for line in (*in_words(contract, self.options.name), *self.approvals.alike(contract)):
                 self.tell(line)
             if entry.state == "waiting":
                 self.tell(f"to approve it:  fedprognos deploy approve {self.folder}")
@@ -229,6 +241,8 @@ def serve(folder: Path, engine: Engine, data: SiteData, tell: Tell, write_report
     site = Site(folder, options, data, tell, write_report)
     with one_torch_thread(), alone(folder), engine.join(folder, options, tell) as inbox:
         site.note("nothing yet")
+        if options.splits == "public":
+            tell("UNUSUAL: splits = 'public': everybody can work out which units are kept out of training")
         tell(f"joining {options.coordinator} as '{options.name}'; Ctrl-C leaves")
         while True:
             if (task := inbox.next()) is not None:

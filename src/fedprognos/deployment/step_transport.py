@@ -67,6 +67,11 @@ class StepTransport:
                 self._open[name] = Outcome(failure=_failure(name, reply))
         return {name: self._open[name].failure or self._open[name].reply for name in requests}
 
+    def reject(self, failure: Failure) -> None:
+        """What a member sent and nobody can use is told as a failure: no other member is sent it."""
+        if failure.client in self._open:
+            self._open[failure.client] = Outcome(failure=failure)
+
     def _seal(self, site: str, whole: bytes, sent: bytes) -> bytes:
         first = self._known.get(site, self.step - 1 if self._continued else 1)
         notes: list[tuple[Note, bytes]] = []

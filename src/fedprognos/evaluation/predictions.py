@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedprognos.arrays import FloatArray
 from fedprognos.features import WindowSet
-from fedprognos.files import replacing
+from fedprognos.files import from_spreadsheet, replacing, spreadsheet_safe
 from fedprognos.fleet.exact_csv import read_exact_csv
 
 COLUMNS = (
@@ -28,6 +28,8 @@ COLUMNS = (
     "high",
     "scored",
 )
+TEXTS = frozenset({"scenario", "method", "head", "train_clients", "test_client", "unit"})
+"""Columns of names, which may come from anybody."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,22 +86,19 @@ def write_predictions(path: Path, predictions: list[Prediction]) -> None:
     """Write the points scored and drawn as a CSV whose floats read back to the same bits."""
     parts = [p.frame() for p in predictions if not p.trajectory]
     frame = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
+    for name in TEXTS & set(frame.columns):
+        frame[name] = [spreadsheet_safe(text) if isinstance(text, str) else text for text in frame[name]]
     with replacing(path) as temporary:
         frame.to_csv(temporary, index=False)
 
 
 def read_predictions(paths: list[Path]) -> pd.DataFrame:
     """Read what :func:`write_predictions` wrote, several files into one table."""
-    text = {
-        "head": str,
-        "unit": str,
-        "train_clients": str,
-        "test_client": str,
-        "scenario": str,
-        "setting": str,
-        "method": str,
-    }
+    text = dict.fromkeys((*TEXTS, "setting"), str)
     empty = {"low": [""], "high": [""]}
     frames = [read_exact_csv(p, dtype=text, keep_default_na=False, na_values=empty) for p in sorted(paths)]
     frames = [frame.rename(columns={"setting": "scenario"}) for frame in frames]  # as version 0.1 wrote it
+    for frame in frames:
+        for name in TEXTS & set(frame.columns):
+            frame[name] = frame[name].map(from_spreadsheet)
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))

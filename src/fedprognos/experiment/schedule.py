@@ -55,10 +55,11 @@ class Venue(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A scenario whose clients agreed on a recipe."""
+    """A scenario whose clients agreed on a recipe, and how many labelled points each said it has."""
 
     recipe: Recipe
     evaluator: Evaluator
+    declared: dict[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +113,11 @@ class Schedule:
     def _stage(self, scenario: str) -> Stage:
         """Let the clients agree on a recipe."""
         way, sums = self.venue.transport(scenario), self.venue.sums
-        cohort = MessageCohort(way, cache=self.cache, scope=scenario, sums=sums)
+        declared: dict[str, int] = {}
+        cohort = MessageCohort(way, cache=self.cache, scope=scenario, declared=declared, sums=sums)
         federation = self.experiment.federation
         recipe = common_recipe(cohort, self.experiment.recipe, federation, lambda f: self.venue.left_out(scenario, f))
-        return Stage(recipe, self.venue.evaluator(scenario, recipe))
+        return Stage(recipe, self.venue.evaluator(scenario, recipe), declared)
 
     def _run(
         self, keys: Sequence[JobKey], stages: Mapping[str, Stage], *, calibrate: bool = False
@@ -152,14 +154,15 @@ class Schedule:
             trainers = self.venue.transport(key.scenario, on_epoch, pooled=pooled)
             scope = f"{key.scenario} pooled" if pooled else key.scenario
             sums, wire = None if pooled else self.venue.sums, self.experiment.federation.wire
+            said = None if pooled else stage.declared
             result = Job(
                 key,
                 self.name,
                 self.experiment,
                 stage.recipe,
                 stage.evaluator,
-                MessageCohort(trainers, wire=wire, cache=self.cache, scope=scope, sums=sums),
-                MessageCohort(self.venue.transport(key.scenario), sums=sums),
+                MessageCohort(trainers, wire=wire, cache=self.cache, scope=scope, declared=said, sums=sums),
+                MessageCohort(self.venue.transport(key.scenario), declared=stage.declared, sums=sums),
                 self.notify,
                 calibrated=calibrate,
             ).run()

@@ -6,6 +6,7 @@ object in training and online, so that the two cannot drift apart.
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -159,6 +160,11 @@ class Recipe(BaseModel):
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back to an equal recipe."""
         return self.model_dump_json(exclude={"history"} if self.history is None else None)
+
+    @property
+    def digest(self) -> str:
+        """A name of 64 hexadecimal digits for exactly this recipe."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @staticmethod
     def from_json(text: str) -> Recipe:

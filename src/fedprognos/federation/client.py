@@ -18,7 +18,7 @@ from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, tag_of, wire_of
 from fedprognos.federation.cohort import digest
 from fedprognos.federation.floors import FloorError, Floors
-from fedprognos.federation.folds import Fold
+from fedprognos.federation.folds import Dealing, Fold
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import (
     REQUESTS,
@@ -71,6 +71,8 @@ class Client:
         Where networks are trained: `auto`, `cpu` or `cuda`.
     member
         Masks sums, where replies must not be seen one by one; they then never leave unmasked.
+    dealing
+        Which units are kept out of training; a site's own secret decides it.
     """
 
     def __init__(
@@ -83,9 +85,10 @@ class Client:
         device: str = "auto",
         member: Member | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        dealing: Dealing = Dealing(),  # noqa: B008 - frozen
     ) -> None:
         self.name, self.fleet, self.folder, self.test, self.device = name, fleet, folder, test, device
-        self.floors, self.limits, self.member = floors.of(len(fleet)), limits, member
+        self.floors, self.limits, self.member, self.dealing = floors.of(len(fleet)), limits, member, dealing
         self._windows: tuple[str, WindowSet] | None = None
 
     def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
@@ -141,7 +144,7 @@ class Client:
             case PersonalRequest():
                 return self._personal(request)
             case ResidualRequest():
-                windows, seed = self._windows_for(request.recipe), self._stream(request.seed, "folds")
+                windows, seed = self._windows_for(request.recipe), self._dealt(request.seed, "folds", request.folds)
                 return residual_reply(request, windows, self._sent_parts(request), seed, self.floors)
             case ScoreRequest():
                 held = self._parts(request.recipe, request.seed, request.validation_fraction, Fold())[1]
@@ -230,14 +233,14 @@ class Client:
         network, fraction = request.network.check("request"), request.validation_fraction
         if not judged_on_held_out(network, fraction):
             windows = self._head_parts(request.recipe, request.seed, 0.0, Fold())[0]
-            return forward_fits(network, windows, request.recipe, self._stream(request.seed, "cuts"))
+            return forward_fits(network, windows, request.recipe, self._dealt(request.seed, "cuts", 0.0))
         train, held = self._head_parts(request.recipe, request.seed, fraction, Fold())
         learnt = head_statistics(network, train, request.recipe)
         later = head_statistics(network, train.select(np.arange(0)) if held is None else held, request.recipe)
         return Fits([learnt, learnt.add(later)], [later], nested=held is not None)
 
     def _pool(self, request: PoolRequest) -> PoolReply:
-        fits = self._fits(request).sendable(self.floors.rows)
+        fits = self._fits(request).sendable(self.floors.rows, self.floors.units, apart=self.floors.parts)
         if self.floors.leverage < 1:
             network, fraction = request.network, request.validation_fraction
             self.floors.look(network, self._learnt_from(request.recipe, request.seed, Fold()))
@@ -258,12 +261,12 @@ class Client:
         self.folder.save_head(digest(encode(request)), fits.head(slopes.freedoms, slopes.shared))
         return PersonalReply(fits.fitted[-1].n)
 
-    def _stream(self, seed: int, phase: str) -> int:
-        return stream(seed, self.name, 0, phase)
+    def _dealt(self, seed: int, phase: str, share: float) -> int:
+        return self.dealing.stream(seed, self.name, phase, share)
 
     def _parts(self, recipe: Recipe, seed: int, fraction: float, fold: Fold) -> tuple[WindowSet, WindowSet | None]:
         """The windows to fit and those kept out, the same in every round."""
-        return hold_out(self._learnt_from(recipe, seed, fold), fraction, self._stream(seed, "validation"))
+        return hold_out(self._learnt_from(recipe, seed, fold), fraction, self._dealt(seed, "validation", fraction))
 
     def _head_parts(self, recipe: Recipe, seed: int, fraction: float, fold: Fold) -> tuple[WindowSet, WindowSet | None]:
         """The parts a head is fitted to and chosen on; too small a part is not told apart from the other."""
@@ -274,9 +277,13 @@ class Client:
         return train, held
 
     def _learnt_from(self, recipe: Recipe, seed: int, fold: Fold) -> WindowSet:
-        """All windows but those of the fold left out."""
+        """All windows but those of the fold left out, which is what sums with and without it differ by."""
         windows = self._windows_for(recipe)
-        return windows.select(~fold.members(windows, self._stream(seed, "folds"))) if fold.folds else windows
+        if not fold.folds:
+            return windows
+        members = fold.members(windows, self._dealt(seed, "folds", fold.folds))
+        self.floors.check(windows.select(members))
+        return windows.select(~members)
 
     def _windows_for(self, recipe: Recipe) -> WindowSet:
         """Windows are built once for a recipe, not for every request."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.federation.codec import decode, encode
@@ -29,6 +29,14 @@ class Transport(Protocol):
 
     def send(self, requests: Mapping[str, bytes]) -> Mapping[str, bytes | Failure]:
         """Every client that was sent something is in the answer."""
+
+
+@runtime_checkable
+class RelayingTransport(Transport, Protocol):
+    """A transport that shows replies to other clients, who need not see what was rejected."""
+
+    def reject(self, failure: Failure) -> None:
+        """Take the latest reply of a client for this failure, now and for good."""
 
 
 class Cohort(Protocol):
@@ -110,15 +118,18 @@ class MessageCohort:
             if tag is None:  # what is masked can be checked as a total only
                 reply = checked(name, requests[name], reply, self._declared)
             if isinstance(reply, Failure):  # a client speaks for itself only, and briefly
-                reply = Failure(name, reply.code[:40], reply.text[:400])
+                return Received(Failure(name, reply.code[:40] or "unknown", reply.text[:400]), 0)
             return Received(reply, len(data))
 
         def ask(names: list[str]) -> dict[str, tuple[bytes, Received]]:
-            found = self._transport.send({name: sent[name] for name in names})
-            return {
-                name: (b"", Received(reply, 0)) if isinstance(reply, Failure) else (reply, decoded(name, reply))
-                for name, reply in found.items()
-            }
+            found: dict[str, tuple[bytes, Received]] = {}
+            for name, reply in self._transport.send({name: sent[name] for name in names}).items():
+                data = b"" if isinstance(reply, Failure) else reply
+                received = Received(reply, 0) if isinstance(reply, Failure) else decoded(name, reply)
+                if isinstance(received.reply, Failure) and isinstance(self._transport, RelayingTransport):
+                    self._transport.reject(received.reply)
+                found[name] = data, received
+            return found
 
         if self._cache is None:
             received = {name: one for name, (_, one) in ask(list(sent)).items()}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from fedprognos.errors import FederationError
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, ImportReply, ImportRequest
 from fedprognos.federation.plan import ClientModels, Plan, train
 from fedprognos.federation.screening import drop_harmful
+from fedprognos.networks import NetworkSpec
 
 
 def first_models(
@@ -43,8 +46,15 @@ def _misfit(plan: Plan, reply: ImportReply) -> str:
     if reply.recipe != plan.recipe:
         return "its model was made with another recipe"
     spec = reply.network.spec
-    other = spec.cell != plan.spec.cell or spec.layers != plan.spec.layers or spec.inputs != plan.spec.inputs
-    return "its model has another cell or other layers" if other else ""
+    if spec.cell != plan.spec.cell or spec.layers != plan.spec.layers or spec.inputs != plan.spec.inputs:
+        return "its model has another cell or other layers"
+    wider = np.greater(_sizes(spec), _sizes(plan.spec)).any()
+    return "its model is wider than agreed on" if plan.federation.imported and wider else ""
+
+
+def _sizes(spec: NetworkSpec) -> tuple[int, ...]:
+    """What a network of a given number of layers can be wide in."""
+    return (*spec.widths, *([] if spec.input_width is None else [spec.input_width]), spec.reservoir, spec.features)
 
 
 def drop_collapsed(plan: Plan, clients: ClientModels) -> ClientModels:

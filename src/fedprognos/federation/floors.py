@@ -8,15 +8,17 @@ parts kept out, of which some had hardly more rows than columns. Such a part is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import MessageError
 from fedprognos.features import WindowSet
 from fedprognos.networks import Network
+from fedprognos.networks.calibration import neighbours_joined
 from fedprognos.networks.outputs import LayerSums, output_sums
 from fedprognos.networks.running import pieces
 
@@ -42,11 +44,15 @@ class Floors:
         Rows or windows, and units they come from; see :meth:`of`.
     leverage
         The largest share that one row may have in any direction of the features; 1 does not look.
+    parts
+        Whether parts of an answer must have as much behind them, too: each count of a histogram, and what two sums
+        differ by.
     """
 
     rows: int = MIN_COUNT
     units: int = 1
     leverage: float = 1.0
+    parts: bool = False
 
     def of(self, units: int) -> Floors:
         """These floors for a client of so many units: one that has a single unit counts its rows only."""
@@ -60,6 +66,79 @@ class Floors:
         """Raise where a number about these windows may not leave."""
         if not self.enough(windows):
             raise FloorError(f"fewer than {self.rows} windows or {self.units} units")
+
+    def histogram(
+        self, predictions: FloatArray, scaled: FloatArray, unit: IntArray, ranges: FloatArray, edges: FloatArray
+    ) -> tuple[IntArray, IntArray]:
+        """Residuals counted by range of the prediction and between edges, and each range's units.
+
+        Ranges of fewer than `units` units join their neighbours. With `parts`, every count is of `rows` residuals of
+        `units` units at the least. Fewer are counted with neighbours nearer to zero, at the outermost place of them
+        all: intervals become wider by it, never narrower. Ranges that have not enough for two tails join others, too.
+
+        Parameters
+        ----------
+        predictions, scaled, unit : (N,)
+            One entry a residual.
+
+        Returns
+        -------
+        counts, units
+            (ranges + 1, edges + 1) and (ranges + 1,).
+        """
+        range_of = np.searchsorted(ranges, predictions, side="right")
+        places = coarse_places(scaled, edges) if self.parts else np.searchsorted(edges, scaled)
+        middle = int(np.searchsorted(edges, 0.0))
+
+        def counted(group: Sequence[int]) -> dict[int, int]:
+            inside = np.isin(range_of, group)
+            return self._counted(places[inside], unit[inside], middle)
+
+        counts = np.zeros((len(ranges) + 1, len(edges) + 1), dtype=np.int64)
+        units = np.zeros(len(counts), dtype=np.int64)
+        for group in neighbours_joined(len(counts), lambda group: len(counted(group)), 1):
+            if found := counted(group):
+                k = max(group, key=lambda k: len(np.unique(unit[range_of == k])))
+                counts[k, list(found)] = list(found.values())
+                units[k] = len(np.unique(unit[np.isin(range_of, group)]))
+        return counts, units
+
+    def _counted(self, places: IntArray, unit: IntArray, middle: int) -> dict[int, int]:
+        """How many residuals are where; nothing where there are not enough to tell."""
+
+        def enough(group: Sequence[int]) -> bool:
+            inside = np.isin(places, group)
+            return int(inside.sum()) >= self.rows and len(np.unique(unit[inside])) >= self.units
+
+        def groups(order: Iterable[int]) -> list[list[int]]:
+            """Neighbours put together until they are enough, and those that are left."""
+            found: list[list[int]] = [[]]
+            for k in order:
+                found[-1].append(k)
+                if enough(found[-1]):
+                    found.append([])
+            return found
+
+        present: list[int] = np.unique(places).tolist()
+        if not self.parts:
+            told = len(np.unique(unit)) >= self.units
+            return {k: int((places == k).sum()) for k in present} if told else {}
+        if present == [0]:  # there are no edges
+            return {0: len(places)} if enough(present) else {}
+        low, high = groups(present)[0], groups(present[::-1])[0]
+        if not (enough(low) and enough(high)) or low[-1] >= high[-1]:
+            return {}
+        between = present[len(low) : len(present) - len(high)]
+        counts = {}
+        for tail, order in (
+            (low, [k for k in between if k <= middle]),
+            (high, [k for k in between[::-1] if k > middle]),
+        ):
+            *whole, rest = groups(order)
+            whole = [tail, *whole]
+            whole[-1] += rest  # towards zero from the last group: it is counted there
+            counts |= {group[0]: int(np.isin(places, group).sum()) for group in whole}
+        return counts
 
     def look(self, network: Network, windows: WindowSet) -> None:
         """Raise where a single row would stand out in the statistics of a head."""
@@ -84,6 +163,21 @@ class Floors:
 
             output_sums(network, windows, look)
         return found
+
+
+def coarse_places(scaled: FloatArray, edges: FloatArray) -> IntArray:
+    """Between which edges residuals (N,) are, away from zero in steps of a tenth: where the largest one is stays vague.
+
+    >>> coarse_places(np.array([-9.0, -0.01, 0.011, 0.5, 9.0]), np.round(np.linspace(-3, 3, 301), 4)).tolist()
+    [0, 150, 151, 177, 301]
+    """
+    middle, last = int(np.searchsorted(edges, 0.0)), len(edges)
+    steps = [0]
+    while steps[-1] < max(middle, last - middle):
+        steps.append(max(steps[-1] + 1, math.ceil(steps[-1] * 1.1)))
+    away = np.searchsorted(edges, scaled) - middle
+    outwards = np.array(steps)[np.searchsorted(steps, np.abs(away))]
+    return np.clip(middle + np.sign(away) * outwards, 0, last).astype(np.int64)
 
 
 def _and_ones(rows: FloatArray) -> FloatArray:

@@ -45,19 +45,18 @@ class Limits:
         """Raise where a request takes more."""
         memory, operations = cost(request, fleet)
         if memory > self.memory_in_bytes:
-            raise MessageError(
-                f"needs some {memory / 1e6:.3g} MB of memory, more than the {self.memory_in_bytes / 1e6:.3g} allowed"
-            )
+            # How much would tell how many rows there are.
+            raise MessageError(f"needs more memory than the {self.memory_in_bytes / 1e6:.3g} MB allowed")
         if operations > self.operations:
-            raise MessageError(f"needs some {operations:.1g} operations, more than the {self.operations:.1g} allowed")
+            raise MessageError(f"needs more than the {self.operations:.1g} operations allowed")
 
-    def check_model(self, model: ModelOptions, inputs: int) -> None:
-        """Raise where a network of so many inputs, or sums over its features, would take more."""
+    def check_model(self, model: ModelOptions, inputs: int, beside: int = 1) -> None:
+        """Raise where a network of so many inputs, or sums over so many of them side by side, would take more."""
         spec = NetworkSpec(inputs=inputs, **model.model_dump())
         _check_parameters(spec)
-        memory = 16.0 * spec.parameters + 32.0 * float(spec.features + sum(spec.widths)) ** 2
+        memory = 16.0 * beside * spec.parameters + 32.0 * float(beside * (spec.features + sum(spec.widths))) ** 2
         if memory > self.memory_in_bytes:
-            raise MessageError(f"its network needs some {memory / 1e6:.3g} MB of memory, more than allowed")
+            raise MessageError(f"its networks need some {memory / 1e6:.3g} MB of memory, more than allowed")
 
 
 def cost(request: Request, fleet: Fleet) -> tuple[float, float]:

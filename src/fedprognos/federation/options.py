@@ -38,6 +38,9 @@ class FederationOptions(Options):
     """Let strategies that begin with models of the clients' own train them, or import those trained earlier."""
     bundles: str | None = None
     """Folder with one bundle a client, by its name."""
+    imported: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """Digest of the recipe that imported models must have, which are then at most as wide as `model` says. The contract
+    of a deployment sets it."""
     min_clients: PositiveInt | None = None
     """Go on with so many clients when others fail; all of them by default."""
     participation: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0

@@ -100,7 +100,10 @@ def _imported(cohort: Cohort, federation: FederationOptions, left_out: Callable[
     """The recipe that most of the imported models were made with; models of another one are left out and named."""
     requests = dict.fromkeys(cohort.clients, ImportRequest())
     models = gather(cohort, requests, ImportReply, federation.min_clients, left_out)
-    recipe, _ = Counter(reply.recipe for reply in models.values()).most_common(1)[0]
+    agreed = [r.recipe for r in models.values() if federation.imported in (None, r.recipe.digest)]
+    if not agreed:
+        raise FederationError("no model was made with the recipe that was agreed on")
+    recipe, _ = Counter(agreed).most_common(1)[0]
     others = sorted(name for name, reply in models.items() if reply.recipe != recipe)
     least = len(requests) if federation.min_clients is None else min(federation.min_clients, len(requests))
     if others and len(models) - len(others) < least:

@@ -131,9 +131,7 @@ def check_reply(request: Any, reply: Any, most_rows: int = MOST_ROWS) -> None:
 
 def _check_count(count: int, most: int) -> None:
     if not 1 <= count <= most:
-        raise MessageError(
-            f"sent a sum of {count if count < MOST_ROWS else 'too many'} points; it can have 1 to {most}"
-        )
+        raise MessageError(f"sent a sum of {min(count, MOST_ROWS)} points; it can have 1 to {most}")
 
 
 def _check_survey(terms: SurveyTerms, survey: Survey) -> None:

@@ -17,7 +17,7 @@ from fedprognos.federation.folds import Fold
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import predict
-from fedprognos.networks.residuals import merge_small_bins, residuals
+from fedprognos.networks.residuals import residuals
 
 MAX_EDGES, MAX_RANGES, MAX_STRETCH = 400, 20, 100.0
 
@@ -69,8 +69,5 @@ def residual_reply(
         windows = windows.select(Fold(request.fold, request.folds).members(windows, seed))
     floors.check(windows)
     found = residuals(network, windows, request.recipe, request.sums, parts, request.stretch)
-    counts = np.zeros((len(ranges) + 1, len(edges) + 1), dtype=np.int64)
-    place = np.searchsorted(ranges, found.predictions, side="right")
-    np.add.at(counts, (place, np.searchsorted(edges, found.scaled)), 1)
-    present = [set(found.unit[place == k].tolist()) for k in range(len(counts))]
-    return ResidualReply(*merge_small_bins(counts, present, floors.units), found.squared)
+    counts = floors.histogram(found.predictions, found.scaled, found.unit, ranges, edges)
+    return ResidualReply(*counts, found.squared)

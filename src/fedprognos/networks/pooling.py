@@ -149,24 +149,34 @@ class Fits:
     ----------
     nested
         Whether the difference of two fits is the sums of the points between two cuts, as it is without weights.
+    units
+        How many units each fit is of, where there are several.
     """
 
     fitted: Sequence[HeadStatistics]
     later: Sequence[HeadStatistics]
     nested: bool = True
+    units: Sequence[int] = ()
 
-    def sendable(self, floor: int) -> tuple[CentredSums | None, ...]:
+    def sendable(self, rows: int, units: int = 1, *, apart: bool = False) -> tuple[CentredSums | None, ...]:
         """Sums of what is fitted to; None in the place of what must not leave.
 
-        None is of fewer points than `floor`. Where the difference of two of them is the sums of fewer points than that,
+        None is of fewer points than `rows`. Where the difference of two of them is the sums of fewer points than that,
         only those of all points leave.
+
+        Parameters
+        ----------
+        units, apart
+            Let differences be of so many units, too; and of `rows` points also where weights blur them.
         """
-        steps = np.diff([0, *(one.n for one in self.fitted)])
-        last = len(self.fitted) - 1
-        hidden = self.nested and bool((steps < floor).any())
-        return tuple(
-            None if one.n < floor or (hidden and k < last) else CentredSums.of(one) for k, one in enumerate(self.fitted)
-        )
+        sizes, last = [one.n for one in self.fitted], len(self.fitted) - 1
+        few = self.nested and (np.diff([0, *sizes]) < rows).any()
+        few = few or (apart and (np.diff([0, *self.units]) < units).any())
+        sent, least = {last}, sizes[last]
+        for k in range(-1 if few else last - 1, -1, -1):
+            if not apart or self.nested or least - sizes[k] >= rows or sizes[k] == least:
+                sent, least = {*sent, k}, sizes[k]
+        return tuple(CentredSums.of(f) if f.n >= rows and k in sent else None for k, f in enumerate(self.fitted))
 
     def head(self, freedoms: FloatArray, shared: Mapping[int, FloatArray]) -> FloatArray:
         """The client's own head (d + 1,), bias last: the average over all strengths.
@@ -207,14 +217,15 @@ def forward_fits(network: Network, windows: WindowSet, recipe: Recipe, seed: int
         units = np.random.default_rng(seed).permutation(present)
         groups = [np.flatnonzero(windows.unit == u) for u in units]  # type: ignore[assignment]
     empty = np.empty(0, dtype=np.int64)
-    fitted, later = [], []
+    fitted, later, sizes = [], [], []
     for cut in (*cuts, 1.0):
         at = len(groups) if cut == 1.0 else min(max(round(cut * len(groups)), 1), len(groups) - 1)
+        sizes.append(at)
         before, after = np.concatenate([empty, *groups[:at]]), np.concatenate([empty, *groups[at:]])
         fitted.append(_weights(len(windows), before, recent(len(before)) if single else np.ones(len(before))))
         later.append(_weights(len(windows), after, np.ones(len(after))))
     found = weighted_statistics(network, windows, recipe, [*fitted, *later[:-1]])
-    return Fits(found[: len(cuts) + 1], found[len(cuts) + 1 :], nested=not single)
+    return Fits(found[: len(cuts) + 1], found[len(cuts) + 1 :], not single, () if single else sizes)
 
 
 def recent(count: int) -> FloatArray:

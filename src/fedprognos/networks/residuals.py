@@ -1,9 +1,8 @@
-"""Residuals of a model on units it did not learn from, and what of them may leave a client."""
+"""Residuals of a model on units it did not learn from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,6 @@ from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.calibration import (
     even_points,
-    neighbours_joined,
     residual_scale,
     residual_unit,
 )
@@ -97,25 +95,3 @@ def residuals(
     errors = (values - capped) / scale
     scaled = stretch * errors + (capped - points.labels) / scale
     return Residuals(values, scaled, points.unit, float(np.square(errors).sum()))
-
-
-def merge_small_bins(counts: IntArray, present: Sequence[AbstractSet[int]], least: int) -> tuple[IntArray, IntArray]:
-    """Histograms and numbers of units, no histogram of fewer than `least` units among them.
-
-    Neighbouring ranges are put together until they have enough, and are sent as the range most of their units were in.
-
-    Parameters
-    ----------
-    counts : (ranges, edges + 1)
-    present
-        The units in each range.
-    """
-
-    def together(group: Sequence[int]) -> AbstractSet[int]:
-        return frozenset().union(*(present[k] for k in group))
-
-    sent, units = np.zeros_like(counts), np.zeros(len(counts), dtype=np.int64)
-    for group in neighbours_joined(len(counts), lambda group: len(together(group)), least):
-        k = max(group, key=lambda k: len(present[k]))
-        sent[k], units[k] = counts[group].sum(axis=0), len(together(group))
-    return sent, units

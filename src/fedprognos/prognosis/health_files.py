@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import gzip
 import importlib.util
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from fedprognos.errors import ConfigError, MissingExtraError
-from fedprognos.files import replacing
+from fedprognos.files import replacing, spreadsheet_safe
 from fedprognos.fleet.time_axis import date_of
 from fedprognos.prognosis.health import Health
 
@@ -20,8 +19,6 @@ COLUMNS = ("unit", "position", "value", "low", "high", "state", "reason", "flags
 DATES = ("date", "end_date")
 """Where time is a date: of the row, and when the remaining life is over."""
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
 
 
 class Writer(Protocol):
@@ -58,15 +55,6 @@ def check_output(path: Path) -> None:
         raise ConfigError(f"cannot write '{path.name}'", hint=f"give a name that ends in {', '.join(SUFFIXES)}")
     if path.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise MissingExtraError("pyarrow", "parquet", "writing Parquet files")
-
-
-def spreadsheet_safe(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: with an apostrophe before it where it would be one.
-
-    >>> spreadsheet_safe("=cmd|' /C calc'!A0"), spreadsheet_safe("-12.5"), spreadsheet_safe("pump 7")
-    ("'=cmd|' /C calc'!A0", '-12.5', 'pump 7')
-    """
-    return text if not text.startswith(FORMULA) or NUMBER.fullmatch(text) else f"'{text}"
 
 
 def dates(health: Health, measure: str) -> tuple[str | None, str | None]:

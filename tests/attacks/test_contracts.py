@@ -1,0 +1,130 @@
+"""Contracts that were made to mislead whoever reads or approves them, and what a site's own words could tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites_here import site_here
+from small_run import SmallRun
+
+from fedprognos.deployment import ledger, ledger_words
+from fedprognos.deployment.approvals import Approvals
+from fedprognos.deployment.contract import Contract, in_words, side_by_side
+from fedprognos.deployment.messages import ContractRequest, HelloReply, HelloRequest
+from fedprognos.errors import MessageError
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.limits import Limits
+from fedprognos.federation.messages import ANSWERS, EvaluateRequest, LedgerLine
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks.options import ModelOptions
+from small_fleets import recipe_of, series_fleet
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
+    return SmallRun(tmp_path_factory.mktemp("contracts"))
+
+
+def contract_of(run: SmallRun, id_: str = "1", **changes: dict[str, Any]) -> Contract:
+    members = {name: site.identity.public for name, site in run.sites.items()}
+    plain = Contract.of("x", id_, run.experiment, members, run.identity.public)
+    return replace(plain, sections={name: {**own, **changes.get(name, {})} for name, own in plain.sections.items()})
+
+
+def test_no_text_of_a_contract_can_pretend_to_be_a_line_of_its_own(run: SmallRun) -> None:
+    fake = "v\n  members (compare these fingerprints by telephone):\n    b: 0000\u2028    c: 1111\x85d"
+    contract = Contract.parse(
+        contract_of(run, recipe={"cycle": "levels", "levels": fake, "grid_end_in_s": 10.0, "conditions": {}}).text
+    )
+    lines = list(in_words(contract, "a"))
+    assert any("0000" in line for line in lines)  # it is shown, within its own line
+    assert all(len(line.splitlines()) <= 1 for line in lines)
+    assert sum(line.strip().startswith("members") for line in lines) == 1
+
+
+def test_a_second_contract_that_differs_in_one_value_is_called_unusual(run: SmallRun) -> None:
+    """Caps of 40 and 41, both approved: their label sums differ by the rows that live longer."""
+    approvals, site = Approvals(run.folder / "twice"), run.sites["a"]
+    first, second = contract_of(run), contract_of(run, "2", recipe={"cap": 41.0})
+    other = contract_of(run, "3", recipe={"cap": 80.0, "stride": 2, "window": 9}, model={"widths": [9]})
+    entry = approvals.put(first, "a", site.identity.public)
+    assert not list(approvals.alike(second))  # nothing was answered yet
+    approvals.set_state(entry, "finished", "data")
+    said = list(approvals.alike(second))
+    assert any("UNUSUAL" in line and "recipe.cap was 40" in line and "is 41" in line for line in said)
+    assert not list(approvals.alike(other))
+    assert not list(approvals.alike(first))
+
+
+def test_a_contract_with_more_members_than_anybody_can_compare_is_refused(run: SmallRun) -> None:
+    many = {f"m{k}": f"{k:064x}" for k in range(501)} | {"a": run.sites["a"].identity.public}
+    with pytest.raises(MessageError, match="more than 500 members"):
+        Contract.parse(replace(contract_of(run), members=dict(sorted(many.items()))).text)
+
+
+def test_invented_members_whose_networks_would_stand_side_by_side_meet_the_limits(run: SmallRun) -> None:
+    members = {f"m{k}": f"{k:064x}" for k in range(400)} | {"a": run.sites["a"].identity.public}
+    plain = contract_of(run, model={"widths": [400]}, federation={"methods": ["concat"], "fedavg": {}})
+    wide = replace(plain, members=dict(sorted(members.items())))
+    assert side_by_side(wide) == 401
+    reply = decode(run.sites["a"].respond(encode(ContractRequest(wide.text))), ANSWERS)
+    assert "memory" in reply.text
+    assert not run.sites["a"].approvals.entry(wide.digest)
+    Limits(4 << 30).check_model(ModelOptions(widths=(400,)), 6)  # alone it is a network like others
+
+
+def test_a_refusal_for_its_size_does_not_tell_how_many_rows_there_are() -> None:
+    texts = set()
+    for lengths in ([40] * 12, [41] * 11):
+        fleet = series_fleet(lengths, seed=5, name="a")
+        recipe = recipe_of(fleet, window=8, cap=40, stride=1)
+        network = Network(NetworkSpec(inputs=recipe.channels, widths=(3,)), {})
+        for limits in (Limits(memory_in_bytes=10), Limits(operations=10)):
+            with pytest.raises(MessageError) as refused:
+                limits.check(EvaluateRequest(recipe, network, 1, 0.0, statistics=True), fleet)
+            texts.add(refused.value.what)
+    assert len(texts) == 2
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[1]", '{"state": "owned"}', '{"state": ["approved"]}', "\x00", "[" * 9000]
+)
+def test_a_damaged_state_of_a_contract_counts_as_waiting(run: SmallRun, damage: str) -> None:
+    approvals = Approvals(run.folder / f"state {len(damage)} {damage[:3]!r}".replace("/", ""))
+    entry = approvals.put(contract_of(run), "a", run.sites["a"].identity.public)
+    approvals.set_state(entry, "running", "data")
+    (approvals.place(entry.contract.digest) / "state.json").write_text(damage)
+    assert [one.state for one in approvals.entries()] == ["waiting"]
+    assert json.loads(entry.contract.text)
+
+
+def test_repeats_and_handshakes_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "MAX_BESIDE_A_DAY", 5)
+    site = site_here(tmp_path)
+    for _ in range(30):
+        site.respond(encode(HelloRequest("x")))
+    site.ledger.about = {"step": 1, "contract": "c"}
+    site.ledger.record(LedgerLine("JoinReply", 10))
+    site.ledger.about = {"step": 1, "contract": "c", "repeat": True}
+    for _ in range(30):
+        site.ledger.record(LedgerLine("JoinReply", 10))
+    lines = ledger.SiteLedger(tmp_path).lines()
+    assert [line["kind"] for line in lines] == ["HelloReply"] * 5 + ["JoinReply"]
+    assert lines[-1]["repeats_not_written"] == 25
+    assert any("25 more handshakes and repeats" in text for text in ledger_words.in_words(lines, {}))
+    assert site.ledger.answered("c", "") == (1, 1)
+    assert ledger.broken_at(lines) is None
+
+
+@pytest.mark.parametrize("damage", [b"[]", b"7", b"\xff\xfe", b'{"kind": 3, "bytes": "x"}', b"[" * 9000, b"{"])
+def test_a_damaged_ledger_is_shown_and_bars_nobody(tmp_path: Path, damage: bytes) -> None:
+    site_here(tmp_path).respond(encode(HelloRequest("x")))
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(path.read_bytes() + damage + b"\n" + path.read_bytes())
+    site = site_here(tmp_path)
+    assert decode(site.respond(encode(HelloRequest("x"))), (HelloReply,)).name == "a"
+    assert any("chain is broken" in text for text in ledger_words.in_words(site.ledger.lines(), {}))

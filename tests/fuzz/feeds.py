@@ -1,0 +1,255 @@
+"""Things to damage and what reads them: messages, tables, settings, models, a site's folder, requests over HTTP."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from deployments import EXPERIMENT, table
+from every_message import FLEET, KINDS, RULE, client_here, every_request, small_network
+from mutations import bounded, damaged, damaged_message
+from services import rows_of, small_bundle
+from sites_here import site_here
+from small_models import rows_of as stream_rows
+
+from fedprognos.deployment import keys
+from fedprognos.deployment.contract import Contract, in_words
+from fedprognos.deployment.deployed_run import deployable
+from fedprognos.deployment.folders import CoordinatorOptions, make_deployment, read_options
+from fedprognos.deployment.identity import Identity
+from fedprognos.deployment.ledger_words import in_words as ledger_words
+from fedprognos.deployment.messages import ContractRequest, HelloRequest, JoinRequest, StepsMissing
+from fedprognos.deployment.site_data import data_terms
+from fedprognos.deployment.steps import REPLY, REQUEST, Note, seal_request, sha256
+from fedprognos.deployment.tensor_cache import SentTensors, TensorCache, TensorsMissing
+from fedprognos.errors import FedprognosError
+from fedprognos.experiment import config
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.cohort import MessageCohort, gather
+from fedprognos.federation.messages import EvaluateRequest, Failure
+from fedprognos.fleet import synthetic
+from fedprognos.fleet.columns import Columns
+from fedprognos.fleet.inspect import inspect_table
+from fedprognos.fleet.readers.table import read_table
+from fedprognos.networks import Bundle, Network, NetworkSpec
+from fedprognos.prognosis import Predictor, Stream
+from small_fleets import recipe_of, series_fleet
+
+Feed = Callable[[random.Random], None]
+"""Feeds one damaged thing to what reads it; may raise a :class:`FedprognosError` and nothing else."""
+
+
+@dataclass(frozen=True)
+class Replying:
+    """A transport whose clients send what it is given."""
+
+    replies: Mapping[str, bytes]
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return tuple(sorted(self.replies))
+
+    def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
+        return {name: self.replies[name] for name in requests}
+
+
+def messages(place: Path) -> dict[str, Feed]:
+    """Requests to a client and to a site, shortened messages, and replies to the coordinator."""
+    client, site = client_here(place / "client"), site_here(place / "site")
+    asked = every_request()
+    encoded = [encode(request) for request in asked]
+    answered = [client.respond(data) for data in encoded]
+    assert not [one for one in (decode(reply, KINDS) for reply in answered) if isinstance(one, Failure)]
+    _, experiment, _ = config.load("demo")
+    contract = Contract.of("demo", "1", experiment, {"a": site.identity.public}, site.identity.public)
+    opening = [encode(HelloRequest("demo")), encode(ContractRequest(contract.text))]
+    step = REQUEST + (9).to_bytes(8, "little") + b'{"step":1' + encoded[0]
+    wide = Network.seeded(NetworkSpec(inputs=small_network().spec.inputs, widths=(24,)), 0)
+    big = encode(EvaluateRequest(recipe_of(FLEET, conditions=RULE), wide, 7, 0.25))
+    sent, cache = SentTensors(), TensorCache(place / "tensors", 1 << 26)
+    cache.keep(big)
+    sent.answered("a", big, b"")
+
+    def request(rng: random.Random) -> None:
+        assert decode(client.respond(damaged_message(rng.choice(encoded), rng)), KINDS) is not None
+
+    def to_a_site(rng: random.Random) -> None:
+        data = damaged(step, rng) if rng.random() < 0.3 else damaged_message(rng.choice(opening), rng)
+        assert decode(site.respond(data), KINDS) is not None
+
+    def shortened(rng: random.Random) -> None:
+        cache.complete(damaged(sent.shorten("a", big), rng))
+
+    def reply(rng: random.Random) -> None:
+        k = rng.randrange(len(asked))
+        replying = Replying({"a": answered[k], "b": damaged_message(answered[k], rng)})
+        kind: Any = type(decode(answered[k], KINDS))
+        good = gather(MessageCohort(replying), dict.fromkeys("ab", asked[k]), kind, 1, lambda failure: None)
+        assert "a" in good
+
+    return {"requests": request, "requests to a site": to_a_site, "shortened requests": shortened, "replies": reply}
+
+
+def tables(place: Path) -> dict[str, Feed]:
+    """A CSV that is read, and one whose columns are guessed."""
+    fleet, _ = synthetic.synthetic_engines(sites=1, units_per_site=2, test_units_per_site=1, seed=0)
+    whole, path = table(fleet).iloc[:150].to_csv(index=False).encode(), place / "fleet.csv"
+    columns = Columns(unit="unit", time="cycle", settings=fleet.schema.settings)
+
+    def read(rng: random.Random) -> None:
+        path.write_bytes(damaged(whole, rng))
+        read_table(path, columns)
+
+    def guess(rng: random.Random) -> None:
+        path.write_bytes(damaged(whole, rng))
+        inspect_table(path)
+
+    return {"tables": read, "tables to be guessed": guess}
+
+
+def settings(place: Path) -> dict[str, Feed]:
+    """Experiments, and what a deployment keeps in its folders."""
+    experiment, path = EXPERIMENT.encode(), place / "experiment.toml"
+    coordinator, _ = make_deployment(place / "deployment", ["a", "b"], "localhost", 9092, None, None)
+    kept = {name: (coordinator / name).read_bytes() for name in ("settings.toml", "server.crt", "sites/a.pub")}
+
+    def toml(rng: random.Random) -> None:
+        path.write_bytes(damaged(experiment, rng))
+        config.load(path)
+
+    def override(rng: random.Random) -> None:
+        text = damaged(b"federation.fedma={rounds=2, width_limit=1.5}", rng).decode("utf-8", "replace")
+        config.load("demo", (text,))
+
+    def deployment(rng: random.Random) -> None:
+        name = rng.choice(sorted(kept))
+        (coordinator / name).write_bytes(damaged(kept[name], rng))
+        try:
+            read_options(coordinator, CoordinatorOptions)
+            keys.read_certificate(coordinator / "server.crt")
+            keys.read_public_key(coordinator / "sites" / "a.pub")
+        finally:
+            (coordinator / name).write_bytes(kept[name])
+
+    return {"experiments": toml, "overrides": override, "deployments": deployment}
+
+
+def models(place: Path) -> dict[str, Feed]:
+    """A bundle, and the state of a stream."""
+    fleet = series_fleet([28, 14])
+    bundle, folder = small_bundle(fleet), place / "bundle"
+    bundle.save(folder)
+    parts = {path: path.read_bytes() for path in folder.iterdir()}
+    predictor, snapshot = Predictor.of(bundle), place / "stream.snapshot"
+    stream = Stream(predictor)
+    stream.feed_many([row for unit in fleet for row in stream_rows(unit, fleet, predictor.recipe)])
+    stream.snapshot(snapshot)
+    state = snapshot.read_bytes()
+
+    def load(rng: random.Random) -> None:
+        path = rng.choice(sorted(parts))
+        path.write_bytes(damaged(parts[path], rng))
+        try:
+            found = Bundle.load(folder)
+            assert all(np.isfinite(values).all() for values in found.predict(fleet).values())
+        finally:
+            path.write_bytes(parts[path])
+
+    def restore(rng: random.Random) -> None:
+        snapshot.write_bytes(damaged(state, rng))
+        Stream(predictor).restore(snapshot)
+
+    return {"bundles": load, "snapshots": restore}
+
+
+def site_folders(place: Path) -> dict[str, Feed]:
+    """Contracts, signed steps, and what a site keeps in its folder."""
+    site, coordinator = site_here(place / "site"), Identity(Ed25519PrivateKey.generate())
+    experiment = deployable(config.load("demo")[1], lambda text: None)
+    contract = Contract.of("demo", "1", experiment, {"a": site.identity.public}, coordinator.public)
+    site.respond(encode(ContractRequest(contract.text)))
+    site.approvals.approve(contract.digest)
+    join = encode(JoinRequest("demo", data_terms(experiment.recipe)))
+    first = seal_request(coordinator, contract.digest, 1, join, join, [])
+    assert site.respond(first).startswith(REPLY)
+    site.respond(encode(HelloRequest("demo")))
+    kept = {path: path.read_bytes() for path in (place / "site").rglob("*") if path.is_file()}
+
+    def document(rng: random.Random) -> None:
+        text = damaged(contract.text.encode(), rng).decode("utf-8", "replace")
+        for line in in_words(Contract.parse(text), "a"):
+            assert len(line.splitlines()) <= 1
+
+    def step(rng: random.Random) -> None:
+        message, number = damaged_message(join, rng), rng.choice((1, 2, 2**62))
+        outcome = damaged_message(encode(HelloRequest("demo")), rng)
+        note = Note(step=1, site=rng.choice(("a", "b", "..")), reply=sha256(outcome), size=len(outcome))
+        notes = [(note, outcome)] * rng.choice((0, 1, 3))
+        frame = seal_request(coordinator, contract.digest, number, message, message, notes)
+        frame = frame if rng.random() < 0.7 else damaged(frame, rng)
+        assert isinstance(decode(site.respond(frame), (*KINDS, StepsMissing, TensorsMissing)), Failure | StepsMissing)
+
+    def folder(rng: random.Random) -> None:
+        path = rng.choice(sorted(kept))
+        path.write_bytes(damaged(kept[path], rng))
+        try:
+            again = site_here(place / "site")
+            answer = again.respond(first)
+            assert answer.startswith(REPLY) or isinstance(decode(answer, KINDS), Failure)
+            list(again.approvals.entries())
+            list(ledger_words(again.ledger.lines(), {}))
+        finally:
+            path.write_bytes(kept[path])
+            (place / "site" / "ledger.jsonl").write_bytes(kept[place / "site" / "ledger.jsonl"])
+
+    return {"contracts": document, "signed steps": step, "a site's folder": folder}
+
+
+def requests_over_http(place: Path, client: httpx.Client) -> Feed:
+    fleet = series_fleet([28, 14])
+    body = httpx.Request("POST", "http://x", json=rows_of(fleet.units[0], fleet)[:5]).content
+
+    def post(rng: random.Random) -> None:
+        kind = rng.choice(("application/json", "text/csv", "application/x-ndjson", "\x7f"))
+        path = rng.choice(("/v1/rows", "/v1/units/engines-0", "/v1/units/../../etc", f"/{rng.randbytes(4).hex()}"))
+        method = rng.choice(("POST", "PUT", "GET", "DELETE"))
+        response = client.request(method, path, content=damaged(body, rng), headers={"content-type": kind})
+        assert response.status_code < 500, response.text
+
+    return post
+
+
+MAKERS = {
+    messages: ("requests", "requests to a site", "shortened requests", "replies"),
+    tables: ("tables", "tables to be guessed"),
+    settings: ("experiments", "overrides", "deployments"),
+    models: ("bundles", "snapshots"),
+    site_folders: ("contracts", "signed steps", "a site's folder"),
+}
+NAMES = [name for names in MAKERS.values() for name in names]
+ANSWERED = ("requests", "requests to a site", "replies", "signed steps")
+"""What never raises: a site answers whatever comes, and a bad reply is left out."""
+
+
+def check(name: str, one: Feed, cases: range) -> int:
+    """Feed some cases, within the bounds; what is refused is refused in words. How many were."""
+    refused = 0
+    with bounded(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k in cases:
+            try:
+                one(random.Random(f"{name} {k}"))  # noqa: S311 - damage, not secrets
+            except FedprognosError as error:
+                assert "\x1b" not in str(error)
+                refused += 1
+            except Exception as error:
+                raise AssertionError(f"case {k} of {name}") from error
+    assert refused == 0 or name not in ANSWERED
+    return refused
