@@ -50,7 +50,7 @@ release-check: $(VENV)/.dev
 	$(BIN)/python -m build --outdir build/release
 	$(PYTHON) -m venv build/release/venv
 	build/release/venv/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt build/release/*.whl
-	cd build/release && venv/bin/fedprognos demo --out demo && test -s demo/report.html && venv/bin/fedprognos predict demo/bundle --help >/dev/null
+	cd build/release && venv/bin/fedprognos demo --out demo && test -s demo/report.html && venv/bin/python -c 'import fedprognos as fp; fp.Predictor.load("demo/bundle")'
 
 clean:
 	rm -rf $(VENV) build runs

@@ -3,12 +3,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 
+from fedprognos.cli import app
 from fedprognos.cli.terminal import matched_words
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
@@ -178,6 +182,21 @@ def test_help_loads_nothing_slow(command: list[str]) -> None:
 
 def test_the_front_door_opens_before_anything_slow_is_loaded() -> None:
     assert loaded("from fedprognos import run, absorb") == set()
+
+
+def commands(group: click.Group, name: str = "fedprognos") -> Iterator[tuple[str, click.Command]]:
+    """All commands of a group and of the groups in it, with their whole names."""
+    for word, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name} {word}")
+        else:
+            yield f"{name} {word}", command
+
+
+def test_every_command_shows_an_example_of_itself() -> None:
+    found = dict(commands(typer.main.get_command(app)))  # type: ignore[arg-type]
+    assert len(found) > 15
+    assert [name for name, command in found.items() if f"Example: {name}" not in (command.help or "")] == []
 
 
 def test_a_misspelt_command_is_corrected_once() -> None:

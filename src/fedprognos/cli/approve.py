@@ -15,7 +15,10 @@ def approve(
     contract: Annotated[str, typer.Option(help="First characters of the contract's digest; all that wait.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
 ) -> None:
-    """Show the contracts that wait at a site, and approve them: without this a site answers nothing about its data."""
+    """Show the contracts that wait at a site, and approve them: without this a site answers nothing about its data.
+
+    Example: fedprognos deploy approve plant-a
+    """
     from fedprognos.deployment.approvals import Approvals
     from fedprognos.deployment.contract import in_words
     from fedprognos.deployment.folders import SiteOptions, read_options
@@ -40,7 +43,10 @@ def approve(
 
 
 def ledger(folder: Folder) -> None:
-    """Show what left a site, what it could tell, what was refused, and whether the ledger is whole."""
+    """Show what left a site, what it could tell, what was refused, and whether the ledger is whole.
+
+    Example: fedprognos deploy ledger plant-a
+    """
     from fedprognos.deployment.approvals import Approvals
     from fedprognos.deployment.folders import SiteOptions, read_options
     from fedprognos.deployment.ledger import SiteLedger

@@ -31,7 +31,10 @@ _STYLES = {"ok": "green", "partial": "yellow", "missing": "dim", "altered": "red
 
 @data_app.command("list")
 def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Say which data sets there are and where they were found."""
+    """Say which data sets there are and where they were found.
+
+    Example: fedprognos data list
+    """
     from fedprognos.fleet.catalog import CATALOG, places
 
     found = {name: _where(name, data_dir) for name in CATALOG}
@@ -58,7 +61,10 @@ def get_data(
     force: Annotated[bool, typer.Option("--force", help="Download again and replace what is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Download a data set from its official address, unpack it and check it."""
+    """Download a data set from its official address, unpack it and check it.
+
+    Example: fedprognos data get cmapss
+    """
     from fedprognos.fleet.catalog import data_set
     from fedprognos.fleet.download import get
 
@@ -76,7 +82,10 @@ def check_data(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what is here with what was published; the exit code is 3 where a file is not as published."""
+    """Compare what is here with what was published; the exit code is 3 where a file is not as published.
+
+    Example: fedprognos data check cmapss
+    """
     from fedprognos.fleet.catalog_check import check
 
     done = check(name, data_dir)

@@ -60,7 +60,10 @@ def init(
     bind: Annotated[str | None, typer.Option(help="Address the coordinator listens on; all by default.")] = None,
     experiment: Annotated[Path | None, typer.Option(exists=True, help="Experiment to give to every site.")] = None,
 ) -> None:
-    """Make keys, certificates, and one folder for the coordinator and for each site."""
+    """Make keys, certificates, and one folder for the coordinator and for each site.
+
+    Example: fedprognos deploy init deployment --sites plant-a,plant-b --host coordinator.example.com
+    """
     from fedprognos.deployment.folders import make_deployment
     from fedprognos.deployment.keys import AUTHORITY_IN_DAYS, SERVER_IN_DAYS
 
@@ -83,7 +86,10 @@ def renew(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `deploy init` made, with authority/.")],
     site: Annotated[list[str] | None, typer.Option(help="Also make a new key pair for this site; repeatable.")] = None,
 ) -> None:
-    """Make a new certificate for the coordinator, and new keys for sites that lost theirs."""
+    """Make a new certificate for the coordinator, and new keys for sites that lost theirs.
+
+    Example: fedprognos deploy renew deployment
+    """
     from fedprognos.deployment.folders import coordinator_folder, renew
     from fedprognos.deployment.keys import days_left, read_certificate
 
@@ -96,7 +102,10 @@ def renew(
 
 @deploy_app.command()
 def coordinator(folder: Folder) -> None:
-    """Start the coordinator: it runs what `deploy run` queues, and continues after a crash."""
+    """Start the coordinator: it runs what `deploy run` queues, and continues after a crash.
+
+    Example: fedprognos deploy coordinator deployment/coordinator
+    """
     from fedprognos.deployment.coordinator import serve
     from fedprognos.deployment.flower import engine
     from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
@@ -120,7 +129,10 @@ def site(
     ] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")] = None,
 ) -> None:
-    """Check this site's data, say what will leave it, and join the federation."""
+    """Check this site's data, say what will leave it, and join the federation.
+
+    Example: fedprognos deploy site plant-a --data fleet.csv
+    """
     from fedprognos.deployment.flower import engine
     from fedprognos.deployment.folders import EXPERIMENT, SiteOptions, read_options
     from fedprognos.deployment.identity import fingerprint, identity_of
@@ -153,7 +165,10 @@ def run(
     ] = None,
     wait: Annotated[bool, typer.Option(help="Follow the run until it ends.")] = True,
 ) -> None:
-    """Queue an experiment at the coordinator on this machine, and follow it."""
+    """Queue an experiment at the coordinator on this machine, and follow it.
+
+    Example: fedprognos deploy run fleet.toml --dir deployment/coordinator
+    """
     from fedprognos.deployment.coordinator import submit
     from fedprognos.deployment.deployed_run import deployable
     from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
@@ -201,7 +216,10 @@ def _follow(place: Path, results: Path) -> None:
 
 @deploy_app.command()
 def status(folder: Folder) -> None:
-    """Show what a coordinator or a site does."""
+    """Show what a coordinator or a site does.
+
+    Example: fedprognos deploy status plant-a
+    """
     from fedprognos.deployment.folders import coordinator_folder
     from fedprognos.deployment.processes import STATUS, running
 
@@ -231,7 +249,10 @@ def cancel(
     folder: Folder,
     name: Annotated[str | None, typer.Argument(help="Name of the run; the one at work by default.")] = None,
 ) -> None:
-    """Take an experiment out of the coordinator's queue, also while it runs or waits for sites."""
+    """Take an experiment out of the coordinator's queue, also while it runs or waits for sites.
+
+    Example: fedprognos deploy cancel deployment/coordinator
+    """
     from fedprognos.deployment.coordinator import cancel
     from fedprognos.deployment.folders import coordinator_folder
     from fedprognos.deployment.processes import STATUS
@@ -246,7 +267,10 @@ def cancel(
 
 @deploy_app.command()
 def stop(folder: Folder) -> None:
-    """End the coordinator or site that runs from a folder; it continues when started again."""
+    """End the coordinator or site that runs from a folder; it continues when started again.
+
+    Example: fedprognos deploy stop plant-a
+    """
     from fedprognos.deployment.folders import coordinator_folder
     from fedprognos.deployment.processes import stop_running
 

@@ -18,7 +18,10 @@ def export(
         bool, typer.Option("--int8", help="Keep recurrent weights in 8 bits; says what that changes.")
     ] = False,
 ) -> None:
-    """Write scaling, network and head as one ONNX graph from raw rows to health, checked against torch."""
+    """Write scaling, network and head as one ONNX graph from raw rows to health, checked against torch.
+
+    Example: fedprognos export runs/fleet/bundle --onnx model.onnx
+    """
     from fedprognos.prognosis.onnx_export import export_onnx
     from fedprognos.prognosis.predictor import Predictor
 

@@ -22,7 +22,7 @@ SHOWN = 30
 
 def predict(
     bundle: Annotated[Path, typer.Argument(help="A bundle's folder, or a file that `fedprognos export` wrote.")],
-    data: Annotated[str, typer.Argument(help="CSV or Parquet: a file, a folder or a pattern.")],
+    data: Annotated[str, typer.Argument(help="CSV, Excel or Parquet: a file, a folder or a pattern.")],
     out: Annotated[Path | None, typer.Option("--out", help="File to write: .csv, .csv.gz or .parquet.")] = None,
     head: Annotated[Path | None, typer.Option("--head", help="A site's personal head (.safetensors).")] = None,
     every: Annotated[bool, typer.Option("--all", help="Health at every row or cycle, not just now.")] = False,
@@ -36,6 +36,8 @@ def predict(
 
     Columns are those of the training table: the model remembers them, how files were written, and what stands in for
     blank cells.
+
+    Example: fedprognos predict runs/fleet/bundle new_rows.csv --out health.csv
     """
     from fedprognos.prognosis.file_prediction import predict_files
 

@@ -112,7 +112,10 @@ def demo(
 
 
 def report(folder: Annotated[Path, typer.Argument(help="A folder that `fedprognos run` wrote.")]) -> None:
-    """Write report.html anew from the files of a finished run."""
+    """Write report.html anew from the files of a finished run.
+
+    Example: fedprognos report runs/fleet
+    """
     from fedprognos.cli.terminal import answers
     from fedprognos.report import read_run, write_report
 
@@ -123,7 +126,10 @@ def report(folder: Annotated[Path, typer.Argument(help="A folder that `fedprogno
 
 
 def presets() -> None:
-    """List the experiments that come with fedprognos."""
+    """List the experiments that come with fedprognos.
+
+    Example: fedprognos presets
+    """
     from fedprognos.experiment import config
 
     table = Table(box=None, padding=(0, 2, 0, 0))

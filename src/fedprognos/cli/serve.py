@@ -44,6 +44,8 @@ def serve(
     """Take rows over HTTP, answer with health, and show the fleet on a page.
 
     Accepted rows are on disk before they are answered. Needs the extra `serve`.
+
+    Example: fedprognos serve runs/fleet/bundle --port 8080
     """
     try:
         from fedprognos.service.run import serve as run_service

@@ -47,6 +47,8 @@ def tune(
     """Search the hyper-parameters of an experiment, judged on what training keeps out; the test is never looked at.
 
     A search that was interrupted goes on where it was when the same command is given again.
+
+    Example: fedprognos tune fleet.toml
     """
     from fedprognos.experiment.tuning import tune as search
 

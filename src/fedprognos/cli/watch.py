@@ -34,7 +34,10 @@ def watch(
     max_units: Annotated[int, typer.Option(min=1, help="Units watched; further ones are refused.")] = 20_000,
     keep_rows: KeepRows = None,
 ) -> None:
-    """Read rows (JSON) from a broker and publish health back. Needs the extra `serve`."""
+    """Read rows (JSON) from a broker and publish health back. Needs the extra `serve`.
+
+    Example: fedprognos watch runs/fleet/bundle --mqtt broker --topic fleet/+/sensors
+    """
     try:
         from fedprognos.service.mqtt import Watcher, WatchOptions, tally_text
     except ModuleNotFoundError as error:
