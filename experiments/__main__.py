@@ -70,6 +70,14 @@ def poisoning(data_dir: DataDir = None) -> None:
 
 
 @app.command()
+def screening(data_dir: DataDir = None) -> None:
+    """What screening's limits were chosen on: honest and hostile clients on FD004, by what training kept out."""
+    from experiments.screening import write_screening
+
+    Console().print(write_screening(data_dir), highlight=False)
+
+
+@app.command()
 def privacy(data_dir: DataDir = None) -> None:
     """What differential privacy costs on FD004, for several epsilons, per unit and per row."""
     from experiments.privacy import write_privacy

@@ -6,8 +6,11 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from experiments.attacks import ATTACKS, Attack, FlippedClient
 from fedprognos.evaluation import EVERYONE
@@ -32,7 +35,7 @@ PAGE, JSON = Path("docs/robustness.md"), Path("docs/results/poisoning.json")
 OFF = ("federation.fedavg.average=weighted",)
 """What the preset is without its defences; screening and the cap are taken out, too."""
 Found = dict[str, dict[str, Any]]
-"""By `attack/defence/method`: raw test RMSE by head, and who was left out."""
+"""By `attack/defence/method/seed`: raw test RMSE by head, and who was left out."""
 
 
 @dataclass(eq=False)
@@ -88,10 +91,10 @@ def write_poisoning(
     with one_torch_thread(), tempfile.TemporaryDirectory() as folder:
         for attack in attacks:
             for defence, experiment in (("off", plain), ("on", defended)):
-                for method in experiment.federation.methods:
-                    name = f"{attack.name}/{defence}/{method}"
+                for method, seed in product(experiment.federation.methods, range(experiment.evaluation.seeds)):
+                    name = f"{attack.name}/{defence}/{method}/{seed}"
                     if name not in found:
-                        found[name] = run_attacked(experiment, scenario, attack, method, Path(folder))
+                        found[name] = run_attacked(experiment, scenario, attack, method, Path(folder), seed)
                         tell(f"{name}: {found[name]}")
                         write_json(out, found)
     if page.is_file():
@@ -100,7 +103,7 @@ def write_poisoning(
 
 
 def run_attacked(
-    experiment: config.Experiment, scenario: Scenario, attack: Attack, method: str, folder: Path
+    experiment: config.Experiment, scenario: Scenario, attack: Attack, method: str, folder: Path, seed: int = 0
 ) -> dict[str, Any]:
     """Raw test RMSE after the last round, by head, and the clients that were left out."""
     hostile = max(scenario.clients)
@@ -117,7 +120,7 @@ def run_attacked(
         left.add(failure.client)
 
     recipe = common_recipe(MessageCohort(transport), experiment.recipe, experiment.federation, left_out)
-    plan = replace(plan_of(experiment, recipe, 0), left_out=left_out)
+    plan = replace(plan_of(experiment, recipe, seed), left_out=left_out)
     *_, last = judged_rounds(strategies[method], MessageCohort(transport), plan)
     windows = evaluation_windows(scenario, recipe, experiment.evaluation)
     (heads,) = last.models.values()
@@ -156,10 +159,12 @@ def tables(found: Found, attacks: tuple[Attack, ...]) -> str:
 
 
 def _cell(found: Found, attack: str, method: str, head: str) -> str:
-    """`31.0 > 20.6 (+1 %)`: without defences, with them, and the difference to no attack and no defence."""
-    off, on = found.get(f"{attack}/off/{method}"), found.get(f"{attack}/on/{method}")
-    if off is None or on is None:
-        return ""
-    clean = found[f"none/off/{method}"]["rmse"][head]
-    cost = 100 * (on["rmse"][head] / clean - 1)
-    return f"{off['rmse'][head]:.1f} → {on['rmse'][head]:.1f} ({cost:+.0f} %)"
+    """`31.0 → 20.6 (+1 %)`: without defences, with them, and the difference to no attack and no defence."""
+    off, on = (_rmse(found, f"{attack}/{defence}/{method}/", head) for defence in ("off", "on"))
+    cost = 100 * (on / _rmse(found, f"none/off/{method}/", head) - 1)
+    return f"{off:.1f} → {on:.1f} ({cost:+.0f} %)"
+
+
+def _rmse(found: Found, name: str, head: str) -> float:
+    """The mean over seeds."""
+    return float(np.mean([one["rmse"][head] for key, one in found.items() if key.startswith(name)]))

@@ -188,3 +188,15 @@ def test_every_strategy_goes_on_without_a_hostile_client(tmp_path: Path, method:
     (*_, last) = judged_rounds(strategies[method], cohort_of(tmp_path, "abcde", change=change), plan)
     assert "c" in {f.client for f in left}
     assert last.validation_rmse is not None and last.validation_rmse < 30
+
+
+def test_a_body_far_worse_than_most_is_left_out_though_it_hardly_harms_the_mean(tmp_path: Path) -> None:
+    plan, cohort = plan_of(epochs=6, widths=(4,)), cohort_of(tmp_path, "abcde")
+    left: list[Failure] = []
+    plan = replace(plan, left_out=left.append, federation=plan.federation.model_copy(update={"screen": 10.0}))
+    models = train(cohort, plan, dict.fromkeys(cohort.clients), epochs=None, round_=1)
+    assert sorted(drop_harmful(cohort, plan, models).networks) == list("abcde") and not left
+    flipped = {name: -array for name, array in models.networks["b"].weights.items()}
+    models.networks["b"] = Network(models.networks["b"].spec, flipped)  # type: ignore[index]
+    assert sorted(drop_harmful(cohort, plan, models).networks) == list("acde")
+    assert [(f.client, f.code) for f in left] == [("b", "harmful")] and "median model explains" in left[0].text

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedprognos.arrays import FloatArray
 from fedprognos.federation.messages import Failure
 
 Errors = Callable[[Sequence[str]], Mapping[str, float]]
@@ -15,14 +16,20 @@ Errors = Callable[[Sequence[str]], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Harm:
-    """A client that was left out, and by how much the others' error falls without it: the median share."""
+    """A client that was left out, and by how much the others' error falls without it: the median share.
+
+    Of a `weak` model the share is that of what the median model explains of the others' labels.
+    """
 
     client: str
     share: float
+    weak: bool = False
 
     def failure(self, what: str) -> Failure:
         """What the user is shown."""
         text = f"{what} make the others' error {100 * self.share:.0f} % larger; left out"
+        if self.weak:
+            text = f"{what} explain {max(100 * self.share, 0):.0f} % of what the median model explains; left out"
         return Failure(self.client, "harmful", text)
 
 
@@ -37,8 +44,7 @@ def harmful(clients: Sequence[str], errors: Errors, tolerance: float) -> tuple[H
         together = errors(kept)
         worst = Harm("", 0.0)
         for name in kept:
-            without = errors([c for c in kept if c != name])
-            falls = np.array([_fall(together[judge], without[judge]) for judge in kept if judge != name])
+            falls = falls_without(name, kept, errors, together)
             share = float(np.median(falls))
             limit = tolerance * (1 + len(found)) ** 2
             if (falls > limit).sum() * 2 > len(falls) and share > worst.share:
@@ -48,6 +54,12 @@ def harmful(clients: Sequence[str], errors: Errors, tolerance: float) -> tuple[H
         found.append(worst)
         kept.remove(worst.client)
     return tuple(found)
+
+
+def falls_without(name: str, clients: Sequence[str], errors: Errors, together: Mapping[str, float]) -> FloatArray:
+    """By which share the error of each of the other clients falls without this one."""
+    without = errors([other for other in clients if other != name])
+    return np.array([_fall(together[judge], without[judge]) for judge in clients if judge != name])
 
 
 def _fall(before: float, after: float) -> float:
