@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.poisoning import write_between
+from experiments.attacks import ATTACKS
+from experiments.poisoning import HostileTransport, write_between
 from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
-from fedprognos.experiment.assess import errors, evaluation_windows
+from fedprognos.experiment.assess import errors, evaluation_windows, network_predictor
 from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
-from fedprognos.federation.privacy import Privacy, PrivacyOptions, epsilon_of
+from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.privacy import Account, Privacy, PrivacyOptions
 from fedprognos.federation.privacy.statistics import ada_ssp, add_noise, clipped_sums
+from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 from fedprognos.networks import Network
@@ -30,8 +38,10 @@ from fedprognos.networks.threads import one_torch_thread
 PRESET = "study-privacy"
 PAGE, JSON = Path("docs/privacy.md"), Path("docs/results/privacy.json")
 EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0)
-DRAWS = 5
-"""Noise is drawn so many times; the table has the mean."""
+DRAWS, SEEDS = 5, 3
+"""Noise is drawn so many times for heads that are solved, and networks are trained so often; the table has the mean."""
+TRAINED = ("recipe.stride=50",)
+"""Methods that train see fewer windows: every step takes the gradient of each."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +59,71 @@ def write_privacy(
     overrides: tuple[str, ...] = (),
     tell: Callable[[str], None] = print,
 ) -> Path:
-    """Measure, and write the JSON and the table of the page anew."""
+    """Measure what the JSON lacks, and write it and the table of the page anew."""
     _, experiment, base = config.load(PRESET, overrides)
-    (scenario,) = scenarios(experiment, data_dir, base).values()
-    recipe = recipe_for(experiment.recipe, scenario.clients)
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = json.loads(out.read_text("utf-8")) if out.is_file() else {}
     with one_torch_thread():
-        windows = {name: build_windows(recipe, fleet) for name, fleet in sorted(scenario.clients.items())}
         for method in experiment.federation.methods:
-            plan = plan_of(experiment, recipe, 0)
-            (round_,) = strategies[method].run(_Names(tuple(windows)), plan)  # type: ignore[arg-type]
-            (network,) = round_.models.values()
-            found[method] = _measured(experiment, scenario, recipe, network, windows)
-            tell(f"{method}: {json.dumps(found[method])}")
-    write_json(out, found)
+            one = found.setdefault(method, {})
+            changes = (*overrides, *TRAINED) if strategies[method].trains else overrides
+            _, changed, _ = config.load(PRESET, changes)
+            (scenario,) = scenarios(changed, data_dir, base).values()
+            recipe = recipe_for(changed.recipe, scenario.clients)
+            if strategies[method].trains:
+                for name, cell in _trained(changed, scenario, recipe, method, one):
+                    one[name] = cell
+                    tell(f"{method}, {name}: {cell}")
+                    write_json(out, found)
+            elif not one:
+                windows = {name: build_windows(recipe, fleet) for name, fleet in sorted(scenario.clients.items())}
+                plan = plan_of(changed, recipe, 0)
+                (round_,) = strategies[method].run(_Names(tuple(windows)), plan)  # type: ignore[arg-type]
+                (network,) = round_.models.values()
+                one |= _measured(changed, scenario, recipe, network, windows)
+                tell(f"{method}: {json.dumps(one)}")
+                write_json(out, found)
     if page.is_file():
         write_between(page, "privacy", table(found))
     return out
+
+
+def _trained(
+    experiment: config.Experiment, scenario: Scenario, recipe: Recipe, method: str, known: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Mean errors over seeds of a method that trains, without noise and for every epsilon that is not known yet."""
+    tests = evaluation_windows(scenario, recipe, experiment.evaluation)
+    options = experiment.federation.privacy or PrivacyOptions(epsilon=1.0)
+    rules: dict[str, PrivacyOptions | None] = {"none": None}
+    for per, epsilon in product(("unit", "row"), EPSILONS):
+        rules[f"{per} {epsilon:g}"] = options.model_copy(update={"per": per, "epsilon": epsilon})
+    for name, rule in rules.items():
+        if name in known:
+            continue
+        drawn, account = [], None
+        for seed in range(SEEDS):
+            federation = experiment.federation.model_copy(
+                update={"privacy": rule, "methods": (method,), "heads": ("mean",)}
+            )
+            changed = experiment.model_copy(update={"federation": federation})
+            plan = plan_of(changed, recipe, seed)
+            account = None if rule is None else rule.account(plan.releases, masked=False)
+            with tempfile.TemporaryDirectory() as folder:
+                members = {n: Client(n, f, ClientFolder(Path(folder) / n)) for n, f in scenario.clients.items()}
+                transport = HostileTransport(members, "", ATTACKS[0], ReplyCache(Path(folder) / "replies"))
+                *_, last = judged_rounds(strategies[method], MessageCohort(transport), plan)
+            (heads,) = last.models.values()
+            raw, capped = errors(tests, tests.clients, network_predictor(heads["mean"].network, recipe))[EVERYONE]
+            drawn.append((raw, raw if capped is None else capped))
+        yield name, _cell(drawn, account)
+
+
+def _cell(drawn: Sequence[tuple[float, float]], account: Account | None) -> dict[str, float]:
+    raw, capped = np.mean(drawn, axis=0)
+    cell = {"rmse": round(float(raw), 2), "rmse_capped": round(float(capped), 2)}
+    if account is not None:
+        spent = {"noise": round(account.noise, 4), "epsilon": round(account.epsilon, 3), "releases": account.releases}
+        cell |= spent
+    return cell
 
 
 def _measured(
@@ -88,8 +146,10 @@ def _measured(
 
     columns = network.spec.features + 1
     plain = add_all(head_statistics(network, points, recipe) for points in windows.values())
-    raw, capped = rmse(solve_head(plain, experiment.federation.ridge))
-    found: dict[str, Any] = {"columns": columns, "none": {"rmse": round(raw, 2), "rmse_capped": round(capped, 2)}}
+    found: dict[str, Any] = {
+        "columns": columns,
+        "none": _cell([rmse(solve_head(plain, experiment.federation.ridge))], None),
+    }
     for per in ("unit", "row"):
         options = (experiment.federation.privacy or PrivacyOptions(epsilon=1.0)).model_copy(update={"per": per})
         sums = [clipped_sums(network, w, recipe, Privacy.of(options, recipe, columns, 1)) for w in windows.values()]
@@ -99,14 +159,8 @@ def _measured(
             for draw in range(DRAWS):
                 noised = [add_noise(one, privacy, 1000 * draw + k) for k, one in enumerate(sums)]
                 drawn.append(rmse(ada_ssp(add_all(noised), privacy, len(noised))))
-            raw, capped = np.mean(drawn, axis=0)
-            spent = epsilon_of(privacy.noise, 1, options.delta)
-            found[f"{per} {epsilon:g}"] = {
-                "rmse": round(float(raw), 2),
-                "rmse_capped": round(float(capped), 2),
-                "noise": round(privacy.noise, 4),
-                "epsilon": round(spent, 3),
-            }
+            account = options.model_copy(update={"epsilon": epsilon}).account(1, masked=False)
+            found[f"{per} {epsilon:g}"] = _cell(drawn, account)
     return found
 
 
@@ -121,11 +175,13 @@ def _features(network: Network, windows: WindowSet) -> FloatArray:
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """Capped RMSE by method and epsilon."""
-    heads = ["none", *(f"{per} {epsilon:g}" for per in ("row", "unit") for epsilon in EPSILONS)]
-    names = ["no noise", *(f"{h.split()[0]}, ε = {h.split()[1]}" for h in heads[1:])]
-    lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    """Capped RMSE by epsilon, one line a method and what is hidden."""
+    names = [*(f"{epsilon:g}" for epsilon in EPSILONS), "∞"]
+    lines = ["| | hidden | " + " | ".join(f"ε = {name}" for name in names) + " |", "|---|---|" + "---|" * len(names)]
     for method, one in found.items():
-        cells = " | ".join(f"{one[head]['rmse_capped']:.1f}" for head in heads)
-        lines.append(f"| {strategies[method].label}, {one['columns']} columns | {cells} |")
+        columns = f", {one['columns']} columns" if "columns" in one else ""
+        for per in ("unit", "row"):
+            keys = [*(f"{per} {epsilon:g}" for epsilon in EPSILONS), "none"]
+            cells = [f"{one[key]['rmse_capped']:.1f}" if key in one else "" for key in keys]
+            lines.append(f"| {strategies[method].label}{columns} | {per} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedprognos.federation.plan import Plan as Plan
     from fedprognos.federation.plan import Round as Round
     from fedprognos.federation.plan import train as train
+    from fedprognos.federation.privacy import Mechanism as Mechanism
     from fedprognos.federation.strategies import Strategy as Strategy
     from fedprognos.fleet import Fleet as Fleet
     from fedprognos.fleet import Unit as Unit
@@ -52,6 +53,7 @@ _LAZY = {
     "Cell": "fedprognos.networks",
     "Extras": "fedprognos.experiment.run",
     "Fleet": "fedprognos.fleet",
+    "Mechanism": "fedprognos.federation.privacy",
     "Metric": "fedprognos.evaluation",
     "Network": "fedprognos.networks",
     "NetworkSpec": "fedprognos.networks",
@@ -87,6 +89,7 @@ __all__ = [
     "Extras",
     "FederatedModel",
     "Fleet",
+    "Mechanism",
     "Metric",
     "Network",
     "NetworkSpec",

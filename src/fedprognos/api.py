@@ -44,7 +44,7 @@ def run(
     ----------
     source
         Name of a preset, path of a TOML file, its content as a mapping, or a fleet of your own.
-    extras, strategies, cells, readers, aggregators, metrics, baselines
+    extras, strategies, cells, readers, aggregators, metrics, baselines, mechanisms
         Things of your own that the experiment may name, as objects: `run(..., strategies=[mine])`.
     report_sections
         Sections of your own for the report.

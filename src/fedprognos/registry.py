@@ -12,6 +12,7 @@ from fedprognos.evaluation.metrics import metrics
 from fedprognos.features.channels import channels
 from fedprognos.features.history import histories
 from fedprognos.federation.aggregation import aggregators
+from fedprognos.federation.privacy.mechanisms import mechanisms
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet.partition import partitions
 from fedprognos.fleet.readers import readers
@@ -23,6 +24,7 @@ __all__ = [
     "cells",
     "channels",
     "histories",
+    "mechanisms",
     "metrics",
     "partitions",
     "readers",

@@ -10,14 +10,27 @@ import pytest
 from cohorts import cohort_of, plan_of, small_fleets
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from fedprognos.errors import ConfigError
+from fedprognos.experiment import config
 from fedprognos.features import build_windows
-from fedprognos.federation.heads import with_heads
+from fedprognos.federation.heads import Judged, with_heads
+from fedprognos.federation.intervals import Intervals, Uncalibrated
 from fedprognos.federation.messages import EvaluateReply, EvaluateRequest
-from fedprognos.federation.privacy import Privacy, PrivacyOptions, epsilon_of, gaussian_delta, gaussian_noise, noise_for
-from fedprognos.federation.privacy.statistics import ada_ssp, add_noise, clipped_rows, clipped_sums, row_weights
+from fedprognos.federation.privacy import Privacy, PrivacyOptions, mechanisms
+from fedprognos.federation.privacy.accountant import concentrated_epsilon, gaussian_epsilon
+from fedprognos.federation.privacy.mechanisms.gaussian import gaussian_delta, gaussian_noise, noise_for
+from fedprognos.federation.privacy.statistics import (
+    ada_ssp,
+    add_noise,
+    clipped_rows,
+    clipped_sums,
+    row_weights,
+)
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import HeadStatistics, Network
+from fedprognos.networks.cells import Cell, cells
 
 EXACT = {"methods": ("reservoir",), "heads": ("exact",), "reservoir": {"units": 6}}
 
@@ -31,16 +44,39 @@ def test_the_analytic_mechanism_spends_exactly_its_delta(epsilon: float, delta: 
         assert noise < np.sqrt(2 * np.log(1.25 / delta)) / epsilon
 
 
-@pytest.mark.parametrize(("epsilon", "releases"), [(1.0, 1), (1.0, 7), (10.0, 3)])
-def test_the_accountant_counts_what_was_planned(epsilon: float, releases: int) -> None:
-    noise = noise_for(epsilon, 1e-5, releases)
-    assert epsilon_of(noise, releases, 1e-5) == pytest.approx(epsilon, rel=1e-3)
+@pytest.mark.parametrize("name", mechanisms)
+@pytest.mark.parametrize(("epsilon", "releases"), [(1.0, 1), (1.0, 7), (10.0, 300), (100.0, 3)])
+def test_every_mechanism_spends_what_was_planned_and_no_more(name: str, epsilon: float, releases: int) -> None:
+    mechanism = mechanisms[name]
+    noise = mechanism.noise(epsilon, 1e-5, releases)
+    spent = mechanism.account(noise, releases, 1e-5)
+    assert spent == pytest.approx(epsilon, rel=1e-4) and spent <= epsilon * (1 + 1e-9)
 
 
 def test_the_accountant_agrees_with_known_values() -> None:
     # Balle & Wang (2018): sigma = 1 has delta = Phi(1/2 - eps) - e^eps Phi(-1/2 - eps).
     assert gaussian_delta(1.0, 1.0) == pytest.approx(0.12693674, abs=1e-6)
-    assert epsilon_of(1.0, 1, 0.12693674) == pytest.approx(1.0, abs=1e-3)
+    assert gaussian_epsilon(1.0, 1, 0.12693674) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_accountants_agree_with_dp_accountings_own_examples() -> None:
+    """Examples of dp-accounting 0.6's own tests, with their values, and its accountants of compositions."""
+    import dp_accounting as dp
+    from dp_accounting.pld import PLDAccountant
+
+    # pld/accountant_test.py, test_get_smallest_gaussian_noise: sensitivity 1 and one query; 6 and 25 queries
+    assert noise_for(1.0, 0.78760074, 1) == pytest.approx(1 / 3, abs=1e-7)
+    assert 6 * noise_for(1.0, 0.78760074, 25) == pytest.approx(10.0, abs=1e-6)
+    # gaussian_mechanism_test.py: test_get_epsilon_gaussian_pld
+    for sigma, delta in [(0.5, 1e-1), (1.0, 1e-2), (3.0, 1e-3)]:
+        expected = PLDAccountant().compose(dp.GaussianDpEvent(sigma)).get_epsilon(delta)
+        assert gaussian_epsilon(sigma, 1, delta) == pytest.approx(expected, rel=1e-6)
+    # Gaussian releases add up as one of less noise; rdp_privacy_accountant_test.py: test_zcdp_matches_gaussian
+    composed = PLDAccountant().compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(30.0), 64))
+    assert gaussian_epsilon(30.0, 64, 1e-5) == pytest.approx(composed.get_epsilon(1e-5), rel=1e-3)
+    renyi = dp.rdp.RdpAccountant().compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(30.0), 64))
+    assert concentrated_epsilon(30.0, 64, 1e-5) == pytest.approx(renyi.get_epsilon(1e-5), rel=1e-9)
+    assert concentrated_epsilon(30.0, 64, 1e-5) > gaussian_epsilon(30.0, 64, 1e-5)
 
 
 def privacy(per: str = "unit", noise: float = 1.0, clip: float = 1.5) -> Privacy:
@@ -123,17 +159,62 @@ def test_a_private_run_sends_noised_statistics_only(tmp_path: Path) -> None:
 
 
 def test_what_is_not_covered_is_refused() -> None:
-    with pytest.raises(ValueError, match="fedavg"):
-        plan_of(methods=("fedavg",), heads=("exact",), privacy={"epsilon": 1.0})
+    with pytest.raises(ValueError, match="absorb"):
+        plan_of(methods=("absorb",), heads=("exact",), privacy={"epsilon": 1.0})
     with pytest.raises(ValueError, match="heads"):
-        plan_of(methods=("reservoir",), heads=("exact", "mean"), privacy={"epsilon": 1.0})
+        plan_of(methods=("reservoir",), heads=("exact", "personal"), privacy={"epsilon": 1.0})
     with pytest.raises(ValueError, match="screening"):
         plan_of(**EXACT, privacy={"epsilon": 1.0}, screen=0.1)
+    with pytest.raises(ValueError, match="participation"):
+        plan_of(**EXACT, privacy={"epsilon": 1.0}, participation=0.5)
+    with pytest.raises(ValueError, match="unknown privacy mechanism"):
+        plan_of(**EXACT, privacy={"epsilon": 1.0, "mechanism": "laplace"})
+    for change, text in (
+        ({"train": {"validation_fraction": 0.2}}, "validation_fraction"),
+        ({"recipe": {"history": "life"}, "federation": {"privacy": {"per": "row"}}}, "whole lives"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            experiment(change)
+    with (
+        cells.including([Cell.of("rnn", nn.RNN)]),
+        pytest.raises(ConfigError, match="cell"),
+    ):
+        experiment({"model": {"cell": "rnn"}, "federation": {"methods": ["fedavg"]}})
 
 
-def test_more_releases_need_more_noise() -> None:
-    plan = plan_of(validation=0.0, privacy={"epsilon": 5.0}, **EXACT)
+def experiment(changes: dict[str, object]) -> config.Experiment:
+    train = {"train": {"validation_fraction": 0}}
+    federation = {"federation": {"methods": ["reservoir"], "heads": ["exact"], "privacy": {"epsilon": 5}}}
+    raw = config.merged(config.merged("demo", {**train, **federation}), changes)
+    return config.load(raw)[1]
+
+
+def test_every_release_counts_methods_seeds_rounds_and_scenarios() -> None:
+    fedavg = {"federation": {"methods": ["fedavg"], "fedavg": {"rounds": 3, "epochs": 4}}}
+    both = {"federation": {**fedavg["federation"], "methods": ["fedavg", "reservoir"]}}
+    counted = [
+        experiment({"evaluation": {"seeds": 1}}).releases,
+        experiment({"evaluation": {"seeds": 3}}).releases,
+        experiment({"evaluation": {"seeds": 1}, **fedavg}).releases,  # steps, and an exact head a round
+        experiment({"evaluation": {"seeds": 2}, **both}).releases,
+    ]
+    assert counted == [1, 3, 3 * (4 + 1), 2 * (15 + 1)]
+    for name, mechanism in mechanisms.items():
+        more = [mechanism.noise(5.0, 1e-5, releases) for releases in counted]
+        assert more == sorted(more) and len(set(more)) == 4, name
+
+
+def test_intervals_whose_residuals_would_be_a_release_are_not_made(tmp_path: Path) -> None:
+    plan, cohort = plan_of(validation=0.0, privacy={"epsilon": 50.0}, **EXACT), cohort_of(tmp_path)
+    (round_,) = strategies["reservoir"].run(cohort, plan)
+    (network,) = round_.models.values()
+    made = Intervals(cohort, plan, strategies["reservoir"], cohort.clients, 1).calibrate(Judged(network, None))
+    assert isinstance(made, Uncalibrated) and "privacy" in made.reason and not cohort.asked
+
+
+def test_more_releases_need_more_noise(tmp_path: Path) -> None:
+    plan, cohort = plan_of(validation=0.0, privacy={"epsilon": 5.0}, **EXACT), cohort_of(tmp_path)
     spec = Network.seeded(plan.spec, 0).spec
-    one, four = plan.privacy(spec), replace(plan, releases=4).privacy(spec)
+    one, four = plan.privacy(cohort, spec, 3), replace(plan, releases=4).privacy(cohort, spec, 3)
     assert one is not None and four is not None and four.noise == pytest.approx(2 * one.noise)
     assert Privacy.of(PrivacyOptions(epsilon=5.0), plan.recipe, spec.features + 1, 4) == four

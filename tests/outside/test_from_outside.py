@@ -10,6 +10,7 @@ from my_baseline import MEDIAN
 from my_cell import PLAIN
 from my_channel import HIGHEST
 from my_history import THINNED
+from my_mechanism import ROUNDED
 from my_metric import WITHIN
 from my_partition import ALTERNATING
 from my_reader import PUMPS
@@ -81,6 +82,32 @@ def test_a_strategy_from_outside_is_tuned_over_the_values_it_declares(tmp_path: 
     assert [trial.state for trial in found.trials] == ["complete"] * 3
     assert found.trials[0].values["federation.trust.power"] == 3.0  # the experiment's own value is tried first
     assert "[federation.trust]" in (tmp_path / "search" / "best.toml").read_text("utf-8")
+
+
+def test_a_privacy_mechanism_from_outside_noises_sums_and_its_account_reaches_report_and_bundle(tmp_path: Path) -> None:
+    private = {
+        **EXPERIMENT,
+        "partition": {"by": "column", "column": "site"},
+        "recipe": {"window": 10},
+        "model": {"widths": [4]},
+        "train": {"validation_fraction": 0},
+        "federation": {
+            "methods": ["reservoir"],
+            "heads": ["exact"],
+            "reservoir": {"units": 4},
+            "privacy": {"epsilon": 20, "mechanism": "rounded"},
+        },
+        "evaluation": {"seeds": 2, "baselines": ["constant"], "bootstrap": 0},
+    }
+    done = fp.run(private, out=tmp_path / "run", readers=[PUMPS], mechanisms=[ROUNDED])
+    account = done.bundle.provenance["privacy"]
+    assert account["epsilon"] == pytest.approx(20, rel=1e-3) and account["releases"] == 2
+    assert account["mechanism"] == "rounded Gaussian" and "epsilon 20" in account["text"]
+    assert ROUNDED.account(account["noise"], 2, 1e-5) == pytest.approx(20, rel=1e-3)
+    assert done.report is not None
+    page = done.report.read_text("utf-8")
+    assert "Differential privacy" in page and "exp(20" in page and "rounded Gaussian" in page
+    assert "rounded" not in fp.registry.mechanisms
 
 
 def test_decorated_things_stay_and_names_are_not_taken_twice() -> None:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, create_model
+from pydantic import BeforeValidator, Field, SerializeAsAny, create_model, model_validator
 
 from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.evaluation.options import EvaluationOptions
@@ -23,6 +23,7 @@ from fedprognos.federation.options import FederationOptions, federation_options
 from fedprognos.files import parse_toml
 from fedprognos.fleet.partition import Partition
 from fedprognos.fleet.readers import ReaderOptions, readers
+from fedprognos.networks.cells import cells
 from fedprognos.networks.options import ModelOptions, TrainOptions
 from fedprognos.options import Options, chosen_options, validated
 
@@ -44,6 +45,36 @@ class Experiment(Options):
     train: TrainOptions = TrainOptions()
     federation: FederationOptions = Field(default_factory=_federation)
     evaluation: EvaluationOptions = Field(default_factory=EvaluationOptions)
+
+    @model_validator(mode="after")
+    def _privacy_covers_all_that_leaves(self) -> Self:
+        privacy = self.federation.privacy
+        if privacy is None:
+            return self
+        if self.train.validation_fraction > 0:
+            raise ValueError("privacy does not cover errors on a validation part: set train.validation_fraction = 0")
+        if privacy.per == "row" and self.recipe.history == "life":
+            raise ValueError("with whole lives every row is in all later ones: set federation.privacy.per = 'unit'")
+        trained = set(self.federation.methods) - {"reservoir", "direct"}
+        if trained and cells[self.model.cell].recurrent_factor is None:
+            raise ValueError(f"privacy does not cover training of model.cell = '{self.model.cell}'; use lstm or gru")
+        return self
+
+    @property
+    def releases(self) -> int:
+        """Noised sums that each client sends under privacy: all scenarios, methods and seeds together.
+
+        Intervals are not made under privacy, so that calibration adds none.
+        """
+        from fedprognos.federation.strategies import strategies
+
+        options, heads = self.federation, self.federation.heads
+        each = [
+            one.releases(options.of(name, one.options), heads)
+            for name in options.methods
+            if (one := strategies[name]).releases is not None
+        ]
+        return len(self.partition) * self.evaluation.seeds * sum(each)
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON values, ready for results.json."""

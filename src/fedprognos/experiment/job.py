@@ -24,7 +24,6 @@ from fedprognos.federation.heads import Judged, personal_heads
 from fedprognos.federation.intervals import Intervals, Uncalibrated
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.plan import Plan, Round
-from fedprognos.federation.privacy import Account
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import Strategy, strategies
@@ -81,8 +80,8 @@ def plan_of(experiment: config.Experiment, recipe: Recipe, seed: int) -> Plan:
         reservoir=model.reservoir,
         direct=model.direct,
     )
-    releases = len(experiment.federation.methods) * experiment.evaluation.seeds
-    return Plan(recipe, spec, experiment.train, experiment.federation, stream(seed, "", 0, "run"), releases=releases)
+    run = stream(seed, "", 0, "run")
+    return Plan(recipe, spec, experiment.train, experiment.federation, run, releases=experiment.releases)
 
 
 @dataclass(eq=False)
@@ -246,10 +245,9 @@ class Job:
             "round": chosen.round,
             "train_clients": list(owners),
         }
-        options, privacy = self.plan.federation.privacy, self.plan.privacy(chosen.network.spec)
-        if options is not None and privacy is not None:
-            account = Account.of(privacy.noise, self.plan.releases, options.delta, options.per)
-            provenance["privacy"] = account.in_words()
+        if (options := self.plan.federation.privacy) is not None:
+            account = options.account(self.plan.releases, self.trainers.sums is not None)
+            provenance["privacy"] = {**vars(account), "text": account.in_words()}
         if isinstance(calibration, Uncalibrated):
             provenance["no_intervals"] = calibration.reason
         made = calibration if isinstance(calibration, Calibration) else None

@@ -29,6 +29,7 @@ from fedprognos.experiment.workers import cores
 from fedprognos.features.channels import ChannelKind
 from fedprognos.features.history import HistoryRule
 from fedprognos.federation.aggregation import Aggregator
+from fedprognos.federation.privacy import Mechanism
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import Strategy
 from fedprognos.files import write_json
@@ -71,11 +72,12 @@ class Extras:
     partitions: Sequence[PartitionRule] = ()
     channels: Sequence[ChannelKind] = ()
     histories: Sequence[HistoryRule] = ()
+    mechanisms: Sequence[Mechanism] = ()
 
     @property
     def in_this_process(self) -> bool:
         """Whether clients need any of them, which worker processes do not know of."""
-        return bool(self.cells or self.channels or self.histories)
+        return bool(self.cells or self.channels or self.histories or self.mechanisms)
 
     def on_shelves(self) -> ExitStack:
         """A context in which they are on their shelves."""
@@ -115,7 +117,8 @@ def run(
     observers
         Called with every event.
     extras
-        Things of the caller's own. Cells, channels and histories live in this process, so that training does too.
+        Things of the caller's own. Cells, channels, histories and mechanisms live in this process, so that clients do
+        too.
     """
     extras = extras or Extras()
     if extras.in_this_process:

@@ -39,7 +39,7 @@ from fedprognos.federation.messages import (
     SurveyRequest,
 )
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
-from fedprognos.federation.privacy.statistics import private_statistics
+from fedprognos.federation.private_replies import private_evaluation, private_fit_reply
 from fedprognos.federation.score_messages import ResidualRequest, ScoreRequest
 from fedprognos.federation.scoring import residual_reply, score_reply
 from fedprognos.federation.secure.answers import answer_sums, check_alone, masked
@@ -156,13 +156,14 @@ class Client:
         if self.folder.bundle is None:
             raise DataNotFoundError("no model was trained here earlier", hint="set federation.bundles")
         bundle = Bundle.load(self.folder.bundle)
-        windows = self._windows_for(bundle.recipe)
-        return ImportReply(bundle.recipe, bundle.network, len(windows))
+        return ImportReply(bundle.recipe, bundle.network, len(self._windows_for(bundle.recipe)))
 
     def _fit(self, request: FitRequest, on_epoch: OnEpoch | None) -> FitReply:
         if not 0 <= request.frozen < request.shape.layers:
             raise MessageError(f"cannot freeze {request.frozen} of {request.shape.layers} layers")
         fold = Fold(request.fold, request.folds)
+        if request.privacy is not None:
+            return private_fit_reply(request, self._head_parts(request.recipe, request.seed, 0.0, fold)[0], self.name)
         train, validation = self._parts(request.recipe, request.seed, request.validation_fraction, fold)
         self.floors.check(train)
         if request.start is None:
@@ -184,17 +185,15 @@ class Client:
             on_epoch=on_epoch,
         )
         weights = {name: array for name, array in result.network.weights.items() if name in request.learnt}
-        history = result.history
-        if not self.floors.enough(validation):  # it decides when to stop, but its errors stay
-            history = tuple(replace(epoch, validation_rmse=None) for epoch in history)
+        told = self.floors.enough(validation)  # it decides when to stop, but its errors may have to stay
+        history = tuple(epoch if told else replace(epoch, validation_rmse=None) for epoch in result.history)
         return FitReply(weights, result.windows, history, result.best_epoch, result.collapsed)
 
     def _evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         network = request.network.check("request")
         fraction, fold = request.validation_fraction, Fold(request.fold, request.folds)
         if request.privacy is not None:
-            train, _ = self._head_parts(request.recipe, request.seed, 0.0, fold)
-            return EvaluateReply(None, private_statistics(network, train, request.recipe, request.privacy))
+            return private_evaluation(request, self._head_parts(request.recipe, request.seed, 0.0, fold)[0])
         sums = None
         if fraction > 0:
             held = self._parts(request.recipe, request.seed, fraction, fold)[1]

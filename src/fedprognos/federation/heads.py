@@ -59,8 +59,8 @@ def with_heads(
     judged = {}
     if "mean" in wanted:
         judged["mean"] = Judged(network, None if found.validation is None else found.validation.rmse)
-    if (privacy := plan.privacy(network.spec)) is not None:
-        return {"exact": Judged(network.with_head(ada_ssp(summed(found)[0], privacy, len(there))), None)}
+    if (privacy := plan.privacy(cohort, network.spec, len(there))) is not None:
+        return {**judged, "exact": Judged(network.with_head(ada_ssp(summed(found)[0], privacy, len(there))), None)}
     if statistics:
         fit, held = summed(found)
         solved = exact_head(fit, held, ridge or plan.federation.ridge)

@@ -68,6 +68,8 @@ class FitRequest:
         FedProx's mu.
     fold, folds
         Leave out the units of one of so many folds; no folds by default.
+    privacy
+        Clip gradients and add noise at every epoch; no error is sent.
     """
 
     activity: ClassVar[str] = "training"
@@ -83,6 +85,7 @@ class FitRequest:
     proximal: float = 0.0
     fold: int = 0
     folds: int = 0
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         if (self.spec is None) == (self.start is None):

@@ -58,7 +58,7 @@ class FederationOptions(Options):
     weight_cap: Annotated[float, Field(ge=1.0)] | None = None
     """The most a client counts, in multiples of the median client's windows; as many as it says by default."""
     privacy: PrivacyOptions | None = None
-    """Differential privacy of what clients send, for methods that train nothing."""
+    """Differential privacy of what clients send, for methods that send sums or average weights."""
     patience: PositiveInt | None = None
     """Stop after so many rounds without a better validation error."""
 
@@ -84,10 +84,13 @@ class FederationOptions(Options):
 
         if self.privacy is None:
             return self
-        trained = [name for name in self.methods if strategies[name].trains]
-        if trained or self.heads != ("exact",):
-            what = f"method '{trained[0]}'" if trained else "heads other than exact"
-            raise ValueError(f"privacy covers statistics of exact heads only, not {what}; use reservoir or direct")
+        covered = [name for name, one in strategies.items() if one.releases is not None]
+        if others := [name for name in self.methods if name not in covered]:
+            raise ValueError(f"privacy does not cover method '{others[0]}'; it covers {', '.join(covered)}")
+        if "personal" in self.heads:
+            raise ValueError("privacy covers exact and mean heads, not personal ones")
+        if self.participation < 1:
+            raise ValueError("privacy counts every client in every round; set participation = 1")
         if self.screen is not None or self.weight_cap is not None:
             raise ValueError("privacy and screening do not go together: noised statistics look harmful")
         return self

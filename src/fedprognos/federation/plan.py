@@ -24,6 +24,7 @@ from fedprognos.federation.messages import (
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.privacy import Privacy
 from fedprognos.federation.screening import capped_statistics, harmless_statistics, shares
+from fedprognos.federation.secure.messages import quorum
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.totals import masked_total, total
 from fedprognos.matching import Matching
@@ -50,7 +51,7 @@ class Plan:
     shares
         How much of its weight each client has in the statistics of the latest network: none where it did others harm.
     releases
-        How often a run sends statistics of the same data, all methods and seeds together.
+        How many noised sums of the same data a run sends, all scenarios, methods and seeds together.
     """
 
     recipe: Recipe
@@ -78,19 +79,25 @@ class Plan:
     def evaluate(self, cohort: Cohort, clients: Iterable[str], network: Network, *, statistics: bool) -> EvaluateReply:
         """The clients' errors on what training kept out and, where asked for, statistics of the head, added up."""
         fraction = self.train.validation_fraction
-        privacy, alike = self.privacy(network.spec), self.federation.alike
+        asked, alike = tuple(clients), self.federation.alike
+        privacy = self.privacy(cohort, network.spec, len(asked))
         request = EvaluateRequest(
             self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds, alike, privacy
         )
-        requests = dict.fromkeys(clients, request)
+        requests = dict.fromkeys(asked, request)
         self.shares.clear()
         screen = self._harmless if statistics else None
         return total(cohort, requests, EvaluateReply, self.federation.min_clients, self.left_out, screen)
 
-    def privacy(self, spec: NetworkSpec) -> Privacy | None:
-        """What clients do to the statistics of a network before they leave; None where privacy is not asked for."""
-        options = self.federation.privacy
-        return None if options is None else Privacy.of(options, self.recipe, spec.features + 1, self.releases)
+    def privacy(self, cohort: Cohort, spec: NetworkSpec, clients: int) -> Privacy | None:
+        """What so many clients do to the statistics of a network before they leave; None where it is not asked for."""
+        options, least = self.federation.privacy, 0 if cohort.sums is None else quorum(clients)
+        return None if options is None else Privacy.of(options, self.recipe, spec.features + 1, self.releases, least)
+
+    def gradient_privacy(self, cohort: Cohort) -> Privacy | None:
+        """What clients do to their gradients; None where it is not asked for."""
+        options, masked = self.federation.privacy, cohort.sums is not None
+        return None if options is None else Privacy.of_gradients(options, self.releases, masked)
 
     def outputs(self, cohort: Cohort, clients: Iterable[str], network: Network) -> OutputsReply:
         """Sums of the outputs of every layer over these clients, but those whose statistics did harm just now."""
@@ -192,6 +199,7 @@ def fit_request(
     phase: str = "local",
     frozen: int = 0,
     proximal: float = 0.0,
+    privacy: Privacy | None = None,
 ) -> FitRequest:
     """What a client is asked to train: on from a network, or one of its own."""
     return FitRequest(
@@ -207,6 +215,7 @@ def fit_request(
         proximal,
         plan.fold,
         plan.folds,
+        privacy,
     )
 
 
@@ -215,7 +224,7 @@ def masked_mean(
 ) -> Network:
     """Clients train from one network; the mean of what they learnt, weighted by their windows, from masked sums."""
     start = next(iter(starts.values()))
-    request = fit_request(plan, start, epochs, round_, proximal=proximal)
+    request = fit_request(plan, start, epochs, round_, proximal=proximal, privacy=plan.gradient_privacy(cohort))
     least = plan.federation.min_clients
     return Network(start.spec, masked_total(cohort, dict.fromkeys(starts, request), least, plan.left_out).mean())
 
@@ -233,8 +242,10 @@ def train(
 ) -> ClientModels:
     """Clients train from the networks given, or from weights of their own where None is given."""
 
+    privacy = plan.gradient_privacy(cohort)
+
     def request(start: Network | None) -> FitRequest:
-        return fit_request(plan, start, epochs, round_, phase, frozen, proximal)
+        return fit_request(plan, start, epochs, round_, phase, frozen, proximal, privacy)
 
     made = {id(start): request(start) for start in starts.values()}
     requests = {name: made[id(start)] for name, start in starts.items()}

@@ -17,7 +17,7 @@ from fedprognos.errors import BundleError, FederationError, FedprognosError, Mes
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, Reply, Request
 from fedprognos.federation.reply_checks import MOST_ROWS, check_reply
-from fedprognos.federation.secure.messages import LEAST_MEMBERS
+from fedprognos.federation.secure.messages import LEAST_MEMBERS, quorum
 
 R = TypeVar("R", bound=Reply)
 Screen = Callable[[dict[str, R]], dict[str, R]]
@@ -54,7 +54,7 @@ def masked_total(
         raise FederationError("the clients' replies are not masked", hint='set federation.mode = "masked"')
     if len(requests) < LEAST_MEMBERS:
         raise FederationError(f"a masked sum needs {LEAST_MEMBERS} clients; {len(requests)} were asked")
-    least = len(requests) if min_clients is None else min(min_clients, len(requests))
+    least = len(requests) if min_clients is None else max(min(min_clients, len(requests)), quorum(len(requests)))
     request = next(iter(requests.values()))
     members: tuple[str, ...] = ()
     try:

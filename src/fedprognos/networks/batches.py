@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,11 +18,16 @@ from fedprognos.networks.cache import cached_inputs
 from fedprognos.networks.module import HealthNetwork
 from fedprognos.networks.options import Training
 
+SAMPLES, LIVES = 512, 32
+"""Windows and lives whose gradients are taken one by one at once."""
+
 
 class WindowBatches:
     """Windows in random order; frozen layers are run once, not every epoch.
 
     `losses` is one epoch: the mean squared error of every batch and how many points it is of, to be stepped on at once.
+    `samples` is one as sequences: inputs (B, T, C), targets and weights (B, T), and the unit or row of each (B,).
+    Weights add up to one for each unit or row, which is never cut in two.
     """
 
     def __init__(
@@ -30,7 +36,7 @@ class WindowBatches:
         device = next(network.parameters()).device
         self._inputs = cached_inputs(network, train, frozen, device)
         self._targets = torch.from_numpy(recipe.encode(train.labels).astype(np.float32)).to(device)
-        self._size, self._frozen = training.batch_size or 128, frozen
+        self._size, self._frozen, self._unit = training.batch_size or 128, frozen, train.unit
 
     @property
     def per_epoch(self) -> int:
@@ -41,6 +47,20 @@ class WindowBatches:
         for index in cut(order.permutation(len(self._targets)), self._size):
             said = network.run(self._inputs(index), self._frozen)
             yield nn.functional.mse_loss(said, self._targets[torch.from_numpy(index)]), len(index)
+
+    def samples(self, order: Generator, per: Literal["unit", "row"]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        groups = self._unit if per == "unit" else np.arange(len(self._unit))
+        by_group = np.argsort(groups, kind="stable")
+        each = np.split(by_group, np.flatnonzero(np.diff(groups[by_group])) + 1)
+        many = max(SAMPLES * len(each) // len(groups), 1)
+        for k in range(0, len(each), many):
+            some = each[k : k + many]
+            index = np.concatenate(some)
+            x = self._inputs(index)
+            y, weights = x.new_zeros(2, *x.shape[:2])
+            y[:, -1] = self._targets[torch.from_numpy(index)]
+            weights[:, -1] = torch.from_numpy(np.concatenate([np.full(len(one), 1 / len(one)) for one in some]))
+            yield x, y, weights, torch.from_numpy(np.repeat(np.arange(len(some)), [len(one) for one in some]))
 
 
 def cut(order: IntArray, size: int) -> list[IntArray]:
@@ -95,6 +115,15 @@ class LifeBatches:
                 count = weights[:, part].to(self._device)
                 squares = count * torch.square(said - y[:, part].to(self._device))
                 yield squares.sum() / count.sum(), int((weights[:, part] > 0).sum())
+
+    def samples(self, order: Generator, per: Literal["unit", "row"]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        self._noise.manual_seed(int(order.integers(2**62)))
+        by_length = np.argsort(self._lengths, kind="stable")
+        for some in np.array_split(by_length, math.ceil(len(by_length) / LIVES)):
+            x, y, weights = self._padded([self._shown(int(u), order) for u in some])
+            if self._training.noise:
+                x = x + self._training.noise * torch.randn(x.shape, generator=self._noise)
+            yield x, y, weights / weights.sum(1, keepdim=True).clamp(min=1e-9), torch.arange(len(some))
 
     def _shown(self, unit: int, order: Generator) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray]:
         """Rows, standardised targets and which rows have one, of a unit as this epoch shows it."""

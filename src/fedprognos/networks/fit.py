@@ -102,7 +102,7 @@ def fit(
     learning = [p for p in network.parameters() if p.requires_grad]
     anchors = [p.detach().clone() for p in learning] if proximal > 0 else []
     optimizer = OPTIMIZERS[training.optimizer](learning, lr=training.learning_rate, weight_decay=training.weight_decay)
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_decay, training.schedule, epochs))
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(decay_share, training.schedule, epochs))
     order = np.random.default_rng(seed)
     kept = _BestEpoch(training, epochs, Network.of(network))
     for epoch in range(1, epochs + 1):
@@ -171,6 +171,6 @@ def _collapsed(network: HealthNetwork, train: WindowSet, recipe: Recipe, sample:
     return bool(outputs(network.eval(), chosen).std() < COLLAPSE * recipe.encode(chosen.labels).std())
 
 
-def _decay(schedule: str, epochs: int, epoch: int) -> float:
+def decay_share(schedule: str, epochs: int, epoch: int) -> float:
     """Share of the learning rate left after `epoch` epochs."""
     return 1.0 if schedule == "constant" else 0.5 * (1 + math.cos(math.pi * epoch / epochs))

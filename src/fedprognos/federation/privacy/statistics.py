@@ -6,8 +6,6 @@ AdaSSP (Wang, 2018) adds the ridge that the noise demands.
 
 from __future__ import annotations
 
-import secrets
-
 import numpy as np
 import scipy.linalg
 
@@ -56,23 +54,20 @@ def clipped_rows(features: FloatArray, clip: float) -> FloatArray:
 
 
 def add_noise(sums: HeadStatistics, privacy: Privacy, seed: int | None = None) -> HeadStatistics:
-    """Sums with Gaussian noise; without a seed nobody can foretell it.
+    """Sums with noise; without a seed nobody can foretell it.
 
     A unit adds a mean of h h' (norm at most c^2, also of its upper triangle, which is released once and mirrored), of
     h y (at most c l) and of y^2 (at most l^2). Each part counts in units of its bound, so that all three together
     have a norm of at most the square root of three.
     """
-    rng = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
-    c, y = privacy.clip, privacy.label_clip
-    scale = privacy.noise * float(np.sqrt(3.0))
-    noise = rng.normal(size=sums.hh.shape)
-    upper = np.triu(noise)
-    return HeadStatistics(
-        sums.n,
-        max(sums.yy + scale * y * y * float(rng.normal()), 1e-9),
-        sums.hh + scale * c * c * (upper + np.triu(noise, 1).T),
-        sums.hy + scale * c * y * rng.normal(size=sums.hy.shape),
-    )
+    c, y = (float(np.sqrt(3.0)) ** 0.5 * one for one in (privacy.clip, privacy.label_clip))
+    upper = np.triu_indices(len(sums.hy))
+    seeds = (None,) * 3 if seed is None else np.random.SeedSequence(seed).generate_state(3).tolist()
+    hh = np.zeros_like(sums.hh)
+    hh[upper] = privacy.noised(sums.hh[upper], c * c, seed=seeds[0])
+    hy = privacy.noised(sums.hy, c * y, seed=seeds[1])
+    yy = privacy.noised(np.array([sums.yy]), y * y, seed=seeds[2])
+    return HeadStatistics(sums.n, float(yy[0]), hh + np.triu(hh, 1).T, hy)
 
 
 def ada_ssp(sums: HeadStatistics, privacy: Privacy, clients: int, failure: float = 0.05) -> FloatArray:
@@ -81,7 +76,7 @@ def ada_ssp(sums: HeadStatistics, privacy: Privacy, clients: int, failure: float
     The smallest eigenvalue is that of the noised sums, which costs no budget.
     """
     d = len(sums.hy)
-    deviation = privacy.noise * float(np.sqrt(3.0 * clients)) * privacy.clip**2
+    deviation = privacy.noise * float(np.sqrt(3.0 * privacy.share * clients)) * privacy.clip**2
     bound = deviation * float(np.sqrt(d * np.log(2 * d * d / failure)))
     least = float(scipy.linalg.eigvalsh(sums.hh, subset_by_index=[0, 0])[0])
     ridge = max(bound - max(least, 0.0), deviation - least, 0.0)

@@ -15,7 +15,6 @@ from fedprognos.federation.messages import Failure
 from fedprognos.federation.secure import shamir
 from fedprognos.federation.secure.fixed_point import Limbs, add, from_fixed, negated
 from fedprognos.federation.secure.masks import KEY_IN_BYTES, agreed, mask, public_of
-from fedprognos.federation.secure.member import quorum
 from fedprognos.federation.secure.messages import (
     BeginReply,
     BeginRequest,
@@ -28,6 +27,7 @@ from fedprognos.federation.secure.messages import (
     SurvivorsRequest,
     UnmaskReply,
     UnmaskRequest,
+    quorum,
 )
 from fedprognos.federation.secure.sums import Asks, LeftOut, Tag, limbs_of
 from fedprognos.federation.secure.templates import template_of

@@ -1,7 +1,7 @@
 """A site's side of masked sums (Bonawitz et al., 2017): masks what leaves, and unmasks nothing but one total.
 
 What a site never does, whatever it is asked: sign two survivor sets for one statistic, give both kinds of share of one
-member, use a key twice, or take part in a sum of fewer than :func:`quorum` of the members.
+member, use a key twice, or take part in a sum of fewer than a quorum of the members.
 """
 
 from __future__ import annotations
@@ -34,22 +34,11 @@ from fedprognos.federation.secure.messages import (
     SurvivorsRequest,
     UnmaskReply,
     UnmaskRequest,
+    quorum,
 )
 from fedprognos.federation.secure.signing import keys_text, survivors_text, verified
 
 MOST_SUMS = 256
-
-
-def quorum(members: int) -> int:
-    """How many members it takes: more than two thirds, and never fewer than three.
-
-    Of fewer than three each would know the others' sum. Two sets of more than two thirds share more than a third of the
-    members, so fewer colluding members than that cannot have different sets signed for one sum.
-
-    >>> quorum(3), quorum(4), quorum(5), quorum(10)
-    (3, 3, 4, 7)
-    """
-    return max(2 * members // 3 + 1, LEAST_MEMBERS)
 
 
 @dataclass(eq=False)

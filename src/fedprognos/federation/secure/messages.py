@@ -17,6 +17,18 @@ LEAST_MEMBERS = 3
 """A sum of two is no secret between them."""
 
 
+def quorum(members: int) -> int:
+    """How many members it takes: more than two thirds, and never fewer than three.
+
+    Of fewer than three each would know the others' sum. Two sets of more than two thirds share more than a third of the
+    members, so fewer colluding members than that cannot have different sets signed for one sum.
+
+    >>> quorum(3), quorum(4), quorum(5), quorum(10)
+    (3, 3, 4, 7)
+    """
+    return max(2 * members // 3 + 1, LEAST_MEMBERS)
+
+
 @dataclass(frozen=True)
 class KeysRequest:
     """Make one-time keys for so many sums of these members; `identities` are the members' public keys, in hex."""

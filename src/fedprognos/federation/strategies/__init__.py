@@ -45,6 +45,9 @@ class Strategy:
         Whether clients train networks for it; without, statistics of the head are all that they send.
     sums_only
         Whether a total of the trained networks is all it needs, so that masks hide each of them.
+    releases
+        From its options and the heads asked for to how many noised sums each client sends under differential privacy:
+        statistics of exact heads and steps of training. None where privacy does not cover what clients send.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Strategy:
     by_default: bool = False
     trains: bool = True
     sums_only: bool = False
+    releases: Callable[[Any, tuple[str, ...]], int] | None = None
 
     @property
     def federated(self) -> bool:

@@ -32,8 +32,13 @@ def direct(cohort: Cohort, plan: Plan, options: DirectOptions) -> Iterator[Round
     yield Round(1, {cohort.clients: Network(spec, weights)}, 0)
 
 
+def _releases(_: DirectOptions, __: tuple[str, ...]) -> int:
+    """Statistics of its head."""
+    return 1
+
+
 def _epochs(_: DirectOptions, __: Budget) -> int:
     return 0
 
 
-strategies.add(Strategy("direct", "Linear head", 14, direct, DirectOptions, _epochs, trains=False))
+strategies.add(Strategy("direct", "Linear head", 14, direct, DirectOptions, _epochs, trains=False, releases=_releases))

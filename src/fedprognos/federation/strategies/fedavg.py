@@ -52,4 +52,21 @@ def epochs(options: FedAvgOptions, _: Budget) -> int:
     return options.rounds * options.epochs
 
 
-strategies.add(Strategy("fedavg", "FedAvg", 20, fedavg, FedAvgOptions, epochs, by_default=True, sums_only=True))
+def releases(options: FedAvgOptions, heads: tuple[str, ...]) -> int:
+    """Every epoch is a step, and every round may have an exact head."""
+    return options.rounds * (options.epochs + ("exact" in heads))
+
+
+strategies.add(
+    Strategy(
+        "fedavg",
+        "FedAvg",
+        20,
+        fedavg,
+        FedAvgOptions,
+        epochs,
+        by_default=True,
+        sums_only=True,
+        releases=releases,
+    )
+)

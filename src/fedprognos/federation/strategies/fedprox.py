@@ -9,7 +9,7 @@ from pydantic import PositiveFloat
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Strategy, strategies
-from fedprognos.federation.strategies.fedavg import FedAvgOptions, epochs, fedavg
+from fedprognos.federation.strategies.fedavg import FedAvgOptions, epochs, fedavg, releases
 
 
 class FedProxOptions(FedAvgOptions):
@@ -24,4 +24,16 @@ def fedprox(cohort: Cohort, plan: Plan, options: FedProxOptions) -> Iterator[Rou
     return fedavg(cohort, plan, options, mu=options.mu)
 
 
-strategies.add(Strategy("fedprox", "FedProx", 30, fedprox, FedProxOptions, epochs, by_default=True, sums_only=True))
+strategies.add(
+    Strategy(
+        "fedprox",
+        "FedProx",
+        30,
+        fedprox,
+        FedProxOptions,
+        epochs,
+        by_default=True,
+        sums_only=True,
+        releases=releases,
+    )
+)

@@ -41,6 +41,21 @@ def _epochs(_: ReservoirOptions, __: Budget) -> int:
     return 0
 
 
+def _releases(_: ReservoirOptions, __: tuple[str, ...]) -> int:
+    """Statistics of its head."""
+    return 1
+
+
 strategies.add(
-    Strategy("reservoir", "Reservoir", 15, reservoir, ReservoirOptions, _epochs, by_default=True, trains=False)
+    Strategy(
+        "reservoir",
+        "Reservoir",
+        15,
+        reservoir,
+        ReservoirOptions,
+        _epochs,
+        by_default=True,
+        trains=False,
+        releases=_releases,
+    )
 )

@@ -70,6 +70,10 @@ class Cell:
         Whether outputs lie in [-1, 1]; sums that contradict it are refused.
     forget_gate
         Which block of neurons in `bias_ih_l0` decides how much of the state is kept; None where there is none.
+    recurrent_factor
+        From inputs (B, T, inputs), outputs before each step (B, T, neurons) and the layer's tensors, all torch's, to
+        the factor between the gradients of recurrent products and of input products. Privacy of trained weights needs
+        it; None where it is not known.
     """
 
     name: str
@@ -84,6 +88,7 @@ class Cell:
     onnx: OnnxNode | None = None
     bounded: bool = False
     forget_gate: int | None = None
+    recurrent_factor: Callable[..., Any] | None = None
 
     @staticmethod
     def of(name: str, module: Callable[..., nn.Module], gates: int = 1) -> Cell:

@@ -12,7 +12,7 @@ from fedprognos.matching.signatures import gates_of, recurrent_signature
 from fedprognos.networks.cells import TORCH_TENSORS, Cell, OnnxNode, Step, cells
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 def module(inputs: int, neurons: int) -> nn.Module:
@@ -43,5 +43,14 @@ def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any]
     return take
 
 
+def factor(x: Tensor, before: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> Tensor:
+    """The reset gate stands between the recurrent product of the new state and the rest."""
+    import torch
+
+    n = w_hh.shape[1]
+    reset = torch.sigmoid(x @ w_ih[:n].T + b_ih[:n] + before @ w_hh[:n].T + b_hh[:n])
+    return torch.cat([torch.ones_like(reset), torch.ones_like(reset), reset], dim=-1)
+
+
 ONNX = OnnxNode("GRU", (1, 0, 2), ("h",), {"linear_before_reset": 1})  # update, reset, new
-cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, True, step, ONNX, True, 1))
+cells.add(Cell("gru", "GRU", 20, module, gates_of("gru"), TORCH_TENSORS, signature, True, step, ONNX, True, 1, factor))

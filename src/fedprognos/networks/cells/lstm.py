@@ -44,5 +44,12 @@ def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any]
     return take
 
 
+def factor(*_: Any) -> float:
+    """Input and recurrent products are added."""
+    return 1.0
+
+
 ONNX = OnnxNode("LSTM", (0, 3, 1, 2), ("h", "c"))  # input, output, forget, cell
-cells.add(Cell("lstm", "LSTM", 10, module, gates_of("lstm"), TORCH_TENSORS, signature, True, step, ONNX, True, 1))
+cells.add(
+    Cell("lstm", "LSTM", 10, module, gates_of("lstm"), TORCH_TENSORS, signature, True, step, ONNX, True, 1, factor)
+)

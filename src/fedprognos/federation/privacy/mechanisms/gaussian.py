@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
+
+from fedprognos.arrays import FloatArray
+from fedprognos.federation.privacy.accountant import gaussian_epsilon
+from fedprognos.federation.privacy.mechanisms import Mechanism, mechanisms
 
 
 def gaussian_delta(epsilon: float, noise: float) -> float:
@@ -29,3 +35,12 @@ def gaussian_noise(epsilon: float, delta: float) -> float:
 def noise_for(epsilon: float, delta: float, releases: int) -> float:
     """Noise of each of several releases that together spend epsilon: Gaussian ones add up as one of less noise."""
     return gaussian_noise(epsilon, delta) * float(np.sqrt(releases))
+
+
+def apply(values: FloatArray, bound: float, noise: float, seed: int | None) -> FloatArray:
+    """Normal noise."""
+    rng = np.random.default_rng(secrets.randbits(128) if seed is None else seed)
+    return np.asarray(values + noise * bound * rng.normal(size=values.shape))
+
+
+mechanisms.add(Mechanism("gaussian", "Gaussian", 10, apply, gaussian_epsilon, noise_for))
