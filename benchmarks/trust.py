@@ -43,6 +43,7 @@ CHANGES = (
     "evaluation.baselines=[]",
     "evaluation.bootstrap=0",
     "evaluation.least_rows=1",
+    "evaluation.intervals='none'",
 )
 WARM_UP = (*CHANGES, "model.widths=[4]", "train.steps=1", "federation.fedavg={rounds=1, epochs=1}")
 MODES = ("checked", "masked")

@@ -63,6 +63,7 @@ mode = "checked"
 seeds = 1
 bootstrap = 0
 baselines = []
+intervals = "none"
 """
 CONSENT: dict[str, Any] = {"min_units": 1, "max_leverage": 1.0, "splits": "public"}
 """Fleets of six units: their owners consent to sums of so few, and to parts as in one process."""
