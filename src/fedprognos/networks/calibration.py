@@ -26,7 +26,7 @@ EDGES = tuple(np.round(np.linspace(-3.0, 3.0, 301), 4).tolist())
 """Edges between which scaled residuals are counted."""
 RANGES = (0.15, 0.3, 0.5, 0.7, 0.9)
 """Where one range of RUL predictions ends and the next begins, as shares of the largest label learnt."""
-POINTS = 50
+POINTS = 200
 """Points of every unit at which residuals are taken."""
 MIN_UNITS = 20
 """A range with residuals of fewer units is put together with its neighbour."""
@@ -57,7 +57,7 @@ def even_points(windows: int) -> IntArray:
     """Which windows of a unit residuals are taken at: the same number for every unit, however long it lives.
 
     >>> even_points(100)[:4].tolist(), len(even_points(3))
-    ([1, 3, 5, 7], 50)
+    ([0, 0, 1, 1], 200)
     """
     return np.floor((np.arange(POINTS) + 0.5) / POINTS * windows).astype(np.int64)
 

@@ -55,7 +55,7 @@
         (fleet.threshold === null ? "" : ` · maintenance due at ${number(fleet.threshold)}`) +
         (fleet.coverage === null
           ? ` · no intervals: ${fleet.no_intervals}`
-          : ` · intervals hold ${Math.round(100 * fleet.coverage)} %`) +
+          : ` · intervals should hold ${Math.round(100 * fleet.coverage)} %`) +
         (fleet.filled ? ` · ${fleet.filled} blank values filled` : "");
       const search = $("search").value.trim();
       const found = await ask(`/v1/units?limit=${SHOWN}&q=${encodeURIComponent(search)}`);
