@@ -94,3 +94,10 @@ def test_a_folder_in_use_and_bad_names_are_refused(made: Path, tmp_path: Path) -
             make_deployment(tmp_path / "other", names, "h", 1, None, None)
     with pytest.raises(ConfigError, match="no site 'x'"):
         renew(made, ["x"])
+
+
+def test_a_public_key_of_an_unknown_kind_is_an_error_in_words(made: Path) -> None:
+    path = made / "coordinator" / "sites" / "plant-a.pub"
+    path.write_bytes(path.read_bytes().replace(b"ecdsa-sha2", b"ecdsa-sha0"))
+    with pytest.raises(ConfigError, match="not a public key"):
+        keys.read_public_key(path)

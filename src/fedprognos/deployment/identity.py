@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
@@ -44,7 +44,7 @@ def identity_of(folder: Path) -> Identity:
         write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     try:
         found = load_pem_private_key(path.read_bytes(), password=None)
-    except ValueError:
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         found = None
     if not isinstance(found, Ed25519PrivateKey):
         raise ConfigError("not an identity key", where=str(path), hint="restore it from a backup, or remove it")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -94,7 +95,7 @@ def read_public_key(path: Path) -> bytes:
     """A site's public key as PEM."""
     try:
         key = load_ssh_public_key(_read(path))
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"not a public key: {error}", where=str(path), hint="copy the site's site.pub here") from None
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 

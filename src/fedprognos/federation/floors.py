@@ -129,7 +129,7 @@ class Floors:
         if not (enough(low) and enough(high)) or low[-1] >= high[-1]:
             return {}
         between = present[len(low) : len(present) - len(high)]
-        counts = {}
+        counts: dict[int, int] = {}
         for tail, order in (
             (low, [k for k in between if k <= middle]),
             (high, [k for k in between[::-1] if k > middle]),
@@ -177,7 +177,7 @@ def coarse_places(scaled: FloatArray, edges: FloatArray) -> IntArray:
         steps.append(max(steps[-1] + 1, math.ceil(steps[-1] * 1.1)))
     away = np.searchsorted(edges, scaled) - middle
     outwards = np.array(steps)[np.searchsorted(steps, np.abs(away))]
-    return np.clip(middle + np.sign(away) * outwards, 0, last).astype(np.int64)
+    return np.asarray(np.clip(middle + np.sign(away) * outwards, 0, last), dtype=np.int64)
 
 
 def _and_ones(rows: FloatArray) -> FloatArray:
