@@ -68,8 +68,9 @@ class Approvals:
         found: Any = {}
         with contextlib.suppress(OSError, ValueError):  # a damaged state is none: the engineer is asked once more
             found = parse_json((place / STATE).read_text("utf-8"))
-        state, data = (found.get("state"), found.get("data", "")) if isinstance(found, dict) else ("", "")
-        return Entry(contract, state if state in get_args(State) else "waiting", str(data))
+        found = found if isinstance(found, dict) else {}
+        state = found.get("state")
+        return Entry(contract, state if state in get_args(State) else "waiting", str(found.get("data", "")))
 
     def entries(self) -> list[Entry]:
         """All contracts, the latest last; those of another version of this program are left out."""
