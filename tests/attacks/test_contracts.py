@@ -128,3 +128,19 @@ def test_a_damaged_ledger_is_shown_and_bars_nobody(tmp_path: Path, damage: bytes
     site = site_here(tmp_path)
     assert decode(site.respond(encode(HelloRequest("x"))), (HelloReply,)).name == "a"
     assert any("chain is broken" in text for text in ledger_words.in_words(site.ledger.lines(), {}))
+
+
+@pytest.mark.parametrize(
+    "how", [lambda text: text.replace(b'"cap": 40.0', b'"cap": 41.0'), lambda text: text + b"\xff"]
+)
+def test_a_contract_that_was_changed_on_disk_is_not_the_one_that_was_approved(
+    run: SmallRun, how: Any, tmp_path: Path
+) -> None:
+    approvals = Approvals(tmp_path)
+    entry = approvals.set_state(approvals.put(contract_of(run), "a", run.sites["a"].identity.public), "approved")
+    path = approvals.place(entry.contract.digest) / "contract.json"
+    assert how(path.read_bytes()) != path.read_bytes()
+    path.write_bytes(how(path.read_bytes()))
+    with pytest.raises(MessageError):
+        approvals.entry(entry.contract.digest)
+    assert not approvals.entries()

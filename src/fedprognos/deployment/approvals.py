@@ -64,7 +64,9 @@ class Approvals:
         place = self.place(digest)
         if not (len(digest) == 64 and digest.isalnum() and (place / TEXT).is_file()):
             return None
-        contract = Contract.parse((place / TEXT).read_text("utf-8"))
+        contract = Contract.parse((place / TEXT).read_text("utf-8", "replace"))
+        if contract.digest != digest:
+            raise MessageError("a contract that was changed after it came")
         found: Any = {}
         with contextlib.suppress(OSError, ValueError):  # a damaged state is none: the engineer is asked once more
             found = parse_json((place / STATE).read_text("utf-8"))
