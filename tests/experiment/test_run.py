@@ -125,7 +125,7 @@ def test_beginning_anew_repeats_everything(tmp_path: Path) -> None:
     assert not next(e for e in events if isinstance(e, RunStarted)).reused
     assert again.results.as_dict() == first.results.as_dict()
     lines = [json.loads(line) for line in (tmp_path / "x" / "events.jsonl").read_text().splitlines()]
-    assert [line["event"] for line in lines] == ["RunStarted", "RoundDone", "JobDone"]
+    assert [line["event"] for line in lines] == ["RunStarted", "RoundDone", "JobDone", "Notice"]  # of intervals
 
 
 def test_rounds_can_be_followed_in_tensorboard_and_mlflow(tmp_path: Path) -> None:
@@ -211,7 +211,8 @@ def test_the_ledgers_hold_what_left_each_site(finished) -> None:  # type: ignore
 
     for name in ("plant-a", "plant-b", "plant-c"):
         kinds = {line.kind for line in ClientFolder(finished.folder / "sites" / "all" / name).ledger()}
-        assert kinds == {"SurveyReply", "FitReply", "EvaluateReply", "OutputsReply", "PoolReply", "PersonalReply"}
+        trained = {"SurveyReply", "FitReply", "EvaluateReply", "OutputsReply", "PoolReply", "PersonalReply"}
+        assert kinds == trained | {"ResidualReply"}  # of intervals
 
 
 @pytest.mark.long

@@ -11,7 +11,18 @@ from typing import Protocol
 from fedprognos.evaluation import Prediction, Row
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.evaluator import Evaluator
-from fedprognos.experiment.events import BASELINES, EpochDone, JobDone, JobKey, Observer
+from fedprognos.experiment.events import (
+    BASELINES,
+    EpochDone,
+    Event,
+    JobDone,
+    JobKey,
+    LayerMatched,
+    NeuronsAbsorbed,
+    Notice,
+    Observer,
+    RoundDone,
+)
 from fedprognos.experiment.job import Job, JobResult
 from fedprognos.experiment.publish import Published, published
 from fedprognos.experiment.run_folder import JobRecord
@@ -139,8 +150,15 @@ class Schedule:
         return records
 
     def _job(self, key: JobKey, stage: Stage, calibrate: bool) -> JobRecord:
+        """One job; where intervals are added to one that is done, its rounds are not told again."""
         started = time.perf_counter()
         spent = 0
+        if calibrate:
+            self.notify(Notice(f"Making intervals for {key}: its method trains once more, without some units."))
+
+        def notify(event: Event) -> None:
+            if not (calibrate and isinstance(event, RoundDone | LayerMatched | NeuronsAbsorbed)):
+                self.notify(event)
 
         def on_epoch(client: str, epoch: Epoch) -> None:
             nonlocal spent
@@ -163,11 +181,13 @@ class Schedule:
                 stage.evaluator,
                 MessageCohort(trainers, wire=wire, cache=self.cache, scope=scope, declared=said, sums=sums),
                 MessageCohort(self.venue.transport(key.scenario), declared=stage.declared, sums=sums),
-                self.notify,
+                notify,
                 calibrated=calibrate,
             ).run()
         record = JobRecord(tuple(result.rows), tuple(result.history), time.perf_counter() - started, calibrate)
         self.keep(key, result, record)
+        if calibrate:
+            return record
         clients = len(self.venue.clients[key.scenario])
         self.notify(JobDone(key, record.rows, max(epochs_at_most(self.experiment, key, clients) - spent, 0)))
         return record

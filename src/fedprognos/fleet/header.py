@@ -36,7 +36,8 @@ def find_heading(rows: Sequence[Sequence[str]], names: int | None = None) -> Hea
 
     Examples
     --------
-    >>> find_heading([["pump log", "", ""], ["pump", "hour", "heat"], ["", "h", "K"], ["a", "1", "20"]])
+    >>> data = [["a", "1", "20"], ["a", "2", "21"]]
+    >>> find_heading([["pump log", "", ""], ["pump", "hour", "heat"], ["", "h", "K"], *data])
     Heading(names=1, first_row=3)
     >>> find_heading([["pump", "hour"], ["a", "1"], ["a", "2"]])
     Heading(names=0, first_row=1)
