@@ -1,11 +1,12 @@
 """What contract, signatures, replay, masks, floors and tripwire cost on a clean run: time, bytes, accuracy.
 
-    python benchmarks/trust.py
+    OMP_NUM_THREADS=1 python benchmarks/trust.py
 
 An experiment with whole lives of FD004 runs three times in this process: with bare clients, and with sites of default
 settings that hold a coordinator to a contract, once with replies that are seen ("checked") and once with masked sums.
-Time is processor time of coordinator and all sites together; on machines of their own, sites replay side by side. Bare
-clients receive no model at the end. Sites do, and make a head and an evaluation of their own; that is counted apart.
+Time is processor time of coordinator and all sites together, on one thread as in a real site; on machines of their own,
+sites replay side by side. Bare clients receive no model at the end. Sites do, and make a head and an evaluation of
+their own; that is counted apart.
 """
 
 from __future__ import annotations
