@@ -77,7 +77,8 @@ def cost(request: Request, fleet: Fleet) -> tuple[float, float]:
             return memory, operations + len(fleet) * float(request.network.spec.features) ** 3
         case PoolRequest() | PersonalRequest():
             memory, operations = _run(request.recipe, request.network.spec, fleet, BATCH, 2.0, squares=True)
-            return 8 * memory, operations + 64 * 10.0 * request.network.spec.features**3
+            width = float(request.network.spec.features)  # sums of seven parts more, a few copies of each
+            return memory + 7 * 32.0 * width**2, operations + 64 * 10.0 * width**3
         case EvaluateRequest() | OutputsRequest():
             return _run(request.recipe, request.network.spec, fleet, BATCH, 3.0, squares=True)
         case ScoreRequest():
