@@ -108,6 +108,13 @@ class Shelf(Mapping[str, T]):
             raise unknown_name(self.kind, name, self._things)
         return self._things[name]
 
+    def known(self, name: str) -> str:
+        """The name itself, if there is such a thing; raises what pydantic expects, so that options can be checked."""
+        try:
+            return self[name].name
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
     def __contains__(self, name: object) -> bool:
         self._load()
         return name in self._things

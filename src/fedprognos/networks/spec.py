@@ -7,7 +7,6 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
-from fedprognos.errors import ConfigError
 from fedprognos.networks.anatomy import Anatomy, anatomy_of
 from fedprognos.networks.cells import cells
 
@@ -43,10 +42,7 @@ class NetworkSpec(BaseModel):
     @field_validator("cell")
     @classmethod
     def _known(cls, name: str) -> str:
-        try:
-            return cells[name].name
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
+        return cells.known(name)
 
     @model_validator(mode="after")
     def _something_to_see(self) -> Self:

@@ -13,7 +13,6 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from fedprognos.errors import ConfigError
 from fedprognos.federation.aggregation._stack import Floats, Stack
 from fedprognos.shelf import Shelf
 
@@ -47,16 +46,7 @@ class Aggregator:
 
 
 aggregators: Shelf[Aggregator] = Shelf("average", __name__, "fedprognos.aggregators")
-
-
-def _known(name: str) -> str:
-    try:
-        return aggregators[name].name
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-
-
-AggregatorName = Annotated[str, AfterValidator(_known)]
+AggregatorName = Annotated[str, AfterValidator(aggregators.known)]
 """The name of an aggregator on the shelf, in options."""
 
 __all__ = ["Aggregator", "AggregatorName", "Stack", "Stacks", "aggregators"]

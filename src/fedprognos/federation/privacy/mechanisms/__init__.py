@@ -11,7 +11,6 @@ from pydantic import AfterValidator
 from scipy.optimize import brentq
 
 from fedprognos.arrays import FloatArray
-from fedprognos.errors import ConfigError
 from fedprognos.shelf import Shelf
 
 
@@ -67,16 +66,7 @@ def _searched(account: Callable[[float, int, float], float]) -> Callable[[float,
 
 
 mechanisms: Shelf[Mechanism] = Shelf("privacy mechanism", __name__, "fedprognos.mechanisms")
-
-
-def _known(name: str) -> str:
-    try:
-        return mechanisms[name].name
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-
-
-MechanismName = Annotated[str, AfterValidator(_known)]
+MechanismName = Annotated[str, AfterValidator(mechanisms.known)]
 """The name of a mechanism on the shelf, in options."""
 
 __all__ = ["Mechanism", "MechanismName", "mechanisms"]
