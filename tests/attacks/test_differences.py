@@ -11,8 +11,8 @@ from small_run import SmallRun
 from fedprognos.features import build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.floors import FloorError, Floors
-from fedprognos.federation.folds import Dealing, Fold
 from fedprognos.federation.messages import EvaluateReply, EvaluateRequest
 from fedprognos.federation.pool_messages import PoolReply, PoolRequest
 from fedprognos.federation.seeds import stream
@@ -27,8 +27,8 @@ SITE = Floors(units=5, leverage=0.95)
 SEEDS = range(30)
 
 
-def asked(client: Client, seed: int, fraction: float = 0.5, fold: int = 0, folds: int = 0) -> EvaluateReply:
-    reply = client.answer(EvaluateRequest(RECIPE, NETWORK, seed, fraction, statistics=True, fold=fold, folds=folds))
+def asked(client: Client, seed: int, fraction: float = 0.5, apart: bool = False) -> EvaluateReply:
+    reply = client.answer(EvaluateRequest(RECIPE, NETWORK, seed, fraction, statistics=True, without_reserve=apart))
     assert isinstance(reply, EvaluateReply)
     return reply
 
@@ -60,7 +60,7 @@ def test_parts_of_slightly_different_shares_do_not_differ_by_a_unit(tmp_path: Pa
 
     def parts(dealing: Dealing) -> list[set[int]]:
         client = Client("a", FLEET, ClientFolder(tmp_path), SITE, dealing=dealing)
-        held = [client._parts(RECIPE, 1, share, Fold())[1] for share in (6 / 12, 7 / 12)]
+        held = [client._parts(RECIPE, 1, share)[1] for share in (6 / 12, 7 / 12)]
         return [set(part.unit.tolist()) for part in held if part is not None]
 
     smaller, larger = parts(Dealing())
@@ -70,14 +70,24 @@ def test_parts_of_slightly_different_shares_do_not_differ_by_a_unit(tmp_path: Pa
     assert sum(one < other for one, other in apart) == 0
 
 
-def test_a_fold_of_few_units_is_refused_because_sums_with_and_without_it_differ_by_them(tmp_path: Path) -> None:
-    site = Client("a", FLEET, ClientFolder(tmp_path), SITE, dealing=Dealing(b"s"))
-    with pytest.raises(FloorError):
-        asked(site, 1, 0.0, 0, 4)  # three units
-    reply, everything = asked(site, 1, 0.0, 0, 2), asked(site, 1, 0.0)
+@pytest.mark.parametrize("units", [9, 10, 12])
+def test_sums_with_and_without_the_reserve_differ_by_the_floor_or_not_at_all(tmp_path: Path, units: int) -> None:
+    fleet = FLEET.select(list(FLEET)[:units])
+    site = Client("a", fleet, ClientFolder(tmp_path), SITE, dealing=Dealing(b"s"))
+    reply, everything = asked(site, 1, 0.0, apart=True), asked(site, 1, 0.0)
     assert reply.fit is not None
     assert everything.fit is not None
-    assert everything.fit.n - reply.fit.n >= 20
+    left_out = set(range(units)) - set(site._learnt_from(RECIPE, 1, apart=True).unit.tolist())
+    assert len(left_out) == (5 if units >= 10 else 0)
+    assert (everything.fit.n - reply.fit.n >= 20) == bool(left_out)
+
+
+def test_a_reserve_of_few_rows_is_refused(tmp_path: Path) -> None:
+    fleet = series_fleet([10] * 12, seed=5, name="a")  # three windows a unit
+    site = Client("a", fleet, ClientFolder(tmp_path), SITE, dealing=Dealing(b"s"))
+    asked(site, 1, 0.0)
+    with pytest.raises(FloorError):
+        asked(site, 1, 0.0, apart=True)
 
 
 def test_a_site_deals_its_units_by_a_secret_that_only_its_key_gives(tmp_path: Path) -> None:

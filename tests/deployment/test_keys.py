@@ -62,6 +62,16 @@ def test_settings_say_where_the_coordinator_is_and_refuse_unknown_keys(made: Pat
         read_options(file.parent, CoordinatorOptions)
 
 
+def test_keys_may_be_added_at_the_end_and_one_that_fell_into_a_table_is_named(made: Path) -> None:
+    file = made / "sites" / "plant-a" / "settings.toml"
+    fresh = file.read_text()
+    file.write_text(fresh + 'bundle = "mine"\n')
+    assert read_options(file.parent, SiteOptions).bundle == "mine"
+    file.write_text(fresh + '[members]\nplant-b = "' + 32 * "0" + '"\nbundle = "mine"\n')
+    with pytest.raises(ConfigError, match=r"'bundle' stands below \[members\]"):
+        read_options(file.parent, SiteOptions)
+
+
 def test_renewing_changes_the_certificate_and_the_keys_asked_for_only(made: Path) -> None:
     before = {p: p.read_bytes() for p in made.rglob("*") if p.is_file()}
     renew(made, ["plant-a"])

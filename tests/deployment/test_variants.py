@@ -41,7 +41,7 @@ def test_every_method_head_and_seed_ends_with_the_bytes_of_one_process(tmp_path:
         for name in SITES:  # models trained earlier: those the sites trained by themselves just now
             file = federation.site[name] / "settings.toml"
             bundle = alone / "bundles" / "all" / "local" / "seed0" / name
-            file.write_text(file.read_text() + f"bundle = {json.dumps(str(bundle))}\n")
+            file.write_text(f"bundle = {json.dumps(str(bundle))}\n" + file.read_text())
             federation.processes[name].terminate()
             federation.processes[name].wait(PATIENCE_IN_S)
             federation.start_site(name)

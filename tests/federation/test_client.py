@@ -14,6 +14,7 @@ from fedprognos.features import SurveyTerms, build_windows, hold_out
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.dealing import RESERVE, reserved
 from fedprognos.federation.floors import Floors
 from fedprognos.federation.heads import personal_heads, with_heads
 from fedprognos.federation.messages import ANSWERS, EvaluateRequest, Failure, FitRequest, ImportRequest, SurveyRequest
@@ -115,15 +116,13 @@ def fit_request() -> FitRequest:
         residual_request(edges=[1.0, 1.0]),
         residual_request(ranges=np.arange(1e3)),
         residual_request(ranges=[[1.0, 2.0]]),
-        residual_request(folds=1),
-        residual_request(folds=21),
         residual_request(stretch=0.5),
         residual_request(sums=HeadSums(HeadStatistics(900, 900.0, np.eye(2), np.ones(2)), 0.1)),
         EvaluateRequest(PLAN.recipe, Network(PLAN.spec, {}), 0, 0.3),
     ],
     ids=[
         *("huge network", "endless", "all frozen", "tensors missing", "fine edges", "flat edges", "many ranges"),
-        *("ranges of ranges", "one fold", "many folds", "flattered", "another head", "no weights"),
+        *("ranges of ranges", "flattered", "another head", "no weights"),
     ],
 )
 def test_requests_are_checked_before_they_are_answered(request_, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -140,11 +139,18 @@ def test_statistics_of_few_are_not_told(tmp_path: Path) -> None:
     reply = decode(tiny.respond(encode(asked)), ANSWERS)
     assert isinstance(reply, Failure)
     assert "fewer than 20 windows" in reply.text
-    few = Client("f", series_fleet([40] * 9, name="f"), ClientFolder(tmp_path / "f"), Floors(units=5))
-    asked = encode(residual_request(folds=2))
-    assert isinstance(decode(few.respond(asked), ANSWERS), ResidualReply)  # five units of nine
-    asked = encode(residual_request(fold=1, folds=2))
-    assert "fewer than 20 windows or 5 units" in decode(few.respond(asked), ANSWERS).text
+    few = Client("f", series_fleet([40] * 4, name="f"), ClientFolder(tmp_path / "f"), Floors(units=5))
+    assert "fewer than 20 windows or 5 units" in decode(few.respond(encode(residual_request())), ANSWERS).text
+
+
+@pytest.mark.parametrize(("units", "reserve"), [(9, 0), (10, 5), (50, 5), (51, 6), (80, 8)])
+def test_a_reserve_is_a_tenth_of_the_units_and_never_fewer_than_the_floor(
+    units: int, reserve: int, tmp_path: Path
+) -> None:
+    client = Client("f", series_fleet([40] * units, name="f"), ClientFolder(tmp_path / "f"), Floors(units=5))
+    reply = client.answer(residual_request(ranges=(), edges=(), only_reserve=True))
+    assert isinstance(reply, ResidualReply)
+    assert (int(reply.units[0]), int(reply.counts.sum())) == (reserve, reserve * POINTS)
 
 
 def test_every_unit_tells_as_many_residuals(tmp_path: Path) -> None:
@@ -154,9 +160,6 @@ def test_every_unit_tells_as_many_residuals(tmp_path: Path) -> None:
     assert reply.counts.shape == (1, 4)
     assert reply.counts.sum() == 30 * POINTS
     assert reply.units.tolist() == [30]
-    parts = [client.answer(residual_request(ranges=(), edges=(), fold=k, folds=4)) for k in range(4)]
-    assert sum(int(part.units[0]) for part in parts) == 30  # type: ignore[union-attr]
-    assert sum(part.squared for part in parts) == pytest.approx(reply.squared)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("bounds", [(1e-6,), (20.0, 20.1, 20.2, 20.3), (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0)])
@@ -172,13 +175,16 @@ def test_no_range_tells_of_fewer_units_than_the_floor(bounds: tuple[float, ...],
     assert (reply.units[~told] == 0).all()
 
 
-def test_a_fold_left_out_is_not_learnt_from(tmp_path: Path) -> None:
+def test_the_reserve_is_not_learnt_from(tmp_path: Path) -> None:
     client = cohort_of(tmp_path).members["c"]
-    whole = client.answer(fit_request())
-    parts = [client.answer(replace(fit_request(), fold=k, folds=2)) for k in range(2)]
-    assert all(p.windows < whole.windows for p in parts)  # type: ignore[union-attr]
-    bad = decode(client.respond(encode(replace(fit_request(), fold=5, folds=2))), ANSWERS)
-    assert isinstance(bad, Failure)
+    whole, rest = (client.answer(replace(fit_request(), without_reserve=without)) for without in (False, True))
+    assert rest.windows < whole.windows  # type: ignore[union-attr]
+    windows = build_windows(PLAN.recipe, client.fleet)
+    seed = client._dealt(0, "reserve", RESERVE)
+    kept, apart = (set(windows.unit[part].tolist()) for part in (~reserved(windows, seed), reserved(windows, seed)))
+    assert not kept & apart
+    assert kept | apart == set(windows.unit.tolist())
+    assert set(client._learnt_from(PLAN.recipe, 0, apart=True).unit.tolist()) == kept
 
 
 def test_the_exact_head_is_the_head_of_the_pooled_features(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from scipy import stats
 from test_masked_runs import masked_cohort, open_cohort
 
 from fedprognos.errors import FederationError
-from fedprognos.federation.folds import Fold
 from fedprognos.federation.privacy import mechanisms
 from fedprognos.federation.privacy.mechanisms.discrete import (
     apply,
@@ -109,7 +108,7 @@ def test_a_masked_private_total_is_the_plain_total_with_the_sites_noise(
     assert rule.mechanism == "discrete" and rule.share == pytest.approx(1 / 3)
     plain, noised = [], []
     for client in masked.members.values():
-        points = client._head_parts(plan.recipe, plan.seed, 0.0, Fold())[0]
+        points = client._head_parts(plan.recipe, plan.seed, 0.0)[0]
         sums = clipped_sums(network, points, plan.recipe, rule)
         plain.append(sums)
         noised.append(add_noise(sums, rule))

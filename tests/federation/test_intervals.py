@@ -101,15 +101,25 @@ def test_errors_grow_by_the_stretch_and_what_lies_beyond_the_cap_does_not() -> N
 
 
 def test_a_network_that_learns_units_by_heart_gets_wider_intervals(tmp_path: Path) -> None:
-    cohort, plan = cohort_of(tmp_path), plan_of(validation=0.0, epochs=20, widths=(12,), ridge=1e-4)
+    lengths = {name: np.random.default_rng(k).integers(30, 120, 16).tolist() for k, name in enumerate(UNITS)}
+    different = {name: series_fleet(lives, name=name) for name, lives in lengths.items()}
+    cohort = HereCohort({n: Client(n, fleet, ClientFolder(tmp_path / n)) for n, fleet in different.items()})
+    plan = plan_of(validation=0.0, epochs=60, widths=(24,), ridge=1e-4)
     made = calibrated(cohort, plan, "concat")
     assert isinstance(made, Calibration)
     assert made.units and all(units >= 20 for units in made.units)
     asked = [r for _, r in cohort.asked if isinstance(r, ResidualRequest)]
-    assert asked[-1].stretch > 1.02
+    assert asked[-1].stretch > 1.05
     assert {len(r.edges) for r in asked[:-3]} == {0}  # sums only, until the histograms are asked for
     trained = [r for _, r in cohort.asked if isinstance(r, FitRequest)]
-    assert [r.folds for r in trained] == [0, 0, 0, 10, 10, 10]  # one training more
+    assert [r.without_reserve for r in trained] == 3 * [False] + 3 * [True]  # one training more
+
+
+def test_a_client_with_too_few_units_for_a_reserve_lends_its_residuals_all_the_same(tmp_path: Path) -> None:
+    cohort, plan = cohort_of(tmp_path, {"a": 1, "b": 20, "c": 20}), plan_of(validation=0.0)
+    made = calibrated(cohort, plan, "concat")
+    assert isinstance(made, Calibration)
+    assert sum(made.units) >= 41
 
 
 def test_what_is_not_trained_needs_no_second_training(tmp_path: Path) -> None:
@@ -124,8 +134,9 @@ def test_what_is_not_trained_needs_no_second_training(tmp_path: Path) -> None:
     [
         ({"a": 5, "b": 5, "c": 5}, {}, "15 units are too few"),
         (UNITS, {"heads": ["mean", "exact"]}, "its head is averaged"),
+        (dict.fromkeys(map(str, range(21)), 1), {"validation": 0.0}, "no client has units enough"),
     ],
-    ids=["few units", "a head without sums"],
+    ids=["few units", "a head without sums", "one unit each"],
 )
 def test_a_model_without_intervals_says_why(
     tmp_path: Path, units: dict[str, int], changes: dict[str, object], why: str

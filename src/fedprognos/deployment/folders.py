@@ -137,11 +137,20 @@ def read_options(folder: Path, kind: type[O]) -> O:
         raise ConfigError(
             "there is no settings.toml", where=str(folder), hint="`fedprognos deploy init` makes such folders"
         )
-    return validated(kind, parse_toml(path.read_bytes(), str(path)), str(path))
+    found = parse_toml(path.read_bytes(), str(path))
+    for table in (key for key, value in found.items() if isinstance(value, dict)):
+        if misplaced := sorted(set(found[table]) & set(kind.model_fields)):
+            raise ConfigError(
+                f"'{misplaced[0]}' stands below [{table}], so it belongs to it",
+                where=str(path),
+                hint=f"Move it above [{table}].",
+            )
+    return validated(kind, found, str(path))
 
 
 def _write_options(folder: Path, options: Options) -> None:
-    text = tomli_w.dumps(options.model_dump(mode="json", exclude_none=True))
+    kept = options.model_dump(mode="json", exclude_none=True)
+    text = tomli_w.dumps({key: value for key, value in kept.items() if value != {}})  # keys below a table are its own
     keys.write_private(folder / SETTINGS, text.encode())
 
 

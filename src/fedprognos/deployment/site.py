@@ -34,8 +34,8 @@ from fedprognos.deployment.tensor_cache import TensorCache, TensorsMissing, Tens
 from fedprognos.errors import MessageError
 from fedprognos.federation.client import Client, failure
 from fedprognos.federation.codec import decode, encode, ledger_line
+from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.floors import Floors
-from fedprognos.federation.folds import Dealing
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import Failure, FitRequest
 from fedprognos.federation.pool_messages import PersonalRequest

@@ -17,8 +17,8 @@ from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, surv
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, tag_of, wire_of
 from fedprognos.federation.cohort import digest
+from fedprognos.federation.dealing import RESERVE, Dealing, reserved
 from fedprognos.federation.floors import FloorError, Floors
-from fedprognos.federation.folds import Dealing, Fold
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import (
     REQUESTS,
@@ -144,10 +144,10 @@ class Client:
             case PersonalRequest():
                 return self._personal(request)
             case ResidualRequest():
-                windows, seed = self._windows_for(request.recipe), self._dealt(request.seed, "folds", request.folds)
+                windows, seed = self._windows_for(request.recipe), self._dealt(request.seed, "reserve", RESERVE)
                 return residual_reply(request, windows, self._sent_parts(request), seed, self.floors)
             case ScoreRequest():
-                held = self._parts(request.recipe, request.seed, request.validation_fraction, Fold())[1]
+                held = self._parts(request.recipe, request.seed, request.validation_fraction)[1]
                 return score_reply(request, self.folder, self.test, held, self.floors)
             case _:
                 return answer_sums(self.member, request, self.fleet, self.floors)  # type: ignore[no-any-return]
@@ -161,10 +161,10 @@ class Client:
     def _fit(self, request: FitRequest, on_epoch: OnEpoch | None) -> FitReply:
         if not 0 <= request.frozen < request.shape.layers:
             raise MessageError(f"cannot freeze {request.frozen} of {request.shape.layers} layers")
-        fold = Fold(request.fold, request.folds)
+        apart = request.without_reserve
         if request.privacy is not None:
-            return private_fit_reply(request, self._head_parts(request.recipe, request.seed, 0.0, fold)[0], self.name)
-        train, validation = self._parts(request.recipe, request.seed, request.validation_fraction, fold)
+            return private_fit_reply(request, self._head_parts(request.recipe, request.seed, 0.0, apart)[0], self.name)
+        train, validation = self._parts(request.recipe, request.seed, request.validation_fraction, apart)
         self.floors.check(train)
         if request.start is None:
             bias = float(request.recipe.encode(train.labels).mean())
@@ -191,49 +191,49 @@ class Client:
 
     def _evaluate(self, request: EvaluateRequest) -> EvaluateReply:
         network = request.network.check("request")
-        fraction, fold = request.validation_fraction, Fold(request.fold, request.folds)
+        fraction, apart = request.validation_fraction, request.without_reserve
         if request.privacy is not None:
-            return private_evaluation(request, self._head_parts(request.recipe, request.seed, 0.0, fold)[0])
+            return private_evaluation(request, self._head_parts(request.recipe, request.seed, 0.0, apart)[0])
         sums = None
         if fraction > 0:
-            held = self._parts(request.recipe, request.seed, fraction, fold)[1]
+            held = self._parts(request.recipe, request.seed, fraction, apart)[1]
             if held is not None and self.floors.enough(held):
                 error = predict(network, held, request.recipe) - request.recipe.capped(held.labels)
                 absolute, squared = float(np.abs(error).sum()), float(np.square(error).sum())
                 sums = ErrorSums(len(held), float(error.sum()), absolute, squared)
         if not request.statistics:
             return EvaluateReply(sums)
-        parts = self._sent_parts(request, fold)
+        parts = self._sent_parts(request, apart)
         return EvaluateReply(sums, *(head_statistics(network, p, request.recipe, alike=request.alike) for p in parts))
 
-    def _sent_parts(self, request: EvaluateRequest | ResidualRequest, fold: Fold = Fold()) -> list[WindowSet]:  # noqa: B008
+    def _sent_parts(self, request: EvaluateRequest | ResidualRequest, apart: bool = False) -> list[WindowSet]:
         """The parts whose statistics leave: what was trained on and, where it tells enough, what was kept out.
 
         Units the layers below have learnt from cannot tell how strongly their head should be held back.
         """
-        train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction, fold)
+        train, held = self._head_parts(request.recipe, request.seed, request.validation_fraction, apart)
         if held is not None:
             with contextlib.suppress(FloorError):
                 for part in (train, held):
                     self.floors.look(request.network, part)
                 return [train, held]
-            train = self._learnt_from(request.recipe, request.seed, fold)
+            train = self._learnt_from(request.recipe, request.seed, apart)
         self.floors.look(request.network, train)
         return [train]
 
     def _outputs(self, request: OutputsRequest) -> OutputsReply:
         network = request.network.check("request")
-        fold = Fold(request.fold, request.folds)
-        train, _ = self._head_parts(request.recipe, request.seed, request.validation_fraction, fold)
+        apart = request.without_reserve
+        train, _ = self._head_parts(request.recipe, request.seed, request.validation_fraction, apart)
         return OutputsReply(tuple(LayerOutputs(o.n, o.starts, o.s, o.S) for o in self.floors.outputs(network, train)))
 
     def _fits(self, request: PoolRequest | PersonalRequest) -> Fits:
         """Statistics of the points that a personal head is fitted to, and of those on which it is judged."""
         network, fraction = request.network.check("request"), request.validation_fraction
         if not judged_on_held_out(network, fraction):
-            windows = self._head_parts(request.recipe, request.seed, 0.0, Fold())[0]
+            windows = self._head_parts(request.recipe, request.seed, 0.0)[0]
             return forward_fits(network, windows, request.recipe, self._dealt(request.seed, "cuts", 0.0))
-        train, held = self._head_parts(request.recipe, request.seed, fraction, Fold())
+        train, held = self._head_parts(request.recipe, request.seed, fraction)
         learnt = head_statistics(network, train, request.recipe)
         later = head_statistics(network, train.select(np.arange(0)) if held is None else held, request.recipe)
         return Fits([learnt, learnt.add(later)], [later], nested=held is not None)
@@ -242,11 +242,11 @@ class Client:
         fits = self._fits(request).sendable(self.floors.rows, self.floors.units, apart=self.floors.parts)
         if self.floors.leverage < 1:
             network, fraction = request.network, request.validation_fraction
-            self.floors.look(network, self._learnt_from(request.recipe, request.seed, Fold()))
+            self.floors.look(network, self._learnt_from(request.recipe, request.seed))
             try:
                 if not judged_on_held_out(network, fraction):
                     raise FloorError("parts of few points")
-                for part in self._head_parts(request.recipe, request.seed, fraction, Fold()):
+                for part in self._head_parts(request.recipe, request.seed, fraction):
                     if part is not None:
                         self.floors.look(network, part)
             except FloorError:  # only the sums of all points leave
@@ -263,25 +263,30 @@ class Client:
     def _dealt(self, seed: int, phase: str, share: float) -> int:
         return self.dealing.stream(seed, self.name, phase, share)
 
-    def _parts(self, recipe: Recipe, seed: int, fraction: float, fold: Fold) -> tuple[WindowSet, WindowSet | None]:
+    def _parts(
+        self, recipe: Recipe, seed: int, fraction: float, apart: bool = False
+    ) -> tuple[WindowSet, WindowSet | None]:
         """The windows to fit and those kept out, the same in every round."""
-        return hold_out(self._learnt_from(recipe, seed, fold), fraction, self._dealt(seed, "validation", fraction))
+        return hold_out(self._learnt_from(recipe, seed, apart), fraction, self._dealt(seed, "validation", fraction))
 
-    def _head_parts(self, recipe: Recipe, seed: int, fraction: float, fold: Fold) -> tuple[WindowSet, WindowSet | None]:
+    def _head_parts(
+        self, recipe: Recipe, seed: int, fraction: float, apart: bool = False
+    ) -> tuple[WindowSet, WindowSet | None]:
         """The parts a head is fitted to and chosen on; too small a part is not told apart from the other."""
-        train, held = self._parts(recipe, seed, fraction, fold)
+        train, held = self._parts(recipe, seed, fraction, apart)
         if held is None or not (self.floors.enough(held) and self.floors.enough(train)):
-            train, held = self._learnt_from(recipe, seed, fold), None
+            train, held = self._learnt_from(recipe, seed, apart), None
         self.floors.check(train)
         return train, held
 
-    def _learnt_from(self, recipe: Recipe, seed: int, fold: Fold) -> WindowSet:
-        """All windows but those of the fold left out, which is what sums with and without it differ by."""
+    def _learnt_from(self, recipe: Recipe, seed: int, apart: bool = False) -> WindowSet:
+        """All windows, or those without the reserve: sums of both differ by it, so it must be large enough, too."""
         windows = self._windows_for(recipe)
-        if not fold.folds:
+        if not apart:
             return windows
-        members = fold.members(windows, self._dealt(seed, "folds", fold.folds))
-        self.floors.check(windows.select(members))
+        members = reserved(windows, self._dealt(seed, "reserve", RESERVE), self.floors.units)
+        if members.any():
+            self.floors.check(windows.select(members))
         return windows.select(~members)
 
     def _windows_for(self, recipe: Recipe) -> WindowSet:

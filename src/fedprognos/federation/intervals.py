@@ -2,8 +2,8 @@
 
 The sums that the head was solved from are known. Each client takes one unit after another out of them, solves the head
 that the others give, and counts its residuals on that unit. The layers below have learnt from the unit, so these
-residuals are too small. By how much is measured: the method is trained once more without a tenth of every client's
-units, and on these the errors of both networks are compared. All residuals are stretched by their ratio.
+residuals are too small. By how much is measured: the method is trained once more without every client's reserve,
+a tenth of its units, and on these the errors of both networks are compared. All residuals are stretched by their ratio.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import FederationError
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.folds import Fold
 from fedprognos.federation.heads import Judged, with_heads
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest
@@ -24,8 +23,6 @@ from fedprognos.federation.totals import total
 from fedprognos.networks import Network
 from fedprognos.networks.calibration import EDGES, MIN_UNITS, Calibration, calibration_of, prediction_ranges
 
-LEFT_OUT = Fold(0, 10)
-"""The units that the method is trained without, once."""
 NOWHERE = np.empty(0)
 
 
@@ -63,24 +60,28 @@ class Intervals:
         if self.strategy.trains and self.plan.federation.start == "bundles":
             return Uncalibrated("models that were trained earlier cannot be trained again without some units")
         try:
-            if (units := int(self._residuals(judged, Fold()).units.max())) < MIN_UNITS:
+            if (units := int(self._residuals(judged).units.max())) < MIN_UNITS:
                 return Uncalibrated(f"{units} units are too few to tell how often it is right; it takes {MIN_UNITS}")
             stretch = self._stretch(judged) if self.strategy.trains else 1.0
+            if stretch is None:
+                return Uncalibrated("no client has units enough to train once more without some of them")
             ranges = np.array(prediction_ranges(self.plan.recipe), dtype=np.float64)
-            found = self._residuals(judged, Fold(), ranges, np.array(EDGES), stretch)
+            found = self._residuals(judged, ranges, np.array(EDGES), stretch)
         except FederationError as error:
             return Uncalibrated(f"not all of the clients could take part: {error.what}")
         return calibration_of(found.counts, found.units, self.plan.recipe)
 
-    def _stretch(self, judged: Judged) -> float:
-        """How many times as large errors are on units that nothing was learnt from; at least one."""
-        seen = self._residuals(judged, LEFT_OUT)
-        unseen = self._residuals(Judged(self._blind(), None), LEFT_OUT)
+    def _stretch(self, judged: Judged) -> float | None:
+        """How many times as large errors are on units that nothing was learnt from; at least one. None: no reserve."""
+        seen = self._residuals(judged, only_reserve=True)
+        if not seen.counts.any():
+            return None
+        unseen = self._residuals(Judged(self._blind(), None), only_reserve=True)
         return max(1.0, float(np.sqrt(_mean_square(unseen) / max(_mean_square(seen), 1e-12))))
 
     def _blind(self) -> Network:
         """The method's model, trained without some units."""
-        plan = replace(self.plan, fold=LEFT_OUT.fold, folds=LEFT_OUT.folds)
+        plan = replace(self.plan, without_reserve=True)
         if self.rounds == 1:  # what training a head of its own would change is used from the second round on only
             plan = replace(plan, federation=plan.federation.model_copy(update={"heads": ("exact",)}))
         for round_ in self.strategy.run(self.cohort, plan):
@@ -94,10 +95,11 @@ class Intervals:
     def _residuals(
         self,
         judged: Judged,
-        fold: Fold,
         ranges: FloatArray = NOWHERE,
         edges: FloatArray = NOWHERE,
         stretch: float = 1.0,
+        *,
+        only_reserve: bool = False,
     ) -> ResidualReply:
         """Residuals over all clients that have a part in the head."""
         plan, asked = self.plan, {}
@@ -109,8 +111,7 @@ class Intervals:
             ranges,
             edges,
             judged.sums,
-            fold.fold,
-            fold.folds,
+            only_reserve,
             stretch,
         )
         made = {1.0: request}

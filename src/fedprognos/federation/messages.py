@@ -66,8 +66,8 @@ class FitRequest:
         Layers from the first that stay as they are and are not sent back.
     proximal
         FedProx's mu.
-    fold, folds
-        Leave out the units of one of so many folds; no folds by default.
+    without_reserve
+        Leave out the units of the client's reserve.
     privacy
         Clip gradients and add noise at every epoch; no error is sent.
     """
@@ -83,8 +83,7 @@ class FitRequest:
     phase: str = "local"
     frozen: int = 0
     proximal: float = 0.0
-    fold: int = 0
-    folds: int = 0
+    without_reserve: bool = False
     privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
@@ -133,8 +132,7 @@ class EvaluateRequest:
     seed: int
     validation_fraction: float
     statistics: bool = False
-    fold: int = 0
-    folds: int = 0
+    without_reserve: bool = False
     alike: bool = False
     privacy: Privacy | None = None
 
@@ -177,8 +175,7 @@ class OutputsRequest:
     network: Network
     seed: int
     validation_fraction: float
-    fold: int = 0
-    folds: int = 0
+    without_reserve: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,8 +44,8 @@ class Plan:
     ----------
     spec
         The shape of each client's network.
-    fold, folds
-        Units of one of so many folds are left out of this training; no folds by default.
+    without_reserve
+        The units of every client's reserve are left out of this training.
     left_out
         Called with every client that a round goes on without.
     shares
@@ -59,8 +59,7 @@ class Plan:
     train: TrainOptions
     federation: FederationOptions
     seed: int
-    fold: int = 0
-    folds: int = 0
+    without_reserve: bool = False
     left_out: Callable[[Failure], None] = field(default=lambda failure: None)
     shares: dict[str, float] = field(default_factory=dict)
     releases: int = 1
@@ -82,7 +81,7 @@ class Plan:
         asked, alike = tuple(clients), self.federation.alike
         privacy = self.privacy(cohort, network.spec, len(asked))
         request = EvaluateRequest(
-            self.recipe, network, self.seed, fraction, statistics, self.fold, self.folds, alike, privacy
+            self.recipe, network, self.seed, fraction, statistics, self.without_reserve, alike, privacy
         )
         requests = dict.fromkeys(asked, request)
         self.shares.clear()
@@ -102,7 +101,7 @@ class Plan:
     def outputs(self, cohort: Cohort, clients: Iterable[str], network: Network) -> OutputsReply:
         """Sums of the outputs of every layer over these clients, but those whose statistics did harm just now."""
         fraction = self.train.validation_fraction
-        request = OutputsRequest(self.recipe, network, self.seed, fraction, self.fold, self.folds)
+        request = OutputsRequest(self.recipe, network, self.seed, fraction, self.without_reserve)
         trusted = [name for name in clients if self.shares.get(name, 1.0) > 0]
         asked = dict.fromkeys(trusted, request)
         return total(cohort, asked, OutputsReply, self.federation.min_clients, self.left_out)
@@ -213,8 +212,7 @@ def fit_request(
         phase,
         frozen,
         proximal,
-        plan.fold,
-        plan.folds,
+        plan.without_reserve,
         privacy,
     )
 

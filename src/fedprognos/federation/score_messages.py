@@ -27,8 +27,8 @@ class ResidualRequest:
     sums
         What the network's head was solved from: each unit is left out of it in turn. None where the network has not
         learnt from the units asked about.
-    fold, folds
-        Only the units of one of so many folds; all of them by default.
+    only_reserve
+        Only the units of the client's reserve; all of them by default.
     stretch
         How much larger errors are taken to be, for units that the network's layers have not learnt from.
     """
@@ -41,8 +41,7 @@ class ResidualRequest:
     ranges: NDArray[np.float64]
     edges: NDArray[np.float64]
     sums: HeadSums | None = None
-    fold: int = 0
-    folds: int = 0
+    only_reserve: bool = False
     stretch: float = 1.0
 
 

@@ -12,8 +12,8 @@ from fedprognos.evaluation import ScoreSums, score_sums
 from fedprognos.evaluation.score_at import moments_scored
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.dealing import reserved
 from fedprognos.federation.floors import Floors
-from fedprognos.federation.folds import Fold
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import predict
@@ -57,7 +57,7 @@ def residual_reply(
     parts
         The same windows as the head's statistics were made of them.
     seed
-        Deals units into folds.
+        Deals the reserve.
     """
     ranges, edges, network = request.ranges, request.edges, request.network.check("request")
     for bounds, most in ((ranges, MAX_RANGES), (edges, MAX_EDGES)):
@@ -65,9 +65,10 @@ def residual_reply(
             raise MessageError(f"edges and ranges must be at most {MAX_EDGES} and {MAX_RANGES} increasing numbers")
     if not 1 <= request.stretch <= MAX_STRETCH or (request.sums is not None and not 0 < request.sums.share <= 1):
         raise MessageError(f"errors stretched by a factor outside 1 to {MAX_STRETCH}, or a share outside 0 to 1")
-    if request.folds:
-        windows = windows.select(Fold(request.fold, request.folds).members(windows, seed))
-    floors.check(windows)
+    if request.only_reserve:
+        windows = windows.select(reserved(windows, seed, floors.units))
+    if len(windows):  # else there is no reserve, and nothing to tell
+        floors.check(windows)
     found = residuals(network, windows, request.recipe, request.sums, parts, request.stretch)
     counts = floors.histogram(found.predictions, found.scaled, found.unit, ranges, edges)
     return ResidualReply(*counts, found.squared)

@@ -21,7 +21,7 @@ def drop_harmful(cohort: Cohort, plan: Plan, clients: ClientModels) -> ClientMod
     fraction, out = plan.train.validation_fraction, set[str]()
     for names in groups({name: network.spec.hidden for name, network in clients.networks.items()}):
         together = Network.concat([clients.networks[name] for name in names])
-        request = EvaluateRequest(plan.recipe, together, plan.seed, fraction, True, plan.fold, plan.folds)
+        request = EvaluateRequest(plan.recipe, together, plan.seed, fraction, True, plan.without_reserve)
         asked = dict.fromkeys(cohort.clients, request)
         replies = gather(cohort, asked, EvaluateReply, plan.federation.min_clients, plan.left_out)
         group = {name: clients.networks[name] for name in names}

@@ -1,4 +1,4 @@
-"""How a client's units are dealt into parts: kept out of training, or into folds.
+"""How a client's units are dealt into parts: to train on, to choose by, and a reserve.
 
 Whoever knows the parts of many seeds, and each part's sums, can solve for single units. So a site deals by a secret of
 its own, once for all seeds: sums of the same share are about the same units, and nobody else knows which.
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedprognos.errors import MessageError
+from fedprognos.arrays import BoolArray
 from fedprognos.features import WindowSet
 from fedprognos.federation.seeds import stream
 
-MAX_FOLDS = 20
+RESERVE = 0.1
+"""The share of a client's units that are its reserve."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,16 @@ class Dealing:
         return int.from_bytes(seal.digest()[:8], "big") >> 1
 
 
-@dataclass(frozen=True)
-class Fold:
-    """One of several parts that a client's units are dealt into, for cross-conformal intervals."""
+def reserved(windows: WindowSet, seed: int, least: int = 1) -> BoolArray:
+    """Which windows belong to the reserve: a tenth of the units, which one more training does without.
 
-    fold: int = 0
-    folds: int = 0
-
-    def __post_init__(self) -> None:
-        if not (self.folds == self.fold == 0 or (2 <= self.folds <= MAX_FOLDS and 0 <= self.fold < self.folds)):
-            raise MessageError(f"no fold {self.fold} of {self.folds}")
-
-    def members(self, windows: WindowSet, seed: int) -> NDArray[np.bool_]:
-        """Which windows belong to units of this fold."""
-        order = np.random.default_rng(seed).permutation(len(windows.unit_ids))
-        return np.isin(windows.unit, order[self.fold :: self.folds])
+    Parameters
+    ----------
+    least
+        Units that must be on either side, in the reserve and out of it. A client of fewer than two times that has none.
+    """
+    units = np.unique(windows.unit)
+    count = max(math.ceil(RESERVE * len(units)), least)
+    if len(units) - count < least:
+        return np.zeros(len(windows), dtype=bool)
+    return np.isin(windows.unit, np.random.default_rng(seed).permutation(units)[:count])
