@@ -51,11 +51,19 @@ def keys() -> str:
         parts += [f'### `by = "{way.name}"`\n', _doc(way.options), _table(way.options, {"by"})]
     for name in ("recipe", "model", "train", "federation", "evaluation"):
         section = experiment.model_fields[name].annotation
-        nested = {key: field.annotation for key, field in section.model_fields.items() if _is_options(field.annotation)}
+        nested = {key: one for key, field in section.model_fields.items() if (one := _options(field.annotation))}
         parts += [f"## `[{name}]`\n", _doc(section), _table(section, set(nested))]
         for key, options in nested.items():
             parts += [f"### `[{name}.{key}]`\n", _doc(options), _table(options, set())]
     return "\n".join(parts)
+
+
+def settings() -> str:
+    """What `settings.toml` of a deployment's folders holds."""
+    from fedprognos.deployment.folders import CoordinatorOptions, SiteOptions
+
+    of = {"the coordinator": CoordinatorOptions, "a site": SiteOptions}
+    return "\n".join(f"## `settings.toml` of {who}\n\n{_table(kind, set())}" for who, kind in of.items())
 
 
 def commands() -> str:
@@ -76,27 +84,33 @@ def commands() -> str:
             names = (
                 ", ".join(f"`{o}`" for o in (*p.opts, *p.secondary_opts)) if option else f"`{p.human_readable_name}`"
             )
-            default = "" if not option or p.default in (None, False, ()) or callable(p.default) else f"`{p.default}`"
+            default = (
+                "" if not option or p.default in (None, False, (), "") or callable(p.default) else f"`{p.default}`"
+            )
             lines.append(f"| {_cell(names)} | {default} | {_cell(getattr(p, 'help', '') or '')} |")
         parts += ["\n".join(lines) + "\n"] if len(lines) > 2 else []
     return "\n".join(parts)
 
 
 def metrics() -> str:
-    """Every metric, baseline, method and aggregator there is."""
+    """Every metric, baseline and method there is."""
     from fedprognos.evaluation import baselines
     from fedprognos.evaluation import metrics as all_metrics
     from fedprognos.federation.strategies import strategies
 
-    lines = ["| name | label | meaning |", "|---|---|---|"]
-    lines += [f"| `{m.name}` | {_cell(m.label)} | {_cell(m.meaning)} |" for m in all_metrics.values()]
-    parts = ["\n".join(lines) + "\n", "## Baselines\n"]
-    parts += ["\n".join(f"- `{b.name}`: {b.label}" for b in baselines.values()) + "\n", "## Methods\n"]
-    parts += ["\n".join(f"- `{s.name}`: {s.label}" for s in strategies.values()) + "\n"]
-    return "\n".join(parts)
+    kinds = {
+        "": [(one.name, one.label, one.meaning) for one in all_metrics.values()],
+        "## Baselines\n": [(one.name, one.label, _doc(one.predict)) for one in baselines.values()],
+        "## Methods\n": [(one.name, one.label, _doc(one.rounds)) for one in strategies.values()],
+    }
+    head = "| name | label | meaning |\n|---|---|---|\n"
+    return "\n".join(
+        f"{title}\n{head}" + "".join(f"| `{name}` | {_cell(label)} | {_cell(said)} |\n" for name, label, said in rows)
+        for title, rows in kinds.items()
+    )
 
 
-MAKERS = {"keys": keys, "commands": commands, "metrics": metrics}
+MAKERS = {"keys": keys, "settings": settings, "commands": commands, "metrics": metrics}
 
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -169,12 +183,16 @@ def _toml(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _is_options(annotation: Any) -> bool:
-    return isinstance(annotation, type) and hasattr(annotation, "model_fields")
+def _options(annotation: Any) -> type[Any] | None:
+    """The options that a section of its own has, if the field is such a section; it may be left out."""
+    found = [
+        one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and hasattr(one, "model_fields")
+    ]
+    return found[0] if found else None
 
 
-def _doc(cls: type[Any]) -> str:
-    text = inspect.getdoc(cls) or ""
+def _doc(of: Any) -> str:
+    text = inspect.getdoc(of) or ""
     return _plain(" ".join(text.split("\n\n")[0].split())) + "\n"
 
 

@@ -26,9 +26,11 @@ class CoordinatorOptions(Options):
     host: str
     """Name or address by which sites reach this machine."""
     port: Port = 9092
+    """Port that sites reach."""
     bind: str = "0.0.0.0"  # noqa: S104 - sites come from elsewhere; docs/deploy.md says what guards the port
     """Address to listen on."""
     sites: tuple[str, ...]
+    """Names of the sites."""
     max_message_in_mb: PositiveInt = 64
     """Larger messages are refused before they are read."""
     grace_in_s: Annotated[float, Field(ge=0)] = 30.0
@@ -39,6 +41,7 @@ class SiteOptions(Options):
     """`settings.toml` of a site."""
 
     name: str
+    """Name of the site: its client in the experiment."""
     coordinator: str
     """Host and port of the coordinator."""
     min_count: Annotated[int, Field(ge=20)] = 20
@@ -48,10 +51,13 @@ class SiteOptions(Options):
     max_leverage: Annotated[float, Field(gt=0, le=1)] = 0.95
     """No row may count for more than this in the statistics of a head; 1 lets statistics of few rows leave."""
     max_message_in_mb: PositiveInt = 64
+    """Larger messages are refused."""
     max_memory_in_mb: PositiveInt = 4096
     """Requests that need more are refused before they are worked on."""
     max_answers_per_run: PositiveInt = 5000
+    """Answers that the site gives in a run."""
     max_answers_per_month: PositiveInt = 50_000
+    """Answers that the site gives in a month."""
     approved: tuple[str, ...] = ()
     """Digests of contracts that are approved beforehand."""
     members: Mapping[str, Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = {}

@@ -22,10 +22,13 @@ def _default_methods() -> tuple[str, ...]:
 
 
 class FederationOptions(Options):
-    """Which ways of training are compared, and how; :func:`federation_options` adds a section for each strategy."""
+    """Which methods are compared, and how.
+
+    :func:`federation_options` adds a section for each strategy.
+    """
 
     methods: tuple[str, ...] = Field(default_factory=_default_methods, min_length=1)
-    """Names of strategies; by default those marked `by_default`."""
+    """Methods to train and compare; by default all but `single` and `direct`."""
     heads: Annotated[tuple[Literal["mean", "exact", "personal"], ...], Field(min_length=1)] = ("exact", "mean")
     """Heads evaluated for every method: as trained and averaged, solved exactly, or the client's own. The first decides
     which bundle is published."""
@@ -42,7 +45,7 @@ class FederationOptions(Options):
     """Digest of the recipe that imported models must have, which are then at most as wide as `model` says. The contract
     of a deployment sets it."""
     min_clients: PositiveInt | None = None
-    """Go on with so many clients when others fail; all of them by default."""
+    """Continue without clients that fail, as long as so many answer; by default all must."""
     participation: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Share of the clients that takes part in a round."""
     timeout_in_s: PositiveFloat | None = None
@@ -53,7 +56,7 @@ class FederationOptions(Options):
     """Whether the coordinator sees totals only, or each client's replies, which it can then check and screen. By
     default deployments of three or more sites are masked and runs on one machine are checked."""
     screen: PositiveFloat | None = None
-    """Leave out clients without whom the majority's error is smaller by more than this share (0.05, say), and moments
+    """Leave out clients without whom the majority's error is smaller by more than this share (0.13, say), and moments
     that are far from most others'. Needs three clients; off by default."""
     weight_cap: Annotated[float, Field(ge=1.0)] | None = None
     """The most a client counts, in multiples of the median client's windows; as many as it says by default."""

@@ -13,13 +13,13 @@ class ModelOptions(Options):
     """The network."""
 
     cell: str = "lstm"
-    """Name of a cell."""
+    """`lstm`, `gru`, or the name of a cell of your own."""
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (64,)
     """Neurons of each recurrent layer."""
     input_width: PositiveInt | None = None
     """Neurons of a fully connected layer before the recurrent ones; none by default."""
     reservoir: Annotated[int, Field(ge=0, le=20_000)] = 0
-    """Units of a fixed random recurrent body, the same on every client, that exact heads see beside the network."""
+    """Neurons of a fixed random recurrent network, the same on every client, that exact heads see beside it."""
     direct: Annotated[int, Field(ge=0, le=2_000)] = 0
     """Steps of the history itself that exact heads see, spread evenly over it; 1 is the latest row."""
 
@@ -42,7 +42,7 @@ class Training(Options):
     """Windows in a batch, 128 by default; with whole lives, units in a batch: 4, 8 or 16 by default, by how many there
     are."""
     patience: PositiveInt | None = None
-    """Stop after so many epochs without a better validation error; None = always all epochs."""
+    """Stop after so many epochs without a better validation error; by default all epochs are trained."""
     warmup: Annotated[int, Field(ge=0)] = 5
     """Epochs before early stopping may begin to count."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
@@ -72,7 +72,7 @@ class TrainOptions(Training):
     validation_fraction: Fraction = 0.2
     """Share of a client's units kept for early stopping (with one unit: of its last windows); 0 = none."""
     device: str = "auto"
-    """Where networks are trained in this process's own runs; a site chooses for itself."""
+    """`cpu` or `cuda`; `auto` takes a graphics processor where there is one. A deployed site chooses for itself."""
 
     @model_validator(mode="after")
     def _stopping_needs_validation(self) -> Self:

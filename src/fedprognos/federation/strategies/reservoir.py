@@ -22,7 +22,7 @@ class ReservoirOptions(Options):
     """A fixed random recurrent body with an exact head."""
 
     units: PositiveInt = 600
-    """Units of the reservoir, where the network has none of its own."""
+    """Neurons of the reservoir, where the network has none of its own."""
     ridge: PositiveFloat | None = None
     """Strength of its exact head, where it is to differ from `federation.ridge`."""
 
