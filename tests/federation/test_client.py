@@ -180,8 +180,8 @@ def test_the_reserve_is_not_learnt_from(tmp_path: Path) -> None:
     whole, rest = (client.answer(replace(fit_request(), without_reserve=without)) for without in (False, True))
     assert rest.windows < whole.windows  # type: ignore[union-attr]
     windows = build_windows(PLAN.recipe, client.fleet)
-    seed = client._dealt(0, "reserve", RESERVE)
-    kept, apart = (set(windows.unit[part].tolist()) for part in (~reserved(windows, seed), reserved(windows, seed)))
+    reserve = reserved(windows, client._dealt(0, "reserve", RESERVE), client.floors)
+    kept, apart = (set(windows.unit[part].tolist()) for part in (~reserve, reserve))
     assert not kept & apart
     assert kept | apart == set(windows.unit.tolist())
     assert set(client._learnt_from(PLAN.recipe, 0, apart=True).unit.tolist()) == kept

@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # needs `cryptography`, which is there where sites mask
     from fedprognos.federation.secure.member import Member
 
 OnEpoch = Callable[[Epoch], None]
+Parts = tuple[WindowSet, WindowSet | None]
 
 
 class Client:
@@ -223,8 +224,8 @@ class Client:
 
     def _outputs(self, request: OutputsRequest) -> OutputsReply:
         network = request.network.check("request")
-        apart = request.without_reserve
-        train, _ = self._head_parts(request.recipe, request.seed, request.validation_fraction, apart)
+        asked = (request.recipe, request.seed, request.validation_fraction, request.without_reserve)
+        train, _ = self._head_parts(*asked)
         return OutputsReply(tuple(LayerOutputs(o.n, o.starts, o.s, o.S) for o in self.floors.outputs(network, train)))
 
     def _fits(self, request: PoolRequest | PersonalRequest) -> Fits:
@@ -263,15 +264,11 @@ class Client:
     def _dealt(self, seed: int, phase: str, share: float) -> int:
         return self.dealing.stream(seed, self.name, phase, share)
 
-    def _parts(
-        self, recipe: Recipe, seed: int, fraction: float, apart: bool = False
-    ) -> tuple[WindowSet, WindowSet | None]:
+    def _parts(self, recipe: Recipe, seed: int, fraction: float, apart: bool = False) -> Parts:
         """The windows to fit and those kept out, the same in every round."""
         return hold_out(self._learnt_from(recipe, seed, apart), fraction, self._dealt(seed, "validation", fraction))
 
-    def _head_parts(
-        self, recipe: Recipe, seed: int, fraction: float, apart: bool = False
-    ) -> tuple[WindowSet, WindowSet | None]:
+    def _head_parts(self, recipe: Recipe, seed: int, fraction: float, apart: bool = False) -> Parts:
         """The parts a head is fitted to and chosen on; too small a part is not told apart from the other."""
         train, held = self._parts(recipe, seed, fraction, apart)
         if held is None or not (self.floors.enough(held) and self.floors.enough(train)):
@@ -280,14 +277,11 @@ class Client:
         return train, held
 
     def _learnt_from(self, recipe: Recipe, seed: int, apart: bool = False) -> WindowSet:
-        """All windows, or those without the reserve: sums of both differ by it, so it must be large enough, too."""
+        """All windows, or those without the reserve: sums of both differ by it, so floors hold for it, too."""
         windows = self._windows_for(recipe)
         if not apart:
             return windows
-        members = reserved(windows, self._dealt(seed, "reserve", RESERVE), self.floors.units)
-        if members.any():
-            self.floors.check(windows.select(members))
-        return windows.select(~members)
+        return windows.select(~reserved(windows, self._dealt(seed, "reserve", RESERVE), self.floors))
 
     def _windows_for(self, recipe: Recipe) -> WindowSet:
         """Windows are built once for a recipe, not for every request."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedprognos.arrays import BoolArray
 from fedprognos.features import WindowSet
+from fedprognos.federation.floors import Floors
 from fedprognos.federation.seeds import stream
 
 RESERVE = 0.1
@@ -48,16 +49,16 @@ class Dealing:
         return int.from_bytes(seal.digest()[:8], "big") >> 1
 
 
-def reserved(windows: WindowSet, seed: int, least: int = 1) -> BoolArray:
+def reserved(windows: WindowSet, seed: int, floors: Floors) -> BoolArray:
     """Which windows belong to the reserve: a tenth of the units, which one more training does without.
 
-    Parameters
-    ----------
-    least
-        Units that must be on either side, in the reserve and out of it. A client of fewer than two times that has none.
+    As many units as the floors ask for are on either side, in the reserve and out of it. A client of fewer has no
+    reserve.
     """
-    units = np.unique(windows.unit)
+    units, least = np.unique(windows.unit), floors.units
     count = max(math.ceil(RESERVE * len(units)), least)
     if len(units) - count < least:
         return np.zeros(len(windows), dtype=bool)
-    return np.isin(windows.unit, np.random.default_rng(seed).permutation(units)[:count])
+    chosen: BoolArray = np.isin(windows.unit, np.random.default_rng(seed).permutation(units)[:count])
+    floors.check(windows.select(chosen))
+    return chosen

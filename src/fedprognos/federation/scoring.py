@@ -66,8 +66,8 @@ def residual_reply(
     if not 1 <= request.stretch <= MAX_STRETCH or (request.sums is not None and not 0 < request.sums.share <= 1):
         raise MessageError(f"errors stretched by a factor outside 1 to {MAX_STRETCH}, or a share outside 0 to 1")
     if request.only_reserve:
-        windows = windows.select(reserved(windows, seed, floors.units))
-    if len(windows):  # else there is no reserve, and nothing to tell
+        windows = windows.select(reserved(windows, seed, floors))
+    else:
         floors.check(windows)
     found = residuals(network, windows, request.recipe, request.sums, parts, request.stretch)
     counts = floors.histogram(found.predictions, found.scaled, found.unit, ranges, edges)
