@@ -115,16 +115,15 @@ def absorb(
     """
     from fedprognos import matching
     from fedprognos.features import build_windows
-    from fedprognos.federation.absorption import head_sums, layer_arrays, small_network
-    from fedprognos.matching import OutputSums
+    from fedprognos.federation.absorption import layer_arrays, small_network
     from fedprognos.networks import Network
     from fedprognos.networks.head import head_statistics, solve_head
     from fedprognos.networks.outputs import output_sums
 
     points = build_windows(recipe, fleet)
     joint = Network.concat(_taken_over(networks))
-    sums = [OutputSums(float(o.n), float(o.starts), o.s, o.S) for o in output_sums(joint, points)]
-    head = head_sums(head_statistics(joint, points, recipe))
+    sums = output_sums(joint, points)
+    head = head_statistics(joint, points, recipe).sums
     result = matching.absorb(layer_arrays(joint), sums, width=width, alpha=alpha, ridge=ridge, head=head)
     small = small_network(joint, result)
     return small.with_head(solve_head(head_statistics(small, points, recipe), ridge))

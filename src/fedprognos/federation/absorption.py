@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
-from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.plan import Plan
-from fedprognos.matching import Absorption, LinearWeights, OutputSums, RecurrentWeights
+from fedprognos.matching import Absorption, LabelledSums, LinearWeights, RecurrentWeights
 from fedprognos.networks import Network
 from fedprognos.networks.head import HeadStatistics, solve_head
 
@@ -42,7 +40,7 @@ class AbsorptionRecord:
     before: Network
     after: Network
     result: Absorption
-    sums: OutputSums
+    sums: LabelledSums
     neurons: Mapping[str, IntArray]
     whole: float
     without: Mapping[str, float]
@@ -59,18 +57,6 @@ class AbsorptionRecord:
     def kept(self) -> dict[str, int]:
         """Neurons kept of each client."""
         return {name: int(np.isin(own, self.result.kept[-1]).sum()) for name, own in self.neurons.items()}
-
-
-def output_sums(cohort: Cohort, plan: Plan, clients: Iterable[str], network: Network) -> list[OutputSums]:
-    """Sums of every layer's outputs over the rows of these clients."""
-    layers = plan.outputs(cohort, clients, network).layers
-    return [OutputSums(float(o.n), float(o.starts), o.s, o.S) for o in layers]
-
-
-def head_sums(statistics: HeadStatistics) -> OutputSums:
-    """The head's statistics as sums: of the last layer's outputs, then of what the head sees beside them."""
-    hh, hy = statistics.hh, statistics.hy
-    return OutputSums(statistics.n, 0.0, hh[-1, :-1], hh[:-1, :-1], hy[:-1], float(hy[-1]), statistics.yy)
 
 
 def with_trained_head(network: Network, statistics: HeadStatistics, ridge: float) -> Network:

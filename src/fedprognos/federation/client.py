@@ -30,7 +30,6 @@ from fedprognos.federation.messages import (
     FitRequest,
     ImportReply,
     ImportRequest,
-    LayerOutputs,
     OutputsReply,
     OutputsRequest,
     Reply,
@@ -226,7 +225,7 @@ class Client:
         network = request.network.check("request")
         asked = (request.recipe, request.seed, request.validation_fraction, request.without_reserve)
         train, _ = self._head_parts(*asked)
-        return OutputsReply(tuple(LayerOutputs(o.n, o.starts, o.s, o.S) for o in self.floors.outputs(network, train)))
+        return OutputsReply(self.floors.outputs(network, train))
 
     def _fits(self, request: PoolRequest | PersonalRequest) -> Fits:
         """Statistics of the points that a personal head is fitted to, and of those on which it is judged."""

@@ -17,9 +17,10 @@ import numpy as np
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import MessageError
 from fedprognos.features import WindowSet
+from fedprognos.matching import OutputSums
 from fedprognos.networks import Network
 from fedprognos.networks.calibration import neighbours_joined
-from fedprognos.networks.outputs import LayerSums, output_sums
+from fedprognos.networks.outputs import output_sums
 from fedprognos.networks.running import pieces
 
 MIN_COUNT = 20
@@ -150,7 +151,7 @@ class Floors:
         if largest_leverage(np.sum([h.T @ h for h in rows], axis=0), rows) > self.leverage:
             raise FloorError("a single row would stand out in these statistics")
 
-    def outputs(self, network: Network, windows: WindowSet) -> tuple[LayerSums, ...]:
+    def outputs(self, network: Network, windows: WindowSet) -> tuple[OutputSums, ...]:
         """Sums of the layers' outputs in which no time step stands out."""
         found = output_sums(network, windows)
         if self.leverage < 1:
@@ -207,5 +208,5 @@ def _directions(hh: FloatArray) -> FloatArray:
     return np.asarray(vectors[:, kept] / np.sqrt(values[kept]) / size[:, None])
 
 
-def _with_ones(layer: LayerSums) -> FloatArray:
+def _with_ones(layer: OutputSums) -> FloatArray:
     return np.block([[layer.S, layer.s[:, None]], [layer.s[None], np.array([[float(layer.n)]])]])

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe, Survey, SurveyTerms
@@ -19,6 +18,7 @@ from fedprognos.federation.privacy.options import Privacy
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
 from fedprognos.federation.secure.messages import SumReply, SumRequest
 from fedprognos.federation.secure.survey import MomentsReply, MomentsRequest, OutlineReply, OutlineRequest
+from fedprognos.matching import OutputSums
 from fedprognos.networks import Epoch, HeadStatistics, Network, NetworkSpec, Weights
 from fedprognos.networks.options import Training
 
@@ -179,28 +179,10 @@ class OutputsRequest:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerOutputs:
-    """Sums over all time steps of a layer's outputs h, padding left out.
-
-    Parameters
-    ----------
-    n, starts
-        Time steps, and sequences among them.
-    s, S : (N,), (N, N)
-        Sum of h, and of h h'.
-    """
-
-    n: int
-    starts: int
-    s: NDArray[np.float64]
-    S: NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
 class OutputsReply:
-    """One entry for each layer, from the input on."""
+    """Sums for each layer, from the input on."""
 
-    layers: tuple[LayerOutputs, ...]
+    layers: tuple[OutputSums, ...]
 
 
 @dataclass(frozen=True)

@@ -230,10 +230,10 @@ def check_statistics(spec: NetworkSpec, recipe: Recipe, statistics: HeadStatisti
     """Raise where no rows of this network's features and labels have these sums."""
     _check_count(statistics.n, most_rows)
     _check_shape(spec, statistics)
-    hh, hy, n = statistics.hh, statistics.hy, statistics.n
+    hh, n = statistics.hh, statistics.n
     if abs(hh[-1, -1] - n) > ROUNDING * n or not np.allclose(hh[-1], hh[:, -1], rtol=ROUNDING, atol=ROUNDING):
         raise MessageError("sent statistics whose column of ones does not add up")
-    sums = OutputSums(float(n), 0.0, hh[-1, :-1], hh[:-1, :-1], hy[:-1], float(hy[-1]), statistics.yy)
+    sums = statistics.sums
     sums.check(bounded=False, label_range=_label_range(recipe))
     bounded = (spec.hidden if cells[spec.cell].bounded else 0, spec.reservoir)
     inside = np.r_[0 : bounded[0], spec.hidden : spec.hidden + bounded[1]]
@@ -264,7 +264,7 @@ def _check_outputs(network: Network, reply: OutputsReply) -> None:
     for layer, o in zip(layers, reply.layers, strict=True):
         _check_count(o.n, MOST_ROWS * 1000)
         bounded = layer.is_recurrent and cells[network.spec.cell].bounded
-        OutputSums(float(o.n), float(o.starts), o.s, o.S).check(bounded=bounded)
+        o.check(bounded=bounded)
 
 
 def _check_pool(request: PoolRequest, reply: PoolReply, most_rows: int) -> None:
@@ -279,7 +279,7 @@ def _check_centred(sums: CentredSums, columns: int, most_rows: int) -> None:
     sums.check(columns)
     _check_count(sums.n, most_rows)
     zero = np.zeros(columns)
-    OutputSums(float(sums.n), 0.0, zero, sums.matrix()).check(bounded=False)
+    OutputSums(sums.n, 0, zero, sums.matrix()).check(bounded=False)
     if columns and np.abs(sums.slope).max() > sums.n * LARGEST_VALUE**2:
         raise MessageError("sent slopes beyond all measure")
 

@@ -24,7 +24,7 @@ from fedprognos.matching.signatures import (
     linear_signature,
     recurrent_signature,
 )
-from fedprognos.matching.sums import OutputSums
+from fedprognos.matching.sums import LabelledSums, OutputSums
 
 __all__ = [
     "Absorbed",
@@ -32,6 +32,7 @@ __all__ = [
     "Anchor",
     "Diagnostics",
     "Gates",
+    "LabelledSums",
     "LinearWeights",
     "Matching",
     "OutputSums",

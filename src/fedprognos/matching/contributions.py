@@ -14,18 +14,16 @@ from fedprognos.matching.arrays import Floats, Indices
 from fedprognos.matching.options import check_whole
 from fedprognos.matching.outputs import ridge_of, solved
 from fedprognos.matching.shrinking import regression
-from fedprognos.matching.sums import OutputSums
+from fedprognos.matching.sums import LabelledSums, OutputSums
 
 
 def contributions(
-    sums: OutputSums, groups: Mapping[str, Indices], *, ridge: float = 10.0**-3.5
+    sums: LabelledSums, groups: Mapping[str, Indices], *, ridge: float = 10.0**-3.5
 ) -> tuple[float, dict[str, float]]:
     """The head's penalised loss with all neurons, and that without each group of them.
 
     Parameters
     ----------
-    sums
-        With labels.
     groups
         For each client the indices of its neurons. The other features stay.
     ridge

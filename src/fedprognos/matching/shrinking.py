@@ -18,7 +18,7 @@ from fedprognos.matching.elimination import Absorbed, Elimination
 from fedprognos.matching.outputs import DEAD, Outputs, outputs_of, ridge_of, solved
 from fedprognos.matching.readers import HeadReader, LayerReader, Reader, share_of
 from fedprognos.matching.signatures import LinearWeights, RecurrentWeights
-from fedprognos.matching.sums import OutputSums
+from fedprognos.matching.sums import LabelledSums, OutputSums
 
 Layer: TypeAlias = RecurrentWeights | LinearWeights
 Tensors: TypeAlias = dict[str, Floats]
@@ -98,7 +98,7 @@ def in_canonical_order(
         tensors.append(checked_layer(f"layer {k}", layer, sums[k], inputs))
         inputs = sums[k].width
     read = sums[-1] if head is None else head
-    if read.q is None or read.width < sums[-1].width:
+    if not isinstance(read, LabelledSums) or read.width < sums[-1].width:
         raise DataError(
             "the head's sums lack labels or neurons", hint="pass labels to OutputSums.of for the last layer"
         )
@@ -157,11 +157,10 @@ def by_gate(array: Floats, width: int) -> Floats:
     return array.reshape(-1, width, *array.shape[1:])
 
 
-def regression(sums: OutputSums, neurons: int, ridge: float) -> Regression:
+def regression(sums: LabelledSums, neurons: int, ridge: float) -> Regression:
     """The regression of the labels on the outputs of so many neurons, and on features after them that stay."""
     mean, C = sums.moments(starts=False)
-    q = np.zeros(sums.width) if sums.q is None else sums.q
-    c, label = q / sums.n - mean * (sums.y / sums.n), sums.y / sums.n
+    c, label = sums.q / sums.n - mean * (sums.y / sums.n), sums.y / sums.n
     variance = max(sums.yy / sums.n - label**2, 0.0)
     sd = np.sqrt(np.maximum(C.diagonal(), 0.0))
     # The penalty is frozen while neurons go. Without any, the covariance of copies could not be inverted.

@@ -5,7 +5,8 @@ Sums of several clients add up to the sums of all their rows, so they can be mas
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 import scipy.linalg
@@ -30,8 +31,6 @@ class OutputSums:
         Time steps, and sequences that begin (with outputs of zero) among them.
     s, S
         ``(N,)`` sum of h, and ``(N, N)`` sum of h h'.
-    q, y, yy
-        ``(N,)`` sum of h y, and sums of y and y^2, of standardised labels y. Only a layer read by the head has them.
 
     Examples
     --------
@@ -43,13 +42,10 @@ class OutputSums:
     6
     """
 
-    n: float
-    starts: float
+    n: int
+    starts: int
     s: Floats
     S: Floats
-    q: Floats | None = None
-    y: float = 0.0
-    yy: float = 0.0
 
     @property
     def width(self) -> int:
@@ -89,25 +85,23 @@ class OutputSums:
             if y is not None:
                 q += y[first : first + BLOCK] @ block
         if y is None:
-            return cls(len(rows), starts, s, S)
-        return cls(len(rows), starts, s, S, q, float(y.sum()), float(y @ y))
+            return OutputSums(len(rows), starts, s, S)
+        return LabelledSums(len(rows), starts, s, S, q, float(y.sum()), float(y @ y))
 
-    def add(self, *others: OutputSums) -> OutputSums:
+    def add(self, *others: Self) -> Self:
         """Sums over the rows of all, in the order given."""
         total = self
         for other in others:
-            if other.width != total.width or (other.q is None) != (total.q is None):
+            if other.width != total.width or type(other) is not type(total):
                 raise DataError(
                     f"sums of {total.width} and {other.width} neurons, with and without labels, do not add up"
                 )
-            added = {f.name: getattr(total, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "q"}
-            total = OutputSums(**added, q=None if total.q is None or other.q is None else total.q + other.q)
+            total = type(self)(**{f.name: getattr(total, f.name) + getattr(other, f.name) for f in fields(self)})
         return total
 
-    def take(self, neurons: Indices) -> OutputSums:
+    def take(self, neurons: Indices) -> Self:
         """Sums of some of the neurons."""
-        q = None if self.q is None else self.q[neurons]
-        return OutputSums(self.n, self.starts, self.s[neurons], self.S[np.ix_(neurons, neurons)], q, self.y, self.yy)
+        return replace(self, s=self.s[neurons], S=self.S[np.ix_(neurons, neurons)])
 
     def moments(self, *, starts: bool) -> tuple[Floats, Floats]:
         """Mean ``(N,)`` and covariance ``(N, N)``; with ``starts`` the zeros that sequences begin with count, too."""
@@ -137,15 +131,12 @@ class OutputSums:
             )
 
     def _shape_problem(self) -> str:
-        vectors = {"s": self.s} | ({} if self.q is None else {"q": self.q})
-        for name, array in vectors.items():
-            if np.shape(array) != (self.width,):
-                return f"{name} has shape {np.shape(array)} for {self.width} neurons"
-        if np.shape(self.S) != (self.width, self.width):
-            return f"S has shape {np.shape(self.S)} for {self.width} neurons"
+        shapes = {"s": (self.width,), "S": (self.width, self.width), "q": (self.width,)}
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is not None and not np.isfinite(value).all():
+            if np.shape(value) != shapes.get(field.name, ()):
+                return f"{field.name} has shape {np.shape(value)} for {self.width} neurons"
+            if not np.isfinite(value).all():
                 return f"{field.name} is not finite"
         return ""
 
@@ -163,20 +154,21 @@ class OutputSums:
             return f"outputs of neuron {int(np.argmax(np.abs(self.s)))} lie outside [-1, 1] on average"
         if bounded and (squares > n * room).any():
             return f"squared outputs of neuron {int(np.argmax(squares))} exceed 1 on average"
-        if self.q is not None and label_range is not None:
-            low, high = label_range
-            slack = TOLERANCE * n * max(abs(low), abs(high))
-            if not (n * low - slack <= self.y <= n * high + slack):
-                return f"the labels' mean is outside [{low:g}, {high:g}]"
-            if self.yy > room * n * max(low**2, high**2):
-                return f"the labels' squares are outside [{low:g}, {high:g}]"
-        return "" if self._consistent() else "no rows have these sums and products (not positive semi-definite)"
+        problem = "" if label_range is None else self._label_problem(*label_range)
+        if problem or self._consistent():
+            return problem
+        return "no rows have these sums and products (not positive semi-definite)"
+
+    def _label_problem(self, low: float, high: float) -> str:
+        return ""
+
+    def _label_columns(self) -> tuple[Floats, Floats]:
+        """Sums and products of the columns of ones and labels: (C, C) with each other and (C, N) with the outputs."""
+        return np.array([[self.n]]), self.s[None]
 
     def _consistent(self) -> bool:
         """Whether [[n, s'], [s, S]], with the labels as one more column, is positive semi-definite within rounding."""
-        columns = [self.s] if self.q is None else [self.s, self.q]
-        corner = np.array([[self.n]]) if self.q is None else np.array([[self.n, self.y], [self.y, self.yy]])
-        border = np.stack(columns)
+        corner, border = self._label_columns()
         whole = np.block([[corner, border], [border.T, (self.S + self.S.T) / 2]])
         size = np.sqrt(np.maximum(whole.diagonal(), 0.0))
         if (np.abs(whole) > (1 + TOLERANCE) * np.outer(size, size)).any():
@@ -185,3 +177,33 @@ class OutputSums:
         whole /= np.outer(size, size)
         whole[np.diag_indices_from(whole)] += TOLERANCE * len(whole)
         return bool(scipy.linalg.lapack.dpotrf(whole, overwrite_a=True)[1] == 0)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledSums(OutputSums):
+    """The same with labels, of a layer that the head reads. They stay with whoever solves the head.
+
+    Parameters
+    ----------
+    q, y, yy
+        ``(N,)`` sum of h y, and sums of y and y^2, of standardised labels y.
+    """
+
+    q: Floats
+    y: float
+    yy: float
+
+    def take(self, neurons: Indices) -> Self:
+        """Sums of some of the neurons."""
+        return replace(super().take(neurons), q=self.q[neurons])
+
+    def _label_problem(self, low: float, high: float) -> str:
+        slack = TOLERANCE * self.n * max(abs(low), abs(high))
+        if not (self.n * low - slack <= self.y <= self.n * high + slack):
+            return f"the labels' mean is outside [{low:g}, {high:g}]"
+        if self.yy > (1 + TOLERANCE) * self.n * max(low**2, high**2):
+            return f"the labels' squares are outside [{low:g}, {high:g}]"
+        return ""
+
+    def _label_columns(self) -> tuple[Floats, Floats]:
+        return np.array([[self.n, self.y], [self.y, self.yy]]), np.stack([self.s, self.q])

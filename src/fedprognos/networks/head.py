@@ -16,6 +16,7 @@ import scipy.linalg
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import TrainingError
 from fedprognos.features import Recipe, WindowSet
+from fedprognos.matching import LabelledSums
 from fedprognos.networks.network import Network
 from fedprognos.networks.running import pieces
 
@@ -45,6 +46,12 @@ class HeadStatistics:
     yy: float
     hh: FloatArray
     hy: FloatArray
+
+    @property
+    def sums(self) -> LabelledSums:
+        """The same as sums of the last layer's outputs, and of what the head sees beside them."""
+        hh, hy = self.hh, self.hy
+        return LabelledSums(self.n, 0, hh[-1, :-1], hh[:-1, :-1], hy[:-1], float(hy[-1]), self.yy)
 
     def add(self, other: HeadStatistics) -> HeadStatistics:
         """Statistics of both sets of windows together."""

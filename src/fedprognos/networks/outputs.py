@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from fedprognos.arrays import FloatArray
 from fedprognos.features import WindowSet
+from fedprognos.matching import OutputSums
 from fedprognos.networks.cache import raw_inputs
 from fedprognos.networks.module import HealthNetwork
 from fedprognos.networks.network import Network
@@ -19,24 +19,7 @@ from fedprognos.networks.running import BATCH, unit_batches
 Look = Callable[[int, FloatArray], None]
 
 
-@dataclass(eq=False)
-class LayerSums:
-    """Time steps, sequences, sum of h (N,) and of h h' (N, N)."""
-
-    n: int
-    starts: int
-    s: FloatArray
-    S: FloatArray
-
-    def add(self, rows: FloatArray, starts: int) -> None:
-        """Add some time steps (n, N), of so many sequences."""
-        self.n += len(rows)
-        self.starts += starts
-        self.s += rows.sum(axis=0)
-        self.S += rows.T @ rows
-
-
-def output_sums(network: Network, points: WindowSet, look: Look | None = None) -> tuple[LayerSums, ...]:
+def output_sums(network: Network, points: WindowSet, look: Look | None = None) -> tuple[OutputSums, ...]:
     """Sums of every layer below the head, over all time steps of all histories.
 
     Parameters
@@ -46,7 +29,7 @@ def output_sums(network: Network, points: WindowSet, look: Look | None = None) -
     """
     module = network.module().eval()
     layers = [network.widths[str(layer.group)] for layer in network.anatomy.layers[:-1]]
-    sums = tuple(LayerSums(0, 0, np.zeros(width), np.zeros((width, width))) for width in layers)
+    sums = [OutputSums(0, 0, np.zeros(width), np.zeros((width, width))) for width in layers]
     with torch.no_grad(), module.in_blocks():
         if points.lives is None:
             raw = raw_inputs(points, torch.device("cpu"))
@@ -59,14 +42,14 @@ def output_sums(network: Network, points: WindowSet, look: Look | None = None) -
                 for k, (begin, length) in enumerate(zip(first, lengths, strict=True)):
                     x[k, :length] = points.features[begin : begin + length]
                 _add(module, torch.from_numpy(x), lengths.tolist(), sums, look)
-    return sums
+    return tuple(sums)
 
 
-def _add(module: HealthNetwork, x: Tensor, lengths: list[int], sums: tuple[LayerSums, ...], look: Look | None) -> None:
+def _add(module: HealthNetwork, x: Tensor, lengths: list[int], sums: list[OutputSums], look: Look | None) -> None:
     """Add sequences (B, T, inputs) of which the first `lengths` steps count."""
-    for layer, (stage, total) in enumerate(zip(module.stages()[:-1], sums, strict=True)):
+    for layer, stage in enumerate(module.stages()[:-1]):
         x = torch.relu(stage(x)) if isinstance(stage, nn.Linear) else stage(x)[0]
         rows = torch.cat([x[k, :length] for k, length in enumerate(lengths)]).cpu().numpy().astype(np.float64)
         if look is not None:
             look(layer, rows)
-        total.add(rows, len(lengths))
+        sums[layer] = sums[layer].add(OutputSums(len(rows), len(lengths), rows.sum(axis=0), rows.T @ rows))

@@ -21,7 +21,6 @@ from fedprognos.fleet import Fleet, Schema
 MOST_CONDITIONS = 1000
 ROUNDING = 1e-13
 """Clients' means that differ by less than this share are the same."""
-Condition = tuple[float, ...]
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,13 @@ from fedprognos.federation.messages import (
     EvaluateRequest,
     FitReply,
     FitRequest,
-    LayerOutputs,
     OutputsReply,
     OutputsRequest,
 )
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
-from fedprognos.federation.secure.survey import MomentsReply, MomentsRequest, moments_template
+from fedprognos.federation.secure.survey import MomentsRequest, moments_template
+from fedprognos.matching import OutputSums
 from fedprognos.networks import HeadStatistics
-
-SUMMED = (EvaluateRequest, OutputsRequest, ResidualRequest, ScoreRequest, FitRequest, MomentsRequest)
-"""Requests whose answers can be added up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +52,7 @@ def template_of(request: Any) -> Any:
         case OutputsRequest():
             network = request.network
             widths = [network.widths[str(layer.group)] for layer in network.anatomy.layers[:-1]]
-            return OutputsReply(tuple(LayerOutputs(0, 0, np.zeros(w), np.zeros((w, w))) for w in widths))
+            return OutputsReply(tuple(OutputSums(0, 0, np.zeros(w), np.zeros((w, w))) for w in widths))
         case ResidualRequest():
             counts = np.zeros((len(request.ranges) + 1, len(request.edges) + 1), dtype=np.int64)
             return ResidualReply(counts, counts[:, 0], 0.0)
@@ -76,6 +73,3 @@ def summand(reply: Any) -> Any:
         weighted = {name: reply.windows * array.astype(np.float64) for name, array in sorted(reply.weights.items())}
         return WeightedReply(reply.windows, weighted)
     return reply
-
-
-__all__ = ["SUMMED", "MomentsReply", "WeightedReply", "summand", "template_of"]

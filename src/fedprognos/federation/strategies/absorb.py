@@ -20,10 +20,8 @@ from fedprognos import matching
 from fedprognos.arrays import FloatArray
 from fedprognos.federation.absorption import (
     AbsorptionRecord,
-    head_sums,
     label_of,
     layer_arrays,
-    output_sums,
     small_network,
     with_trained_head,
 )
@@ -178,9 +176,9 @@ class SideBySide:
         """Ask these clients for the sums and eliminate neurons down to one."""
         network = Network.concat([bodies[members] for members in sorted(bodies)])
         fit, held = summed(plan.evaluate(cohort, clients, network, statistics=True))
-        sums = output_sums(cohort, plan, clients, network)
+        sums = plan.outputs(cohort, clients, network).layers
         arrays, ridge = layer_arrays(network), plan.federation.ridge
-        result = matching.absorb(arrays, sums, width=1, alpha=options.alpha, ridge=ridge, head=head_sums(fit))
+        result = matching.absorb(arrays, sums, width=1, alpha=options.alpha, ridge=ridge, head=fit.sums)
         return cls(plan, bodies, network, fit, held, result)
 
     def result_at(self, width: int) -> Absorption:
@@ -205,7 +203,7 @@ class SideBySide:
             label_of(members): np.arange(end - self.bodies[members].spec.hidden, end)
             for members, end in zip(names, ends, strict=True)
         }
-        sums, ridge = head_sums(self.fit), self.plan.federation.ridge
+        sums, ridge = self.fit.sums, self.plan.federation.ridge
         whole, without = matching.contributions(sums, neurons, ridge=ridge)
         result = self.result_at(width)
         everything = {} if self.validation_rmse is None else {self.network.spec.hidden: self.validation_rmse}
