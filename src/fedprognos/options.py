@@ -110,7 +110,7 @@ def _explained(problem: Any) -> tuple[str, str]:
         guess = f" (did you mean '{close[0]}'?)" if close else ""
         return f"unknown key {'.'.join([*path, name])}{guess}", f"valid here: {', '.join(context['valid'])}"
     if problem["type"] == "unknown_name":
-        return f"{'.'.join([*path, context['key']])}: {context['what']}", context["valid"]
+        return f"{'.'.join([*path, *filter(None, [context.get('key')])])}: {context['what']}", context["valid"]
     if problem["type"] in ("missing", "missing_key"):
         return f"{'.'.join([*path, *([context['key']] if context else [])])} is missing", ""
     message = LIST if problem["type"] in ("tuple_type", "list_type") else problem["msg"].removeprefix("Value error, ")

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Protocol, TypeVar
 
+from pydantic_core import PydanticCustomError
+
 from fedprognos.errors import ConfigError, unknown_name
 
 
@@ -113,7 +115,7 @@ class Shelf(Mapping[str, T]):
         try:
             return self[name].name
         except ConfigError as error:
-            raise ValueError(str(error)) from None
+            raise PydanticCustomError("unknown_name", "{what}", {"what": error.what, "valid": error.hint}) from None
 
     def __contains__(self, name: object) -> bool:
         self._load()

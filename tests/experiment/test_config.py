@@ -74,6 +74,31 @@ def test_what_cannot_be_built_on_is_refused(text: str, said: str, tmp_path: Path
         config.load(written(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("model.cell=lstmm", r"model\.cell: unknown cell 'lstmm'\n  did you mean 'lstm'\? Valid: gru, lstm"),
+        (
+            "federation.fedma.average=men",
+            r"fedma\.average: unknown average 'men'\n  did you mean 'mean'\? Valid: b.*, weighted",
+        ),
+        (
+            "federation.methods=['fedav']",
+            r"federation\.methods: unknown method 'fedav'\n  did you mean 'fedavg'\? Valid: .*",
+        ),
+        (
+            "evaluation.baselines=['rige']",
+            r"evaluation\.baselines\.0: unknown baseline 'rige'\n  did you mean 'ridge'\? Valid: .*",
+        ),
+        ("recipe.channels={meen=3}", r"recipe: unknown channel 'meen'\n  did you mean 'mean'\? Valid: .*"),
+        ("recipe.history=lifes", r"recipe: unknown history rule 'lifes'\n  did you mean 'life'\? Valid: .*"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_its_key_and_the_nearest(override: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^demo: .*{said}$"):
+        config.load("demo", overrides=(override,))
+
+
 def test_a_setting_may_take_some_units_only() -> None:
     _, demo, folder = config.load("plants-battery")
     everyone = scenarios(demo, None, folder)["all"]

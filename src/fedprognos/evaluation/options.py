@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt
 
-from fedprognos.errors import ConfigError
-from fedprognos.evaluation.baselines import baselines
+from fedprognos.evaluation.baselines import BaselineName, baselines
 from fedprognos.options import Options
 
 
@@ -20,7 +19,7 @@ class EvaluationOptions(Options):
 
     seeds: PositiveInt = 3
     """Repetitions with other random streams."""
-    baselines: tuple[str, ...] = Field(default_factory=_default_baselines)
+    baselines: tuple[BaselineName, ...] = Field(default_factory=_default_baselines)
     """Simple rules to compare with."""
     score_at: Literal["auto", "last", "all"] = "auto"
     """Score each test unit at its last row or at all; auto = last where test units end before failure."""
@@ -35,13 +34,3 @@ class EvaluationOptions(Options):
     """Share of raw labels that intervals should hold; measured on the test units."""
     bootstrap: Annotated[int, Field(ge=0)] = 200
     """Resamples of the test units behind each interval; 0 = none."""
-
-    @field_validator("baselines")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            try:
-                baselines[name]
-            except ConfigError as error:
-                raise ValueError(f"{error.what}; {error.hint}") from None
-        return names

@@ -59,12 +59,11 @@ class RecipeOptions(Options):
     def _fit_together(self) -> Self:
         if (isinstance(self.history, int) or self.history == "life") and self.window is not None:
             raise ValueError("history and window say the same; give one of them")
-        if histories[self.series].cyclic:
+        if histories[histories.known(self.series)].cyclic:
             raise ValueError(f"history: '{self.history}' is for cycles; set recipe.cycle")
         for name in self.channels:
-            if name not in channels:
-                raise ValueError(f"channels: there is no '{name}'; there are {', '.join(channels)}")
-        if not histories[self.cycle].cyclic:
+            channels.known(name)
+        if not histories[histories.known(self.cycle)].cyclic:
             raise ValueError(f"cycle: '{self.cycle}' is not a way to read cycles")
         if (self.cycle == "levels") != (self.levels is not None):
             raise ValueError("cycle = 'levels' and levels = SENSOR go together")

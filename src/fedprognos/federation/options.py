@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, PositiveFloat, PositiveInt, create_model, field_validator, model_validator
 
-from fedprognos.errors import ConfigError
 from fedprognos.federation.privacy.options import PrivacyOptions
 from fedprognos.options import Options
 
@@ -70,10 +69,7 @@ class FederationOptions(Options):
     def _known_methods(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         from fedprognos.federation.strategies import strategies
 
-        try:
-            return tuple(strategies[name].name for name in names)
-        except ConfigError as error:
-            raise ValueError(f"{error.what}; {error.hint}") from None
+        return tuple(map(strategies.known, names))
 
     @model_validator(mode="after")
     def _bundles_go_with_start(self) -> Self:

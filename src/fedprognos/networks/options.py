@@ -6,13 +6,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from fedprognos.networks.cells import CellName
 from fedprognos.options import Fraction, Options, Tunable
 
 
 class ModelOptions(Options):
     """The network."""
 
-    cell: str = "lstm"
+    cell: CellName = "lstm"
     """`lstm`, `gru`, or the name of a cell of your own."""
     widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (64,)
     """Neurons of each recurrent layer."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from fedprognos.networks.anatomy import Anatomy, anatomy_of
-from fedprognos.networks.cells import cells
+from fedprognos.networks.cells import CellName
 
 
 class NetworkSpec(BaseModel):
@@ -34,15 +34,10 @@ class NetworkSpec(BaseModel):
 
     inputs: PositiveInt
     widths: tuple[PositiveInt, ...]
-    cell: str = "lstm"
+    cell: CellName = "lstm"
     input_width: PositiveInt | None = None
     reservoir: Annotated[int, Field(ge=0, le=20_000)] = 0
     direct: Annotated[int, Field(ge=0, le=2_000)] = 0
-
-    @field_validator("cell")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return cells.known(name)
 
     @model_validator(mode="after")
     def _something_to_see(self) -> Self:

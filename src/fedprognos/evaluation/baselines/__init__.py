@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
 
 from fedprognos.arrays import FloatArray
 from fedprognos.features import Recipe, WindowSet
@@ -42,5 +44,7 @@ class Baseline:
 
 
 baselines: Shelf[Baseline] = Shelf("baseline", __name__, "fedprognos.baselines")
+BaselineName = Annotated[str, AfterValidator(baselines.known)]
+"""The name of a baseline on the shelf, in options."""
 
-__all__ = ["Baseline", "baselines"]
+__all__ = ["Baseline", "BaselineName", "baselines"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator
 
 from fedprognos.shelf import Shelf
 
@@ -107,6 +108,8 @@ class Cell:
 
 
 cells: Shelf[Cell] = Shelf("cell", __name__, "fedprognos.cells")
+CellName = Annotated[str, AfterValidator(cells.known)]
+"""The name of a cell on the shelf, in options."""
 
 TORCH_TENSORS = {
     "weight_ih_l0": (NEURONS, INPUTS),
