@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.evaluation import HistoryRow, Results, Row
+from fedprognos.evaluation import HistoryRow, ResultRow, Results
 from fedprognos.experiment import config
 from fedprognos.experiment.methods import methods_of
 from fedprognos.files import write_text
@@ -95,7 +95,7 @@ def read_record(path: Path) -> Record:
     """Read what :func:`write_record` wrote."""
     try:
         raw = json.loads(path.read_text("utf-8"))
-        rows = [Row.model_validate(dict(zip(raw["columns"], r, strict=True))) for r in raw["rows"]]
+        rows = [ResultRow.model_validate(dict(zip(raw["columns"], r, strict=True))) for r in raw["rows"]]
         history = [HistoryRow.model_validate(entry) for course in raw["history"] for entry in _rounds(course)]
         version = raw["versions"]["fedprognos"]
         results = Results(raw["preset"], version, raw["config"], tuple(rows), tuple(history), methods_of(rows))

@@ -18,11 +18,11 @@ from fedprognos.evaluation import (
     EVERYONE,
     OWN,
     SHARED,
+    ClientPredictions,
     Method,
     Metric,
-    Prediction,
+    ResultRow,
     Results,
-    Row,
     Sum,
     metrics,
     pooled,
@@ -41,7 +41,7 @@ METHODS = {
 }
 
 
-def row(seed: int, rmse: float, **more: object) -> Row:
+def row(seed: int, rmse: float, **more: object) -> ResultRow:
     scores = score(np.array([0.0, 1.0]), np.array([0.5, 1.5]), np.arange(2), task="rul", cap=10.0)
     facts = {
         "scenario": "all",
@@ -55,7 +55,7 @@ def row(seed: int, rmse: float, **more: object) -> Row:
         "width": (8,),
         "parameters": 10,
     }
-    return Row.model_validate({**scores, **facts, "rmse": rmse, **more})
+    return ResultRow.model_validate({**scores, **facts, "rmse": rmse, **more})
 
 
 def test_seeds_become_mean_and_spread() -> None:
@@ -83,7 +83,7 @@ def test_pooled_own_models_score_as_one_model_over_all_points(parts: list[tuple[
 
 
 def test_a_summary_pools_own_models_and_keeps_shared_ones() -> None:
-    def tested(method: str, train: tuple[str, ...], test: str, rmse: float, n: int) -> Row:
+    def tested(method: str, train: tuple[str, ...], test: str, rmse: float, n: int) -> ResultRow:
         return row(0, rmse, method=method, train_clients=train, test_client=test, n_test=n)
 
     own = (tested("local", ("a",), "a", 3.0, 10), tested("local", ("b",), "b", 6.0, 30))
@@ -148,7 +148,7 @@ def test_a_metric_of_somebody_else_is_in_rows_sums_frame_and_terminal() -> None:
     with metrics.including([mine]):
         facts = {"scenario": "all", "method": "local", "train_clients": ("a",), "test_client": "a", "seed": 0}
         scores = score(truth, said, unit, task="rul")
-        found = Row.model_validate({**facts, **scores, "selected_on": "last", "measure": "cycles"})
+        found = ResultRow.model_validate({**facts, **scores, "selected_on": "last", "measure": "cycles"})
         results = Results("x", "0", {}, (found,), (), METHODS)
         assert results.as_dict()["rows"][0]["far_off"] == 0.5
         assert results.frame()["far_off"].tolist() == [0.5]
@@ -177,7 +177,9 @@ def test_predictions_read_back_to_the_same_bits(tmp_path: Path) -> None:
     fleet = series_fleet([40, 30])
     windows = build_windows(recipe_of(fleet), fleet)
     values = np.random.default_rng(0).normal(size=len(windows)) / 3
-    write_predictions(tmp_path / "p.csv", [Prediction("all", "local", "mean", ("NA", "b"), "NA", 0, windows, values)])
+    write_predictions(
+        tmp_path / "p.csv", [ClientPredictions("all", "local", "mean", ("NA", "b"), "NA", 0, windows, values)]
+    )
     frame = read_predictions([tmp_path / "p.csv"])
     np.testing.assert_array_equal(frame["prediction"].to_numpy(), values)
     assert frame["test_client"].unique().tolist() == ["NA"]
@@ -188,7 +190,7 @@ def test_names_in_predictions_are_no_formulas_and_read_back_as_they_are(tmp_path
     names, fleet = ["=cmd|' /C calc'!A0", "@SUM(A1)", "-12", "'quoted'"], series_fleet([40, 30, 35, 30])
     units = tuple(replace(unit, id=name) for unit, name in zip(fleet, names, strict=True))
     windows = build_windows(recipe_of(fleet), replace(fleet, units=units))
-    found = Prediction("all", "local", "mean", ("=a",), "=a", 0, windows, np.zeros(len(windows)))
+    found = ClientPredictions("all", "local", "mean", ("=a",), "=a", 0, windows, np.zeros(len(windows)))
     write_predictions(tmp_path / "p.csv", [found])
     with (tmp_path / "p.csv").open(newline="") as file:
         cells = {cell for row in csv.reader(file) for cell in row}

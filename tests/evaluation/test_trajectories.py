@@ -8,20 +8,28 @@ import pytest
 from safetensors.numpy import save
 
 from fedprognos.errors import DataError
-from fedprognos.evaluation import Prediction, read_predictions, read_trajectories, write_predictions, write_trajectories
+from fedprognos.evaluation import (
+    ClientPredictions,
+    read_predictions,
+    read_trajectories,
+    write_predictions,
+    write_trajectories,
+)
 from fedprognos.features import build_windows
 from small_fleets import recipe_of, series_fleet
 
 
-def predictions() -> list[Prediction]:
+def predictions() -> list[ClientPredictions]:
     fleet = series_fleet([30, 25], seed=1)
     windows = build_windows(recipe_of(fleet, window=8, cap=20), fleet)
     values = np.linspace(0, 20, len(windows))
-    life = Prediction("all", "fedma", "exact", ("a", "b"), "all", 2, windows, values, scored=False, trajectory=True)
-    other = Prediction(
+    life = ClientPredictions(
+        "all", "fedma", "exact", ("a", "b"), "all", 2, windows, values, scored=False, trajectory=True
+    )
+    other = ClientPredictions(
         "all", "ridge", None, ("a",), "all", 2, windows, values[::-1].copy(), scored=False, trajectory=True
     )
-    return [life, other, Prediction("all", "fedma", "exact", ("a", "b"), "all", 2, windows, values)]
+    return [life, other, ClientPredictions("all", "fedma", "exact", ("a", "b"), "all", 2, windows, values)]
 
 
 def test_trajectories_come_back_as_they_were_and_apart_from_what_is_scored(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.record import Record
-from fedprognos.evaluation import HistoryRow, Results, Row
+from fedprognos.evaluation import HistoryRow, ResultRow, Results
 from fedprognos.experiment.methods import methods_of
 
 BATTERIES = ("B0006", "B0007", "B0018")
@@ -14,7 +14,7 @@ AIRLINES = ("life-200-350", "life-over-350", "life-under-200")
 VERSIONS = {"python": "3.11.7", "fedprognos": "0.1.0", "torch": "2.13.0"}
 
 
-def row(method: str, errors: Sequence[float], test: str = "all", **more: Any) -> list[Row]:
+def row(method: str, errors: Sequence[float], test: str = "all", **more: Any) -> list[ResultRow]:
     """One row a seed."""
     facts = {
         "scenario": "all",
@@ -34,7 +34,7 @@ def row(method: str, errors: Sequence[float], test: str = "all", **more: Any) ->
         "bytes": 4000,
     }
     given = {**facts, **more, "method": method, "test_client": test}
-    return [Row.model_validate({**given, "seed": seed, "rmse": error}) for seed, error in enumerate(errors)]
+    return [ResultRow.model_validate({**given, "seed": seed, "rmse": error}) for seed, error in enumerate(errors)]
 
 
 def course(method: str, errors: Sequence[Sequence[float]], test: str, **more: Any) -> list[HistoryRow]:
@@ -48,7 +48,7 @@ def course(method: str, errors: Sequence[Sequence[float]], test: str, **more: An
 
 
 def record(
-    preset: str, rows: Sequence[Row], history: Sequence[HistoryRow] = (), heads: Sequence[str] = ("mean",)
+    preset: str, rows: Sequence[ResultRow], history: Sequence[HistoryRow] = (), heads: Sequence[str] = ("mean",)
 ) -> Record:
     """A record of a preset with these rows."""
     turbofan = preset.startswith("turbofan")

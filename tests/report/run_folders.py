@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from fedprognos.evaluation import HistoryRow, Results, Row, score
+from fedprognos.evaluation import HistoryRow, ResultRow, Results, score
 from fedprognos.experiment.methods import methods_of
 
 COLUMNS = (
@@ -38,7 +38,7 @@ def write_run(
 ) -> Path:
     """A finished run: baselines and `local` on own data, baselines and everything else on all data."""
     maker = _Maker(task, tuple(clients), seeds, shared_test, noise or NOISE, unit, units, tuple(heads))
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for scenario in scenarios:
         found, lines = maker.scenario(scenario)
         rows += found
@@ -104,8 +104,8 @@ class _Maker:
         positions = np.tile(np.arange(71.0, 76.0), self.units)
         return names, positions, 2 - positions / 100 + offset / 100
 
-    def scenario(self, scenario: str) -> tuple[list[Row], list[tuple[Any, ...]]]:
-        rows: list[Row] = []
+    def scenario(self, scenario: str) -> tuple[list[ResultRow], list[tuple[Any, ...]]]:
+        rows: list[ResultRow] = []
         lines: list[tuple[Any, ...]] = []
         tests = ("all",) if self.shared_test else self.clients
         scale = 1.0 if self.task == "rul" else 0.005
@@ -143,7 +143,7 @@ class _Maker:
 
     def _row(
         self, scenario: str, method: str, head: str, group: tuple[str, ...], seed: int, part: tuple[Any, ...]
-    ) -> Row:
+    ) -> ResultRow:
         test, names, truth, guess = part
         index = np.unique(names, return_inverse=True)[1]
         cap = CAP if self.task == "rul" else None
@@ -151,7 +151,7 @@ class _Maker:
         facts = dict.fromkeys(("head", "round", "width", "parameters", "local_epochs", "bytes"))
         if head:
             facts |= {"head": head, "parameters": 1234}
-        return Row.model_validate(
+        return ResultRow.model_validate(
             {
                 **facts,
                 **scores,

@@ -14,7 +14,7 @@ from fedprognos.cli.data import plain_console, printable
 from fedprognos.errors import unknown_name
 
 if TYPE_CHECKING:
-    from fedprognos.prognosis.file_prediction import Prediction
+    from fedprognos.prognosis.file_prediction import FilePrediction
     from fedprognos.prognosis.predictor import Predictor
 
 SHOWN = 30
@@ -78,7 +78,7 @@ def _predictor(bundle: Path, head: Path | None, runtime: str) -> Predictor:
     return Predictor.load(bundle, head)
 
 
-def _table(done: Prediction, predictor: Predictor) -> Table:
+def _table(done: FilePrediction, predictor: Predictor) -> Table:
     """Units, the most urgent first."""
     from fedprognos.prognosis.health_files import dates
 
@@ -101,7 +101,7 @@ def _bound(value: float | None) -> str:
     return "?" if value is None else f"{value:.4g}"
 
 
-def _summary(console: Console, done: Prediction, out: Path | None) -> None:
+def _summary(console: Console, done: FilePrediction, out: Path | None) -> None:
     states = ", ".join(f"{count} {state}" for state, count in sorted(done.states.items()))
     lines = [f"{done.rows} rows of {len(done.now)} units; {done.written} healths: {states}"]
     if done.flags:

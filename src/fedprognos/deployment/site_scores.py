@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.evaluation import EVERYONE, Prediction, Row, ScoreSums
+from fedprognos.evaluation import EVERYONE, ClientPredictions, ResultRow, ScoreSums
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.evaluator import Errors
 from fedprognos.experiment.events import JobKey, LeftOut, Notice, Observer
@@ -61,7 +61,7 @@ class SiteScores:
         facts: Mapping[str, object],
         own: Mapping[str, str] | None,
         calibration: Calibration | None,
-    ) -> tuple[list[Row], list[Prediction]]:
+    ) -> tuple[list[ResultRow], list[ClientPredictions]]:
         """Rows without predictions; none for the mean of several models, which no site is shown."""
         if len(networks) > 1:
             return [], []
@@ -78,7 +78,7 @@ class SiteScores:
             "measure": self.recipe.target_measure,
             "scored_on": scored_on,
         }
-        return [Row.model_validate({**shared, **s.scores(), "test_client": test}) for test, s in sums.items()], []
+        return [ResultRow.model_validate({**shared, **s.scores(), "test_client": test}) for test, s in sums.items()], []
 
     def _sums(
         self, key: JobKey, network: Network, heads: Mapping[str, str], calibration: Calibration | None
@@ -146,7 +146,7 @@ class Sites:
         cohort = MessageCohort(self.way, cache=self.cache, scope=scenario, sums=self.sums)
         return SiteScores(cohort, recipe, self.experiment, self.notify)
 
-    def baselines(self, scenario: str) -> tuple[list[Row], list[Prediction]]:
+    def baselines(self, scenario: str) -> tuple[list[ResultRow], list[ClientPredictions]]:
         return [], []
 
     def left_out(self, scenario: str, failure: Failure) -> None:

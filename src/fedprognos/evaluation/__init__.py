@@ -3,9 +3,9 @@
 from fedprognos.evaluation.baselines import Baseline, baselines
 from fedprognos.evaluation.fleet_summary import fleet_summary
 from fedprognos.evaluation.metrics import Metric, Points, Sum, metrics
-from fedprognos.evaluation.predictions import Prediction, read_predictions, write_predictions
+from fedprognos.evaluation.predictions import ClientPredictions, read_predictions, write_predictions
 from fedprognos.evaluation.results import Method, Results
-from fedprognos.evaluation.rows import HistoryRow, Row
+from fedprognos.evaluation.rows import HistoryRow, ResultRow
 from fedprognos.evaluation.scores import Scores, ScoreSums, rmse, score, score_sums
 from fedprognos.evaluation.summary import EVERYONE, OWN, SHARED, Summary, pooled, summarise, trained_on
 from fedprognos.evaluation.trajectories import Trajectories, read_trajectories, write_trajectories
@@ -15,13 +15,13 @@ __all__ = [
     "OWN",
     "SHARED",
     "Baseline",
+    "ClientPredictions",
     "HistoryRow",
     "Method",
     "Metric",
     "Points",
-    "Prediction",
+    "ResultRow",
     "Results",
-    "Row",
     "ScoreSums",
     "Scores",
     "Sum",

@@ -33,7 +33,7 @@ TEXTS = frozenset({"scenario", "method", "head", "train_clients", "test_client",
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction:
+class ClientPredictions:
     """One model's predictions for one test client.
 
     Parameters
@@ -82,7 +82,7 @@ class Prediction:
         )
 
 
-def write_predictions(path: Path, predictions: list[Prediction]) -> None:
+def write_predictions(path: Path, predictions: list[ClientPredictions]) -> None:
     """Write the points scored and drawn as a CSV whose floats read back to the same bits."""
     parts = [p.frame() for p in predictions if not p.trajectory]
     frame = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fedprognos.errors import DataError
 from fedprognos.evaluation.baselines import baselines
 from fedprognos.evaluation.metrics import metrics
-from fedprognos.evaluation.rows import HistoryRow, Row
+from fedprognos.evaluation.rows import HistoryRow, ResultRow
 from fedprognos.evaluation.summary import EVERYONE, Summary, summarise
 from fedprognos.files import read_json
 
@@ -58,7 +58,7 @@ class Results:
     experiment: str
     version: str
     config: dict[str, Any]
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     history: tuple[HistoryRow, ...]
     methods: Mapping[str, Method] = field(default_factory=dict)
     published: str = ""
@@ -67,7 +67,7 @@ class Results:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(sorted(self.rows, key=self._place)))
 
-    def _place(self, row: Row) -> tuple[Any, ...]:
+    def _place(self, row: ResultRow) -> tuple[Any, ...]:
         what = (self.method(row.method).order, row.method, row.head or "", row.selected_on == "test")
         trained = row.train_clients
         return (row.scenario, *what, len(trained), trained, row.test_client, row.seed, row.selected_on)
@@ -102,7 +102,7 @@ class Results:
         path = Path(path)
         try:
             raw = read_json(path)
-            rows = tuple(Row.model_validate(row) for row in raw["rows"])
+            rows = tuple(ResultRow.model_validate(row) for row in raw["rows"])
             history = tuple(HistoryRow.model_validate(row) for row in raw["history"])
             named = {name: Method.model_validate(one) for name, one in raw.get("methods", {}).items()}
             chosen = (raw.get("published", ""), raw.get("reason", ""))
@@ -118,7 +118,7 @@ class Results:
         """One line a row: what was scored, then every metric; clients and widths joined by "+"."""
         scores = [*metrics, *dict.fromkeys(name for row in self.rows for name in row.scores if name not in metrics)]
         lines = [{name: _cell(value) for name, value in row.model_dump().items()} for row in self.rows]
-        columns = [*Row.model_fields, *scores]
+        columns = [*ResultRow.model_fields, *scores]
         return pd.DataFrame(lines, columns=columns)
 
     def summary(self, scenario: str | None = None, view: str = EVERYONE, *, each_client: bool = False) -> list[Summary]:
@@ -131,7 +131,7 @@ def _cell(value: Any) -> Any:
     return "+".join(map(str, value)) if isinstance(value, tuple) else value
 
 
-def _old_methods(rows: tuple[Row, ...]) -> dict[str, Method]:
+def _old_methods(rows: tuple[ResultRow, ...]) -> dict[str, Method]:
     """Methods as version 0.1 wrote them: in their order, without labels."""
     names = dict.fromkeys(row.method.partition("+")[0] for row in rows)
     return {

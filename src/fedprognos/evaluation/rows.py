@@ -20,7 +20,7 @@ def with_new_names(raw: Any) -> Any:
     return {OLD_NAMES.get(key, key): value for key, value in raw.items()} if isinstance(raw, dict) else raw
 
 
-class Row(BaseModel):
+class ResultRow(BaseModel):
     """One final result. Rounds of a federation are history, not rows.
 
     The fields declared here say what was scored. Every further field is the value of a metric, None where that does
@@ -65,7 +65,7 @@ class Row(BaseModel):
     _renamed = model_validator(mode="before")(with_new_names)
 
     @model_validator(mode="after")
-    def _has_an_error(self) -> Row:
+    def _has_an_error(self) -> ResultRow:
         if self.scores.get("rmse") is None:
             raise ValueError("a result without an RMSE")
         return self

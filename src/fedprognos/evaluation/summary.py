@@ -10,7 +10,7 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray
 from fedprognos.evaluation.metrics import metrics
-from fedprognos.evaluation.rows import Row
+from fedprognos.evaluation.rows import ResultRow
 
 EVERYONE = "all"
 """The test client of rows that are about all test units together."""
@@ -43,8 +43,8 @@ class Summary:
     data: str
     view: str
     selected_on: str
-    rows: tuple[Row, ...]
-    parts: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
+    parts: tuple[ResultRow, ...]
 
     @property
     def seeds(self) -> int:
@@ -72,7 +72,7 @@ class Summary:
         return float(values.std()) if values.size > 1 else None
 
 
-def summarise(rows: Iterable[Row], view: str = EVERYONE, *, each_client: bool = False) -> list[Summary]:
+def summarise(rows: Iterable[ResultRow], view: str = EVERYONE, *, each_client: bool = False) -> list[Summary]:
     """Pool rows over seeds and over clients' own models, in the order of the rows.
 
     Parameters
@@ -82,16 +82,16 @@ def summarise(rows: Iterable[Row], view: str = EVERYONE, *, each_client: bool = 
     each_client
         Keep clients' own models apart where all are tested on one fleet.
     """
-    scenarios: dict[str, list[Row]] = defaultdict(list)
+    scenarios: dict[str, list[ResultRow]] = defaultdict(list)
     for row in rows:
         scenarios[row.scenario].append(row)
     return [one for name, found in scenarios.items() for one in _of_scenario(name, found, view, each_client)]
 
 
-def _of_scenario(scenario: str, rows: Sequence[Row], view: str, each_client: bool) -> list[Summary]:
+def _of_scenario(scenario: str, rows: Sequence[ResultRow], view: str, each_client: bool) -> list[Summary]:
     clients = {client for row in rows for client in row.train_clients}
     apart = each_client and {row.test_client for row in rows} == {EVERYONE}
-    groups: dict[tuple[str, str | None, str, bool], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str | None, str, bool], list[ResultRow]] = defaultdict(list)
     for row in rows:
         data = trained_on(row.train_clients, clients)
         data = row.train_clients[0] if apart and data == OWN else data
@@ -119,7 +119,7 @@ def trained_on(train_clients: Sequence[str], clients: Iterable[str]) -> str:
     return OWN if len(train_clients) == 1 else " + ".join(train_clients)
 
 
-def _seen_from(view: str, data: str, rows: Sequence[Row]) -> list[Row]:
+def _seen_from(view: str, data: str, rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows that count for one client: its own models, and whatever was tested on its units or on everybody's."""
     if view != EVERYONE:
         mine = [row for row in rows if data != OWN or row.train_clients == (view,)]
@@ -127,7 +127,7 @@ def _seen_from(view: str, data: str, rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.test_client == EVERYONE] or list(rows)
 
 
-def pooled(rows: Sequence[Row]) -> Row:
+def pooled(rows: Sequence[ResultRow]) -> ResultRow:
     """Several clients' own models as if one model had answered for all.
 
     Pooled over points, so that it compares with a model tested on everybody: the RMSE is the root of

@@ -19,7 +19,7 @@ from safetensors.numpy import save as save_tensors
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
-from fedprognos.evaluation.predictions import Prediction
+from fedprognos.evaluation.predictions import ClientPredictions
 from fedprognos.files import replacing
 
 VERSION = 1
@@ -50,7 +50,7 @@ class Trajectories:
     prediction: FloatArray
 
 
-def write_trajectories(path: Path, predictions: Sequence[Prediction]) -> None:
+def write_trajectories(path: Path, predictions: Sequence[ClientPredictions]) -> None:
     """Write the trajectories among one job's predictions; nothing where there are none."""
     followed = [p for p in predictions if p.trajectory]
     if not followed:

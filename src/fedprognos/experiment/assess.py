@@ -10,7 +10,7 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
-from fedprognos.evaluation import EVERYONE, Baseline, Prediction, Row, Scores, baselines, score
+from fedprognos.evaluation import EVERYONE, Baseline, ClientPredictions, ResultRow, Scores, baselines, score
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.evaluation.score_at import moments_scored
 from fedprognos.experiment.scenario import Scenario
@@ -104,7 +104,7 @@ def assess(
     interval: Interval | None = None,
     bootstrap: int | None = None,
     draw: bool = True,
-) -> tuple[list[Row], list[Prediction]]:
+) -> tuple[list[ResultRow], list[ClientPredictions]]:
     """Rows and predictions of one model; none where it cannot say anything about these tests.
 
     Parameters
@@ -117,20 +117,20 @@ def assess(
         Gives prediction intervals, which are then scored as well.
     """
     names = tests.tests_of(clients)
-    predictions: list[Prediction] = []
+    predictions: list[ClientPredictions] = []
     for name in names:
         windows = tests.scored[name]
         predicted = predictor(windows, name)
         if predicted is None:
             return [], []
         shared = (tests.scenario, method, facts.get("head"), clients, name, seed)
-        predictions.append(Prediction(*shared, windows, predicted))
+        predictions.append(ClientPredictions(*shared, windows, predicted))
         if draw and seed == 0 and name in tests.drawn and (life := predictor(tests.drawn[name], name)) is not None:
-            predictions.append(Prediction(*shared, tests.drawn[name], life, scored=False))
+            predictions.append(ClientPredictions(*shared, tests.drawn[name], life, scored=False))
         if draw and name in tests.trajectories:
             way = tests.trajectories[name]
             if (life := predicted if way is windows else predictor(way, name)) is not None:
-                predictions.append(Prediction(*shared, way, life, scored=False, trajectory=True))
+                predictions.append(ClientPredictions(*shared, way, life, scored=False, trajectory=True))
     if interval is not None:
         predictions = [replace(p, bounds=interval(p.values)) for p in predictions]
     parts = {p.test_client: [p] for p in predictions if p.scored}
@@ -142,11 +142,11 @@ def assess(
         scores = _scores(found, tests.recipe, samples)
         keys = {"scenario": tests.scenario, "method": method, "train_clients": clients, "test_client": name}
         more = {"seed": seed, "measure": tests.recipe.target_measure}
-        rows.append(Row.model_validate({**facts, **scores, **keys, **more}))
+        rows.append(ResultRow.model_validate({**facts, **scores, **keys, **more}))
     return rows, predictions
 
 
-def _scores(found: Sequence[Prediction], recipe: Recipe, samples: int) -> Scores:
+def _scores(found: Sequence[ClientPredictions], recipe: Recipe, samples: int) -> Scores:
     """Scores over the points of all tests together, units kept apart."""
     before = np.cumsum([0, *(len(p.windows.unit_ids) for p in found)])
     unit = np.concatenate([p.windows.unit + shift for p, shift in zip(found, before, strict=False)])
@@ -158,13 +158,13 @@ def _scores(found: Sequence[Prediction], recipe: Recipe, samples: int) -> Scores
 
 def assess_baselines(
     tests: EvaluationWindows, scenario: Scenario, names: Sequence[str]
-) -> tuple[list[Row], list[Prediction]]:
+) -> tuple[list[ResultRow], list[ClientPredictions]]:
     """The baselines of every client by itself, and of all data pooled."""
     fleets: dict[tuple[str, ...], Fleet] = {(name,): fleet for name, fleet in scenario.clients.items()}
     if len(scenario.clients) > 1:
         fleets[tests.clients] = pool([scenario.clients[name] for name in tests.clients])
-    rows: list[Row] = []
-    predictions: list[Prediction] = []
+    rows: list[ResultRow] = []
+    predictions: list[ClientPredictions] = []
     for clients, fleet in sorted(fleets.items()):
         train = build_windows(tests.recipe, fleet)
         for name in names:

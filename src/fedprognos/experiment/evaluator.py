@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
-from fedprognos.evaluation import Prediction, Row
+from fedprognos.evaluation import ClientPredictions, ResultRow
 from fedprognos.experiment.assess import EvaluationWindows, Predictor, assess, errors, network_predictor
 from fedprognos.experiment.events import JobKey
 from fedprognos.features import WindowSet
@@ -53,7 +53,7 @@ class Evaluator(Protocol):
         facts: Mapping[str, object],
         own: Mapping[str, str] | None,
         calibration: Calibration | None,
-    ) -> tuple[list[Row], list[Prediction]]:
+    ) -> tuple[list[ResultRow], list[ClientPredictions]]:
         """Rows of the results table, and predictions where they may be seen.
 
         Parameters
@@ -105,7 +105,7 @@ class HeldTests:
         facts: Mapping[str, object],
         own: Mapping[str, str] | None,
         calibration: Calibration | None,
-    ) -> tuple[list[Row], list[Prediction]]:
+    ) -> tuple[list[ResultRow], list[ClientPredictions]]:
         voices = [network_predictor(network, self.tests.recipe) for network in networks]
         predictor = _mean(voices) if len(voices) > 1 else voices[0] if own is None else self._personal(networks[0], own)
         draw = facts["selected_on"] != "test"

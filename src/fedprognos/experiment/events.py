@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fedprognos.evaluation import Row
+from fedprognos.evaluation import ResultRow
 from fedprognos.fleet import Fleet
 
 BASELINES = "baselines"
@@ -97,7 +97,7 @@ class JobDone:
     """A job finished."""
 
     job: JobKey
-    rows: tuple[Row, ...] = field(repr=False)
+    rows: tuple[ResultRow, ...] = field(repr=False)
     epochs: int = 0
 
 

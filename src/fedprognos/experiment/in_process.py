@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fedprognos.errors import FederationError
-from fedprognos.evaluation import Prediction, Row, fleet_summary
+from fedprognos.evaluation import ClientPredictions, ResultRow, fleet_summary
 from fedprognos.experiment.assess import assess_baselines, evaluation_windows
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.evaluator import HeldTests
@@ -99,7 +99,7 @@ class ClientsHere:
         self._tests[scenario] = HeldTests(tests, self._folders(scenario), evaluation.coverage, raw)
         return self._tests[scenario]
 
-    def baselines(self, scenario: str) -> tuple[list[Row], list[Prediction]]:
+    def baselines(self, scenario: str) -> tuple[list[ResultRow], list[ClientPredictions]]:
         names = self.experiment.evaluation.baselines
         return assess_baselines(self._tests[scenario].tests, self.scenarios[scenario], names)
 

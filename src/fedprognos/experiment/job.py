@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedprognos import __version__
-from fedprognos.evaluation import EVERYONE, HistoryRow, Prediction, Row
+from fedprognos.evaluation import EVERYONE, ClientPredictions, HistoryRow, ResultRow
 from fedprognos.experiment import config
 from fedprognos.experiment.evaluator import Errors, Evaluator
 from fedprognos.experiment.events import JobKey, LayerMatched, LeftOut, NeuronsAbsorbed, Observer, RoundDone
@@ -35,8 +35,8 @@ from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec
 class JobResult:
     """What a job found; `bundles` by client, or by None for a model that is everybody's."""
 
-    rows: list[Row] = field(default_factory=list)
-    predictions: list[Prediction] = field(default_factory=list)
+    rows: list[ResultRow] = field(default_factory=list)
+    predictions: list[ClientPredictions] = field(default_factory=list)
     history: list[HistoryRow] = field(default_factory=list)
     bundles: dict[str | None, Bundle] = field(default_factory=dict)
     details: list[dict[str, object]] = field(default_factory=list)

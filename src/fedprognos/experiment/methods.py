@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedprognos.evaluation import Method, Row, baselines
+from fedprognos.evaluation import Method, ResultRow, baselines
 from fedprognos.federation.strategies import Strategy, strategies
 
 MEAN_OF_LOCALS = "mean-of-locals"
@@ -18,7 +18,7 @@ def known_methods() -> dict[str, Method]:
     return dict(sorted(known.items(), key=lambda item: item[1].order))
 
 
-def methods_of(rows: Iterable[Row]) -> dict[str, Method]:
+def methods_of(rows: Iterable[ResultRow]) -> dict[str, Method]:
     """The methods that rows are about."""
     there = {row.method.partition("+")[0] for row in rows}
     return {name: method for name, method in known_methods().items() if name in there}

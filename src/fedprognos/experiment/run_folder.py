@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fedprognos.errors import OutputError
-from fedprognos.evaluation import HistoryRow, Row, write_predictions, write_trajectories
+from fedprognos.evaluation import HistoryRow, ResultRow, write_predictions, write_trajectories
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.events import JobKey
 from fedprognos.experiment.job import JobResult
@@ -28,7 +28,7 @@ IDENTITY, LOCK = "experiment.json", "running.lock"
 class JobRecord:
     """What a finished job left behind."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     history: tuple[HistoryRow, ...]
     seconds: float
     calibrated: bool = False
@@ -92,7 +92,7 @@ class RunFolder:
         try:
             raw = read_json(path)
             return JobRecord(
-                tuple(Row.model_validate(r) for r in raw["rows"]),
+                tuple(ResultRow.model_validate(r) for r in raw["rows"]),
                 tuple(HistoryRow.model_validate(r) for r in raw["history"]),
                 float(raw["seconds"]),
                 bool(raw.get("calibrated", False)),

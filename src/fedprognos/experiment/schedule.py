@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedprognos.evaluation import Prediction, Row
+from fedprognos.evaluation import ClientPredictions, ResultRow
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.evaluator import Evaluator
 from fedprognos.experiment.events import (
@@ -54,7 +54,7 @@ class Venue(Protocol):
     def evaluator(self, scenario: str, recipe: Recipe) -> Evaluator:
         """Who evaluates networks that were made with a recipe."""
 
-    def baselines(self, scenario: str) -> tuple[list[Row], list[Prediction]]:
+    def baselines(self, scenario: str) -> tuple[list[ResultRow], list[ClientPredictions]]:
         """How the experiment's baselines do; nothing where the data is not in one place."""
 
     def left_out(self, scenario: str, failure: Failure) -> None:

@@ -42,24 +42,22 @@ def build_windows(
     columns = recipe.check(fleet.schema, where)
     used: list[tuple[Unit, UnitCuts]] = []
     labels: list[FloatArray] = []
-    excluded: list[str] = []
-    unlabelled: list[str] = []
+    too_short = False
     for unit in fleet:
         known = health_labels(unit, recipe.relative)
         if known is None and labelled:
-            unlabelled.append(unit.id)
             continue
         scaled, unseen = recipe.scale_unit(unit, columns, where)
         cuts = rule.cut(recipe, unit, recipe.extended(scaled), unseen, stride or recipe.stride)
         if cuts is None:
-            excluded.append(unit.id)
+            too_short = True
             continue
         if points == "last":
             cuts = replace(cuts, starts=cuts.starts[-1:], points=cuts.points[-1:], odd=cuts.odd[-1:])
         used.append((unit, cuts))
         labels.append(np.full(len(cuts.points), np.nan) if known is None else known[cuts.points])
     if not used:
-        raise _nothing_left(recipe, fleet, where, excluded)
+        raise _nothing_left(recipe, fleet, where, too_short)
     offsets = np.cumsum([0, *(len(cuts.rows) for _, cuts in used)])
     return WindowSet(
         features=np.concatenate([cuts.rows for _, cuts in used]),
@@ -71,9 +69,6 @@ def build_windows(
         odd=np.concatenate([cuts.odd for _, cuts in used]),
         unit_ids=tuple(unit.id for unit, _ in used),
         lives=offsets if recipe.life else None,
-        excluded=tuple(excluded),
-        unlabelled=tuple(unlabelled),
-        short_cycles=sum(cuts.short_cycles for _, cuts in used),
     )
 
 
@@ -81,7 +76,7 @@ def check_usable(recipe: Recipe, fleet: Fleet, where: str) -> None:
     """Refuse a fleet that no window could be cut from, without cutting any."""
     labelled = [unit for unit in fleet if health_labels(unit, recipe.relative) is not None]
     if not any(rule_of(recipe).fits(recipe, unit) for unit in labelled):
-        raise _nothing_left(recipe, fleet, where, [unit.id for unit in labelled])
+        raise _nothing_left(recipe, fleet, where, bool(labelled))
 
 
 def _longest(unit: Unit) -> int:
@@ -89,8 +84,8 @@ def _longest(unit: Unit) -> int:
     return unit.rows if unit.cycles is None else int(np.diff(unit.cycles).max())
 
 
-def _nothing_left(recipe: Recipe, fleet: Fleet, where: str, excluded: list[str]) -> RecipeError:
-    if not excluded:
+def _nothing_left(recipe: Recipe, fleet: Fleet, where: str, too_short: bool) -> RecipeError:
+    if not too_short:
         return RecipeError(
             f"no unit has a known {recipe.target}",
             where=where,

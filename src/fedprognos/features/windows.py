@@ -25,10 +25,6 @@ class WindowSet:
         First row, uncapped label (NaN where unknown), index into `unit_ids` and cycle number of each window.
     odd : (N,)
         What is odd about each window, as the bits of :mod:`fedprognos.features.history`.
-    excluded, unlabelled
-        Ids of units left out because they are shorter than a window, or because they have no label.
-    short_cycles
-        Number of cycles left out because they have fewer samples than a sequence.
     """
 
     features: NDArray[np.float32]
@@ -40,9 +36,6 @@ class WindowSet:
     odd: NDArray[np.uint8]
     unit_ids: tuple[str, ...]
     lives: IntArray | None = None
-    excluded: tuple[str, ...] = ()
-    unlabelled: tuple[str, ...] = ()
-    short_cycles: int = 0
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -22,7 +22,7 @@ Progress = Callable[[float], None]
 
 
 @dataclass
-class Prediction:
+class FilePrediction:
     """What came of some files.
 
     Parameters
@@ -64,7 +64,7 @@ def predict_files(
     cycle: str | None = None,
     progress: Progress | None = None,
     chunk_rows: int = CHUNK,
-) -> Prediction:
+) -> FilePrediction:
     """Predict the units of CSV or Parquet files.
 
     Parameters
@@ -89,7 +89,7 @@ def predict_files(
     columns = [find_columns(path, inputs, unit, time, cycle) for path in paths]
     stream = Stream(predictor, sys.maxsize, coverage=coverage)
     measure = inputs.time_measure if _has_dates(paths[0], columns[0], inputs) else None
-    result = Prediction([], stream.counts, filled=stream.filled, measure=measure)
+    result = FilePrediction([], stream.counts, filled=stream.filled, measure=measure)
     appeared: dict[str, None] = {}
     lives = Lives(inputs.table)
     with writing(out, measure) as write:
@@ -119,7 +119,7 @@ def _has_dates(path: Path, columns: Columns, inputs: Inputs) -> bool:
     return not inputs.cyclic and date_of(first, inputs.time_measure) is not None
 
 
-def _write(write: Writer, result: Prediction, healths: Sequence[Health]) -> None:
+def _write(write: Writer, result: FilePrediction, healths: Sequence[Health]) -> None:
     write(healths)
     result.written += len(healths)
     result.states.update(health.state for health in healths)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fedprognos.evaluation import EVERYONE, OWN, SHARED, Method, Row, Scores, Summary, score, summarise
+from fedprognos.evaluation import EVERYONE, OWN, SHARED, Method, ResultRow, Scores, Summary, score, summarise
 
 if TYPE_CHECKING:
     from fedprognos.report.run_data import RunData
@@ -81,7 +81,7 @@ def _entry(run: RunData, summary: Summary) -> Entry:
     if summary.view != EVERYONE:
         mine = points["train_clients"] == summary.view
         points = points[mine if summary.data == OWN else points["test_client"].isin({summary.view, EVERYONE})]
-    found: list[Row] = []
+    found: list[ResultRow] = []
     bounds: dict[str, list[Interval]] = {"rmse": [], "rmse_capped": []}
     for row in summary.rows:
         said = points[points["seed"] == row.seed]

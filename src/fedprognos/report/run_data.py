@@ -16,8 +16,8 @@ from fedprognos.errors import DataError
 from fedprognos.evaluation import (
     EVERYONE,
     HistoryRow,
+    ResultRow,
     Results,
-    Row,
     Trajectories,
     read_predictions,
     read_trajectories,
@@ -71,7 +71,7 @@ class RunData:
     missing: Sequence[str] = ()
 
     @cached_property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[ResultRow]:
         """The results of this scenario."""
         return [row for row in self.results.rows if row.scenario == self.scenario]
 

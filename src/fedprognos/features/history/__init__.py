@@ -59,15 +59,12 @@ class UnitCuts:
         Which of the unit's labelled points each window is of.
     odd : (N,)
         Bits of what is odd about each.
-    short_cycles
-        Cycles left out because they have fewer samples than a sequence.
     """
 
     rows: Rows
     starts: IntArray
     points: IntArray
     odd: NDArray[np.uint8]
-    short_cycles: int = 0
 
 
 class History(Memory, ABC):

@@ -29,7 +29,7 @@ def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int
         rows = np.concatenate([padded(scaled[unit.cycle(k)][: recipe.window], recipe.window) for k in every.tolist()])
         return UnitCuts(rows, every * recipe.window, every, np.where(short, odd | PADDED, odd).astype(np.uint8))
     kept = np.flatnonzero(~short)
-    return UnitCuts(scaled, bounds[:-1][kept], kept, odd[kept].astype(np.uint8), int(short.sum()))
+    return UnitCuts(scaled, bounds[:-1][kept], kept, odd[kept].astype(np.uint8))
 
 
 def fits(recipe: Recipe, unit: Unit) -> bool:
