@@ -17,8 +17,9 @@ from fedprognos.files import parse_json, read_json
 INTERRUPTED = 130
 LEAVES = """Nothing about the data leaves this site before you approve a contract:  fedprognos deploy approve {folder}
 Then these leave, each noted in ledger.jsonl: column names; counts, means and variances of the columns and of the label;
-weights trained here; sums of errors on validation and test parts; head statistics (H'H, H'y).
-Stays here: rows, unit names, times, anything of fewer than {min_count} rows, your own head, your report.
+rounded bounds of the sensors; weights trained here; sums of errors on validation and test parts; head statistics
+(H'H, H'y); counts of residuals.
+Stays here: rows, unit names, times, sums of fewer than {min_count} rows, your own head, your report.
 No code comes in. This site's identity, for the other members: {identity}"""
 
 deploy_app = typer.Typer(no_args_is_help=True, help="Federate over a network: a coordinator and sites.")

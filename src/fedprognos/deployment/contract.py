@@ -181,7 +181,8 @@ def _in_words(contract: Contract, site: str) -> Iterator[str]:
     yield f"  trains with: {labels}; {often}"
     widths = " and ".join(map(str, experiment.model.widths)) or "no recurrent layer"
     yield f"  network: {experiment.model.cell}, neurons: {widths}; heads: {', '.join(federation.heads)}"
-    yield f"  at most {train.epochs} epochs; {train.validation_fraction:.0%} of your units are kept out of training"
+    length = f"{train.steps} gradient steps" if train.steps else f"at most {train.epochs} epochs"
+    yield f"  {length}; {train.validation_fraction:.0%} of your units are kept out of training"
     back = "a whole life" if recipe.history == "life" else f"{recipe.length} rows" if recipe.length else "a cycle"
     rows = "row" if recipe.stride == 1 else f"{recipe.stride} rows"
     cap = "are not capped" if recipe.cap is None else f"above {recipe.cap:g} count as that"
@@ -195,15 +196,15 @@ def _in_words(contract: Contract, site: str) -> Iterator[str]:
     for name, public in contract.members.items():
         yield f"    {name}: {fingerprint(public)}{' (this site)' if name == site else ''}"
     yield f"    coordinator: {fingerprint(contract.coordinator)}"
-    yield "  leaves this site: moments of columns and labels, trained weights, sums of errors, sums of the head's"
+    yield "  leaves this site: moments of columns and labels, rounded bounds of sensors, trained weights, sums of errors"
     if contract.mode == "masked":
         shown = [strategies[m] for m in federation.methods if strategies[m].trains and not strategies[m].sums_only]
         seen = [strategy.label for strategy in shown]
-        yield "  features. They are masked: coordinator and members see totals of all members only. No row leaves."
+        yield "  and of the head's features. They are masked: coordinator and members see totals of all members only. No row leaves."
         if seen:
             yield f"  networks trained here are seen by the coordinator and all members for: {', '.join(seen)}"
     else:
-        yield "  features. The coordinator and all members see each of these replies. No row leaves."
+        yield "  and of the head's features. The coordinator and all members see each of these replies. No row leaves."
     yield from (f"  UNUSUAL: {text}" for text in unusual(experiment, len(contract.members)))
 
 
