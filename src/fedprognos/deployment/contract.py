@@ -196,15 +196,17 @@ def _in_words(contract: Contract, site: str) -> Iterator[str]:
     for name, public in contract.members.items():
         yield f"    {name}: {fingerprint(public)}{' (this site)' if name == site else ''}"
     yield f"    coordinator: {fingerprint(contract.coordinator)}"
-    yield "  leaves this site: moments of columns and labels, rounded bounds of sensors, trained weights, sums of errors"
+    yield "  leaves this site: moments of columns and labels, rounded bounds of sensors, trained weights,"
     if contract.mode == "masked":
         shown = [strategies[m] for m in federation.methods if strategies[m].trains and not strategies[m].sums_only]
         seen = [strategy.label for strategy in shown]
-        yield "  and of the head's features. They are masked: coordinator and members see totals of all members only. No row leaves."
+        yield "  sums of errors and of the head's features. No row leaves."
+        yield "  Sums are masked: coordinator and members see totals of all members only."
         if seen:
             yield f"  networks trained here are seen by the coordinator and all members for: {', '.join(seen)}"
     else:
-        yield "  and of the head's features. The coordinator and all members see each of these replies. No row leaves."
+        yield "  sums of errors and of the head's features. No row leaves."
+        yield "  The coordinator and all members see each of these replies."
     yield from (f"  UNUSUAL: {text}" for text in unusual(experiment, len(contract.members)))
 
 
