@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
+from fedprognos.features.counted import Counted, labelled_only
 from fedprognos.features.history import histories
 from fedprognos.features.labels import health_labels
 from fedprognos.features.level_survey import common_levels, digits_down, rows_at_levels
@@ -106,32 +107,38 @@ class Survey:
     usual: Usual | None = None
 
 
-def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
-    """Look at a fleet the way the recipe will."""
+def survey(fleet: Fleet, terms: SurveyTerms, counted: Counted | None = None) -> Survey:
+    """Look at a fleet the way the recipe will; with `counted`, at the rows that sums of histories count, too."""
     sensors = chosen_sensors(fleet.schema, terms)
     schema = fleet.with_sensors(sensors).schema
     conditions.check_rule(terms.conditions, schema.settings)
     where = fleet.source or f"fleet {fleet.name}"
     order = [fleet.schema.sensors.index(s) for s in sensors]
     high, low = 0.0, 0.0
+    relative = schema.task == "soh" and terms.relative
+    if counted is not None:
+        fleet = labelled_only(fleet, relative)
     if terms.levels is None or schema.task != "soh":
         rows = np.concatenate([np.concatenate([u.sensors[:, order], u.settings], axis=1) for u in fleet])
     else:
         if terms.grid_end_in_s is None or terms.conditions:
             raise ConfigError("recipe.levels needs recipe.grid_end_in_s, and no recipe.conditions")
         rows, high, low = rows_at_levels(fleet, sensors, terms.levels, terms.level_points, terms.grid_end_in_s)
+    chosen = np.ones(len(rows), dtype=bool)
+    if counted is not None and schema.task == "rul":
+        chosen = np.concatenate(counted.rows_of(fleet, terms.conditions))
     settings = rows[:, len(sensors) :]
     keys = conditions.keys(settings, terms.conditions, schema.settings)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
     cells, withheld = {}, 0
     for k, key in enumerate(distinct if keys.shape[1] else distinct[:1]):
-        of_condition = rows[inverse == k] if keys.shape[1] else rows
-        if len(of_condition) < terms.min_count or _units_among(fleet, inverse == k) < terms.min_units:
+        own = chosen & (inverse == k) if keys.shape[1] else chosen
+        of_condition = rows[own]
+        if len(of_condition) < terms.min_count or _units_among(fleet, own) < terms.min_units:
             withheld += 1
             continue
         cells[tuple(float(v) for v in key)] = Moments.of(of_condition)
-    relative = schema.task == "soh" and terms.relative
     known = [labels for labels in (health_labels(u, relative) for u in fleet) if labels is not None]
     if not known:
         raise DataError(
@@ -140,6 +147,8 @@ def survey(fleet: Fleet, terms: SurveyTerms) -> Survey:
             hint="give a target column, or units that ran to failure (failed = 1)",
         )
     labels = np.concatenate(known)
+    if counted is not None and schema.task == "rul":
+        labels = labels[chosen]
     few = f"fewer than {terms.min_count}, or of fewer than {terms.min_units} units, never leave a client"
     if len(labels) < terms.min_count or len(known) < terms.min_units:
         raise DataError(

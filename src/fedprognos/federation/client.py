@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprognos.errors import DataNotFoundError, FedprognosError, MessageError
-from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, survey
+from fedprognos.features import Recipe, WindowSet, build_windows, hold_out
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, tag_of, wire_of
 from fedprognos.federation.cohort import digest
@@ -42,6 +42,7 @@ from fedprognos.federation.private_replies import private_evaluation, private_fi
 from fedprognos.federation.score_messages import ResidualRequest, ScoreRequest
 from fedprognos.federation.scoring import residual_reply, score_reply
 from fedprognos.federation.secure.answers import answer_sums, check_alone, masked
+from fedprognos.federation.secure.survey import surveyed
 from fedprognos.federation.seeds import stream
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, Epoch, Network, fit, predict
@@ -128,9 +129,7 @@ class Client:
             self.limits.check(request, fleet)
         match request:
             case SurveyRequest():
-                rows, units = max(self.floors.rows, request.terms.min_count), self.floors.units
-                terms = request.terms.model_copy(update={"min_count": rows, "min_units": units})
-                return SurveyReply(survey(self.fleet, terms))
+                return SurveyReply(surveyed(self.fleet, request.terms, self.floors))
             case ImportRequest():
                 return self._import()
             case FitRequest():
@@ -163,7 +162,8 @@ class Client:
             raise MessageError(f"cannot freeze {request.frozen} of {request.shape.layers} layers")
         apart = request.without_reserve
         if request.privacy is not None:
-            return private_fit_reply(request, self._head_parts(request.recipe, request.seed, 0.0, apart)[0], self.name)
+            order = self.dealing.order(request.seed, self.name, request.round, request.phase)
+            return private_fit_reply(request, self._head_parts(request.recipe, request.seed, 0.0, apart)[0], order)
         train, validation = self._parts(request.recipe, request.seed, request.validation_fraction, apart)
         self.floors.check(train)
         if request.start is None:
@@ -178,7 +178,7 @@ class Client:
             validation,
             request.recipe,
             request.training,
-            seed=stream(request.seed, self.name, request.round, request.phase),
+            seed=self.dealing.order(request.seed, self.name, request.round, request.phase),
             device=self.device,
             frozen=request.frozen,
             proximal=request.proximal,
@@ -215,10 +215,10 @@ class Client:
         if held is not None:
             with contextlib.suppress(FloorError):
                 for part in (train, held):
-                    self.floors.look(request.network, part)
+                    self.floors.look(request.network, part, alike=request.alike)
                 return [train, held]
             train = self._learnt_from(request.recipe, request.seed, apart)
-        self.floors.look(request.network, train)
+        self.floors.look(request.network, train, alike=request.alike)
         return [train]
 
     def _outputs(self, request: OutputsRequest) -> OutputsReply:
@@ -286,7 +286,7 @@ class Client:
         """Windows are built once for a recipe, not for every request."""
         key = recipe.to_json()
         if self._windows is None or self._windows[0] != key:
-            self._windows = (key, build_windows(recipe, self.fleet))
+            self._windows = (key, self.floors.points(build_windows(recipe, self.fleet), self.fleet, recipe))
         return self._windows[1]
 
 

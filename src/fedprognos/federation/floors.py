@@ -16,10 +16,13 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import MessageError
-from fedprognos.features import WindowSet
+from fedprognos.features import Recipe, WindowSet
+from fedprognos.features.counted import Counted
+from fedprognos.fleet import Fleet
 from fedprognos.matching import OutputSums
 from fedprognos.networks import Network
 from fedprognos.networks.calibration import neighbours_joined
+from fedprognos.networks.head import alike_weights
 from fedprognos.networks.outputs import output_sums
 from fedprognos.networks.running import pieces
 
@@ -58,6 +61,15 @@ class Floors:
     def of(self, units: int) -> Floors:
         """These floors for a client of so many units: one that has a single unit counts its rows only."""
         return replace(self, units=1) if units == 1 else self
+
+    @property
+    def counted(self) -> Counted | None:
+        """Which rows count in what leaves: those that all sums can be about; None where parts do not matter."""
+        return Counted(self.rows, self.units) if self.parts else None
+
+    def points(self, windows: WindowSet, fleet: Fleet, recipe: Recipe) -> WindowSet:
+        """The histories of a fleet that count."""
+        return windows if self.counted is None else self.counted.points_of(windows, fleet, recipe.conditions)
 
     def enough(self, windows: WindowSet | None) -> bool:
         """Whether a number about these windows may leave."""
@@ -141,13 +153,24 @@ class Floors:
             counts |= {group[0]: int(np.isin(places, group).sum()) for group in whole}
         return counts
 
-    def look(self, network: Network, windows: WindowSet) -> None:
-        """Raise where a single row would stand out in the statistics of a head."""
+    def look(self, network: Network, windows: WindowSet, *, alike: bool = False) -> None:
+        """Raise where a single row, or a few in one column, would stand out in the statistics of a head.
+
+        Parameters
+        ----------
+        alike
+            Whether every unit counts alike in them: rows of a short one then count for more.
+        """
         if self.leverage >= 1:
             return
         module = network.module().eval()
         with module.in_blocks():
-            rows = [_and_ones(piece.features()) for piece in pieces(module, windows)]
+            found = [(piece.index, _and_ones(piece.features())) for piece in pieces(module, windows)]
+        unit = windows.unit[np.concatenate([index for index, _ in found])]
+        if few_apart(np.concatenate([h for _, h in found]), unit, self.rows, self.units):
+            raise FloorError("a feature would tell a few rows from all others")
+        weight = np.sqrt(alike_weights(windows)) if alike else np.ones(len(windows))
+        rows = [h * weight[index, None] for index, h in found]
         if largest_leverage(np.sum([h.T @ h for h in rows], axis=0), rows) > self.leverage:
             raise FloorError("a single row would stand out in these statistics")
 
@@ -179,6 +202,20 @@ def coarse_places(scaled: FloatArray, edges: FloatArray) -> IntArray:
     away = np.searchsorted(edges, scaled) - middle
     outwards = np.array(steps)[np.searchsorted(steps, np.abs(away))]
     return np.asarray(np.clip(middle + np.sign(away) * outwards, 0, last), dtype=np.int64)
+
+
+def few_apart(rows: FloatArray, unit: IntArray, least: int, least_units: int) -> bool:
+    """Whether a column tells too few rows (N, C), or rows of too few units (N,), from all others with one value there.
+
+    >>> rows, unit = np.zeros((50, 1)), np.arange(50) % 10
+    >>> rows[:25] = 7.0
+    >>> few_apart(rows, unit, 20, 5), few_apart(rows, unit, 26, 5), few_apart(rows, np.arange(50) // 10, 20, 4)
+    (False, True, True)
+    """
+    middle = np.partition(rows, len(rows) // 2, axis=0)[len(rows) // 2]
+    apart = rows != middle
+    some = np.flatnonzero(apart.any(axis=0) & (2 * apart.sum(axis=0) <= len(rows)))
+    return any(apart[:, c].sum() < least or len(np.unique(unit[apart[:, c]])) < least_units for c in some)
 
 
 def _and_ones(rows: FloatArray) -> FloatArray:

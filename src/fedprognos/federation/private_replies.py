@@ -7,7 +7,6 @@ from fedprognos.features import WindowSet
 from fedprognos.federation.messages import EvaluateReply, EvaluateRequest, FitReply, FitRequest
 from fedprognos.federation.privacy.statistics import private_statistics
 from fedprognos.federation.privacy.training import private_fit
-from fedprognos.federation.seeds import stream
 
 
 def private_evaluation(request: EvaluateRequest, train: WindowSet) -> EvaluateReply:
@@ -18,12 +17,11 @@ def private_evaluation(request: EvaluateRequest, train: WindowSet) -> EvaluateRe
     return EvaluateReply(None, private_statistics(network, train, request.recipe, request.privacy))
 
 
-def private_fit_reply(request: FitRequest, train: WindowSet, client: str) -> FitReply:
+def private_fit_reply(request: FitRequest, train: WindowSet, seed: int) -> FitReply:
     """Weights after noised steps on all of these points; no error leaves, and counts are those of units or rows."""
     rule, start, plan = request.privacy, request.start, request.training
     if rule is None or start is None or request.frozen or plan.steps is not None:
         raise MessageError("privacy covers networks trained as a whole from a common start, by epochs")
-    seed = stream(request.seed, client, request.round, request.phase)
     network, count = private_fit(
         start.check("request"), train, request.recipe, plan, rule, seed=seed, proximal=request.proximal
     )

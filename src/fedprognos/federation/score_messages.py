@@ -44,6 +44,11 @@ class ResidualRequest:
     only_reserve: bool = False
     stretch: float = 1.0
 
+    @property
+    def alike(self) -> bool:
+        """Whether units count alike in the head's sums."""
+        return self.sums is not None and self.sums.alike
+
 
 @dataclass(frozen=True, eq=False)
 class ResidualReply:

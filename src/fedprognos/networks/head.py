@@ -77,9 +77,14 @@ def head_statistics(network: Network, windows: WindowSet, recipe: Recipe, *, ali
     """
     if not alike:
         return weighted_statistics(network, windows, recipe, [None])[0]
+    found = weighted_statistics(network, windows, recipe, [alike_weights(windows)])[0]
+    return replace(found, n=UNIT_WEIGHT * len(np.unique(windows.unit)))
+
+
+def alike_weights(windows: WindowSet) -> FloatArray:
+    """What each point counts for (N,) where every unit counts as :data:`UNIT_WEIGHT` points."""
     _, unit, points = np.unique(windows.unit, return_inverse=True, return_counts=True)
-    found = weighted_statistics(network, windows, recipe, [UNIT_WEIGHT / points[unit]])[0]
-    return replace(found, n=UNIT_WEIGHT * len(points))
+    return np.asarray(UNIT_WEIGHT / points[unit])
 
 
 def weighted_statistics(

@@ -9,6 +9,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from fedprognos.networks.cells import CellName
 from fedprognos.options import Fraction, Options, Tunable
 
+MOST_DECAY = 0.1
+"""Share of the weights that a step may take away. With more, the last few rows alone make the weights."""
+
 
 class ModelOptions(Options):
     """The network."""
@@ -65,6 +68,14 @@ class Training(Options):
     """Whole lives: let every unit count alike, however many rows it has."""
     truncate: PositiveInt = 1000
     """Whole lives: rows over which gradients go back; the state goes on."""
+
+    @model_validator(mode="after")
+    def _decay_leaves_weights(self) -> Self:
+        if self.learning_rate * self.weight_decay > MOST_DECAY:
+            raise ValueError(
+                f"weight_decay times learning_rate is above {MOST_DECAY:g}: steps forget the ones before"
+            )
+        return self
 
 
 class TrainOptions(Training):

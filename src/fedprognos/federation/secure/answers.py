@@ -69,9 +69,9 @@ def _about(request: Any) -> str | None:
 def answer_sums(member: Member | None, request: Any, fleet: Fleet, floors: Floors) -> Any:
     """Answer what sums need: conditions, moments as sums, keys, shares and signatures."""
     if isinstance(request, OutlineRequest):
-        return outline(fleet, request, floors.rows, floors.units)
+        return outline(fleet, request, floors)
     if isinstance(request, MomentsRequest):
-        return moment_sums(fleet, request, floors.rows, floors.units)
+        return moment_sums(fleet, request, floors)
     return _present(member).answer(request)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.features import Moments, Survey, SurveyTerms, survey
+from fedprognos.federation.floors import Floors
 from fedprognos.fleet import Fleet, Schema
 
 MOST_CONDITIONS = 1000
@@ -93,22 +94,24 @@ class MomentsReply:
     labels: PowerSums
 
 
-def outline(fleet: Fleet, request: OutlineRequest, rows: int, units: int) -> OutlineReply:
+def outline(fleet: Fleet, request: OutlineRequest, floors: Floors) -> OutlineReply:
     """A client's answer; conditions with fewer rows or units than its floors are not in it."""
-    found = _survey(fleet, request.terms, rows, units)
+    found = surveyed(fleet, request.terms, floors)
     lengths = (found.shortest, found.shortest_in_s, found.level_high, found.level_low)
     return OutlineReply(found.schema, tuple(sorted(found.cells)), *lengths)
 
 
-def moment_sums(fleet: Fleet, request: MomentsRequest, rows: int, units: int) -> MomentsReply:
+def moment_sums(fleet: Fleet, request: MomentsRequest, floors: Floors) -> MomentsReply:
     """A client's sums; conditions with fewer rows or units than its floors are not among them."""
-    found = _survey(fleet, request.terms, rows, units)
+    found = surveyed(fleet, request.terms, floors)
     known = {k: found.cells[key] for k, key in enumerate(request.conditions) if key in found.cells}
     return MomentsReply({k: PowerSums.of(one) for k, one in known.items()}, PowerSums.of(found.labels))
 
 
-def _survey(fleet: Fleet, terms: SurveyTerms, rows: int, units: int) -> Survey:
-    return survey(fleet, terms.model_copy(update={"min_count": max(rows, terms.min_count), "min_units": units}))
+def surveyed(fleet: Fleet, terms: SurveyTerms, floors: Floors) -> Survey:
+    """A client's survey, with nothing in it of fewer rows or units than its floors."""
+    least = {"min_count": max(floors.rows, terms.min_count), "min_units": floors.units}
+    return survey(fleet, terms.model_copy(update=least), floors.counted)
 
 
 def moments_template(request: MomentsRequest) -> MomentsReply:

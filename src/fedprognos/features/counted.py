@@ -1,0 +1,67 @@
+"""Which rows count in everything that leaves a site, so that no two sums differ by a few rows.
+
+Moments leave out operating conditions with too few rows, and units whose health is not known have no labels. Sums over
+histories would count those rows, and the difference of both would be theirs alone. So rows that cannot be in one of
+them are in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedprognos.arrays import BoolArray
+from fedprognos.features import conditions
+from fedprognos.features.labels import health_labels
+from fedprognos.features.windows import WindowSet
+from fedprognos.fleet import Fleet
+
+
+def labelled_only(fleet: Fleet, relative: bool) -> Fleet:
+    """The units whose health is known; all, where none is."""
+    known = tuple(unit for unit in fleet if health_labels(unit, relative) is not None)
+    return replace(fleet, units=known) if known else fleet
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Rows of operating conditions that have so many rows of so many units; those of rarer ones count nowhere."""
+
+    rows: int
+    units: int
+
+    def rows_of(self, fleet: Fleet, rule: Mapping[str, int]) -> list[BoolArray]:
+        """Which rows of each unit count.
+
+        Parameters
+        ----------
+        rule
+            Decimals to which each setting is rounded to make an operating condition.
+        """
+        lengths = [unit.rows for unit in fleet]
+        if not rule:
+            return [np.ones(length, dtype=bool) for length in lengths]
+        keys = np.concatenate([conditions.keys(unit.settings, rule, fleet.schema.settings) for unit in fleet])
+        distinct, which = np.unique(keys, axis=0, return_inverse=True)
+        which, owner = which.reshape(-1), np.repeat(np.arange(len(lengths)), lengths)
+        enough = np.array(
+            [
+                (own := which == k).sum() >= self.rows and len(np.unique(owner[own])) >= self.units
+                for k in range(len(distinct))
+            ]
+        )
+        return np.split(enough[which], np.cumsum(lengths)[:-1])
+
+    def points_of(self, windows: WindowSet, fleet: Fleet, rule: Mapping[str, int]) -> WindowSet:
+        """The histories that end at a row which counts."""
+        if not rule or fleet.schema.task != "rul":
+            return windows
+        units = labelled_only(fleet, relative=False)
+        counts = {unit.id: (unit.positions, rows) for unit, rows in zip(units, self.rows_of(units, rule), strict=True)}
+        kept = np.ones(len(windows), dtype=bool)
+        for number, name in enumerate(windows.unit_ids):
+            own, (positions, rows) = windows.unit == number, counts[name]
+            kept[own] = rows[np.searchsorted(positions, windows.position[own])]
+        return windows if kept.all() else windows.select(kept)
