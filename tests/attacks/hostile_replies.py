@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprognos.evaluation import ScoreSums
 from fedprognos.features import Moments
 from fedprognos.federation.client import Client
 from fedprognos.federation.codec import decode, encode
@@ -69,6 +70,16 @@ def other_columns(reply: SurveyReply) -> SurveyReply:
     return SurveyReply(replace(reply.survey, schema=schema))
 
 
+def scores(**changes: Callable[[ScoreSums], ScoreSums]) -> Lie:
+    """Other sums of errors."""
+
+    def lie(reply: ScoreReply) -> ScoreReply:
+        parts = {name: change(part) for name, change in changes.items() if (part := getattr(reply, name)) is not None}
+        return replace(reply, **parts) if parts else reply
+
+    return lie
+
+
 def any_level(reply: SurveyReply) -> SurveyReply:
     usual = reply.survey.usual
     wide = None if usual is None else usual.model_copy(update={"high": (1e9,) * len(usual.high)})
@@ -111,16 +122,27 @@ LIES: dict[str, tuple[type, Lie]] = {
         OutputsReply,
         lambda r: OutputsReply(tuple(replace(o, S=-o.S) for o in r.layers)),
     ),
+    "outputs of 1000 times the time steps": (
+        OutputsReply,
+        lambda r: OutputsReply(tuple(replace(o, n=1000 * o.n, s=1000 * o.s, S=1000 * o.S) for o in r.layers)),
+    ),
+    "more beginnings than time steps": (
+        OutputsReply,
+        lambda r: OutputsReply(tuple(replace(o, starts=o.n + 1) for o in r.layers)),
+    ),
     "pooled sums that are not positive": (
         PoolReply,
         lambda r: PoolReply(tuple(f and CentredSums(f.n, -f.scatter, f.slope) for f in r.fits)),
     ),
     "negative residuals": (ResidualReply, lambda r: replace(r, counts=-r.counts)),
     "a negative sum of squared residuals": (ResidualReply, lambda r: replace(r, squared=-1.0)),
+    "residuals of 10**8 points": (ResidualReply, lambda r: replace(r, counts=r.counts * 10**6)),
     "another kind of outline": (OutlineReply, lambda r: EvaluateReply(None)),
     "an outline of an unknown condition": (OutlineReply, lambda r: replace(r, conditions=((0.5,),))),
     "an outline of 10,000 conditions": (OutlineReply, lambda r: replace(r, conditions=r.conditions * 10_000)),
     "an outline of negative lengths": (OutlineReply, lambda r: replace(r, shortest=-1)),
+    "scores of 10**8 points": (ScoreReply, scores(test=lambda s: replace(s, n=10**8))),
+    "validation of more points than there are": (ScoreReply, scores(validation=lambda s: replace(s, n=10**4))),
     "another kind of score": (ScoreReply, lambda r: EvaluateReply(None)),
 }
 

@@ -28,7 +28,7 @@ from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.score_messages import ResidualRequest, ScoreReply, ScoreRequest
 from fedprognos.federation.secure.survey import OutlineReply, OutlineRequest
 from fedprognos.federation.strategies import strategies
-from fedprognos.networks import NetworkSpec
+from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.calibration import EDGES, prediction_ranges
 from fedprognos.networks.options import TrainOptions
 from small_fleets import series_fleet
@@ -126,3 +126,30 @@ def test_who_claims_a_thousand_times_its_rows_does_not_own_the_recipe(tmp_path: 
         cohort = MessageCohort(LyingTransport(members(tmp_path / liar), liar, SurveyReply, claim))
         means.append(common_recipe(cohort, RECIPE, federation, lambda failure: None).label_mean)
     assert 1 < means[1] - means[0] < 3.5  # of 5
+
+
+def test_who_claims_a_thousand_times_its_rows_in_every_condition_does_not_own_the_scaling(tmp_path: Path) -> None:
+    """Its labels are as many as before: the cap must look at both."""
+
+    def claim(reply: SurveyReply) -> SurveyReply:
+        cells = {key: Moments(1000 * m.n, m.mean + 50, 1000 * m.m2) for key, m in reply.survey.cells.items()}
+        return SurveyReply(replace(reply.survey, cells=cells))
+
+    federation = federation_options().model_validate({**QUICK, "weight_cap": 3.0})
+    means = []
+    for liar in ("nobody", "b"):
+        cohort = MessageCohort(LyingTransport(members(tmp_path / liar), liar, SurveyReply, claim))
+        means.append(common_recipe(cohort, RECIPE, federation, lambda failure: None).mean[0][0])
+    assert 10 < means[1] - means[0] < 35  # of 50
+
+
+def test_an_honest_client_of_short_lives_may_let_units_count_alike(tmp_path: Path) -> None:
+    """A unit then counts for more points than it has rows."""
+    federation = federation_options().model_validate({**QUICK, "alike": True})
+    cohort = MessageCohort(LyingTransport(members(tmp_path), "nobody", SurveyReply, lambda reply: reply))
+    left: list[Failure] = []
+    recipe = common_recipe(cohort, RECIPE, federation, left.append)
+    spec = NetworkSpec(inputs=recipe.channels, widths=(3,))
+    plan = Plan(recipe, spec, TrainOptions(), federation, 1, left_out=left.append)
+    assert "exact" in with_heads(cohort, plan, "abc", Network.seeded(spec, 1))
+    assert not left

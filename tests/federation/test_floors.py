@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 
 from fedprognos.federation.floors import Floors, coarse_places
 from fedprognos.networks.calibration import EDGES, Calibration
+from fedprognos.networks.residuals import Residuals
 
 EDGE = np.array(EDGES)
 RANGES = np.array([10.0, 20.0])
+
+
+def residuals(predictions: np.ndarray, scaled: np.ndarray, unit: np.ndarray, times: int = 1) -> Residuals:
+    """As many residuals, every point so many times."""
+    return Residuals(predictions, scaled, unit, np.arange(len(unit)) // times, 0.0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -20,7 +26,7 @@ def test_every_count_has_enough_behind_it_and_none_is_lost(seed: int, units: int
     unit = np.repeat(np.arange(units), 50)
     scaled = rng.normal(0, spread, len(unit)) + rng.normal(0, spread, units)[unit]
     predictions = rng.uniform(0, 30, len(unit))
-    counts, present = Floors(20, least, parts=True).histogram(predictions, scaled, unit, RANGES, EDGE)
+    counts, present = Floors(20, least, parts=True).histogram(residuals(predictions, scaled, unit), RANGES, EDGE)
     assert counts.shape == (3, len(EDGE) + 1)
     assert (counts[counts > 0] >= 20).all()
     assert counts.sum() in (0, len(unit))
@@ -41,7 +47,9 @@ def test_a_single_residual_far_out_is_not_told_apart() -> None:
     assert np.ptp(alike) > 0.1  # several bins
     for largest in alike:
         scaled[7] = largest
-        told.append(Floors(20, 5, parts=True).histogram(np.zeros(len(unit)), scaled, unit, np.empty(0), EDGE)[0])
+        told.append(
+            Floors(20, 5, parts=True).histogram(residuals(np.zeros(len(unit)), scaled, unit), np.empty(0), EDGE)[0]
+        )
     assert all((one[one > 0] >= 20).all() for one in told)
     assert all((one == told[0]).all() for one in told)
 
@@ -53,7 +61,7 @@ def test_intervals_from_such_counts_are_never_narrower(seed: int, units: int, sp
     unit = np.repeat(np.arange(units), 50)
     scaled = rng.normal(0.1, spread, len(unit))
     fine = np.bincount(np.searchsorted(EDGE, scaled), minlength=len(EDGE) + 1)
-    counts, _ = Floors(20, 5, parts=True).histogram(np.zeros(len(unit)), scaled, unit, np.empty(0), EDGE)
+    counts, _ = Floors(20, 5, parts=True).histogram(residuals(np.zeros(len(unit)), scaled, unit), np.empty(0), EDGE)
 
     def bounds(found: np.ndarray) -> np.ndarray:
         made = Calibration(
@@ -69,9 +77,9 @@ def test_intervals_from_such_counts_are_never_narrower(seed: int, units: int, sp
 
 def test_without_edges_there_is_one_count() -> None:
     few, none = np.zeros(19), np.empty(0)
-    assert Floors(20, 1, parts=True).histogram(few, few, np.arange(19), none, none)[0].tolist() == [[0]]
+    assert Floors(20, 1, parts=True).histogram(residuals(few, few, np.arange(19)), none, none)[0].tolist() == [[0]]
     many = np.zeros(40)
-    counts, units = Floors(20, 5, parts=True).histogram(many, many, np.arange(40) % 8, none, none)
+    counts, units = Floors(20, 5, parts=True).histogram(residuals(many, many, np.arange(40) % 8), none, none)
     assert (counts.tolist(), units.tolist()) == ([[40]], [8])
 
 
@@ -81,3 +89,10 @@ def test_places_lie_outwards_and_are_the_same_whatever_comes() -> None:
     assert (np.abs(places - 150) >= np.abs(bins - 150)).all()
     assert (np.sign(places - 150) == np.sign(bins - 150)).all()
     assert len(np.unique(places)) < 90
+
+
+def test_a_point_that_comes_several_times_is_one_point() -> None:
+    """Residuals of short lives are taken at some points again and again: 40 residuals are of 8 points then."""
+    many, none = np.zeros(40), np.empty(0)
+    counts, _ = Floors(20, 5, parts=True).histogram(residuals(many, many, np.arange(40) // 5, 5), none, none)
+    assert counts.tolist() == [[0]]

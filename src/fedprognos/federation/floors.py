@@ -24,6 +24,7 @@ from fedprognos.networks import Network
 from fedprognos.networks.calibration import neighbours_joined
 from fedprognos.networks.head import alike_weights
 from fedprognos.networks.outputs import output_sums
+from fedprognos.networks.residuals import Residuals
 from fedprognos.networks.running import pieces
 
 MIN_COUNT = 20
@@ -80,48 +81,42 @@ class Floors:
         if not self.enough(windows):
             raise FloorError(f"fewer than {self.rows} windows or {self.units} units")
 
-    def histogram(
-        self, predictions: FloatArray, scaled: FloatArray, unit: IntArray, ranges: FloatArray, edges: FloatArray
-    ) -> tuple[IntArray, IntArray]:
+    def histogram(self, found: Residuals, ranges: FloatArray, edges: FloatArray) -> tuple[IntArray, IntArray]:
         """Residuals counted by range of the prediction and between edges, and each range's units.
 
-        Ranges of fewer than `units` units join their neighbours. With `parts`, every count is of `rows` residuals of
-        `units` units at the least. Fewer are counted with neighbours nearer to zero, at the outermost place of them
-        all: intervals become wider by it, never narrower. Ranges that have not enough for two tails join others, too.
-
-        Parameters
-        ----------
-        predictions, scaled, unit : (N,)
-            One entry a residual.
+        Ranges of fewer than `units` units join their neighbours. With `parts`, every count is of residuals at `rows`
+        points of `units` units at the least. Fewer are counted with neighbours nearer to zero, at the outermost place
+        of them all: intervals become wider by it, never narrower. Ranges that have not enough for two tails join
+        others, too.
 
         Returns
         -------
         counts, units
             (ranges + 1, edges + 1) and (ranges + 1,).
         """
-        range_of = np.searchsorted(ranges, predictions, side="right")
-        places = coarse_places(scaled, edges) if self.parts else np.searchsorted(edges, scaled)
+        range_of, unit = np.searchsorted(ranges, found.predictions, side="right"), found.unit
+        places = coarse_places(found.scaled, edges) if self.parts else np.searchsorted(edges, found.scaled)
         middle = int(np.searchsorted(edges, 0.0))
 
         def counted(group: Sequence[int]) -> dict[int, int]:
             inside = np.isin(range_of, group)
-            return self._counted(places[inside], unit[inside], middle)
+            return self._counted(places[inside], unit[inside], found.point[inside], middle)
 
         counts = np.zeros((len(ranges) + 1, len(edges) + 1), dtype=np.int64)
         units = np.zeros(len(counts), dtype=np.int64)
         for group in neighbours_joined(len(counts), lambda group: len(counted(group)), 1):
-            if found := counted(group):
+            if told := counted(group):
                 k = max(group, key=lambda k: len(np.unique(unit[range_of == k])))
-                counts[k, list(found)] = list(found.values())
+                counts[k, list(told)] = list(told.values())
                 units[k] = len(np.unique(unit[np.isin(range_of, group)]))
         return counts, units
 
-    def _counted(self, places: IntArray, unit: IntArray, middle: int) -> dict[int, int]:
+    def _counted(self, places: IntArray, unit: IntArray, point: IntArray, middle: int) -> dict[int, int]:
         """How many residuals are where; nothing where there are not enough to tell."""
 
         def enough(group: Sequence[int]) -> bool:
             inside = np.isin(places, group)
-            return int(inside.sum()) >= self.rows and len(np.unique(unit[inside])) >= self.units
+            return len(np.unique(point[inside])) >= self.rows and len(np.unique(unit[inside])) >= self.units
 
         def groups(order: Iterable[int]) -> list[list[int]]:
             """Neighbours put together until they are enough, and those that are left."""

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.errors import FedprognosError, MessageError
-from fedprognos.features import Recipe, Survey, SurveyTerms
-from fedprognos.features.usual import FAR, QUARTER
+from fedprognos.features import Recipe
 from fedprognos.federation.messages import (
     ErrorSums,
     EvaluateReply,
@@ -32,27 +31,27 @@ from fedprognos.federation.messages import (
 )
 from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PoolReply, PoolRequest
 from fedprognos.federation.score_messages import ResidualReply, ResidualRequest, ScoreReply, ScoreRequest
-from fedprognos.federation.secure.survey import (
-    MOST_CONDITIONS,
-    MomentsReply,
-    MomentsRequest,
-    OutlineReply,
-    OutlineRequest,
-)
+from fedprognos.federation.secure.survey import MomentsReply, MomentsRequest, OutlineReply, OutlineRequest
 from fedprognos.federation.secure.templates import WeightedReply
+from fedprognos.federation.survey_checks import (
+    LARGEST_VALUE,
+    MOST_ROWS,
+    ROUNDING,
+    check_count,
+    check_outline,
+    check_survey,
+)
 from fedprognos.matching import OutputSums
-from fedprognos.networks import Network, NetworkSpec, check_weights
+from fedprognos.networks import NetworkSpec, check_weights
+from fedprognos.networks.calibration import POINTS
 from fedprognos.networks.cells import cells
-from fedprognos.networks.head import HeadStatistics
+from fedprognos.networks.head import UNIT_WEIGHT, HeadStatistics
 from fedprognos.networks.pooling import CentredSums, pooled_fits
 
-LARGEST_VALUE = 1e9
-"""No column or label is larger, nor spread wider."""
 LARGEST_WEIGHT = 1e4
 """No trained weight is larger."""
-MOST_ROWS = 10**9
-"""No client has more rows, and a sum of so many counts cannot overflow."""
-ROUNDING = 1e-6
+TESTED = 10
+"""Test points that a client may have for each of its labelled ones."""
 EXPECTED: Mapping[type[Request], type[Reply]] = {
     SurveyRequest: SurveyReply,
     ImportRequest: ImportReply,
@@ -95,86 +94,38 @@ def check_reply(request: Any, reply: Any, most_rows: int = MOST_ROWS) -> None:
     """Raise where a reply cannot be an honest one to this request, from a client of so many labelled points."""
     match request, reply:
         case SurveyRequest(), SurveyReply():
-            _check_survey(request.terms, reply.survey)
+            check_survey(request.terms, reply.survey)
         case OutlineRequest(), OutlineReply():
-            _check_outline(request.terms, reply)
+            check_outline(request.terms, reply)
         case ImportRequest(), ImportReply():
             reply.network.check("reply")
             _check_size(reply.network.weights)
-            _check_count(reply.windows, most_rows)
+            check_count(reply.windows, most_rows)
         case FitRequest(), FitReply():
             _check_fit(request, reply, most_rows)
         case FitRequest(), WeightedReply():
-            _check_count(reply.windows, most_rows)
+            check_count(reply.windows, most_rows)
             mean = reply.mean()
             check_weights(request.shape, {**({} if request.start is None else request.start.weights), **mean}, "sum")
             _check_size(mean)
         case MomentsRequest(), MomentsReply():
             for sums in (*reply.cells.values(), reply.labels):
-                _check_count(sums.n, most_rows)
+                check_count(sums.n, most_rows)
                 sums.check(LARGEST_VALUE, ROUNDING)
         case EvaluateRequest(), EvaluateReply():
             _check_evaluation(request, reply, most_rows)
         case OutputsRequest(), OutputsReply():
-            _check_outputs(request.network, reply)
+            _check_outputs(request, reply, most_rows)
         case PoolRequest(), PoolReply():
             _check_pool(request, reply, most_rows)
         case PersonalRequest(), PersonalReply():
-            _check_count(reply.windows, most_rows)
+            check_count(reply.windows, most_rows)
         case ResidualRequest(), ResidualReply():
-            _check_residuals(request, reply)
+            _check_residuals(request, reply, most_rows)
         case ScoreRequest(), ScoreReply():
-            for part in (reply.test, reply.validation):
+            for part, most in ((reply.test, TESTED * most_rows), (reply.validation, most_rows)):
                 if part is not None:
-                    _check_count(part.n, MOST_ROWS)
-
-
-def _check_count(count: int, most: int) -> None:
-    if not 1 <= count <= most:
-        raise MessageError(f"sent a sum of {min(count, MOST_ROWS)} points; it can have 1 to {most}")
-
-
-def _check_survey(terms: SurveyTerms, survey: Survey) -> None:
-    columns = len(survey.schema.sensors) + len(survey.schema.settings)
-    if not survey.cells or survey.withheld < 0 or survey.shortest < 0:
-        raise MessageError("sent no moments, or negative counts")
-    for key, moments in survey.cells.items():
-        _check_condition(terms, key)
-        _check_moments(moments.n, moments.mean, moments.m2, columns)
-    labels = survey.labels
-    _check_moments(labels.n, labels.mean, labels.m2, 1)
-    if survey.schema.task == "rul" and not 0 <= labels.mean[0] <= (terms.cap or LARGEST_VALUE) * (1 + ROUNDING):
-        raise MessageError("sent labels outside the range from 0 to the cap")
-    if survey.schema.task == "soh" and (survey.shortest < 1 or not survey.shortest_in_s >= 0):
-        raise MessageError("sent the length of a cycle that has no samples")
-    usual, sensors = survey.usual, len(survey.schema.sensors)
-    if usual is not None and not (len(usual.still) == sensors and max(*usual.high, -min(usual.low)) <= FAR + QUARTER):
-        raise MessageError("sent levels of its sensors that cannot be")
-
-
-def _check_condition(terms: SurveyTerms, key: tuple[float, ...]) -> None:
-    if len(key) != len(terms.conditions) or not all(
-        abs(value) <= LARGEST_VALUE and round(value, decimals) == value
-        for value, decimals in zip(key, terms.conditions.values(), strict=True)
-    ):
-        raise MessageError("sent an operating condition that was not asked about")
-
-
-def _check_outline(terms: SurveyTerms, outline: OutlineReply) -> None:
-    if len(outline.conditions) > MOST_CONDITIONS or min(outline.shortest, outline.shortest_in_s) < 0:
-        raise MessageError(f"sent more than {MOST_CONDITIONS} conditions, or negative lengths")
-    if max(abs(outline.level_high), abs(outline.level_low)) > LARGEST_VALUE:
-        raise MessageError("sent levels that no plausible column has")
-    for key in outline.conditions:
-        _check_condition(terms, key)
-
-
-def _check_moments(n: int, mean: NDArray[np.float64], m2: NDArray[np.float64], columns: int) -> None:
-    _check_count(n, MOST_ROWS)
-    if mean.shape != (columns,) or m2.shape != (columns,):
-        raise MessageError(f"sent moments of {mean.shape} and {m2.shape} columns instead of {columns}")
-    if (np.abs(mean) > LARGEST_VALUE).any() or (m2 < 0).any() or (m2 > n * LARGEST_VALUE**2).any():
-        raise MessageError("sent moments that no plausible column has")
+                    check_count(part.n, min(most, MOST_ROWS))
 
 
 def _check_fit(request: FitRequest, reply: FitReply, most_rows: int) -> None:
@@ -183,7 +134,7 @@ def _check_fit(request: FitRequest, reply: FitReply, most_rows: int) -> None:
     known = {} if request.start is None else dict(request.start.weights)
     check_weights(request.shape, {**known, **reply.weights}, "reply")
     _check_size(reply.weights)
-    _check_count(reply.windows, most_rows)
+    check_count(reply.windows, most_rows)
     if len(reply.history) > (request.training.steps or request.training.epochs):  # an epoch has a step at least
         raise MessageError("sent a history of more epochs than asked for")
     if any(not (e.train_rmse >= 0 and (e.validation_rmse is None or e.validation_rmse >= 0)) for e in reply.history):
@@ -208,13 +159,15 @@ def _check_evaluation(request: EvaluateRequest, reply: EvaluateReply, most_rows:
     if request.privacy is not None:  # noise breaks every other rule
         _check_shape(request.network.spec, reply.fit)
         return
+    if request.alike:
+        most_rows *= UNIT_WEIGHT
     check_statistics(request.network.spec, request.recipe, reply.fit, most_rows)
     if reply.held is not None:
         check_statistics(request.network.spec, request.recipe, reply.held, most_rows - reply.fit.n)
 
 
 def _check_errors(sums: ErrorSums, recipe: Recipe, most_rows: int) -> None:
-    _check_count(sums.n, most_rows)
+    check_count(sums.n, most_rows)
     largest = (recipe.cap or LARGEST_VALUE) * (1 + ROUNDING)
     room = 1 + ROUNDING
     if (
@@ -228,7 +181,7 @@ def _check_errors(sums: ErrorSums, recipe: Recipe, most_rows: int) -> None:
 
 def check_statistics(spec: NetworkSpec, recipe: Recipe, statistics: HeadStatistics, most_rows: int) -> None:
     """Raise where no rows of this network's features and labels have these sums."""
-    _check_count(statistics.n, most_rows)
+    check_count(statistics.n, most_rows)
     _check_shape(spec, statistics)
     hh, n = statistics.hh, statistics.n
     if abs(hh[-1, -1] - n) > ROUNDING * n or not np.allclose(hh[-1], hh[:, -1], rtol=ROUNDING, atol=ROUNDING):
@@ -256,13 +209,16 @@ def _label_range(recipe: Recipe) -> tuple[float, float]:
     return (low - recipe.label_mean) / recipe.label_std, (high - recipe.label_mean) / recipe.label_std
 
 
-def _check_outputs(network: Network, reply: OutputsReply) -> None:
+def _check_outputs(request: OutputsRequest, reply: OutputsReply, most_rows: int) -> None:
+    network = request.network
     layers = network.anatomy.layers[:-1]
     widths = [network.widths[str(layer.group)] for layer in layers]
     if [len(o.s) for o in reply.layers] != widths:
         raise MessageError(f"sent sums of layers of {[len(o.s) for o in reply.layers]} neurons instead of {widths}")
     for layer, o in zip(layers, reply.layers, strict=True):
-        _check_count(o.n, MOST_ROWS * 1000)
+        check_count(o.n, most_rows * max(request.recipe.window, 2))  # lives have rows that are no points, too
+        if not 0 <= o.starts <= o.n:
+            raise MessageError("sent more beginnings than time steps")
         bounded = layer.is_recurrent and cells[network.spec.cell].bounded
         o.check(bounded=bounded)
 
@@ -277,14 +233,14 @@ def _check_pool(request: PoolRequest, reply: PoolReply, most_rows: int) -> None:
 
 def _check_centred(sums: CentredSums, columns: int, most_rows: int) -> None:
     sums.check(columns)
-    _check_count(sums.n, most_rows)
+    check_count(sums.n, most_rows)
     zero = np.zeros(columns)
     OutputSums(sums.n, 0, zero, sums.matrix()).check(bounded=False)
     if columns and np.abs(sums.slope).max() > sums.n * LARGEST_VALUE**2:
         raise MessageError("sent slopes beyond all measure")
 
 
-def _check_residuals(request: ResidualRequest, reply: ResidualReply) -> None:
+def _check_residuals(request: ResidualRequest, reply: ResidualReply, most_rows: int) -> None:
     shape, counts, units = (len(request.ranges) + 1, len(request.edges) + 1), reply.counts, reply.units
     if (
         counts.shape != shape
@@ -292,7 +248,8 @@ def _check_residuals(request: ResidualRequest, reply: ResidualReply) -> None:
         or counts.dtype != np.int64
         or units.dtype != np.int64
         or min(counts.min(), units.min(), reply.squared) < 0
-        or counts.max() > MOST_ROWS
+        or units.max() > most_rows
+        or counts.sum() > POINTS * min(int(units.sum()), most_rows)
         or (counts.sum(axis=1) < units).any()
     ):
         raise MessageError("sent an invalid residual histogram")

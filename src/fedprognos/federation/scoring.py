@@ -70,5 +70,5 @@ def residual_reply(
     else:
         floors.check(windows)
     found = residuals(network, windows, request.recipe, request.sums, parts, request.stretch)
-    counts = floors.histogram(found.predictions, found.scaled, found.unit, ranges, edges)
+    counts = floors.histogram(found, ranges, edges)
     return ResidualReply(*counts, found.squared)

@@ -72,9 +72,7 @@ class Training(Options):
     @model_validator(mode="after")
     def _decay_leaves_weights(self) -> Self:
         if self.learning_rate * self.weight_decay > MOST_DECAY:
-            raise ValueError(
-                f"weight_decay times learning_rate is above {MOST_DECAY:g}: steps forget the ones before"
-            )
+            raise ValueError(f"weight_decay times learning_rate is above {MOST_DECAY:g}: steps forget the ones before")
         return self
 
 

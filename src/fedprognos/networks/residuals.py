@@ -52,6 +52,8 @@ class Residuals:
 
     Parameters
     ----------
+    point
+        Which window each is of: those of a short life come several times.
     squared
         Sum of the squares of the scaled residuals, labels capped as the model learns them.
     """
@@ -59,6 +61,7 @@ class Residuals:
     predictions: FloatArray
     scaled: FloatArray
     unit: IntArray
+    point: IntArray
     squared: float
 
 
@@ -90,8 +93,9 @@ def residuals(
         told = network if sums is None else sums.without(network, own, recipe)
         places.append(at)
         predicted.append(predict(told, windows.select(at), recipe))
-    points, values = windows.select(np.concatenate(places)), np.concatenate(predicted)
+    chosen, values = np.concatenate(places), np.concatenate(predicted)
+    points = windows.select(chosen)
     capped, scale = recipe.capped(points.labels), residual_scale(values, *residual_unit(recipe))
     errors = (values - capped) / scale
     scaled = stretch * errors + (capped - points.labels) / scale
-    return Residuals(values, scaled, points.unit, float(np.square(errors).sum()))
+    return Residuals(values, scaled, points.unit, chosen, float(np.square(errors).sum()))

@@ -55,16 +55,18 @@ def capped_surveys(surveys: dict[str, Survey], cap: float | None) -> dict[str, S
     """Nobody's rows count more than so many times the median client's."""
     if cap is None:
         return surveys
-    most = cap * float(np.median([survey.labels.n for survey in surveys.values()]))
+    labels = {name: survey.labels.n for name, survey in surveys.items()}
+    rows = {name: sum(one.n for one in survey.cells.values()) for name, survey in surveys.items()}
+    most = [cap * float(np.median(list(sizes.values()))) for sizes in (labels, rows)]
 
-    def lighter(survey: Survey) -> Survey:
-        factor = most / survey.labels.n
+    def lighter(survey: Survey, factor: float) -> Survey:
         if factor >= 1:
             return survey
         cells = {key: _scaled(one, factor) for key, one in survey.cells.items()}
         return replace(survey, cells=cells, labels=_scaled(survey.labels, factor))
 
-    return {name: lighter(survey) for name, survey in surveys.items()}
+    shares = {name: min(most[0] / labels[name], most[1] / rows[name]) for name in surveys}
+    return {name: lighter(survey, shares[name]) for name, survey in surveys.items()}
 
 
 def _scaled(moments: Moments, factor: float) -> Moments:
