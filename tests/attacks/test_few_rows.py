@@ -14,8 +14,8 @@ from fedprognos.features.options import RecipeOptions
 from fedprognos.features.survey import Survey
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.dealing import Dealing
+from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.messages import EvaluateReply, EvaluateRequest, FitReply, FitRequest, SurveyRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import HeadStatistics, Network, NetworkSpec
