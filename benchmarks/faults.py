@@ -30,7 +30,7 @@ from fedprognos.features.usual import levels
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import faults
 from fedprognos.prognosis.predictor import table_of
-from fedprognos.prognosis.unit_state import RowInput, UnitState
+from fedprognos.prognosis.unit_state import UnitState
 
 OUT = Path("build/benchmarks/faults.json")
 SPLITS = 10
@@ -80,18 +80,18 @@ def flags_of(recipe: Recipe, unit: Unit, columns: tuple[list[int], list[int]]) -
     state = UnitState(recipe, faults.limits_of(recipe))
     found = []
     for k in range(len(table)):
-        row = RowInput(
+        cuts = state.push(
             table.positions[k],
             table.cycles[k],
             False,
-            table.sensors[k],
-            given[k],
-            deviations[k],
-            scaled[k],
-            bool(unseen[k]),
-        )
-        looks = state.push(row, trusting=True)[2]
-        found += [(look.position, faults.DISTRUSTED.intersection(look.flags)) for look in looks]
+            raw=table.sensors[k],
+            given=given[k],
+            deviations=deviations[k],
+            scaled=scaled[k],
+            unseen=bool(unseen[k]),
+            trusting=True,
+        )[2]
+        found += [(cut.position, faults.DISTRUSTED.intersection(state.doubts(cut)[0])) for cut in cuts]
     return found
 
 

@@ -123,7 +123,7 @@ def run_attacked(
     plan = replace(plan_of(experiment, recipe, seed), left_out=left_out)
     *_, last = judged_rounds(strategies[method], MessageCohort(transport), plan)
     windows = evaluation_windows(scenario, recipe, experiment.evaluation)
-    (heads,) = last.models.values()
+    (heads,) = last.judged.values()
     rmse = {
         head: round(errors(windows, windows.clients, network_predictor(one.network, recipe))[EVERYONE][0], 3)
         for head, one in heads.items()

@@ -111,7 +111,7 @@ def _trained(
                 members = {n: Client(n, f, ClientFolder(Path(folder) / n)) for n, f in scenario.clients.items()}
                 transport = HostileTransport(members, "", ATTACKS[0], ReplyCache(Path(folder) / "replies"))
                 *_, last = judged_rounds(strategies[method], MessageCohort(transport), plan)
-            (heads,) = last.models.values()
+            (heads,) = last.judged.values()
             raw, capped = errors(tests, tests.clients, network_predictor(heads["mean"].network, recipe))[EVERYONE]
             drawn.append((raw, raw if capped is None else capped))
         yield name, _cell(drawn, account)

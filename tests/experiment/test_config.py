@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
 from fedprognos.experiment.scenario import scenarios
+from fedprognos.networks.cells import cells
 
 
 def written(folder: Path, text: str) -> Path:
@@ -97,6 +99,14 @@ def test_what_cannot_be_built_on_is_refused(text: str, said: str, tmp_path: Path
 def test_an_unknown_name_is_refused_with_its_key_and_the_nearest(override: str, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^demo: .*{said}$"):
         config.load("demo", overrides=(override,))
+
+
+def test_privacy_covers_training_of_cells_that_bound_gradients() -> None:
+    private = ("federation.privacy={epsilon=5.0}", "train.validation_fraction=0", "model.cell=bare")
+    with cells.including([replace(cells["gru"], name="bare", recurrent_factor=None)]):
+        with pytest.raises(ConfigError, match="model.cell = 'bare'; it covers lstm, gru"):
+            config.load("demo", overrides=(*private, "federation.methods=['fedavg']"))
+        config.load("demo", overrides=(*private, "federation.methods=['direct']"))
 
 
 def test_a_setting_may_take_some_units_only() -> None:

@@ -51,7 +51,7 @@ def test_masked_runs_have_the_bytes_of_open_sums_and_show_no_sum_of_one_site(tmp
     masked = masked_cohort(tmp_path / "masked")
     for cohort in (masked, open_cohort(tmp_path / "open")):
         *_, last = judged_rounds(strategies[method], cohort, plan)
-        (heads,) = last.models.values()
+        (heads,) = last.judged.values()
         found.append(dict(heads))
     for head, judged in found[0].items():
         assert judged.validation_rmse == found[1][head].validation_rmse
@@ -67,7 +67,7 @@ def test_masked_and_plain_totals_lead_to_the_same_model(tmp_path: Path) -> None:
     weights = []
     for cohort in (masked_cohort(tmp_path / "masked"), cohort_of(tmp_path / "plain")):
         *_, last = judged_rounds(strategies["fedavg"], cohort, plan)
-        (heads,) = last.models.values()
+        (heads,) = last.judged.values()
         weights.append(heads["exact"].network.weights)
     for name, tensor in weights[0].items():
         np.testing.assert_allclose(tensor, weights[1][name], rtol=1e-4, atol=1e-5)

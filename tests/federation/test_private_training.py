@@ -101,7 +101,7 @@ def test_a_private_fit_sends_weights_and_a_count_only(tmp_path: Path, method: st
     *_, last = judged_rounds(strategies[method], cohort, plan)
     fits = [request for _, request in cohort.asked if isinstance(request, FitRequest)]
     assert fits and all(request.privacy is not None for request in fits)
-    (heads,) = last.models.values()
+    (heads,) = last.judged.values()
     assert sorted(heads) == ["exact", "mean"] and all(one.validation_rmse is None for one in heads.values())
     again = [cohort.ask({"a": fits[0]})["a"] for _ in range(2)]
     assert all(isinstance(reply, FitReply) and not reply.history and reply.windows == 3 for reply in again)
@@ -118,7 +118,7 @@ def test_a_start_of_the_clients_own_is_refused(tmp_path: Path) -> None:
 def test_masked_private_training_sends_no_weights_of_one_site(tmp_path: Path) -> None:
     plan, cohort = private_plan(), masked_cohort(tmp_path)
     *_, last = judged_rounds(strategies["fedavg"], cohort, plan)
-    (heads,) = last.models.values()
+    (heads,) = last.judged.values()
     assert all(np.isfinite(tensor).all() for tensor in heads["mean"].network.weights.values())
     assert plan.gradient_privacy(cohort).mechanism == "discrete"
     assert plan.gradient_privacy(cohort).share == 1.0  # a step is not linear: each site protects its own

@@ -51,7 +51,7 @@ def test_row_by_row_is_all_at_once(cell: str, reservoir: int, widths: tuple[int,
     rows = rows_of(FLEET)
     for start in range(0, len(rows), 17):  # several rows of a unit at once, and one alone
         for update in stream.feed_many(rows[start : start + 17]):
-            online[update.row.unit, update.row.position] = update.healths[-1].value
+            online[update.unit, update.position] = update.healths[-1].value
     assert online.keys() == offline.keys()
     spread = RECIPE.label_std
     assert max(abs(online[k] - offline[k]) for k in offline) < 1e-5 * spread
@@ -75,7 +75,7 @@ def test_real_lives_row_by_row_are_the_offline_numbers(cell: str, widths: tuple[
         online: dict[str, list[float]] = {unit: [] for unit in fleet.ids}
         for k in range(0, len(rows), 7):
             for update in stream.feed_many(rows[k : k + 7]):
-                online[update.row.unit].append(update.healths[-1].value)
+                online[update.unit].append(update.healths[-1].value)
         for unit in fleet.ids:
             np.testing.assert_allclose(online[unit], offline[unit], atol=1e-5 * recipe.label_std)
 

@@ -322,7 +322,7 @@ def test_unseen_conditions_are_flagged_while_they_are_in_the_window() -> None:
     fleet = Fleet("f", ENGINES.schema, (replace(unit, settings=odd),))
     recipe = KINDS["series"][1]
     updates = Stream(PREDICTORS["series"]).feed_many(rows_of(fleet.units[0], fleet, recipe))
-    flagged = [int(u.row.position) - 1 for u in updates if u.health and "unseen-condition" in u.health.flags]
+    flagged = [int(u.position) - 1 for u in updates if u.health and "unseen-condition" in u.health.flags]
     assert flagged == list(range(15, 25))
     assert_equal(
         told(updates),

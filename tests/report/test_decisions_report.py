@@ -15,7 +15,7 @@ from run_folders import write_run
 from safetensors.numpy import save
 
 from fedprognos.report import read_run, write_report
-from fedprognos.report.sections.decisions import judged
+from fedprognos.report.sections.decisions import maintenance
 
 
 def with_trajectories(folder: Path, name: str = "trajectories", spoilt: bool = False) -> None:
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["trajectories", "lives"])
 def test_decisions_follow_from_the_trajectories(folder: Path, name: str) -> None:
     with_trajectories(folder, name)
-    made = {j.entry.method: j for j in judged(read_run(folder)[0])}
+    made = {j.entry.method: j for j in maintenance(read_run(folder)[0])}
     assert set(made) == {"central", "constant"}
     right, always = made["central"], made["constant"]
     assert right.unused == pytest.approx(right.thresholds)  # maintained just when the threshold says

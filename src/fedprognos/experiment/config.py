@@ -48,6 +48,8 @@ class Experiment(Options):
 
     @model_validator(mode="after")
     def _privacy_covers_all_that_leaves(self) -> Self:
+        from fedprognos.federation.strategies import strategies
+
         privacy = self.federation.privacy
         if privacy is None:
             return self
@@ -55,9 +57,11 @@ class Experiment(Options):
             raise ValueError("privacy does not cover errors on a validation part: set train.validation_fraction = 0")
         if privacy.per == "row" and self.recipe.history == "life":
             raise ValueError("with whole lives every row is in all later ones: set federation.privacy.per = 'unit'")
-        trained = set(self.federation.methods) - {"reservoir", "direct"}
-        if trained and cells[self.model.cell].recurrent_factor is None:
-            raise ValueError(f"privacy does not cover training of model.cell = '{self.model.cell}'; use lstm or gru")
+        covered = [name for name, cell in cells.items() if cell.recurrent_factor is not None]
+        if any(strategies[name].trains for name in self.federation.methods) and self.model.cell not in covered:
+            raise ValueError(
+                f"privacy does not cover training of model.cell = '{self.model.cell}'; it covers {', '.join(covered)}"
+            )
         return self
 
     @property

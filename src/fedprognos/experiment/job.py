@@ -44,17 +44,17 @@ class JobResult:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A network after a round, with one kind of head, and what it cost so far."""
+    """A model after a round, with one kind of head, and what had been sent by then."""
 
-    round: int
+    round: Round
     clients: tuple[str, ...]
     head: str
-    judged: Judged
-    epochs: int
-    collapsed: bool
     bytes: int
-    messages: int
     errors: Errors
+
+    @property
+    def judged(self) -> Judged:
+        return self.round.judged[self.clients][self.head]
 
     @property
     def network(self) -> Network:
@@ -122,13 +122,13 @@ class Job:
 
         self.plan = replace(plan_of(self.experiment, self.recipe, self.key.seed), left_out=left_out)
         candidates: Candidates = defaultdict(list)
-        for judged in judged_rounds(self.strategy, self.trainers, self.plan):
-            self._note_training(judged.round)
-            for clients, heads in judged.models.items():
-                for head, one in heads.items():
+        for round_ in judged_rounds(self.strategy, self.trainers, self.plan):
+            self._note_training(round_)
+            for clients, heads in round_.judged.items():
+                for head in heads:
                     owners = self._owners(clients)
-                    candidates[owners, head].append(self._candidate(judged.round, clients, owners, head, one))
-            self._notify_round(judged.round, candidates)
+                    candidates[owners, head].append(self._candidate(round_, clients, owners, head))
+            self._notify_round(round_, candidates)
         for (owners, head), rounds in candidates.items():
             self._conclude(owners, head, rounds)
         if not self.strategy.shared:
@@ -139,9 +139,8 @@ class Job:
         """Who a row says it was trained on: central training is everybody's."""
         return self.evaluator.clients if self.strategy.pooled else clients
 
-    def _candidate(
-        self, round_: Round, clients: tuple[str, ...], owners: tuple[str, ...], head: str, judged: Judged
-    ) -> _Candidate:
+    def _candidate(self, round_: Round, clients: tuple[str, ...], owners: tuple[str, ...], head: str) -> _Candidate:
+        judged = round_.judged[clients][head]
         errors = self.evaluator.errors(owners, judged.network)
         traffic = self.trainers.traffic
         unknown = {owners[0] if len(owners) == 1 else EVERYONE: (None, None)}
@@ -157,10 +156,7 @@ class Job:
                 bytes=traffic.bytes,
                 messages=traffic.messages,
             )
-        collapsed = clients[0] in round_.collapsed
-        epochs = round_.epochs_of(clients)
-        moved = (traffic.bytes, traffic.messages)
-        return _Candidate(round_.number, clients, head, judged, epochs, collapsed, *moved, errors)
+        return _Candidate(round_, clients, head, traffic.bytes, errors)
 
     def _note(self, **fields: object) -> None:
         keys = {"scenario": self.key.scenario, "method": self.key.method, "seed": self.key.seed}
@@ -176,7 +172,7 @@ class Job:
         first = head == ("exact" if wanted[0] == "personal" else wanted[0])
         calibration: Calibration | Uncalibrated = Uncalibrated("this model was not calibrated")
         if first and self.calibrated:
-            intervals = Intervals(self.trainers, self.plan, self.strategy, chosen.clients, chosen.round)
+            intervals = Intervals(self.trainers, self.plan, self.strategy, chosen.clients, chosen.round.number)
             calibration = intervals.calibrate(chosen.judged)
         if head in wanted:
             self._rows(owners, chosen, selected_on, calibration if isinstance(calibration, Calibration) else None)
@@ -199,13 +195,13 @@ class Job:
         moved = self.evaluator.raw_bytes if self.strategy.pooled else chosen.bytes if self.strategy.shared else 0
         return {
             "head": head,
-            "round": chosen.round,
+            "round": chosen.round.number,
             "selected_on": selected_on,
             "width": chosen.network.spec.widths,
             "parameters": chosen.network.spec.parameters,
-            "local_epochs": chosen.epochs,
+            "local_epochs": chosen.round.epochs_of(chosen.clients),
             "bytes": moved,
-            "collapsed": chosen.collapsed,
+            "collapsed": chosen.clients[0] in chosen.round.collapsed,
             "left_out": tuple(sorted(self.harmful)),
         }
 
@@ -242,7 +238,7 @@ class Job:
             "method": self.key.method,
             "head": chosen.head,
             "seed": self.key.seed,
-            "round": chosen.round,
+            "round": chosen.round.number,
             "train_clients": list(owners),
         }
         if (options := self.plan.federation.privacy) is not None:

@@ -34,6 +34,7 @@ from fedprognos.networks.options import TrainOptions
 
 if TYPE_CHECKING:
     from fedprognos.federation.absorption import AbsorptionRecord
+    from fedprognos.federation.heads import Judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +175,8 @@ class Round:
         How neurons were matched by their weights, or absorbed by their outputs, for the report.
     ridge
         Strength of the exact head where it is not that of the other methods.
+    judged
+        The models with every head asked for, as :func:`~fedprognos.federation.rounds.judged_rounds` adds them.
     """
 
     number: int
@@ -184,6 +187,13 @@ class Round:
     collapsed: frozenset[str] = frozenset()
     absorbed: AbsorptionRecord | None = None
     ridge: float | None = None
+    judged: Mapping[tuple[str, ...], Mapping[str, Judged]] = field(default_factory=dict)
+
+    @property
+    def validation_rmse(self) -> float | None:
+        """Mean error of the models with their first head on what training kept out; None where nothing was."""
+        errors = [next(iter(heads.values())).validation_rmse for heads in self.judged.values()]
+        return None if None in errors else float(np.mean(np.array(errors, dtype=float)))
 
     def epochs_of(self, clients: tuple[str, ...]) -> int:
         """Local epochs behind the model of these clients."""

@@ -123,12 +123,14 @@ class Verdict(StrEnum):
     """It cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Update:
     """What became of a row.
 
     Parameters
     ----------
+    unit, position, cycle
+        Whose row it was, and from when; a date is the time since 1970 in the recipe's measure.
     reason
         Why it was not accepted.
     healths
@@ -136,10 +138,12 @@ class Update:
         row of a cyclic unit completed.
     """
 
-    row: Row
+    unit: str
+    position: float
+    cycle: int | None
     verdict: Verdict
     reason: str = ""
-    healths: tuple[Health, ...] = ()
+    healths: list[Health] = field(default_factory=list)
 
     @property
     def accepted(self) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -14,17 +15,17 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import RecipeError
 from fedprognos.features import Recipe
+from fedprognos.features.history import Rows
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Calibration
 from fedprognos.prognosis.faults import limits_of
 from fedprognos.prognosis.health import Health
-from fedprognos.prognosis.unit_state import Look, UnitState
+from fedprognos.prognosis.unit_state import UnitState
 
 BATCH = 1024
 """Rows looked at together."""
 PASS = 256
 """Windows the network is given at a time: more would no longer fit into the processor's cache."""
-Rows = NDArray[np.float32]
 Forward = Callable[[Rows], NDArray[np.floating]]
 """Standardised outputs (B,) of scaled windows (B, window, channels)."""
 
@@ -108,21 +109,27 @@ class HealthModel:
         said: FloatArray = self.steps.run(batch, self.steps.rest(batch[:, 0]))[0][:, -1]
         return said
 
-    def healths(self, looks: Sequence[tuple[str, Look, UnitState]], coverage: float) -> list[Health]:
-        """Health of units at rows that follow one another in this order; states are carried on."""
-        if not looks:
+    def healths(self, asked: Sequence[tuple[Health, Rows, UnitState]], coverage: float) -> list[Health]:
+        """Health of units at windows that follow one another in this order; states are carried on.
+
+        Parameters
+        ----------
+        asked
+            What is known of each health beforehand, what the network is to look at, and the unit's memory.
+        """
+        if not asked:
             return []
-        batch = np.stack([look.window for _, look, _ in looks if look.window is not None])
-        said = self.outputs(batch) if self.steps is None else self._carried(batch, [state for *_, state in looks])
+        batch = np.stack([window for _, window, _ in asked])
+        said = self.outputs(batch) if self.steps is None else self._carried(batch, [state for *_, state in asked])
         values = self.recipe.decode(said).tolist()
         low, high = _bounds(self.calibration, values, coverage)
         made = []
-        for (unit, look, _), value, least, most in zip(looks, values, low, high, strict=True):
+        for (known, *_), value, least, most in zip(asked, values, low, high, strict=True):
             if math.isfinite(value):
-                made.append(Health(unit, look.position, value, least, most, "ok", look.reason, look.flags))
+                made.append(Health(known.unit, known.position, value, least, most, "ok", known.reason, known.flags))
             else:
-                text = "; ".join(part for part in ("inputs overflow after scaling", look.reason) if part)
-                made.append(Health(unit, look.position, None, None, None, "cannot-say", text, look.flags))
+                text = "; ".join(part for part in ("inputs overflow after scaling", known.reason) if part)
+                made.append(replace(known, state="cannot-say", reason=text))
         return made
 
     def _carried(self, rows: Rows, states: Sequence[UnitState]) -> FloatArray:

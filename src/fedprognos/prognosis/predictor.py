@@ -16,6 +16,7 @@ from safetensors.numpy import load as load_tensors
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
+from fedprognos.features.history import Rows
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Bundle, Calibration, Network
@@ -24,7 +25,7 @@ from fedprognos.networks.stepping import Stepper
 from fedprognos.networks.threads import one_torch_thread
 from fedprognos.prognosis.frame_prediction import predict_frame
 from fedprognos.prognosis.health import Health, RowTable
-from fedprognos.prognosis.health_model import Forward, HealthModel, Rows, Steps
+from fedprognos.prognosis.health_model import Forward, HealthModel, Steps
 from fedprognos.prognosis.streaming import Stream
 
 if TYPE_CHECKING:

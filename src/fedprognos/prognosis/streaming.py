@@ -5,29 +5,19 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.features.history import rule_of
+from fedprognos.features.history import Cut, Rows, rule_of
 from fedprognos.prognosis import snapshot
 from fedprognos.prognosis.blanks import batches, without_blanks
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import BATCH, HealthModel
 from fedprognos.prognosis.rows import checked, dated
-from fedprognos.prognosis.unit_state import Look, RowInput, UnitState
-
-
-@dataclass(slots=True)
-class Taken:
-    """What became of a row of a table."""
-
-    verdict: Verdict
-    reason: str = ""
-    healths: list[Health] = field(default_factory=list)
+from fedprognos.prognosis.unit_state import UnitState
 
 
 class Stream:
@@ -101,34 +91,33 @@ class Stream:
     def feed_many(self, rows: Sequence[Row]) -> list[Update]:
         """Take rows of any units in the order given; the network looks at all new windows in one pass."""
         recipe = self.model.recipe
-        updates: list[Update | None] = [None] * len(rows)
-        good: list[tuple[int, Row]] = []
+        refused: dict[int, Update] = {}
+        good: list[Row] = []
         values: list[list[float]] = []
         for k, given in enumerate(rows):
             row = dated(recipe, given)
             found, reason = checked(recipe, row, self.strict, self.model.policies)
             if reason:
-                updates[k] = Update(row, Verdict.REFUSED, reason)
+                refused[k] = Update(row.unit, row.position, row.cycle, Verdict.REFUSED, reason)
             else:
-                good.append((k, row))
+                good.append(row)
                 values.append(found)
         split = len(recipe.sensors)
         columns = np.array(values, dtype=np.float64).reshape(len(good), split + len(recipe.settings))
         table = RowTable(
-            [row.unit for _, row in good],
-            [float(row.position) for _, row in good],
-            [row.cycle for _, row in good],
-            [row.end for _, row in good],
+            [row.unit for row in good],
+            [float(row.position) for row in good],
+            [row.cycle for row in good],
+            [row.end for row in good],
             columns[:, :split],
             columns[:, split:],
         )
         with self._lock:
-            self.counts[Verdict.REFUSED] += len(rows) - len(good)
-            for (k, row), one in zip(good, self.feed_table(table), strict=True):
-                updates[k] = Update(row, one.verdict, one.reason, tuple(one.healths))
-        return [update for update in updates if update is not None]
+            self.counts[Verdict.REFUSED] += len(refused)
+            taken = iter(self.feed_table(table))
+        return [refused[k] if k in refused else next(taken) for k in range(len(rows))]
 
-    def feed_table(self, table: RowTable, *, every: bool = True) -> list[Taken]:
+    def feed_table(self, table: RowTable, *, every: bool = True) -> list[Update]:
         """Take many rows; what became of each, in order.
 
         Parameters
@@ -136,13 +125,13 @@ class Stream:
         every
             Give all healths. False only remembers the rows, and :meth:`health` tells where each unit stands.
         """
-        taken: list[Taken] = []
+        taken: list[Update] = []
         for some in batches(table, BATCH):
             with self._lock:
                 taken += self._take(table.part(some), every)
         return taken
 
-    def _take(self, table: RowTable, every: bool) -> list[Taken]:
+    def _take(self, table: RowTable, every: bool) -> list[Update]:
         given = np.concatenate([table.sensors, table.settings], axis=1)
         table = without_blanks(table, self.model, self._states, self.filled)
         with np.errstate(all="ignore"):
@@ -150,25 +139,38 @@ class Stream:
             deviations = self.model.recipe.deviations(table.sensors, scaled)
         usable = np.isfinite(scaled).all(axis=1) & ~np.isnan(table.settings).any(axis=1)
         finite: list[bool] = np.asarray(usable).tolist()
-        taken: list[Taken] = []
-        asked: list[tuple[str, Look, UnitState]] = []
-        places: list[tuple[Taken, int]] = []
+        taken: list[Update] = []
+        asked: list[tuple[Health, Rows, UnitState]] = []
+        places: list[tuple[Update, int]] = []
         rows = zip(table.units, table.positions, table.cycles, table.ends, finite, unseen.tolist(), strict=True)
         for k, (unit, position, cycle, end, sound, strange) in enumerate(rows):
+            one = Update(unit, position, cycle, Verdict.REFUSED)
             state = self._state(unit) if sound else None
             if state is None:
-                one = Taken(Verdict.REFUSED, self._full() if sound else self._unsound(table, k, scaled[k]))
+                one.reason = self._full() if sound else self._unsound(table, k, scaled[k])
             else:
-                row = RowInput(position, cycle, end, table.sensors[k], given[k], deviations[k], scaled[k], strange)
-                verdict, reason, looks = state.push(row, self.trusting)
-                told = [self._told(unit, state, look) for look in looks]
-                one = Taken(verdict, reason, told if every else [])
+                one.verdict, one.reason, cuts = state.push(
+                    position,
+                    cycle,
+                    end,
+                    raw=table.sensors[k],
+                    given=given[k],
+                    deviations=deviations[k],
+                    scaled=scaled[k],
+                    unseen=strange,
+                    trusting=self.trusting,
+                )
+                told = [self._told(unit, state, cut) for cut in cuts]
+                if every:
+                    one.healths = told
                 if every or self.model.recipe.life:  # a life is carried on by every row
-                    asked += [(unit, look, state) for look in looks if look.window is not None]
-                    places += [(one, n) for n, look in enumerate(looks) if look.window is not None]
-                if verdict is Verdict.ACCEPTED and not looks and cycle is None:
-                    one.healths.append(self._warming_up(unit, state))
-                    state.health = one.healths[0]
+                    for n, cut in enumerate(cuts):
+                        if cut.window is not None:
+                            asked.append((told[n], cut.window, state))
+                            places.append((one, n))
+                if one.accepted and not cuts and cycle is None:
+                    state.health = self._warming_up(unit, state)
+                    one.healths.append(state.health)
             self.counts[one.verdict] += 1
             taken.append(one)
         found = self.model.healths(asked, self.coverage)
@@ -178,14 +180,16 @@ class Stream:
                 one.healths[n] = health
         return taken
 
-    def _told(self, unit: str, state: UnitState, look: Look) -> Health:
+    def _told(self, unit: str, state: UnitState, cut: Cut) -> Health:
         """What is known of a window before the model has looked at it."""
-        if look.window is not None:
-            state.pending = look
-            return Health(unit, look.position, None, state="warming-up")
+        if cut.window is not None:
+            flags, doubts = state.doubts(cut)
+            health = Health(unit, cut.position, None, state="warming-up", reason=doubts, flags=flags)
+            state.pending = health, cut.window
+            return health
         have, need = state.history.progress
         reason = f"the cycle has {have:g} samples, {need:g} are needed"
-        health = Health(unit, look.position, None, state="cannot-say", reason=reason)
+        health = Health(unit, cut.position, None, state="cannot-say", reason=reason)
         if state.health is None and state.pending is None:
             state.health = health  # a cycle that says nothing does not undo what is known
         return health
@@ -236,11 +240,11 @@ class Stream:
         with self._lock:
             names = list(self._states if units is None else units)
             known = {name: self._states[name] for name in names if name in self._states}
-            waiting = [(name, state) for name, state in known.items() if state.pending is not None]
+            waiting = [state for state in known.values() if state.pending is not None]
             for a in range(0, len(waiting), BATCH):
                 part = waiting[a : a + BATCH]
-                looks = [(name, state.pending, state) for name, state in part if state.pending is not None]
-                for (_, state), health in zip(part, self.model.healths(looks, self.coverage), strict=True):
+                asked = [(*state.pending, state) for state in part if state.pending is not None]
+                for state, health in zip(part, self.model.healths(asked, self.coverage), strict=True):
                     state.health, state.pending = health, None
             return [known[n].health or self._warming_up(n, known[n]) if n in known else None for n in names]
 
@@ -251,9 +255,9 @@ class Stream:
             ended: list[str] = []
             silent: list[Health] = []
             for unit, state in self._states.items():
-                for look in state.close():
-                    health = self._told(unit, state, look)
-                    if look.window is None:
+                for cut in state.history.close():
+                    health = self._told(unit, state, cut)
+                    if cut.window is None:
                         silent.append(health)
                     else:
                         ended.append(unit)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray
 from fedprognos.features import Recipe
 from fedprognos.features.channels import Channels
-from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, rule_of
+from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, Rows, rule_of
 from fedprognos.features.memory import Arrays, Memory
 from fedprognos.features.usual import SensorWatch
 from fedprognos.prognosis.clock import Clock
@@ -20,50 +19,6 @@ from fedprognos.prognosis.faults import MID_LIFE, Limits
 from fedprognos.prognosis.health import Health, Verdict
 
 FLAGS = {PADDED: "padded", STRETCHED: "stretched", GAP: "gap", UNSEEN: "unseen-condition"}
-
-
-@dataclass(frozen=True, slots=True)
-class RowInput:
-    """One row as the model takes it.
-
-    Parameters
-    ----------
-    raw, deviations : (sensors,)
-        As they were measured, and how far from the mean of the operating condition.
-    given : (sensors + settings,)
-        What was given, NaN where a value was blank.
-    scaled : (columns,)
-        What channels are made from and the network sees.
-    unseen
-        It is in an operating condition that the training data did not have.
-    """
-
-    position: float
-    cycle: int | None
-    end: bool
-    raw: FloatArray
-    given: FloatArray
-    deviations: FloatArray
-    scaled: NDArray[np.float32]
-    unseen: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Look:
-    """What the model is to look at.
-
-    Parameters
-    ----------
-    window : (length, channels)
-        Scaled rows; None for a cycle too short to be looked at.
-    flags, reason
-        What makes the health less trustworthy, known beforehand.
-    """
-
-    position: float
-    window: NDArray[np.float32] | None
-    flags: tuple[str, ...]
-    reason: str
 
 
 class UnitState:
@@ -78,7 +33,7 @@ class UnitState:
     memory : (size,)
         That state; NaN before the first row.
     pending
-        The latest window, where the model has not looked at it yet.
+        The latest window, where the model has not looked at it yet, with what is known of its health beforehand.
     health
         The latest health.
     known : (sensors + settings,)
@@ -95,47 +50,59 @@ class UnitState:
         self.known = np.full(len(recipe.sensors) + len(recipe.settings), np.nan)
         self.limits = limits
         self.memory = np.full(size, np.nan, dtype=np.float32)
-        self.pending: Look | None = None
+        self.pending: tuple[Health, Rows] | None = None
         self.health: Health | None = None
 
-    def push(self, row: RowInput, trusting: bool = False) -> tuple[Verdict, str, tuple[Look, ...]]:
+    def push(
+        self,
+        position: float,
+        cycle: int | None,
+        end: bool,
+        *,
+        raw: FloatArray,
+        given: FloatArray,
+        deviations: FloatArray,
+        scaled: Rows,
+        unseen: bool,
+        trusting: bool = False,
+    ) -> tuple[Verdict, str, tuple[Cut, ...]]:
         """Take a row: what became of it, why, and what there is to look at now.
 
         Parameters
         ----------
+        raw, deviations : (sensors,)
+            As they were measured, and how far from the mean of the operating condition.
+        given : (sensors + settings,)
+            What was given, NaN where a value was blank.
+        scaled : (columns,)
+            What channels are made from and the network sees.
+        unseen
+            It is in an operating condition that the training data did not have.
         trusting
             Do not judge its clock.
         """
-        cycle, held = row.cycle or 0, self.held(row.cycle)
+        number, held = cycle or 0, self.held(cycle)
         if trusting:
-            judged = self.clock.believe(row.position, cycle)
+            judged = self.clock.believe(position, number)
         else:
-            judged = self.clock.judge(row.position, cycle, row.end, not self.history.complete)
+            judged = self.clock.judge(position, number, end, not self.history.complete)
         if judged.verdict is not Verdict.ACCEPTED:
             return judged.verdict, judged.reason, ()
         if judged.again:
-            return judged.verdict, "", self.close()
-        self.sensors.push(row.raw, row.deviations, self.limits.reach)
-        self.known = np.where(np.isnan(row.given), held, row.given)
-        inputs = self.channels.extend(row.scaled)
-        cuts = self.history.push(inputs, row.position, cycle=cycle, end=row.end, unseen=row.unseen, gap=judged.gap)
-        return judged.verdict, "", self._looks(cuts)
+            return judged.verdict, "", self.history.close()
+        self.sensors.push(raw, deviations, self.limits.reach)
+        self.known = np.where(np.isnan(given), held, given)
+        inputs = self.channels.extend(scaled)
+        cuts = self.history.push(inputs, position, cycle=number, end=end, unseen=unseen, gap=judged.gap)
+        return judged.verdict, "", cuts
 
-    def close(self) -> tuple[Look, ...]:
-        """End a running cycle; what there is to look at then."""
-        return self._looks(self.history.close())
-
-    def _looks(self, cuts: tuple[Cut, ...]) -> tuple[Look, ...]:
-        if not cuts:
-            return ()
+    def doubts(self, cut: Cut) -> tuple[tuple[str, ...], str]:
+        """What makes the health at a window less trustworthy, known before the model looks at it: flags, and why."""
         faults, reason = self.limits.faults(self.sensors)
         if self.limits.first < self.clock.first < self.limits.dates:
             faults = (MID_LIFE, *faults)
             reason = "; ".join(filter(None, (f"watched from {self.clock.first:g} on, not from its first row", reason)))
-        return tuple(
-            Look(cut.position, cut.window, (*(FLAGS[bit] for bit in FLAGS if cut.odd & bit), *faults), reason)
-            for cut in cuts
-        )
+        return (*(FLAGS[bit] for bit in FLAGS if cut.odd & bit), *faults), reason
 
     @property
     def position(self) -> float:

@@ -144,8 +144,8 @@ def row_result(update: Update | str) -> RowResult:
     """What became of a row, or of something that is no row for the reason given."""
     if isinstance(update, str):
         return RowResult(None, None, Verdict.REFUSED, update, None)
-    unit: object = update.row.unit
-    position: object = update.row.position
+    unit: object = update.unit
+    position: object = update.position
     return RowResult(
         unit[:LONGEST_NAME] if isinstance(unit, str) else None,
         position if type(position) in (int, float) and abs(position) <= LARGEST_WHOLE else None,  # type: ignore[arg-type]

@@ -124,16 +124,16 @@ class DurableStream:
         stored: list[StoredRow] = []
         healths: list[tuple[int, Health]] = []
         new: list[tuple[int, str]] = []
-        for update in updates:
+        for row, update in zip(rows, updates, strict=True):
             if update.verdict not in REMEMBERED:
                 continue
-            number = self._units.get(update.row.unit)
+            number = self._units.get(update.unit)
             if number is None:
                 self._number += 1
-                number = self._units[update.row.unit] = self._number
-                new.append((number, update.row.unit))
+                number = self._units[update.unit] = self._number
+                new.append((number, update.unit))
             self._last += 1
-            stored.append(self._stored(update, number, received))
+            stored.append(self._stored(row, update, number, received))
             healths += [(number, health) for health in update.healths]
         if stored:
             self.store.write(new, stored, healths, received)
@@ -141,11 +141,11 @@ class DurableStream:
             self._touched.update(row.unit for row in stored)
         return Batch(updates, received, between - started, time.perf_counter() - between)
 
-    def _stored(self, update: Update, unit: int, received: float) -> StoredRow:
-        recipe, row = self.model.recipe, update.row
+    def _stored(self, row: Row, update: Update, unit: int, received: float) -> StoredRow:
+        recipe = self.model.recipe
         values = [*(row.sensors[name] for name in recipe.sensors), *(row.settings[name] for name in recipe.settings)]
         numbers = array("d", (math.nan if value is None else value for value in values)).tobytes()
-        return StoredRow(self._last, unit, row.cycle, float(row.position), row.end, received, update.accepted, numbers)
+        return StoredRow(self._last, unit, row.cycle, update.position, row.end, received, update.accepted, numbers)
 
     def check(self) -> None:
         """Raise where rows cannot be stored, such as on a full disk."""

@@ -107,14 +107,13 @@ class FleetView:
         for update in batch.updates:
             if not update.accepted:
                 continue
-            row = update.row
-            view = self.units.get(row.unit)
+            view = self.units.get(update.unit)
             if view is None:
-                view = self._add(UnitView(row.unit, row.position, batch.received))
-            view.position, view.cycle, view.received = row.position, row.cycle, batch.received
+                view = self._add(UnitView(update.unit, update.position, batch.received))
+            view.position, view.cycle, view.received = update.position, update.cycle, batch.received
             for health in update.healths:
                 self._set_health(view, health)
-            changed[row.unit] = view
+            changed[update.unit] = view
         if changed:
             self._sorted = None
         return list(changed.values())

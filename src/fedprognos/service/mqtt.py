@@ -174,10 +174,10 @@ class Watcher:
                 self._note(update.health)
             elif update.verdict is Verdict.DUPLICATE:
                 self.tally.duplicates += 1
-                self._note(self.stream.stream.health(update.row.unit))  # perhaps stored, but never published
+                self._note(self.stream.stream.health(update.unit))  # perhaps stored, but never published
             else:
                 self.tally.refused += 1
-                self._complain(f"unit '{update.row.unit}': {update.reason}", self.tally.refused)
+                self._complain(f"unit '{update.unit}': {update.reason}", self.tally.refused)
 
     def _note(self, health: Health | None) -> None:
         if health is not None:

@@ -140,8 +140,8 @@ def judging_head(experiment: config.Experiment) -> str:
 
 
 def _rounds(cohort: Cohort, plan: Plan, method: str) -> Iterator[float]:
-    for judged in judged_rounds(strategies[method], cohort, plan):
-        error = judged.validation_rmse
+    for round_ in judged_rounds(strategies[method], cohort, plan):
+        error = round_.validation_rmse
         if error is None:
             raise ConfigError(
                 "too little is kept out of training to judge by: fewer than 20 windows",

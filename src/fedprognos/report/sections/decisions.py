@@ -38,7 +38,7 @@ MOMENTS = (0.5, 0.75)
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Maintenance:
     """One entry's decisions, means over seeds and over the clients' own models.
 
     Parameters
@@ -67,17 +67,17 @@ class Judged:
 
 def build(run: RunData) -> Section:
     """Breaks against life thrown away, what that means for the published model, and behind a click the rest."""
-    made = judged(run)
+    made = maintenance(run)
     more = Section("Every method in numbers", tables=[_table(run, made)], folded=True)
     return Section("When to maintain", _lead(run, made), figures=[_costs(run, made)], parts=[more])
 
 
-def judged(run: RunData) -> list[Judged]:
+def maintenance(run: RunData) -> list[Maintenance]:
     """Decisions of the entries that figures show."""
     top = run.cap or float(np.quantile(np.concatenate([one.truth for one in run.trajectories]), 0.9))
     thresholds = np.unique(np.round(np.linspace(0.0, top, THRESHOLDS), 0 if top > THRESHOLDS else 3))
     found = [(e, [_arrays(model) for model in _models(run, e)]) for e in drawn(run)]
-    return [_judged(entry, models, thresholds) for entry, models in found if models]
+    return [_maintenance(entry, models, thresholds) for entry, models in found if models]
 
 
 def _models(run: RunData, entry: Entry) -> list[list[Trajectories]]:
@@ -96,7 +96,7 @@ def _arrays(parts: Sequence[Trajectories]) -> Model:
     return np.concatenate([one.truth for one in parts]), np.concatenate([one.prediction for one in parts]), unit
 
 
-def _judged(entry: Entry, models: Sequence[Model], thresholds: FloatArray) -> Judged:
+def _maintenance(entry: Entry, models: Sequence[Model], thresholds: FloatArray) -> Maintenance:
     costs = []
     for truth, prediction, unit in models:
         last = last_seen(truth, unit)
@@ -110,10 +110,10 @@ def _judged(entry: Entry, models: Sequence[Model], thresholds: FloatArray) -> Ju
     reached = [median_horizon(*horizons(*model)) for model in models]
     known = [h for h in reached if h is not None]
     horizon = float(np.mean(known)) if len(known) == len(reached) else None
-    return Judged(entry, thresholds, -rising(-breaks), rising(unused), accuracy, horizon)
+    return Maintenance(entry, thresholds, -rising(-breaks), rising(unused), accuracy, horizon)
 
 
-def _lead(run: RunData, made: Sequence[Judged]) -> str:
+def _lead(run: RunData, made: Sequence[Maintenance]) -> str:
     """What the published model, or else the first drawn, would cost beside training alone."""
     by_key = {j.entry.key: j for j in made}
     r = run.roles
@@ -131,7 +131,7 @@ def _lead(run: RunData, made: Sequence[Judged]) -> str:
     return f"{text}{alone}."
 
 
-def _costs(run: RunData, made: Sequence[Judged]) -> Figure:
+def _costs(run: RunData, made: Sequence[Maintenance]) -> Figure:
     both: list[Trace] = []
     by_threshold: list[Trace] = []
     for j in made:
@@ -172,7 +172,7 @@ def _followed(run: RunData) -> list[str]:
     ]
 
 
-def _table(run: RunData, made: Sequence[Judged]) -> Table:
+def _table(run: RunData, made: Sequence[Maintenance]) -> Table:
     def cell(value: float | None, share: bool = False) -> Cell:
         return Cell("–") if value is None else Cell(percent(value) if share else number(value), value)
 
