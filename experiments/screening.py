@@ -27,7 +27,7 @@ from fedprognos.federation.recipe_setup import common_recipe
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.screening.bodies import heads_side_by_side, skill_shares
 from fedprognos.federation.screening.statistics import capped_statistics
-from fedprognos.federation.screening.votes import Errors, falls_without
+from fedprognos.federation.screening.votes import ErrorsOf, falls_without
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network
@@ -130,7 +130,7 @@ class Bench:
 
     def _of_bodies(
         self, fits: Mapping[str, FitReply], replies: Mapping[str, EvaluateReply]
-    ) -> tuple[Errors, list[str]]:
+    ) -> tuple[ErrorsOf, list[str]]:
         heads = self._heads(fits)
         judges = {name: judge for name, reply in replies.items() if (judge := reply.held or reply.fit) is not None}
 
@@ -140,7 +140,7 @@ class Bench:
 
         return errors, sorted(judges)
 
-    def _of_statistics(self, replies: Mapping[str, EvaluateReply]) -> tuple[Errors, list[str]]:
+    def _of_statistics(self, replies: Mapping[str, EvaluateReply]) -> tuple[ErrorsOf, list[str]]:
         capped = capped_statistics(replies, self.plan.federation.weight_cap)
         fits = {name: reply.fit for name, reply in capped.items() if reply.fit is not None}
         judges = {name: reply.held or fits[name] for name, reply in capped.items() if name in fits}
@@ -152,7 +152,7 @@ class Bench:
         return errors, sorted(fits)
 
 
-def _harm(name: str, votes: tuple[Errors, list[str]]) -> float:
+def _harm(name: str, votes: tuple[ErrorsOf, list[str]]) -> float:
     """By how much the error of the median other client falls without this one."""
     errors, names = votes
     return float(np.median(falls_without(name, names, errors, errors(names))))

@@ -19,15 +19,15 @@ MAX_WAITING = 20
 """Contracts that may wait for an answer; the coordinator's further ones are refused."""
 MOST_ALIKE = 3
 """Values by which two contracts differ that are nearly the same."""
-State = Literal["waiting", "approved", "running", "finished"]
+ApprovalState = Literal["waiting", "approved", "running", "finished"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class Approval:
     """A contract, what became of it, and the fingerprint of the data it runs on."""
 
     contract: Contract
-    state: State
+    state: ApprovalState
     data: str = ""
 
 
@@ -59,7 +59,7 @@ class Approvals:
         """The folder of a contract."""
         return self._folder / digest
 
-    def entry(self, digest: str) -> Entry | None:
+    def entry(self, digest: str) -> Approval | None:
         """A contract that was put to this site, None where there is none."""
         place = self.place(digest)
         if not (len(digest) == 64 and digest.isalnum() and (place / TEXT).is_file()):
@@ -72,9 +72,9 @@ class Approvals:
             found = parse_json((place / STATE).read_text("utf-8"))
         found = found if isinstance(found, dict) else {}
         state = found.get("state")
-        return Entry(contract, state if state in get_args(State) else "waiting", str(found.get("data", "")))
+        return Approval(contract, state if state in get_args(ApprovalState) else "waiting", str(found.get("data", "")))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[Approval]:
         """All contracts, the latest last; those of another version of this program are left out."""
         places = sorted(self._folder.glob("*/" + TEXT), key=lambda path: path.stat().st_mtime)
         found = []
@@ -83,7 +83,7 @@ class Approvals:
                 found.append(self.entry(path.parent.name))
         return [entry for entry in found if entry is not None]
 
-    def put(self, contract: Contract, site: str, public: str) -> Entry:
+    def put(self, contract: Contract, site: str, public: str) -> Approval:
         """Note a contract that the coordinator puts to this site; raise where it can never be approved."""
         if contract.members.get(site) != public:
             raise MessageError("the contract does not name this site with its key")
@@ -95,7 +95,7 @@ class Approvals:
             if sum(one.state == "waiting" for one in self.entries()) >= MAX_WAITING:
                 raise MessageError("too many contracts wait for an answer")
             write_text(self.place(contract.digest) / TEXT, contract.text)
-            entry = Entry(contract, "waiting")
+            entry = Approval(contract, "waiting")
         if entry.state == "waiting" and contract.digest in self._beforehand:
             entry = self.set_state(entry, "approved")
         return entry
@@ -111,12 +111,12 @@ class Approvals:
                 yield f"UNUSUAL: nearly run '{entry.contract.run}', which was answered here: {changed[:300]}"
                 yield "  sums of both runs differ by what lies between: ask what the second one is for"
 
-    def set_state(self, entry: Entry, state: State, data: str = "") -> Entry:
+    def set_state(self, entry: Approval, state: ApprovalState, data: str = "") -> Approval:
         """Note what became of a contract."""
         write_json(self.place(entry.contract.digest) / STATE, {"state": state, "data": data})
-        return Entry(entry.contract, state, data)
+        return Approval(entry.contract, state, data)
 
-    def approve(self, digest: str) -> Entry:
+    def approve(self, digest: str) -> Approval:
         """Approve the contract whose digest begins so, or one that has finished, once more."""
         found = [entry for entry in self.entries() if entry.contract.digest.startswith(digest)]
         if len(found) != 1:

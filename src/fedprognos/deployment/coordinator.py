@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from fedprognos.deployment import keys
-from fedprognos.deployment.deployed_run import DeployedRun, WriteReport
-from fedprognos.deployment.engine import Engine, EngineError, Hub, Tell
+from fedprognos.deployment.deployed_run import DeployedRun
+from fedprognos.deployment.engine import Engine, EngineError, Hub, Tell, WriteReport
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
 from fedprognos.deployment.identity import identity_of
 from fedprognos.deployment.processes import STATUS, ProcessError, alone

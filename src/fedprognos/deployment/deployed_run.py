@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from fedprognos.deployment.agreed_run import AgreedRun
-from fedprognos.deployment.engine import Tell
+from fedprognos.deployment.engine import Tell, WriteReport
 from fedprognos.deployment.handshake import CONTRACT, contract_so_far, make_contract, wait_for_approval, wait_for_sites
 from fedprognos.deployment.identity import Identity
 from fedprognos.deployment.site_transport import SiteTransport
@@ -26,7 +24,6 @@ from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 
-WriteReport = Callable[[Path], Path]
 UNSCORED = (
     "no report here: sums of so few test points do not leave a site, and training kept too little out; the sites' own "
     "reports have scores (evaluation.score_at = 'all' scores more points, train.validation_fraction keeps more out)"

@@ -13,6 +13,8 @@ from fedprognos.errors import FedprognosError
 
 Tell = Callable[[str], None]
 """Shows a line of text to whoever watches."""
+WriteReport = Callable[[Path], Path]
+"""Makes the report of a finished run in its folder."""
 
 
 class EngineError(FedprognosError):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedprognos import __version__
 from fedprognos.deployment import messages
-from fedprognos.deployment.approvals import Approvals, Entry
+from fedprognos.deployment.approvals import Approval, Approvals
 from fedprognos.deployment.contract import MAX_CONTRACT_IN_BYTES, Contract, in_words, side_by_side
 from fedprognos.deployment.delivery import keep_delivery
-from fedprognos.deployment.engine import Engine, Tell
+from fedprognos.deployment.engine import Engine, Tell, WriteReport
 from fedprognos.deployment.folders import SiteOptions, read_options
 from fedprognos.deployment.identity import identity_of, verify
 from fedprognos.deployment.ledger import SiteLedger, check_budget
@@ -43,7 +42,6 @@ from fedprognos.files import write_json
 from fedprognos.networks import Bundle
 from fedprognos.networks.threads import one_torch_thread
 
-WriteReport = Callable[[Path], Path]
 HEADROOM_IN_BYTES = 2 << 30
 """Address space that libraries reserve without using it."""
 MAX_OPENING_IN_BYTES = 2 * MAX_CONTRACT_IN_BYTES
@@ -178,7 +176,7 @@ class Site:
         self._replay.finished = entry.state == "finished"
         return self._replay
 
-    def _bind(self, entry: Entry) -> None:
+    def _bind(self, entry: Approval) -> None:
         """A contract is about the data that was there when its first step came."""
         if entry.state == "approved":
             self.approvals.set_state(entry, "running", self.fingerprint)

@@ -15,9 +15,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, Rows
 
-FloatRows = NDArray[np.float32]
 LINKS = 10
 """Recurrent links of a unit."""
 RADIUS = 0.9
@@ -33,22 +32,22 @@ WARM_UP = 20
 class Reservoir:
     """Its weights: `inputs` (units, channels), `links` (units, units) sparse, `leaks` (units,)."""
 
-    inputs: FloatRows
+    inputs: Rows
     links: scipy.sparse.csr_array
-    leaks: FloatRows
+    leaks: Rows
 
     @property
     def units(self) -> int:
         return len(self.leaks)
 
-    def start(self, first: FloatRows) -> FloatRows:
+    def start(self, first: Rows) -> Rows:
         """States (units, B) of B machines at rest on their first rows (B, channels)."""
         states = np.zeros((self.units, len(first)), dtype=np.float32)
         for _ in range(WARM_UP):
             states = self.step(states, first)
         return states
 
-    def step(self, states: FloatRows, rows: FloatRows) -> FloatRows:
+    def step(self, states: Rows, rows: Rows) -> Rows:
         """States (units, B) after one more row (B, channels) of each machine."""
         driven = np.tanh(self.inputs @ rows.T + self.links @ states)
         return np.asarray(states + self.leaks[:, None] * (driven - states), dtype=np.float32)

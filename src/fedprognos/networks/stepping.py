@@ -9,16 +9,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, Rows
 from fedprognos.networks.cells import Step, cells
 from fedprognos.networks.network import Network, body_digest
 from fedprognos.networks.reservoir import reservoir_of
 from fedprognos.networks.threads import one_torch_thread
 
-Rows = NDArray[np.float32]
 HEAD = ("weight", "reservoir", "direct")
 """What the head sees, in this order."""
 

@@ -35,7 +35,7 @@ UNKNOWN_LEVEL, UNKNOWN_STILL = 3.0, 50
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class SensorLimits:
     """What each sensor of a model may do: arrays of (sensors,).
 
     Parameters
@@ -83,7 +83,7 @@ class Limits:
         return ", ".join(names[:3]) + more
 
 
-def limits_of(recipe: Recipe) -> Limits:
+def limits_of(recipe: Recipe) -> SensorLimits:
     """The limits of a model's sensors."""
     usual, width = recipe.usual, len(recipe.sensors)
     span = 2 * SETTLED if recipe.life else recipe.window
@@ -91,8 +91,8 @@ def limits_of(recipe: Recipe) -> Limits:
     if usual is None:
         level, reach = np.full(width, UNKNOWN_LEVEL), np.full(width, RANGE)
         still = np.full(width, max(UNKNOWN_STILL, recipe.window), dtype=np.int64)
-        return Limits(recipe.sensors, still, -level, level, reach, span)
-    return Limits(
+        return SensorLimits(recipe.sensors, still, -level, level, reach, span)
+    return SensorLimits(
         recipe.sensors,
         np.maximum(TIMES_STILL * np.array(usual.still), LEAST_STILL),
         np.array(usual.low) - MARGIN,

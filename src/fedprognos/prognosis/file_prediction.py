@@ -11,7 +11,7 @@ from pathlib import Path
 from fedprognos.errors import ConfigError
 from fedprognos.fleet.table_files import table_paths
 from fedprognos.fleet.time_axis import date_of
-from fedprognos.prognosis.frames import CHUNK, Columns, Inputs, chunks, find_columns
+from fedprognos.prognosis.frames import CHUNK, FileColumns, Inputs, chunks, find_columns
 from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.health_files import Writer, writing
 from fedprognos.prognosis.lives import Lives
@@ -113,7 +113,7 @@ def predict_files(
     return result
 
 
-def _has_dates(path: Path, columns: Columns, inputs: Inputs) -> bool:
+def _has_dates(path: Path, columns: FileColumns, inputs: Inputs) -> bool:
     """Whether the times of a file are dates."""
     first = next(chunks(path, columns, inputs, 100)).rows.positions[0]
     return not inputs.cyclic and date_of(first, inputs.time_measure) is not None

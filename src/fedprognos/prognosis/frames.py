@@ -60,7 +60,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Columns:
+class FileColumns:
     """Which column is what; `unit` is :data:`WHOLE_FILE` where every file is one unit."""
 
     unit: str
@@ -88,7 +88,7 @@ class Chunk:
 
 def find_columns(
     path: Path, inputs: Inputs, unit: str | None = None, time: str | None = None, cycle: str | None = None
-) -> Columns:
+) -> FileColumns:
     """Columns of a file: as given, else as they were in training, else guessed from the names of those left.
 
     Raises
@@ -119,7 +119,7 @@ def find_columns(
     free = [c for c in free if c != time]
     if unit is None:
         unit = _guess(path, free, "unit", ("unit",)) if free else WHOLE_FILE
-    return Columns(unit, time, cycle, life, clock, failed)
+    return FileColumns(unit, time, cycle, life, clock, failed)
 
 
 def _there(column: str | None, header: Sequence[str]) -> str | None:
@@ -140,7 +140,7 @@ def _guess(path: Path, free: Sequence[str], role: str, kinds: Sequence[str]) -> 
 
 
 def chunks(
-    path: Path, columns: Columns, inputs: Inputs, rows: int = CHUNK, lives: Lives | None = None
+    path: Path, columns: FileColumns, inputs: Inputs, rows: int = CHUNK, lives: Lives | None = None
 ) -> Iterator[Chunk]:
     """Rows of a file, `rows` at a time; every complaint names file, line and column.
 

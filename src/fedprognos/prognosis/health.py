@@ -11,7 +11,7 @@ import numpy as np
 
 from fedprognos.arrays import BoolArray, FloatArray
 
-State = Literal["ok", "warming-up", "cannot-say"]
+HealthState = Literal["ok", "warming-up", "cannot-say"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Health:
     value: float | None
     low: float | None = None
     high: float | None = None
-    state: State = "ok"
+    state: HealthState = "ok"
     reason: str = ""
     flags: tuple[str, ...] = ()
 

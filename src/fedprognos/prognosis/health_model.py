@@ -12,10 +12,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import RecipeError
 from fedprognos.features import Recipe
-from fedprognos.features.history import Rows
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Calibration
 from fedprognos.prognosis.faults import limits_of

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
-from fedprognos.features.history import Rows
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Bundle, Calibration
 from fedprognos.prognosis.health_model import Forward, Steps

@@ -13,10 +13,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
-from fedprognos.features.history import Rows
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Bundle, Calibration, Network

@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.features.history import Cut, Rows, rule_of
+from fedprognos.arrays import Rows
+from fedprognos.features.history import Cut, rule_of
 from fedprognos.prognosis import snapshot
 from fedprognos.prognosis.blanks import batches, without_blanks
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict

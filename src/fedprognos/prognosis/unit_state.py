@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, Rows
 from fedprognos.features import Recipe
 from fedprognos.features.channels import Channels
-from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, Rows, rule_of
+from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, rule_of
 from fedprognos.features.memory import Arrays, Memory
 from fedprognos.features.usual import SensorWatch
 from fedprognos.prognosis.clock import Clock
-from fedprognos.prognosis.faults import MID_LIFE, Limits
+from fedprognos.prognosis.faults import MID_LIFE, SensorLimits
 from fedprognos.prognosis.health import Health, Verdict
 
 FLAGS = {PADDED: "padded", STRETCHED: "stretched", GAP: "gap", UNSEEN: "unseen-condition"}
@@ -42,7 +42,7 @@ class UnitState:
 
     __slots__ = ("channels", "clock", "health", "history", "known", "limits", "memory", "pending", "sensors")
 
-    def __init__(self, recipe: Recipe, limits: Limits, size: int = 0) -> None:
+    def __init__(self, recipe: Recipe, limits: SensorLimits, size: int = 0) -> None:
         self.history = rule_of(recipe).start(recipe)
         self.channels = Channels(recipe.extra, len(recipe.sensors))
         self.clock = Clock(recipe.cycle is not None)

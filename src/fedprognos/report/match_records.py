@@ -72,7 +72,7 @@ class Pair(_Record):
     after: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
-class Absorbed(_Record):
+class AbsorbedNeurons(_Record):
     """What absorption kept of the clients' neurons, and what the sums of their outputs tell besides.
 
     Parameters
@@ -116,7 +116,7 @@ class MatchRound(_Record):
     round: int
     layers: tuple[LayerMatch, ...]
     extractors: Extractors | None = None
-    absorption: Absorbed | None = None
+    absorption: AbsorbedNeurons | None = None
 
 
 def read_match_records(folder: Path, scenario: str) -> tuple[dict[str, list[MatchRound]], str]:

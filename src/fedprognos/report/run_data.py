@@ -27,7 +27,7 @@ from fedprognos.evaluation.predictions import COLUMNS
 from fedprognos.evaluation.rows import with_new_names
 from fedprognos.files import read_json
 from fedprognos.report.entries import PERSONAL, Entry, Roles, entries, roles
-from fedprognos.report.match_records import Absorbed, MatchRound, read_match_records
+from fedprognos.report.match_records import AbsorbedNeurons, MatchRound, read_match_records
 from fedprognos.report.style import Palette
 from fedprognos.report.words import measured_in
 
@@ -108,7 +108,7 @@ class RunData:
         return {method: rounds for method, rounds in found.items() if rounds}
 
     @cached_property
-    def absorbed(self) -> tuple[Absorbed, ...]:
+    def absorbed(self) -> tuple[AbsorbedNeurons, ...]:
         """What absorption kept in the round that was chosen, or in the last; empty where nothing was absorbed."""
         for method, rounds in self.match_records.items():
             told = {r.round: r.absorption for r in rounds if r.absorption is not None}

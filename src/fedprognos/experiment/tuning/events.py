@@ -9,7 +9,7 @@ from typing import Literal
 from fedprognos.experiment.events import Notice
 from fedprognos.experiment.tuning.space import Choice, Space
 
-State = Literal["complete", "pruned", "failed"]
+TrialState = Literal["complete", "pruned", "failed"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Trial:
 
     number: int
     values: Mapping[str, Choice]
-    state: State
+    state: TrialState
     error: float | None
     reason: str = ""
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import Rows
 from fedprognos.features.memory import Arrays, Memory
 from fedprognos.shelf import Shelf
 
-Rows = NDArray[np.float32]
 Chosen = Sequence[tuple[str, int]]
 """Kinds of channels, each with its span in rows."""
 

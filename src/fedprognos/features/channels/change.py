@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedprognos.features.channels import Channel, ChannelKind, Rows, channels
+from fedprognos.arrays import Rows
+from fedprognos.features.channels import Channel, ChannelKind, channels
 
 
 def batch(rows: Rows, span: int) -> Rows:

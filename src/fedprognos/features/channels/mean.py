@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedprognos.features.channels import ChannelKind, Rows, channels
+from fedprognos.arrays import Rows
+from fedprognos.features.channels import ChannelKind, channels
 from fedprognos.features.channels._rolling import Rolling, rolling
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedprognos.arrays import FloatArray
-from fedprognos.features.channels import ChannelKind, Rows, channels
+from fedprognos.arrays import FloatArray, Rows
+from fedprognos.features.channels import ChannelKind, channels
 from fedprognos.features.channels._rolling import Rolling, rolling
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.arrays import BoolArray, IntArray
+from fedprognos.arrays import BoolArray, IntArray, Rows
 from fedprognos.features.memory import Memory
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
@@ -23,7 +23,6 @@ from fedprognos.shelf import Shelf
 if TYPE_CHECKING:
     from fedprognos.features.options import RecipeOptions
 
-Rows = NDArray[np.float32]
 PADDED, STRETCHED, GAP, UNSEEN = 1, 2, 4, 8
 """What can be odd about a window, as bits: it repeats its first row for want of rows; its cycle ended before the part
 that is looked at did and is held at its last value; rows are missing in it; a row of it is in an operating condition

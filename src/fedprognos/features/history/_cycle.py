@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedprognos.arrays import IntArray
+from fedprognos.arrays import IntArray, Rows
 from fedprognos.errors import RecipeError
-from fedprognos.features.history import GAP, UNSEEN, Cut, History, Rows
+from fedprognos.features.history import GAP, UNSEEN, Cut, History
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 

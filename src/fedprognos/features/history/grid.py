@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprognos.arrays import BoolArray, FloatArray
+from fedprognos.arrays import BoolArray, FloatArray, Rows
 from fedprognos.errors import ConfigError
-from fedprognos.features.history import GAP, STRETCHED, UNSEEN, Cut, HistoryRule, Rows, UnitCuts, histories
+from fedprognos.features.history import GAP, STRETCHED, UNSEEN, Cut, HistoryRule, UnitCuts, histories
 from fedprognos.features.history._cycle import CycleHistory, cycle_bounds
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit

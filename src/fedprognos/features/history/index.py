@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprognos.arrays import BoolArray
-from fedprognos.features.history import PADDED, UNSEEN, Cut, HistoryRule, Rows, UnitCuts, histories, padded
+from fedprognos.arrays import BoolArray, Rows
+from fedprognos.features.history import PADDED, UNSEEN, Cut, HistoryRule, UnitCuts, histories, padded
 from fedprognos.features.history._cycle import CycleHistory, cycle_bounds
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprognos.arrays import BoolArray, FloatArray
-from fedprognos.features.history import GAP, STRETCHED, UNSEEN, Cut, HistoryRule, Rows, UnitCuts, histories
+from fedprognos.arrays import BoolArray, FloatArray, Rows
+from fedprognos.features.history import GAP, STRETCHED, UNSEEN, Cut, HistoryRule, UnitCuts, histories
 from fedprognos.features.history._cycle import CycleHistory, cycle_bounds
 from fedprognos.features.history.grid import GAP_SHARE, end_in_s, fits, on_grid
 from fedprognos.features.recipe import Recipe

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedprognos.arrays import BoolArray
-from fedprognos.features.history import GAP, UNSEEN, Cut, History, HistoryRule, Rows, UnitCuts, histories
+from fedprognos.arrays import BoolArray, Rows
+from fedprognos.features.history import GAP, UNSEEN, Cut, History, HistoryRule, UnitCuts, histories
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprognos.arrays import BoolArray
+from fedprognos.arrays import BoolArray, Rows
 from fedprognos.errors import ConfigError
 from fedprognos.features.history import (
     GAP,
@@ -15,7 +15,6 @@ from fedprognos.features.history import (
     Cut,
     History,
     HistoryRule,
-    Rows,
     UnitCuts,
     histories,
     padded,

@@ -10,7 +10,7 @@ import numpy as np
 from fedprognos.arrays import FloatArray
 from fedprognos.federation.messages import Failure
 
-Errors = Callable[[Sequence[str]], Mapping[str, float]]
+ErrorsOf = Callable[[Sequence[str]], Mapping[str, float]]
 """From the clients that take part to every client's mean squared error."""
 
 
@@ -33,7 +33,7 @@ class Harm:
         return Failure(self.client, "harmful", text)
 
 
-def harmful(clients: Sequence[str], errors: Errors, tolerance: float) -> tuple[Harm, ...]:
+def harmful(clients: Sequence[str], errors: ErrorsOf, tolerance: float) -> tuple[Harm, ...]:
     """Clients without whom the majority's error is smaller by more than a share, the worst first.
 
     At most a minority of the clients is left out. The fewer there are, the more each counts: the second client left out
@@ -56,7 +56,7 @@ def harmful(clients: Sequence[str], errors: Errors, tolerance: float) -> tuple[H
     return tuple(found)
 
 
-def falls_without(name: str, clients: Sequence[str], errors: Errors, together: Mapping[str, float]) -> FloatArray:
+def falls_without(name: str, clients: Sequence[str], errors: ErrorsOf, together: Mapping[str, float]) -> FloatArray:
     """By which share the error of each of the other clients falls without this one."""
     without = errors([other for other in clients if other != name])
     return np.array([_fall(together[judge], without[judge]) for judge in clients if judge != name])

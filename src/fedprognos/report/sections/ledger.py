@@ -41,7 +41,7 @@ UNKNOWN = "this report does not know this kind, so it cannot say what it holds"
 
 
 @dataclass(frozen=True)
-class SiteLedger:
+class SiteMessages:
     """Messages that left a site, by kind: their number and bytes; and lines that could not be read."""
 
     site: str
@@ -77,19 +77,19 @@ def build(run: RunData) -> Section:
     return Section(TITLE, lead, warnings=warnings, tables=[table], terms=terms, folded=True)
 
 
-def _cells(site: SiteLedger, kinds: Sequence[str]) -> list[Cell]:
+def _cells(site: SiteMessages, kinds: Sequence[str]) -> list[Cell]:
     sent = [site.kinds.get(kind, (0, 0)) for kind in kinds] + [site.total]
     return [Cell(size(moved), float(moved), plural(n, "message")) if n else Cell("–") for n, moved in sent]
 
 
-def read_ledgers(folder: Path, scenario: str) -> list[SiteLedger]:
+def read_ledgers(folder: Path, scenario: str) -> list[SiteMessages]:
     """Every site's ledger in order of name."""
     places = [path for path in sorted((folder / "sites").glob("*")) if unquote(path.name) == scenario]
     files = [file for place in places for file in sorted(place.glob("*/ledger.jsonl"))]
     return [_read(file) for file in files if file.parent.name != POOLED]
 
 
-def _read(path: Path) -> SiteLedger:
+def _read(path: Path) -> SiteMessages:
     kinds: dict[str, tuple[int, int]] = {}
     unreadable = 0
     for text in path.read_text("utf-8", errors="replace").splitlines():
@@ -101,7 +101,7 @@ def _read(path: Path) -> SiteLedger:
             continue
         messages, total = kinds.get(kind, (0, 0))
         kinds[kind] = (messages + 1, total + moved)
-    return SiteLedger(unquote(path.parent.name), kinds, unreadable)
+    return SiteMessages(unquote(path.parent.name), kinds, unreadable)
 
 
 sections.add(ReportSection("ledger", 100, TITLE, build, lambda run: run.roles.together is not None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedprognos.report.match_records import Absorbed
+from fedprognos.report.match_records import AbsorbedNeurons
 from fedprognos.report.parts import Chip, Figure, Panel, Section
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
@@ -18,7 +18,7 @@ def build(run: RunData) -> Section:
     return Section("How wide the model needs to be", lead, figures=[_curve(run, found)], folded=True)
 
 
-def _curve(run: RunData, found: Absorbed) -> Figure:
+def _curve(run: RunData, found: AbsorbedNeurons) -> Figure:
     widths = sorted(found.predicted)
     errors = [found.predicted[width] for width in widths]
     told = f"%{{x}} neurons: %{{y}} {run.measure}"
