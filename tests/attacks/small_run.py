@@ -91,6 +91,8 @@ class SmallRun:
     options: dict[str, Any] = field(default_factory=lambda: LAX)
     units: int = 6
     limit_in_mb: int = 64
+    largest_request: int | None = None
+    """In bytes, where the coordinator sends less at once than a site would take."""
     name: str = "small"
     absent_in_s: float = 5.0
     said: list[str] = field(default_factory=list)
@@ -140,7 +142,7 @@ class SmallRun:
     def perform(self) -> Path:
         """Run it; the coordinator's folder. Called again it continues."""
         place = RunFolder(self.folder / "run", self.name, self.experiment, "deployed")
-        limit = self.limit_in_mb << 20
+        limit = self.largest_request or self.limit_in_mb << 20
         transport = SiteTransport(self.mailbox, NAMES, limit, absent_in_s=self.absent_in_s, sent=self.sent)
         report = self.folder / "run" / "report.html"
         DeployedRun(

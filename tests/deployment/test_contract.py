@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +150,9 @@ def test_a_finished_run_leaves_a_chained_ledger_and_can_not_be_run_again_without
     assert sum(reply.startswith(b"fedprognos step reply") for reply in again) == 1  # the last, the very same bytes
 
 
+LONGER = {"federation": {"fedavg": {"rounds": 8, "epochs": 1}}, "model": {"widths": [8]}}
+
+
 @pytest.mark.parametrize("who", ["coordinator", "site", "both"])
 @pytest.mark.parametrize("at", [1, 2, 4, 7])
 def test_a_crash_at_any_step_changes_no_byte(tmp_path: Path, who: str, at: int) -> None:
@@ -179,6 +183,28 @@ def test_a_crash_at_any_step_changes_no_byte(tmp_path: Path, who: str, at: int) 
         assert not [line for line in steps if "refused" in line]
         new = [line["step"] for line in steps if not line.get("repeat")]
         assert len(new) == len(set(new))  # nothing was computed twice
+
+
+def test_a_site_that_lacks_more_steps_than_fit_into_a_message_gets_them_in_parts(tmp_path: Path) -> None:
+    limit = 30_000
+    undisturbed = SmallRun(tmp_path / "one", changes=LONGER)
+    undisturbed.perform()
+    run = SmallRun(tmp_path / "two", changes=LONGER, largest_request=limit)
+    lost: list[int] = []
+
+    def lose(site: str, header: RequestHeader, data: bytes) -> None:
+        assert len(data) <= limit
+        if header.step == 14 and not lost:
+            (steps,) = (tmp_path / "two" / "b").rglob("steps")
+            lost.extend(path.stat().st_size for path in steps.iterdir())
+            shutil.rmtree(steps)
+            run.sites["b"] = run.site("b")
+
+    run.mailbox.before = lose
+    run.perform()
+    assert sum(lost) > 2 * limit
+    assert run.weights() == undisturbed.weights()
+    assert not [line for line in SiteLedger(tmp_path / "two" / "b").lines() if "refused" in line]
 
 
 def test_a_site_whose_data_changed_in_a_run_refuses_to_continue(tmp_path: Path) -> None:

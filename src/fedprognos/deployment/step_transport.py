@@ -16,7 +16,10 @@ from fedprognos.federation.codec import decode, ledger_line
 from fedprognos.federation.messages import Failure
 
 MAX_ASKED_AGAIN = 3
-"""How often a site may say, for one request, that it lacks the outcomes of earlier steps."""
+"""How often a site may say, for one request, that it lacks outcomes that it was sent already."""
+
+HEADER_IN_BYTES = 1024
+"""More than what is said about one reply takes."""
 
 
 @dataclass(eq=False)
@@ -75,9 +78,14 @@ class StepTransport:
     def _seal(self, site: str, whole: bytes, sent: bytes) -> bytes:
         first = self._known.get(site, self.step - 1 if self._continued else 1)
         notes: list[tuple[Note, bytes]] = []
+        left = self.way.limit_in_bytes - len(sent)
         for step in range(max(first, 1), self.step):
-            for member, outcome in sorted((self.transcript.read(step) or {}).items()):
-                notes.append(outcome.note(step, member, whole=member != site))
+            outcomes = sorted((self.transcript.read(step) or {}).items())
+            found = [outcome.note(step, member, whole=member != site) for member, outcome in outcomes]
+            left -= sum(HEADER_IN_BYTES + len(reply) for _, reply in found)
+            if left < 0 and notes:  # the site keeps these and says which step it lacks next
+                break
+            notes += found
         return seal_request(self.identity, self.contract.digest, self.step, whole, sent, notes)
 
     def _unseal(self, site: str, whole: bytes, data: bytes) -> bytes | None:
@@ -87,16 +95,21 @@ class StepTransport:
             outcome = open_reply(data, self.contract.digest, self.step, sha256(whole), public, site)
             self._known[site] = self.step
             if len(outcome.reply) > self.largest_reply:
-                raise MessageError(f"{len(outcome.reply)} bytes, more than the {self.largest_reply} of one reply")
+                raise MessageError(
+                    f"{len(outcome.reply)} bytes, more than the {self.largest_reply} that a reply may have where "
+                    f"{len(self.contract.members)} members are sent it; raise max_message_in_mb in every settings.toml"
+                )
             if ledger_line(outcome.reply).kind != Failure.__name__:
                 self._received[site] = outcome
             return outcome.reply
         kind = ledger_line(data).kind
         if kind == StepsMissing.__name__:
-            self._behind[site] = self._behind.get(site, 0) + 1
-            if self._behind[site] > MAX_ASKED_AGAIN:
+            lacks = min(max(decode(data, (StepsMissing,)).first, 1), self.step)
+            if lacks <= self._known.get(site, self.step):  # else it kept what it was sent
+                self._behind[site] = self._behind.get(site, 0) + 1
+            if self._behind.get(site, 0) > MAX_ASKED_AGAIN:
                 raise MessageError("it lacks the outcomes of earlier steps again and again")
-            self._known[site] = min(max(decode(data, (StepsMissing,)).first, 1), self.step)
+            self._known[site] = lacks
             return None
         if kind not in (TensorsMissing.__name__, Failure.__name__):
             raise MessageError("sent a reply without its signature")
