@@ -1,4 +1,4 @@
-"""How what a deployed site receives grows with the number of sites: it replays the coordinator, so it gets their replies.
+"""What a deployed site receives grows with the number of sites: it replays the coordinator, so it gets their replies.
 
     OMP_NUM_THREADS=1 python benchmarks/relay.py
 
@@ -75,12 +75,11 @@ def traffic(place: Path, fleets: dict[str, Fleet], method: str, mode: str) -> Co
 def main() -> None:
     site_transport.LOOK_IN_S = handshake.ASK_AGAIN_IN_S = 0.0
     fleet, _ = synthetic.synthetic_engines(sites=max(CLIENTS), units_per_site=10, test_units_per_site=1, seed=0)
-    owners = sorted({unit.attributes["site"] for unit in fleet})
+    owners = sorted({str(unit.attributes["site"]) for unit in fleet})
     parts = {name: fleet.select([u for u in fleet if u.attributes["site"] == name]) for name in owners}
     out = sys.stdout.write
-    out(
-        "| method | mode | sites | MB a site receives | MB a site sends | largest message in MB |\n|---|---|--:|--:|--:|--:|\n"
-    )
+    out("| method | mode | sites | MB a site receives | MB a site sends | largest message in MB |\n")
+    out("|---|---|--:|--:|--:|--:|\n")
     for method in ("absorb", "fedavg"):
         for mode in ("checked", "masked"):
             for clients in CLIENTS:
