@@ -16,8 +16,9 @@ import numpy as np
 from fedprognos.errors import BundleError, FederationError, FedprognosError, MessageError, TrainingError
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, Reply, Request
-from fedprognos.federation.reply_checks import MOST_ROWS, check_reply
+from fedprognos.federation.reply_checks import check_reply
 from fedprognos.federation.secure.messages import LEAST_MEMBERS, quorum
+from fedprognos.federation.survey_checks import MOST_ROWS
 
 R = TypeVar("R", bound=Reply)
 Screen = Callable[[dict[str, R]], dict[str, R]]
