@@ -108,7 +108,10 @@ def _four(value: float) -> float:
 
 
 def write_summary(folder: Path, out: Path, preset: str = PRESET) -> list[Path]:
-    """One JSON file a part, from the measurements there are."""
+    """One JSON file a part, from the measurements there are.
+
+    Lines of scenarios that were not measured in this folder stay as they were, if the settings are the same.
+    """
     tests = json.loads((folder / TESTS).read_text("utf-8"))
     lines = Lines.of(read_measured(folder / MEASURED), tests)
     experiment = config.load(preset)[1].dump()
@@ -117,7 +120,6 @@ def write_summary(folder: Path, out: Path, preset: str = PRESET) -> list[Path]:
         **{section: experiment[section] for section in ("model", "train")},
         "cap": tests["cap"],
         "engines": len(tests["truth"]),
-        "seeds": max(map(len, lines.capped.values()), default=0),
         "resamples": RESAMPLES,
     }
     parts = {
@@ -129,8 +131,21 @@ def write_summary(folder: Path, out: Path, preset: str = PRESET) -> list[Path]:
     }
     for name, found in parts.items():
         if found:
-            write_json(out / f"{name}.json", {"about": about, "lines": found})
+            every = [*found, *_measured_elsewhere(out / f"{name}.json", about, found)]
+            seeds = max(line["seeds"] for line in every)
+            write_json(out / f"{name}.json", {"about": {**about, "seeds": seeds}, "lines": every})
     return [out / f"{name}.json" for name, found in parts.items() if found]
+
+
+def _measured_elsewhere(path: Path, about: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Earlier lines of the same settings, of scenarios that are not among those found."""
+    if not path.is_file():
+        return []
+    earlier = json.loads(path.read_text("utf-8"))
+    if any(earlier["about"].get(key) != json.loads(json.dumps(value)) for key, value in about.items()):
+        return []
+    here = {(line["part"], line.get("scenario")) for line in found}
+    return [line for line in earlier["lines"] if (line["part"], line.get("scenario")) not in here]
 
 
 def _against(lines: Lines, part: str, method: str) -> list[dict[str, Any]]:

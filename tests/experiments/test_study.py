@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,25 @@ def test_conclusions_follow_the_numbers_whichever_sign(off: float, verdict: str,
     percent = f"{10 * off - 100:+.1f} %".replace("-", "−")
     assert f"3 clients by lifespan: absorbing to 96 neurons {verdict} keeping them all ({percent}" in page
     assert f"| absorb | 96 | 1,000 |  | 2.0 | {off:.2f} ± 0.00 |" in page
+
+
+def test_what_was_measured_elsewhere_stays_on_the_page(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+    written(old, [entry("absorb", 0, 5.0), entry("absorb", 0, 6.0, scenario="lifespan-10")])
+    shutil.copytree(old / "study", new / "kept")
+    written(new, [entry("absorb", s, 7.0, scenario="lifespan-10") for s in (0, 1)])
+    write_summary(new, new / "kept")
+    lines = json.loads((new / "kept" / "one-exchange.json").read_text())["lines"]
+    assert {(line["scenario"], line["rmse"], line["seeds"]) for line in lines} == {
+        ("lifespan-3", 5.0, 1),
+        ("lifespan-10", 7.0, 2),
+    }
+    path = new / "kept" / "one-exchange.json"
+    path.write_text(path.read_text().replace('"cap": 130', '"cap": 125'))
+    write_summary(new, new / "kept")
+    assert {line["scenario"] for line in json.loads(path.read_text())["lines"]} == {"lifespan-10"}
 
 
 def test_a_difference_is_paired_over_engines_and_seeds() -> None:
