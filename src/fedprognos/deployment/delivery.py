@@ -14,7 +14,7 @@ from fedprognos.errors import MessageError
 from fedprognos.evaluation import Results, fleet_summary, write_predictions, write_trajectories
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.experiment.assess import evaluation_windows
-from fedprognos.experiment.evaluator import HeldTests
+from fedprognos.experiment.evaluator import FinishedModel, HeldTests
 from fedprognos.experiment.events import JobKey
 from fedprognos.experiment.methods import methods_of
 from fedprognos.experiment.run_folder import folder_name
@@ -79,9 +79,9 @@ def _evaluate(
         "width": network.spec.widths,
         "parameters": network.spec.parameters,
     }
-    rows, predictions = tests.rows(key, method, owners, [network], facts, None, request.calibration)
+    rows, predictions = tests.rows(FinishedModel(key, method, owners, [network], facts, None, request.calibration))
     facts["head"] = "personal"
-    more = tests.rows(key, f"{method}+personal", owners, [network], facts, {client.name: head}, None)
+    more = tests.rows(FinishedModel(key, f"{method}+personal", owners, [network], facts, {client.name: head}))
     rows, predictions = rows + more[0], predictions + more[1]
     job = folder_name(f"{SCENARIO}~{method}~seed0")
     write_predictions(place / "predictions" / f"{job}.csv", predictions)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedprognos.evaluation import EVERYONE, ClientPredictions, ResultRow, ScoreSums
 from fedprognos.experiment.config import Experiment
-from fedprognos.experiment.evaluator import Errors
+from fedprognos.experiment.evaluator import Errors, FinishedModel
 from fedprognos.experiment.events import JobKey, LeftOut, Notice, Observer
 from fedprognos.experiment.workers import OnEpoch
 from fedprognos.features import Recipe
@@ -52,29 +52,22 @@ class SiteScores:
     def errors(self, owners: Sequence[str], network: Network) -> Errors:
         return {}
 
-    def rows(
-        self,
-        key: JobKey,
-        method: str,
-        owners: tuple[str, ...],
-        networks: Sequence[Network],
-        facts: Mapping[str, object],
-        own: Mapping[str, str] | None,
-        calibration: Calibration | None,
-    ) -> tuple[list[ResultRow], list[ClientPredictions]]:
+    def rows(self, model: FinishedModel) -> tuple[list[ResultRow], list[ClientPredictions]]:
         """Rows without predictions; none for the mean of several models, which no site is shown."""
-        if len(networks) > 1:
+        if len(model.networks) > 1:
             return [], []
-        heads = dict.fromkeys(owners, "") if own is None else {name: own[name] for name in owners if name in own}
-        scored_on, sums = self._sums(key, networks[0], heads, calibration)
+        heads = dict.fromkeys(model.owners, "")
+        if model.own is not None:
+            heads = {name: model.own[name] for name in model.owners if name in model.own}
+        scored_on, sums = self._sums(model.key, model.networks[0], heads, model.calibration)
         if len(sums) > 1:
             sums[EVERYONE] = reduce(add, sums.values())
         shared = {
-            **facts,
-            "scenario": key.scenario,
-            "method": method,
-            "train_clients": owners,
-            "seed": key.seed,
+            **model.facts,
+            "scenario": model.key.scenario,
+            "method": model.method,
+            "train_clients": model.owners,
+            "seed": model.key.seed,
             "measure": self.recipe.target_measure,
             "scored_on": scored_on,
         }

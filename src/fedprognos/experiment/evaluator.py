@@ -22,6 +22,31 @@ Errors = Mapping[str, tuple[float, float | None]]
 """Raw and capped RMSE by test client."""
 
 
+@dataclass(frozen=True, eq=False)
+class FinishedModel:
+    """A model as a job ends with it.
+
+    Parameters
+    ----------
+    owners
+        Who trained it.
+    networks
+        The network to evaluate, or several whose mean prediction counts.
+    facts
+        The fields of its rows that do not come from predictions.
+    own
+        Where clients have heads of their own: the names under which they keep them.
+    """
+
+    key: JobKey
+    method: str
+    owners: tuple[str, ...]
+    networks: Sequence[Network]
+    facts: Mapping[str, object]
+    own: Mapping[str, str] | None = None
+    calibration: Calibration | None = None
+
+
 class Evaluator(Protocol):
     """Scores the networks of one scenario."""
 
@@ -44,25 +69,8 @@ class Evaluator(Protocol):
     def errors(self, owners: Sequence[str], network: Network) -> Errors:
         """How the model after a round does; empty where that is asked for in the end only."""
 
-    def rows(
-        self,
-        key: JobKey,
-        method: str,
-        owners: tuple[str, ...],
-        networks: Sequence[Network],
-        facts: Mapping[str, object],
-        own: Mapping[str, str] | None,
-        calibration: Calibration | None,
-    ) -> tuple[list[ResultRow], list[ClientPredictions]]:
-        """Rows of the results table, and predictions where they may be seen.
-
-        Parameters
-        ----------
-        networks
-            The network to evaluate, or several whose mean prediction counts.
-        own
-            Where clients have heads of their own: the names under which they keep them.
-        """
+    def rows(self, model: FinishedModel) -> tuple[list[ResultRow], list[ClientPredictions]]:
+        """Rows of the results table, and predictions where they may be seen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,22 +104,18 @@ class HeldTests:
     def errors(self, owners: Sequence[str], network: Network) -> Errors:
         return errors(self.tests, owners, network_predictor(network, self.tests.recipe))
 
-    def rows(
-        self,
-        key: JobKey,
-        method: str,
-        owners: tuple[str, ...],
-        networks: Sequence[Network],
-        facts: Mapping[str, object],
-        own: Mapping[str, str] | None,
-        calibration: Calibration | None,
-    ) -> tuple[list[ResultRow], list[ClientPredictions]]:
-        voices = [network_predictor(network, self.tests.recipe) for network in networks]
-        predictor = _mean(voices) if len(voices) > 1 else voices[0] if own is None else self._personal(networks[0], own)
-        draw = facts["selected_on"] != "test"
+    def rows(self, model: FinishedModel) -> tuple[list[ResultRow], list[ClientPredictions]]:
+        calibration, draw = model.calibration, model.facts["selected_on"] != "test"
         interval = None if calibration is None else partial(calibration.interval, coverage=self.coverage)
-        rows, predictions = assess(self.tests, method, key.seed, owners, predictor, facts, interval=interval, draw=draw)
+        about = (model.method, model.key.seed, model.owners, self._predictor(model), model.facts)
+        rows, predictions = assess(self.tests, *about, interval=interval, draw=draw)
         return rows, predictions if draw else []
+
+    def _predictor(self, model: FinishedModel) -> Predictor:
+        if model.own is not None:
+            return self._personal(model.networks[0], model.own)
+        voices = [network_predictor(network, self.tests.recipe) for network in model.networks]
+        return _mean(voices) if len(voices) > 1 else voices[0]
 
     def _personal(self, network: Network, own: Mapping[str, str]) -> Predictor:
         def predictor(windows: WindowSet, test: str) -> FloatArray | None:

@@ -6,7 +6,7 @@ Of a method's rounds the one with the lowest validation error is kept, the last 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from fedprognos import __version__
 from fedprognos.evaluation import EVERYONE, ClientPredictions, HistoryRow, ResultRow
 from fedprognos.experiment import config
-from fedprognos.experiment.evaluator import Errors, Evaluator
+from fedprognos.experiment.evaluator import Errors, Evaluator, FinishedModel
 from fedprognos.experiment.events import JobKey, LayerMatched, LeftOut, NeuronsAbsorbed, Observer, RoundDone
 from fedprognos.experiment.match_records import matching_details, round_details
 from fedprognos.experiment.methods import MEAN_OF_LOCALS
@@ -181,7 +181,8 @@ class Job:
         if head == "exact" and "personal" in wanted and not self.evaluator.shared_test:
             own = personal_heads(self.clients, self.plan, chosen.network, owners)
             facts = self._facts(chosen, "personal", selected_on)
-            self._evaluate(f"{self.key.method}+personal", owners, [chosen.network], facts, own=own)
+            method = f"{self.key.method}+personal"
+            self._evaluate(FinishedModel(self.key, method, owners, [chosen.network], facts, own))
         if first:
             self.result.bundles[None if self.strategy.shared else owners[0]] = self._bundle(owners, chosen, calibration)
 
@@ -189,7 +190,8 @@ class Job:
         self, owners: tuple[str, ...], chosen: _Candidate, selected_on: str, calibration: Calibration | None = None
     ) -> None:
         facts = self._facts(chosen, chosen.head, selected_on)
-        self._evaluate(self.key.method, owners, [chosen.network], facts, calibration=calibration)
+        network = [chosen.network]
+        self._evaluate(FinishedModel(self.key, self.key.method, owners, network, facts, calibration=calibration))
 
     def _facts(self, chosen: _Candidate, head: str, selected_on: str) -> dict[str, object]:
         moved = self.evaluator.raw_bytes if self.strategy.pooled else chosen.bytes if self.strategy.shared else 0
@@ -214,19 +216,11 @@ class Job:
             first = self._facts(members[0], head, "validation" if members[0].judged.validation_rmse else "last")
             total = sum(m.network.spec.parameters for m in members)
             facts = {**first, "parameters": total, "width": None, "collapsed": False, "bytes": 4 * total}
-            self._evaluate(MEAN_OF_LOCALS, self.evaluator.clients, [m.network for m in members], facts)
+            networks, owners = [m.network for m in members], self.evaluator.clients
+            self._evaluate(FinishedModel(self.key, MEAN_OF_LOCALS, owners, networks, facts))
 
-    def _evaluate(
-        self,
-        method: str,
-        owners: tuple[str, ...],
-        networks: Sequence[Network],
-        facts: Mapping[str, object],
-        *,
-        own: Mapping[str, str] | None = None,
-        calibration: Calibration | None = None,
-    ) -> None:
-        rows, predictions = self.evaluator.rows(self.key, method, owners, networks, facts, own, calibration)
+    def _evaluate(self, model: FinishedModel) -> None:
+        rows, predictions = self.evaluator.rows(model)
         self.result.rows += rows
         self.result.predictions += predictions
 

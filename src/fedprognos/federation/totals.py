@@ -61,7 +61,7 @@ def masked_total(
     try:
         found, members = sums.total(cohort, requests, left_out, least)  # type: ignore[arg-type]
         if found is not None:
-            check_reply(request, found, MOST_ROWS)
+            check_reply(request, found)
     except (MessageError, BundleError, TrainingError, ValueError, ArithmeticError) as error:
         sums.forget(requests)
         text = error.what if isinstance(error, FedprognosError) else str(error)
