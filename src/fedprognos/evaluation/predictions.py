@@ -58,18 +58,25 @@ class ClientPredictions:
     bounds: tuple[FloatArray, FloatArray] | None = None
     trajectory: bool = False
 
+    @property
+    def model(self) -> dict[str, str | int]:
+        """Which model and test client they are of, as files say it."""
+        return {
+            "scenario": self.scenario,
+            "method": self.method,
+            "head": self.head or "",
+            "train_clients": "+".join(self.train_clients),
+            "test_client": self.test_client,
+            "seed": self.seed,
+        }
+
     def frame(self) -> pd.DataFrame:
         """One line a point."""
         w = self.windows
         low, high = self.bounds or (np.nan, np.nan)
         return pd.DataFrame(
             {
-                "scenario": self.scenario,
-                "method": self.method,
-                "head": self.head or "",
-                "train_clients": "+".join(self.train_clients),
-                "test_client": self.test_client,
-                "seed": self.seed,
+                **self.model,
                 "unit": np.array(w.unit_ids, dtype=object)[w.unit],
                 "position": w.position,
                 "truth": w.labels,

@@ -65,17 +65,7 @@ def write_trajectories(path: Path, predictions: Sequence[ClientPredictions]) -> 
     document = {
         "version": VERSION,
         "tests": [{"test_client": name, "unit_ids": list(w.unit_ids)} for name, w in tests.items()],
-        "models": [
-            {
-                "scenario": p.scenario,
-                "method": p.method,
-                "head": p.head or "",
-                "train_clients": "+".join(p.train_clients),
-                "test_client": p.test_client,
-                "seed": p.seed,
-            }
-            for p in followed
-        ],
+        "models": [p.model for p in followed],
     }
     with replacing(path) as temporary:
         temporary.write_bytes(save_tensors(tensors, metadata={ENVELOPE: json.dumps(document)}))

@@ -10,7 +10,7 @@ from fedprognos.features import Recipe
 from fedprognos.fleet.time_axis import SECONDS
 from fedprognos.prognosis.health import Health, Update, Verdict
 from fedprognos.prognosis.rows import LARGEST_WHOLE, LONGEST_NAME
-from fedprognos.service.fleet_view import Status, UnitView
+from fedprognos.service.fleet_view import UnitView
 from fedprognos.service.forecast import Forecast
 from fedprognos.service.store import StoredRow
 
@@ -58,8 +58,8 @@ class Sample:
     settings: dict[str, float]
 
 
-@dataclass(frozen=True)
-class UnitAnswer:
+@dataclass(slots=True, eq=False, kw_only=True)
+class UnitAnswer(UnitView):
     """A unit with its past and what is expected of it.
 
     Parameters
@@ -68,13 +68,6 @@ class UnitAnswer:
         Where positions are dates: of its health, and when the remaining life is over.
     """
 
-    unit: str
-    status: Status
-    position: float
-    cycle: int | None
-    received: float
-    health: Health | None
-    spark: list[float]
     now: float
     date: str | None
     end_date: str | None

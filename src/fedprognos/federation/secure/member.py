@@ -6,14 +6,16 @@ member, use a key twice, or take part in a sum of fewer than a quorum of the mem
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ConfigDict, TypeAdapter
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import MessageError
@@ -45,6 +47,7 @@ MOST_SUMS = 256
 class _Batch:
     """Secrets of several sums, each used once."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
     identities: dict[str, str]
     sealing: bytes
     masking: list[bytes]
@@ -54,33 +57,6 @@ class _Batch:
     asked: dict[int, str] = field(default_factory=dict)
     about: dict[int, str] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "identities": self.identities,
-            "sealing": self.sealing.hex(),
-            "masking": [key.hex() for key in self.masking],
-            "own": [seed.hex() for seed in self.own],
-            "keys": {name: vars(one) for name, one in self.keys.items()},
-            "shares": {name: text.hex() for name, text in self.shares.items()},
-            "asked": {str(k): asked for k, asked in self.asked.items()},
-            "about": {str(k): about for k, about in self.about.items()},
-        }
-
-    @staticmethod
-    def from_dict(raw: Mapping[str, Any]) -> _Batch:
-        """From :meth:`as_dict`."""
-        return _Batch(
-            dict(raw["identities"]),
-            bytes.fromhex(raw["sealing"]),
-            [bytes.fromhex(key) for key in raw["masking"]],
-            [bytes.fromhex(seed) for seed in raw["own"]],
-            {n: KeysReply(one["sealing"], tuple(one["masking"]), one["signature"]) for n, one in raw["keys"].items()},
-            {name: bytes.fromhex(text) for name, text in raw["shares"].items()},
-            {int(k): asked for k, asked in raw["asked"].items()},
-            {int(k): about for k, about in raw["about"].items()},
-        )
-
     @property
     def members(self) -> tuple[str, ...]:
         """All members of the batch, sorted; a member's place decides its share."""
@@ -89,6 +65,9 @@ class _Batch:
     @property
     def threshold(self) -> int:
         return quorum(len(self.identities))
+
+
+_KEPT = TypeAdapter(dict[str, _Batch])
 
 
 class Member:
@@ -116,7 +95,7 @@ class Member:
         self.name, self.identity, self.known, self._keep = name, identity, dict(known), keep
         found = state or {"signed": {}, "batches": {}}
         self.signed = {asked: tuple(names) for asked, names in found["signed"].items()}
-        self._batches = {one: _Batch.from_dict(raw) for one, raw in found["batches"].items()}
+        self._batches = _KEPT.validate_json(json.dumps(found["batches"]))
 
     def answer(self, request: SumRequest) -> Any:
         """Answer one request of the protocol, or refuse it; what changed is kept before the answer leaves."""
@@ -135,8 +114,8 @@ class Member:
         return reply
 
     def _save(self) -> None:
-        latest = list(self._batches.items())[-2:]
-        self._keep({"signed": self.signed, "batches": {name: batch.as_dict() for name, batch in latest}})
+        latest = dict(list(self._batches.items())[-2:])
+        self._keep({"signed": self.signed, "batches": _KEPT.dump_python(latest, mode="json")})
 
     def _keys(self, request: KeysRequest) -> KeysReply:
         named = dict(request.identities)
