@@ -18,7 +18,6 @@ from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, Reply, Request
 from fedprognos.federation.reply_checks import check_reply
 from fedprognos.federation.secure.messages import LEAST_MEMBERS, quorum
-from fedprognos.federation.survey_checks import MOST_ROWS
 
 R = TypeVar("R", bound=Reply)
 Screen = Callable[[dict[str, R]], dict[str, R]]
