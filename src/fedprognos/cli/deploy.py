@@ -286,11 +286,10 @@ def _last_lines(place: Path) -> list[str]:
 
 def _event(line: str | bytes) -> tuple[str, str]:
     """Time and text of an event; empty where a power cut left half of it."""
-    try:
+    with contextlib.suppress(ValueError, KeyError, TypeError):
         event = parse_json(line)
         return str(event["time"]), str(event["text"])
-    except (ValueError, KeyError, TypeError):
-        return "", ""
+    return "", ""
 
 
 def _json(path: Path) -> dict[str, Any]:
