@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import signal
@@ -38,6 +37,8 @@ def watch(
 
     Example: fedprognos watch runs/fleet/bundle --mqtt broker --topic fleet/+/sensors
     """
+    import asyncio
+
     try:
         from fedprognos.service.mqtt import Watcher, WatchOptions, tally_text
     except ModuleNotFoundError as error:
