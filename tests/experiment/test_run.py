@@ -7,16 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fedprognos import Bundle
+from fedprognos.cli.terminal import RunView
 from fedprognos.errors import ConfigError, DataError, FederationError, OutputError
-from fedprognos.evaluation import read_predictions, rmse
+from fedprognos.evaluation import EVERYONE, read_predictions, rmse
 from fedprognos.experiment import assess, config
-from fedprognos.experiment.events import Event, JobDone, RunStarted
+from fedprognos.experiment.events import Event, JobDone, RoundDone, RunStarted
 from fedprognos.experiment.in_process import ClientsHere
 from fedprognos.experiment.run import load_fleets, run
 from fedprognos.experiment.run_folder import RunFolder
@@ -126,6 +129,22 @@ def test_beginning_anew_repeats_everything(tmp_path: Path) -> None:
     assert again.results.as_dict() == first.results.as_dict()
     lines = [json.loads(line) for line in (tmp_path / "x" / "events.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines] == ["RunStarted", "RoundDone", "JobDone", "Notice"]  # of intervals
+
+
+def test_rounds_are_told_by_the_error_that_decides(tmp_path: Path) -> None:
+    events, said = list[Event](), StringIO()
+    quick = (*TINY, "federation.methods=['fedavg']", "federation.fedavg.rounds=1", "evaluation.baselines=[]")
+    quick += ("recipe.cap=20", "evaluation.intervals='none'", "federation.heads=['exact', 'mean']")
+    view = RunView(Console(file=said, width=200))
+    tiny(tmp_path / "x", overrides=quick, observers=(events.append, view))
+    (done,) = [e for e in events if isinstance(e, RoundDone)]
+    (job,) = [e for e in events if isinstance(e, JobDone)]
+    pooled = {row.head: row.scores for row in job.rows if row.test_client == EVERYONE}
+    assert done.rmse == {head: scores["rmse_capped"] for head, scores in pooled.items()}
+    assert all(scores["rmse_capped"] < scores["rmse"] for scores in pooled.values())
+    errors = [f"{error:.4g}" for error in done.rmse.values()]
+    assert f"test RMSE mean {errors[0]}" in said.getvalue() and "labels capped at 20" in said.getvalue()
+    assert f"RMSE capped {' / '.join(errors)} cycles" in said.getvalue()
 
 
 def test_rounds_can_be_followed_in_tensorboard_and_mlflow(tmp_path: Path) -> None:

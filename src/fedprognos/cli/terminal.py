@@ -94,7 +94,9 @@ class RunView:
                     self._say(f"{event.job} round {event.round}: {total} of {event.neurons} neurons kept: {each}{more}")
                 case RoundDone() if strategies[event.job.method].federated:
                     errors = ", ".join(f"{head} {rmse:.4g}" for head, rmse in event.rmse.items())
-                    self._say(f"{event.job} round {event.round}: test RMSE {errors}; {event.bytes / 1e6:.1f} MB so far")
+                    capped = "" if event.cap is None else f", labels capped at {event.cap:g}"
+                    traffic = f"{event.bytes / 1e6:.1f} MB so far"
+                    self._say(f"{event.job} round {event.round}: test RMSE {errors}{capped}; {traffic}")
                 case LeftOut():
                     self._console.print(
                         f"  [yellow]left out[/] {escape(f'{event.client} ({event.job}): {event.text}')}",
@@ -147,9 +149,12 @@ def _verdict(event: JobDone) -> str:
     rows = [row for row in event.rows if row.test_client == EVERYONE] or list(event.rows)
     if event.job.method == BASELINES or not rows:
         return ""
-    values = " / ".join(f"{row.rmse:.4g}" for row in rows[:6])
+    capped = [row.scores.get("rmse_capped") for row in rows]
+    errors = [row.rmse if deciding is None else deciding for row, deciding in zip(rows, capped, strict=True)]
+    kind = "RMSE" if None in capped else "RMSE capped"
+    values = " / ".join(f"{error:.4g}" for error in errors[:6])
     collapsed = sum(row.collapsed for row in event.rows)
-    return f": RMSE {values} {rows[0].measure}" + (" [red](collapsed to the mean)[/]" if collapsed else "")
+    return f": {kind} {values} {rows[0].measure}" + (" [red](collapsed to the mean)[/]" if collapsed else "")
 
 
 def answers(runs: Sequence[RunData]) -> Text:

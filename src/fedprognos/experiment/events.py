@@ -72,7 +72,7 @@ class NeuronsAbsorbed:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """A round of a federation ended."""
+    """A round of a federation ended; errors by head, against labels that are capped at `cap` where there is one."""
 
     job: JobKey
     round: int
@@ -80,6 +80,7 @@ class RoundDone:
     rmse: dict[str, float]
     messages: int
     bytes: int
+    cap: float | None = None
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,12 @@ class _Candidate:
     def test_rmse(self) -> float:
         return self.errors[EVERYONE][0] if EVERYONE in self.errors else next(iter(self.errors.values()))[0]
 
+    @property
+    def deciding_rmse(self) -> float:
+        """The test error that methods are compared by: on capped labels where labels are capped."""
+        raw, capped = self.errors[EVERYONE] if EVERYONE in self.errors else next(iter(self.errors.values()))
+        return raw if capped is None else capped
+
 
 Candidates = dict[tuple[tuple[str, ...], str], list[_Candidate]]
 """By the clients whose model it is and the kind of head, round after round."""
@@ -261,6 +267,8 @@ class Job:
     def _notify_round(self, round_: Round, candidates: Candidates) -> None:
         latest = {head: found[-1] for (_, head), found in candidates.items()}
         validation = {head: c.judged.validation_rmse for head, c in latest.items()}
-        rmse = {head: c.test_rmse for head, c in latest.items() if c.errors}
+        rmse = {head: c.deciding_rmse for head, c in latest.items() if c.errors}
         traffic = self.trainers.traffic
-        self.notify(RoundDone(self.key, round_.number, validation, rmse, traffic.messages, traffic.bytes))
+        self.notify(
+            RoundDone(self.key, round_.number, validation, rmse, traffic.messages, traffic.bytes, self.recipe.cap)
+        )
