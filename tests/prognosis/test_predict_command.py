@@ -109,6 +109,20 @@ def test_a_unit_may_go_on_in_the_next_file(tmp_path: Path) -> None:
     assert [h.position for h in found] == [h.position for h in expected]
 
 
+def test_of_a_repaired_machine_the_latest_life_is_told(tmp_path: Path) -> None:
+    frame = table(ENGINES.select(["engines-0"]), seed=None)
+    path = tmp_path / "rows.csv"
+    pd.concat([frame, frame[:40]]).assign(remark=range(len(frame) + 40)).to_csv(path, index=False)
+    bundle = replace(BUNDLE, table=TableLayout(unit="machine", time="cycle", new_life="time"))
+    found = predict_files(Predictor.of(bundle), path)
+    assert ([h.unit for h in found.now], found.past) == (["engines-0#2"], 1)
+    done = invoke("predict", bundle.save(tmp_path / "b"), path)
+    assert "of repaired machines the latest life; 1 earlier ones are in --all" in done.output
+    every = predict_files(Predictor.of(bundle), path, tmp_path / "all.csv", every=True)
+    assert set(pd.read_csv(tmp_path / "all.csv")["unit"]) == {"engines-0", "engines-0#2"}
+    assert every.past == 1
+
+
 def test_rows_passed_over_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
     frame = table(ENGINES, seed=None)
     path = tmp_path / "rows.csv"

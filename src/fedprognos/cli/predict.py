@@ -104,6 +104,8 @@ def _bound(value: float | None) -> str:
 def _summary(console: Console, done: FilePrediction, out: Path | None) -> None:
     states = ", ".join(f"{count} {state}" for state, count in sorted(done.states.items()))
     lines = [f"{done.rows} rows of {len(done.now)} units; {done.written} healths: {states}"]
+    if done.past:
+        lines.append(f"of repaired machines the latest life; {done.past} earlier ones are in --all")
     if done.flags:
         lines.append("flags: " + ", ".join(f"{count} {flag}" for flag, count in sorted(done.flags.items())))
     if done.first_refusal:

@@ -28,7 +28,9 @@ class FilePrediction:
     Parameters
     ----------
     now
-        The latest health of each unit, in the order the units appeared.
+        The latest health of each unit, in the order the units appeared; of a repaired machine that of its latest life.
+    past
+        Earlier lives of repaired machines.
     counts
         What happened to the rows.
     first_refusal
@@ -50,6 +52,7 @@ class FilePrediction:
     flags: Counter[str] = field(default_factory=Counter)
     filled: Counter[str] = field(default_factory=Counter)
     measure: str | None = None
+    past: int = 0
 
 
 def predict_files(
@@ -108,7 +111,8 @@ def predict_files(
                 if progress is not None:
                     progress((k + chunk.done) / len(paths))
         ended = stream.finish()
-        result.now = [health for health in stream.healths(list(appeared)) if health is not None]
+        current = [unit for unit in appeared if unit not in lives.past]
+        result.now, result.past = [h for h in stream.healths(current) if h is not None], len(appeared) - len(current)
         _write(write, result, ended if every else result.now)
     return result
 

@@ -29,11 +29,15 @@ class Lives:
     >>> lives = Lives(TableLayout(unit="pump", time="hour", new_life="time"))
     >>> lives.of(["p", "p", "p"], np.array([1.0, 2.0, 1.0]))
     (['p', 'p', 'p#2'], array([1., 2., 1.]))
+    >>> lives.past
+    {'p'}
     """
 
     def __init__(self, table: TableLayout | None) -> None:
         self._rule = None if table is None else table.new_life
         self._machines: dict[str, _Machine] = {}
+        self.past: set[str] = set()
+        """Lives that another one of the same machine has followed."""
 
     def of(
         self,
@@ -56,9 +60,11 @@ class Lives:
                 now = self._machines[machine] = _Machine(label, time)
             elif label != now.life:
                 went_on = time > now.last and not dated
+                self.past.add(name_of_life(machine, now.life))
                 now.life, now.since = label, now.last if went_on else 0.0
             now.last, now.ended = time, failed is not None and bool(failed[k])
             units.append(name_of_life(machine, label))
+            self.past.discard(units[-1])
             counted[k] = time - now.since
         return units, counted
 
