@@ -35,6 +35,7 @@ def test_every_unit_has_exactly_one_client_and_none_is_empty(
     lives: list[int], by: str, clients: int, seed: int
 ) -> None:
     fleet = engines(lives, ["ab"[k % 2] for k in range(len(lives))])
+    fleet = fleet.select([replace(unit, id=f"{unit.attributes['site']}-{unit.id}") for unit in fleet])
     options: dict[str, object] = {
         "lifespan": {"edges": [sorted(lives)[len(lives) // 2]]},
         "random": {"clients": clients},

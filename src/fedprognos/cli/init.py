@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NONE = "-"
 SHOWN = 20
+_TASK = "What is to be predicted: soh (the health of each cycle) or rul (the remaining life)?"
 _QUESTIONS = {
     "unit": "Which column names the machine?",
     "time": "Which column is the time?",
@@ -64,6 +65,9 @@ def _asked(file: Path, guess: Guess) -> Guess:
 
     names = [str(c) for c in read_file(table_paths(file)[0]).frame.columns]
     given: dict[str, str | None] = {}
+    if guess.columns.task == "soh" and typer.prompt(_TASK, default="soh").strip() == "rul":
+        given["task"] = "rul"
+        guess = inspect_table(file, given)
     for role, question in _QUESTIONS.items():
         shown = getattr(guess.columns, role)
         answer = _answer(f"{question} ({_NONE} for none)" if role != "time" else question, shown, role, names)
@@ -101,7 +105,16 @@ def _summary(guess: Guess) -> Table:
     table = Table("role", "guess", box=None, pad_edge=False)
     again = {"time": f"a new one where {columns.time} goes back", "failed": "a new one after a row that says failed"}
     lives = columns.life or (columns.new_life and again[columns.new_life])
-    places = "each folder" if columns.unit is None else "each sheet" if guess.known.sheet else "each file"
+    begins = f"the beginning of {columns.unit or 'the name'}, up to '{guess.separator}'"
+    places = (
+        begins
+        if guess.separator
+        else "each folder"
+        if columns.unit is None
+        else "each sheet"
+        if guess.known.sheet
+        else "each file"
+    )
     rows = {
         "file": guess.note,
         "task": columns.task,

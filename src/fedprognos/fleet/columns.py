@@ -38,7 +38,7 @@ class Columns(Options):
         A machine that was repaired and ran again is several units, one a life. `life` is the column that counts them;
         without it `new_life` says where one begins: where the `time` goes back, or after a row that says `failed`.
     cycle
-        Number of the cycle a row belongs to; task `soh` only.
+        Number of the cycle a row belongs to; task `soh` only. Where every cycle is one row, it is the time as well.
     sensors
         None means every numeric column that has no other role.
     settings
@@ -104,7 +104,8 @@ class Columns(Options):
     @property
     def roles(self) -> tuple[str, ...]:
         """Every column named except the sensors."""
-        single = (self.unit, self.time, self.clock, self.life, self.cycle, self.site, self.target, self.failed)
+        cycle = None if self.cycle == self.time else self.cycle  # a row a cycle
+        single = (self.unit, self.time, self.clock, self.life, cycle, self.site, self.target, self.failed)
         return (*(c for c in single if c is not None), *self.settings)
 
     @property

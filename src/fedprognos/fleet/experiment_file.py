@@ -67,7 +67,8 @@ def _data(guess: Guess, folder: Path) -> list[str]:
         "task": f'{meanings[columns.task]}; "{other}" is {meanings[other]}',
         "sheet": "all sheets with the same columns",
         "blanks": "texts among numbers that count as blank cells",
-        "time": "within a cycle" if columns.cycle else "",
+        "time": "within a cycle" if columns.cycle not in (None, columns.time) else "",
+        "cycle": "every cycle is one row" if columns.cycle == columns.time else "",
         "clock": "the time of day, beside the date",
         "sort": "rows are not in the order of time; they are sorted",
         "time_measure": "labels and errors are in it, too" if columns.task == "rul" else "",
@@ -75,7 +76,8 @@ def _data(guess: Guess, folder: Path) -> list[str]:
         "new_life": "a machine that was repaired begins a new life "
         + ("where the time goes back" if columns.new_life == "time" else "after a row that says failed"),
         "settings": "operating settings",
-        "site": "who owns the unit: each owner becomes a client",
+        "site": "who owns the unit: each owner becomes a client"
+        + ("; a guess: its numbers are whole and never change within a unit" if guess.owners_are_numbers else ""),
     }
     lines = ["\n[data]\n", _key("kind", "table"), _key("path", relative, "relative to this file")]
     if guess.note:
@@ -103,7 +105,8 @@ def _data(guess: Guess, folder: Path) -> list[str]:
         lines += [_comment(f"{column}: {gap}") for column, gap in guess.gaps.items()]
     lines += [] if columns.site is None else [_key("site", columns.site, comments["site"])]
     others = [c for c in guess.owners if c != columns.site]
-    lines += [_comment(f"other columns that may name the owner: {', '.join(others)}")] if others else []
+    other = "columns" if columns.site is None else "other columns"
+    lines += [_comment(f"{other} that may name the owner: {', '.join(others)}")] if others else []
     if columns.site is None and not guess.sites:
         lines += [_comment('site = "COLUMN" would say who owns a unit; then use by = "column" in [partition]')]
     lines += [_key(n, v) for n in ("target", "target_measure", "failed") if (v := getattr(columns, n)) is not None]
@@ -116,6 +119,9 @@ def _data(guess: Guess, folder: Path) -> list[str]:
 def _partition(guess: Guess) -> tuple[int, list[str]]:
     """Number of clients and the section that makes them."""
     lines = ["\n[partition]  # who owns which units\n"]
+    if guess.separator is not None:
+        begins = _key("separator", guess.separator, "what ends the owner at the beginning of a unit's name")
+        return len(guess.sites), [*lines, _key("by", "name", "nothing else names owners"), begins]
     if len(guess.sites) > 1:
         return len(guess.sites), [*lines, _key("by", "column"), _key("column", "site", "the owner named in [data]")]
     if guess.columns.task == "soh":
@@ -135,6 +141,8 @@ def _recipe(guess: Guess) -> list[str]:
             _key("history", "life", whole) if guess.from_new else _key("history", _window(guess), window),
             _key("cap", cap, f"RUL above this counts as this; the median life is {guess.median_life:.4g} {measure}"),
         ]
+    elif guess.columns.cycle == guess.columns.time:
+        lines += [_key("cycle", "index", "what was measured in a cycle, as it stands")]
     else:
         end = float(f"{_CYCLE_SHARE * guess.shortest_cycle:.3g}")
         lines += [

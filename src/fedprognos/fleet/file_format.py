@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pandas as pd
 from pydantic import Field, PositiveInt
 
 from fedprognos.errors import DataError
@@ -33,6 +36,11 @@ _COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?\s*")
 _EITHER = re.compile(r"\s*[+-]?[1-9]\d{0,2}[.,]\d{3}\s*")  # 1,234 is a decimal or a thousand
 _GROUPS = re.compile(r"\s*[+-]?[1-9]\d{0,2}((,\d{3}){2,}|(\.\d{3}){2,})\s*")  # 1,234,567
+_APART = re.compile(
+    r"\s*[+-]?[1-9]\d{0,2}([ \u00a0\u202f'\u2019])\d{3}(\1\d{3})*([.,]\d+)?([eE][+-]?\d+)?\s*"
+)  # 1 234,5
+_SAID = {"'": "'", "\u2019": "'"}
+"""How people name what stands between thousands; the others are spaces."""
 
 
 class FileFormat(Options):
@@ -71,16 +79,35 @@ class CsvFormat:
         return {
             "sep": r"\s+" if self.separator == _SPACES else self.separator,
             "decimal": self.decimal,
-            "thousands": self.thousands,
+            "thousands": self.thousands if self.thousands in (".", ",") else None,
             "encoding": self.encoding,
             "na_values": [*NO_VALUE, *self.blanks],
             "skiprows": list(self.skipped),
         }
 
+    @property
+    def _is_apart(self) -> bool:
+        """Whether thousands stand apart in a way that pandas does not read."""
+        return self.thousands not in (None, ".", ",")
+
+    def with_numbers(self, frame: pd.DataFrame, texts: Collection[str]) -> pd.DataFrame:
+        """The frame with numbers whose thousands stand apart read as numbers; `texts` are columns of names."""
+        if not self._is_apart:
+            return frame
+        for column in frame.columns:
+            name = str(column).strip() in texts or pd.api.types.is_numeric_dtype(frame[column])
+            cells = frame[column].dropna().astype(str)
+            if not name and cells.str.fullmatch(_APART.pattern).any():
+                with contextlib.suppress(ValueError):  # a column of texts
+                    plain = cells.str.replace(str(self.thousands), "").str.replace(self.decimal, ".").astype(float)
+                    frame[column] = plain.reindex(frame.index)
+        return frame
+
     def note(self) -> str:
         """What a person should know about it; empty for plain CSV."""
         marks = {",": "decimal commas"} if self.decimal == "," else {}
-        said = [*marks.values(), *([f"'{self.thousands}' between thousands"] if self.thousands else [])]
+        mark = "spaces" if self._is_apart and _said(self.thousands) == " " else f"'{self.thousands}'"
+        said = [*marks.values(), *([f"{mark} between thousands"] if self.thousands else [])]
         said += [f"encoding {self.encoding}"] if self.encoding == "cp1252" else []
         said += [f"{lines(self.skipped)} passed over"] if self.skipped else []
         return f"read with {', '.join(said)}" if said else ""
@@ -150,7 +177,14 @@ def _csv_format(
         decimal, thousands = known.decimal, thousands if known.decimal == decimal else None
     names, rows = table[heading.names][0], [line for line, _ in table[heading.names + 1 : heading.first_row]]
     over = (*range(names), *rows) if names or rows else ()
-    return CsvFormat(tuple(header), separator, decimal, known.thousands or thousands, encoding, over, known.blanks)
+    if known.thousands is not None and _said(thousands) != known.thousands:
+        thousands = known.thousands
+    return CsvFormat(tuple(header), separator, decimal, thousands, encoding, over, known.blanks)
+
+
+def _said(thousands: str | None) -> str | None:
+    """A mark between thousands as people name it: all spaces are one."""
+    return thousands if thousands in (None, ".", ",") else _SAID.get(thousands, " ")
 
 
 def _place(rows: list[tuple[int, list[str]]], line: int | None) -> int | None:
@@ -235,8 +269,14 @@ def _marks(cells: Iterable[str], separator: str) -> tuple[str, str | None]:
 
     >>> _marks(["0,5", "1.234,5", "7"], ";"), _marks(["1,234.5"], ","), _marks(["1,234"], ";"), _marks(["0.5"], ";")
     ((',', '.'), ('.', ','), (',', None), ('.', None))
+    >>> _marks(["1 234,5", "0,5"], ";")
+    (',', ' ')
     """
     written = {cell.strip() for cell in cells}
+    apart = Counter(found[1] for cell in written if (found := _APART.fullmatch(cell)))
+    if apart:
+        mark = apart.most_common(1)[0][0]
+        return _marks({cell.replace(mark, "") for cell in written}, separator)[0], mark
     commas = {cell for cell in written if _COMMA.fullmatch(cell)}
     points = {cell for cell in written if _POINT.fullmatch(cell)}
     unclear = {cell for cell in written if _EITHER.fullmatch(cell)}

@@ -15,7 +15,7 @@ from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.levels import decimals_of_levels
-from fedprognos.fleet.roles import one_spelling
+from fedprognos.fleet.owners import one_spelling
 from fedprognos.fleet.table_files import Table, unit_files
 from fedprognos.fleet.table_units import UnitRows, Values, lives_of, make_unit
 from fedprognos.fleet.time_axis import SECONDS, measure_of, seconds_since_1970, time_format, time_measure_of, with_clock

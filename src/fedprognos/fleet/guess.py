@@ -25,6 +25,9 @@ class Guess:
         Columns with blanks, and how many: those left out because most values are missing, and those that are filled.
     owners, sites
         Columns that may say who owns a unit, the likeliest first, and who owns units, as far as known.
+    owners_are_numbers, separator
+        Whether owners are whole numbers in a column that is not called so, and what ends the owner at the beginning of
+        units' names where nothing else tells owners.
     units, rows
         Counts.
     median_rows, median_life, from_new
@@ -56,3 +59,5 @@ class Guess:
     note: str = ""
     known: FileFormat = field(default_factory=FileFormat)
     counters: tuple[str, ...] = ()
+    owners_are_numbers: bool = False
+    separator: str | None = None

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NUMBER = re.compile(r"\s*[+-]?(\d[\d.,' ]*|\.\d+)([eE][+-]?\d+)?\s*")
+NUMBER = re.compile(r"\s*[+-]?(\d[\d.,' \u00a0\u202f\u2019]*|\.\d+)([eE][+-]?\d+)?\s*")
 """What may be a number, whatever its marks."""
 _TOP = 30
 """The names are looked for in so many rows."""

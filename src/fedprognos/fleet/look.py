@@ -14,6 +14,7 @@ from fedprognos.errors import DataError
 from fedprognos.fleet import roles
 from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.guess import Guess
+from fedprognos.fleet.owners import counts_owners, owner_columns, owners_of
 from fedprognos.fleet.table_files import Table
 from fedprognos.fleet.table_shape import check_once, check_wide, clocked
 from fedprognos.fleet.time_axis import (
@@ -93,14 +94,14 @@ class Look:
     def guess(self) -> Guess:
         """Roles of all columns, or :class:`NoTimeError`."""
         frame = self.frame
-        unit = self._say("unit", lambda: roles.unit_column(frame, self.complete))
+        unit = self._say("unit", lambda: roles.unit_column(frame, self.complete, self.files))
         groups = self.files if unit is None else frame[unit]
-        free = roles.without(self.names, unit)
-        owners = roles.owner_columns(frame, roles.without(free, *self.forms), self.numeric, groups)
-        site = self._say("site", lambda: next(iter(owners), None))
-        free = roles.without(free, site)
+        free = roles.without(self.names, unit, self.given.get("site"))
         failed = self._say("failed", lambda: roles.failed_column(frame, free))
-        free = roles.without(free, failed)
+        owners = owner_columns(frame, roles.without(self.names, unit, failed, *self.forms), self.numeric, groups)
+        site = self._say("site", lambda: next((c for c in owners if counts_owners(c, frame[c])), None))
+        owned = owners_of(self.table, site, groups, self.files, by_name="site" not in self.given)
+        free = roles.without(free, failed, site)
         life = self._life(free, groups)
         lives = groups if life is None else groups.astype(str) + "#" + frame[life].astype(str)
         numbers = roles.without([c for c in free if c in self.complete], life)
@@ -132,8 +133,6 @@ class Look:
             target_measure=measure_of(target) if cycle and target else None,
             failed=failed,
         )
-        named = [] if site is None else sorted(set(roles.one_spelling(self.table.names(site)).values()))
-        by_file = sorted(self.files.unique()) if self.files.nunique() > 1 and unit is not None else []
         return Guess(
             path=self.path,
             columns=columns,
@@ -143,7 +142,9 @@ class Look:
             sparse=measured.sparse,
             gaps=measured.gaps,
             owners=tuple(owners),
-            sites=tuple(named or by_file),
+            owners_are_numbers=owned.are_numbers,
+            sites=owned.names,
+            separator=owned.separator,
             units=int(lives.nunique()),
             rows=len(frame),
             counters=measured.counters,
@@ -208,11 +209,12 @@ class Look:
     def _task(self, numbers: list[str], groups: pd.Series) -> tuple[str, str, str | None, str | None, bool]:
         """Task, time, cycle, target and whether the time restarts.
 
-        The task is soh where a health column is constant in cycles within which a time runs.
+        The task is soh where a health column is constant in cycles within which a time runs, or fades from cycle to
+        cycle where each is one row.
         """
         frame = self.frame
         health = roles.pick(numbers, "health", lambda c: True, named=True)
-        if health is not None and "time" not in self.given:
+        if health is not None and "time" not in self.given and self.given.get("task") != "rul":
             rest = roles.without(numbers, health)
             cycle = roles.pick(
                 rest,
@@ -226,8 +228,11 @@ class Look:
             if cycle is not None:
                 times = roles.without(rest, cycle)
                 time = roles.pick(times, "time", lambda c: roles.rises(frame[c], [groups, frame[cycle]]))
+                measured = [c for c in times if c not in self.forms and frame[c].nunique() > 1]
                 if time is not None:
                     return "soh", time, cycle, health, False
+                if measured and roles.rises(frame[cycle], [groups]) and roles.fades(frame[health], groups):
+                    return "soh", cycle, cycle, health, False  # a row a cycle
         time, restarts = self.given.get("time"), False
         time = time or roles.pick(numbers, "time", lambda c: roles.rises(frame[c], [groups]))
         if time is None or not roles.rises(frame[time], [groups]):

@@ -72,6 +72,7 @@ def partition(fleet: Fleet, by: str, **options: object) -> dict[str, Fleet]:
         - `lifespan`: `edges`, increasing cycle numbers;
         - `random`: `clients`, `seed`; equal sizes (to one unit);
         - `column`: `column`, an attribute of the units such as `site`;
+        - `name`: `separator`, which ends the client's name at the beginning of a unit's: `A` of `A-017`;
         - `unit`: one unit a client;
         - `condition`: `decimals` to which the operating settings are rounded; a unit belongs to the operating
           condition it spends most rows in;
@@ -174,6 +175,25 @@ def _by_column(fleet: Fleet, options: ColumnOptions) -> Groups:
     return dict(sorted(groups.items()))
 
 
+class NameOptions(PartitionOptions):
+    """One client for each beginning of units' names, such as `A` of `A-017`."""
+
+    by: Literal["name"] = "name"
+    separator: Annotated[str, Field(min_length=1)] = "-"
+    """What ends the client's name in a unit's."""
+
+
+def _by_name(fleet: Fleet, options: NameOptions) -> Groups:
+    groups = Groups()
+    for unit in fleet:
+        owner, mark, _ = unit.id.partition(options.separator)
+        if not (owner and mark):
+            hint = "set partition.separator to what ends the owner in every unit's name, or use another partition"
+            raise DataError(f"no owner before '{options.separator}' in the unit's name", where=unit.id, hint=hint)
+        groups.setdefault(owner, []).append(unit)
+    return dict(sorted(groups.items()))
+
+
 class UnitOptions(PartitionOptions):
     """Every machine is a client of its own."""
 
@@ -242,6 +262,7 @@ def _by_dirichlet(fleet: Fleet, options: DirichletOptions) -> Groups:
 partitions.add(PartitionRule("lifespan", "units that live about equally long", LifespanOptions, _by_lifespan, 10))
 partitions.add(PartitionRule("random", "equal shares at random", RandomOptions, _by_random, 20))
 partitions.add(PartitionRule("column", "one client for each value of an attribute", ColumnOptions, _by_column, 30))
+partitions.add(PartitionRule("name", "one client for each beginning of units' names", NameOptions, _by_name, 35))
 partitions.add(PartitionRule("unit", "every unit is a client", UnitOptions, _by_unit, 40))
 partitions.add(
     PartitionRule("condition", "units mostly in the same operating condition", ConditionOptions, _by_condition, 50)

@@ -18,7 +18,8 @@ _NAMES = {
     "time": "cycle cycles time hour hours step day days date datetime t second seconds sec timestamp ts age flight "
     "zeit zeitstempel datum betriebsstunden stunde stunden zyklus",
     "cycle": "cycle cycles discharge charge zyklus",
-    "site": "site plant factory location client owner customer region operator depot farm line werk standort kunde",
+    "site": "site plant factory location client owner customer region operator airline company depot farm line "
+    "werk standort kunde betreiber betrieb firma eigentümer halter usine",
     "life": "life lifetime run repair repairs overhaul installation leben",
     "health": "capacity soh health kapazität",
     "rul": "rul remaining ttf",
@@ -27,7 +28,6 @@ _NAMES = {
     "setting": "setting settings condition regime mode load altitude mach tra op throttle ambient",
 }
 _WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
-_OWNERS = 50
 _NUMBERS, _STRAYS = 0.8, 20
 """Share of numbers in a sensor's column, and most different texts among them."""
 
@@ -46,10 +46,11 @@ def by_name(columns: Sequence[str], role: str) -> list[str]:
 def rank(column: str, role: str) -> int | None:
     """Place of the first of the role's words in the name, None where it has none of them.
 
-    >>> rank("MachineId", "unit"), rank("heat", "unit")
-    (1, None)
+    >>> rank("MachineId", "unit"), rank("heat", "unit"), rank("Werksnummer", "site") == rank("Werk", "site")
+    (1, None, True)
     """
     words = [w for w in re.split(r"[^a-zäöüß]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower()) if w]
+    words = [re.sub(r"(n|s)?(nummer|nr)$", "", w) or w for w in words]
     return next((k for k, word in enumerate(_WORDS[role]) if word in words), None)
 
 
@@ -66,51 +67,26 @@ def begins_when_new(time: pd.Series, lives: pd.Series) -> bool:
     return bool((first.between(0, 2 * step)).mean() >= 0.9)
 
 
-def unit_column(frame: pd.DataFrame, numbers: Sequence[str]) -> str | None:
-    """The column within whose groups something counts upwards; None where it does so through the whole file."""
+def unit_column(frame: pd.DataFrame, numbers: Sequence[str], files: pd.Series) -> str | None:
+    """The column within whose groups something counts upwards; None where it does so through every file.
+
+    A column that is the same in all rows of several files is whose they are, not which machine, unless it is called so.
+    """
     times = by_name(numbers, "time")
 
     def counts(column: str) -> bool:
         return any(c != column and nearly_rises(frame[c], [frame[column]]) for c in times)
+
+    def holds_files(column: str) -> bool:
+        return frame[column].nunique() < files.nunique() and constant_within(frame[column], files)
 
     names = [str(c) for c in frame.columns if _repeats(frame[c]) and not pd.api.types.is_float_dtype(frame[c])]
     named = next((c for c in by_name(names, "unit") if rank(c, "unit") is not None and counts(c)), None)
     whole = [pd.Series(0, index=frame.index)]
     if named is not None or any(rises(frame[c], whole, strictly=False) for c in numbers if frame[c].nunique() > 2):
         return named
-    return max(filter(counts, names), key=lambda c: frame[c].nunique(), default=None)
-
-
-def owner_columns(frame: pd.DataFrame, columns: Sequence[str], numeric: Sequence[str], units: pd.Series) -> list[str]:
-    """Columns that may say who owns a unit, the likeliest first: constant within units, with a few values."""
-    found = []
-    for column in by_name(columns, "site"):
-        series = frame[column] if column in numeric else frame[column].map(folded, na_action="ignore")
-        values, named = series.nunique(), rank(column, "site") is not None
-        few = named or (column not in numeric and 2 <= values <= min(_OWNERS, units.nunique() - 1))
-        if few and series.notna().all() and constant_within(series, units):
-            found.append(column)
-    return found
-
-
-def folded(text: object) -> str:
-    """A name without what people write now so and now so: case and spaces.
-
-    >>> folded("KLM  Royal "), folded("klm royal")
-    ('klm royal', 'klm royal')
-    """
-    return " ".join(str(text).casefold().split())
-
-
-def one_spelling(names: Sequence[str]) -> dict[str, str]:
-    """The commonest spelling of every name that differs in case and spaces only.
-
-    >>> one_spelling(["KLM", "KLM", "klm", "Iberia"])
-    {'KLM': 'KLM', 'klm': 'KLM', 'Iberia': 'Iberia'}
-    """
-    counts = pd.Series(list(names)).value_counts(sort=False)
-    usual = counts.groupby(folded).idxmax()
-    return {str(name): str(usual[folded(name)]) for name in counts.index}
+    others = [c for c in names if counts(c) and not holds_files(c)]
+    return max(others, key=lambda c: frame[c].nunique(), default=None)
 
 
 def failed_column(frame: pd.DataFrame, columns: Sequence[str]) -> str | None:
@@ -176,6 +152,18 @@ def setting_columns(frame: pd.DataFrame, numbers: Sequence[str], groups: pd.Seri
 def conditions(frame: pd.DataFrame, settings: Mapping[str, int]) -> list[pd.Series]:
     """Settings rounded to their levels."""
     return [frame[c].round(d) + 0.0 for c, d in settings.items()]
+
+
+def fades(series: pd.Series, groups: pd.Series) -> bool:
+    """Whether a health is lower in the last fifth of nearly every unit's rows than in the first.
+
+    >>> units = pd.Series(["a"] * 5)
+    >>> fades(pd.Series([5.0, 4, 3, 2, 1]), units), fades(pd.Series([1.0] * 5), units)
+    (True, False)
+    """
+    place = groups.groupby(groups).cumcount() / groups.groupby(groups).transform("size")
+    first, last = (series[part].groupby(groups[part]).mean() for part in (place < 0.2, place >= 0.8))
+    return bool((last < first).mean() > 0.8)
 
 
 def without(columns: Sequence[str], *taken: str | None) -> list[str]:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -214,11 +215,17 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     from pyarrow import parquet  # type: ignore[import-untyped]
 
     try:
-        names = parquet.ParquetFile(path).schema_arrow.names
-        check_width(len(names), str(path))
-        return pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
+        file = parquet.ParquetFile(path)
+        check_width(len(file.schema_arrow.names), str(path))
+        return file.read(columns=parquet_names(file)).to_pandas(ignore_metadata=True)
     except (ValueError, OSError) as error:  # pyarrow's errors are ValueErrors and OSErrors
         raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
+
+
+def parquet_names(file: Any) -> list[str]:
+    """Columns of a Parquet file, the index of a data frame among them where it says something: a name, or dates."""
+    kinds = {str(field.name): str(field.type) for field in file.schema_arrow}
+    return [n for n, kind in kinds.items() if not n.startswith("__index_level_") or kind.startswith("timestamp")]
 
 
 def _read_csv(path: Path, text_columns: Sequence[str], known: FileFormat) -> tuple[pd.DataFrame, str]:
@@ -246,7 +253,8 @@ def _read_csv(path: Path, text_columns: Sequence[str], known: FileFormat) -> tup
 
 def _parse_csv(path: Path, text_columns: Sequence[str], found: CsvFormat) -> pd.DataFrame:
     text = {h: str for h in found.header if h.strip() in text_columns}
-    return read_exact_csv(path, dtype=text, skip_blank_lines=False, low_memory=False, **found.options())
+    frame = read_exact_csv(path, dtype=text, skip_blank_lines=False, low_memory=False, **found.options())
+    return found.with_numbers(frame, text_columns)
 
 
 def _parser_message(error: Exception) -> str:

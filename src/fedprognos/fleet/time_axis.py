@@ -175,11 +175,11 @@ def date_of(time: float, measure: str) -> str | None:
 def measure_of(column: str) -> str | None:
     """Measure that ends a column's name.
 
-    >>> measure_of("capacity_in_Ah"), measure_of("Load [kN]"), measure_of("capacity")
-    ('Ah', 'kN', None)
+    >>> measure_of("capacity_in_Ah"), measure_of("Load [kN]"), measure_of("capacity_Ah"), measure_of("capacity")
+    ('Ah', 'kN', 'Ah', None)
     """
-    named = re.search(r"_in_(\w+)$|[\[(]([^\])]+)[\])]\s*$", column)
-    return str(named[1] or named[2]) if named else None
+    named = re.search(r"_in_(\w+)$|[\[(]([^\])]+)[\])]\s*$|[_ ](m?Ah|k?Wh|%)$", column)
+    return str(named[1] or named[2] or named[3]) if named else None
 
 
 def time_measure_of(column: str) -> str | None:

@@ -21,7 +21,7 @@ from fedprognos.fleet.excel import ALL_SHEETS, sheet_names
 from fedprognos.fleet.file_format import FileFormat, find_csv_format
 from fedprognos.fleet.missing import Policy
 from fedprognos.fleet.roles import pick
-from fedprognos.fleet.table_files import Table, read_file
+from fedprognos.fleet.table_files import Table, parquet_names, read_file
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.fleet.time_axis import SECONDS, seconds_since_1970, time_format, with_clock
 from fedprognos.prognosis.health import RowTable
@@ -234,7 +234,7 @@ def _csv(
             )
             for frame in pieces:
                 frame.index = frame.index + len(found.skipped)  # the index tells the line
-                yield frame.dropna(how="all"), min(raw.tell() / size, 1.0)
+                yield found.with_numbers(frame, texts).dropna(how="all"), min(raw.tell() / size, 1.0)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise DataError("compressed file is damaged or truncated", where=str(path), hint="copy it again") from None
     except UnicodeDecodeError as error:
@@ -253,7 +253,7 @@ def _parquet(
     read, total = 0, max(file.metadata.num_rows, 1)
     try:
         for batch in file.iter_batches(batch_size=rows, columns=wanted):
-            frame = batch.to_pandas()
+            frame = batch.to_pandas(ignore_metadata=True)
             frame.index = pd.RangeIndex(read, read + len(frame))
             read += len(frame)
             yield frame, read / total
@@ -290,7 +290,7 @@ def _of_this_book(path: Path, known: FileFormat | None) -> FileFormat | None:
 def _header(path: Path, known: FileFormat | None) -> list[str]:
     """Column names."""
     if path.suffix.lower() == ".parquet":
-        return [str(name) for name in _open_parquet(path).schema_arrow.names]
+        return parquet_names(_open_parquet(path))
     if path.suffix.lower() == ".xlsx":
         return [str(name) for name in read_file(path, known=_of_this_book(path, known)).frame.columns]
     return [name.strip() for name in find_csv_format(path, known).header]
