@@ -121,3 +121,14 @@ def test_a_sheet_of_training_may_be_called_otherwise_now(tmp_path: Path) -> None
     for sheet in ("Measurements", "*"):
         known = replace(INPUTS, table=TableLayout(unit="pump", time="hour", sheet=sheet))
         assert next(chunks(path, find_columns(path, known), known)).rows.units == ["a", "b", "a", "b"]
+
+
+def test_every_sheet_is_a_unit_where_no_column_names_it(tmp_path: Path) -> None:
+    with pd.ExcelWriter(tmp_path / "p.xlsx") as book:
+        for pump in ("north", "south"):
+            pd.DataFrame({"hour": [1, 2, 3], "heat": [1.0, 2.0, 3.0]}).to_excel(book, index=False, sheet_name=pump)
+    inputs = Inputs(("heat",), (), False, "hours", ("hold",), TableLayout(time="hour", sheet="*"))
+    found = list(chunks(tmp_path / "p.xlsx", find_columns(tmp_path / "p.xlsx", inputs), inputs, 2))
+    assert [chunk.rows.units for chunk in found] == [["north"] * 2, ["north"], ["south"] * 2, ["south"]]
+    assert found[-1].done == 1.0
+    assert found[-1].table.at(0).endswith("sheet south, row 4")

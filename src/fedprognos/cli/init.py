@@ -100,29 +100,31 @@ def _time(columns: Columns) -> str:
     return f"{columns.time}{joined}{measure}" + ("; rows are sorted by it" if columns.sort else "")
 
 
+def _whole(guess: Guess) -> str:
+    """What a unit is where no column names it."""
+    return "each sheet" if guess.known.sheet else "each file" if guess.units > 1 else "the whole file"
+
+
+def _place(guess: Guess) -> str:
+    """What names the owner where no column does."""
+    if guess.separator:
+        return f"the beginning of {guess.columns.unit or 'the name'}, up to '{guess.separator}'"
+    return "each folder" if guess.columns.unit is None else "each sheet" if guess.known.sheet else "each file"
+
+
 def _summary(guess: Guess) -> Table:
     columns = guess.columns
     table = Table("role", "guess", box=None, pad_edge=False)
     again = {"time": f"a new one where {columns.time} goes back", "failed": "a new one after a row that says failed"}
     lives = columns.life or (columns.new_life and again[columns.new_life])
-    begins = f"the beginning of {columns.unit or 'the name'}, up to '{guess.separator}'"
-    places = (
-        begins
-        if guess.separator
-        else "each folder"
-        if columns.unit is None
-        else "each sheet"
-        if guess.known.sheet
-        else "each file"
-    )
     rows = {
         "file": guess.note,
         "task": columns.task,
-        "unit": f"{columns.unit or 'the whole file'} ({guess.units} units, {guess.rows} rows)",
+        "unit": f"{columns.unit or _whole(guess)} ({guess.units} units, {guess.rows} rows)",
         "lives of a unit": lives,
         "time": _time(columns),
         "cycle": columns.cycle,
-        "owner (site)": guess.sites and f"{columns.site or places} ({_listed(guess.sites)})",
+        "owner (site)": guess.sites and f"{columns.site or _place(guess)} ({_listed(guess.sites)})",
         "target": columns.target,
         "failed": columns.failed,
         "operating settings": ", ".join(columns.settings),

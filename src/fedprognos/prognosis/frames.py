@@ -21,7 +21,7 @@ from fedprognos.fleet.excel import ALL_SHEETS, sheet_names
 from fedprognos.fleet.file_format import FileFormat, find_csv_format
 from fedprognos.fleet.missing import Policy
 from fedprognos.fleet.roles import pick
-from fedprognos.fleet.table_files import Table, parquet_names, read_file
+from fedprognos.fleet.table_files import Table, parquet_names, read_file, read_tables
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.fleet.time_axis import SECONDS, seconds_since_1970, time_format, with_clock
 from fedprognos.prognosis.health import RowTable
@@ -157,11 +157,12 @@ def chunks(
     texts = [c for c in (columns.unit, columns.life) if c is not None]
     empty, width = True, len(inputs.sensors)
     sort = known is not None and known.sort  # needs all of them at once
-    for frame, done in read(path, wanted, texts, sys.maxsize if sort else rows, known):
+    for piece, done in read(path, wanted, texts, sys.maxsize if sort else rows, known):
+        frame = piece.frame
         if frame.empty:
             continue
         empty = False
-        table = with_clock(Table(path, frame), columns.time, columns.clock)
+        table = with_clock(piece, columns.time, columns.clock)
         units = [table.stem] * len(frame) if columns.unit == WHOLE_FILE else table.names(columns.unit)
         values = np.column_stack(
             [
@@ -216,7 +217,7 @@ def _cycles(table: Table, numbers: FloatArray, units: list[str], column: str) ->
 
 def _csv(
     path: Path, wanted: list[str], texts: list[str], rows: int, known: FileFormat | None
-) -> Iterator[tuple[pd.DataFrame, float]]:
+) -> Iterator[tuple[Table, float]]:
     found, size = find_csv_format(path, known, texts), max(path.stat().st_size, 1)
     try:
         with path.open("rb") as raw:
@@ -234,7 +235,7 @@ def _csv(
             )
             for frame in pieces:
                 frame.index = frame.index + len(found.skipped)  # the index tells the line
-                yield found.with_numbers(frame, texts).dropna(how="all"), min(raw.tell() / size, 1.0)
+                yield Table(path, found.with_numbers(frame, texts).dropna(how="all")), min(raw.tell() / size, 1.0)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise DataError("compressed file is damaged or truncated", where=str(path), hint="copy it again") from None
     except UnicodeDecodeError as error:
@@ -248,7 +249,7 @@ def _csv(
 
 def _parquet(
     path: Path, wanted: list[str], texts: list[str], rows: int, known: FileFormat | None
-) -> Iterator[tuple[pd.DataFrame, float]]:
+) -> Iterator[tuple[Table, float]]:
     file = _open_parquet(path)
     read, total = 0, max(file.metadata.num_rows, 1)
     try:
@@ -256,7 +257,7 @@ def _parquet(
             frame = batch.to_pandas(ignore_metadata=True)
             frame.index = pd.RangeIndex(read, read + len(frame))
             read += len(frame)
-            yield frame, read / total
+            yield Table(path, frame), read / total
     except (ValueError, OSError) as error:  # pyarrow's errors are ValueErrors and OSErrors
         raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
 
@@ -274,10 +275,11 @@ def _open_parquet(path: Path) -> Any:
 
 def _excel(
     path: Path, wanted: list[str], texts: list[str], rows: int, known: FileFormat | None
-) -> Iterator[tuple[pd.DataFrame, float]]:
-    frame = read_file(path, texts, _of_this_book(path, known)).frame[wanted]
-    for start in range(0, len(frame), rows):
-        yield frame.iloc[start : start + rows], min((start + rows) / len(frame), 1.0)
+) -> Iterator[tuple[Table, float]]:
+    sheets = read_tables(path, texts, _of_this_book(path, known))
+    parts = [(sheet, start) for sheet in sheets for start in range(0, len(sheet.frame), rows)]
+    for k, (sheet, start) in enumerate(parts, 1):
+        yield replace(sheet, frame=sheet.frame[wanted].iloc[start : start + rows]), k / len(parts)
 
 
 def _of_this_book(path: Path, known: FileFormat | None) -> FileFormat | None:
