@@ -127,18 +127,8 @@ def survey(fleet: Fleet, terms: SurveyTerms, counted: Counted | None = None) -> 
     chosen = np.ones(len(rows), dtype=bool)
     if counted is not None and schema.task == "rul":
         chosen = np.concatenate(counted.rows_of(fleet, terms.conditions))
-    settings = rows[:, len(sensors) :]
-    keys = conditions.keys(settings, terms.conditions, schema.settings)
-    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    cells, withheld = {}, 0
-    for k, key in enumerate(distinct if keys.shape[1] else distinct[:1]):
-        own = chosen & (inverse == k) if keys.shape[1] else chosen
-        of_condition = rows[own]
-        if len(of_condition) < terms.min_count or _units_among(fleet, own) < terms.min_units:
-            withheld += 1
-            continue
-        cells[tuple(float(v) for v in key)] = Moments.of(of_condition)
+    keys = conditions.keys(rows[:, len(sensors) :], terms.conditions, schema.settings)
+    cells, withheld = _cells(fleet, terms, rows, keys, chosen)
     known = [labels for labels in (health_labels(u, relative) for u in fleet) if labels is not None]
     if not known:
         raise DataError(
@@ -172,6 +162,23 @@ def survey(fleet: Fleet, terms: SurveyTerms, counted: Counted | None = None) -> 
         )
     usual = fleet_usual(fleet, order, cells, terms.conditions, terms.levels if schema.task == "soh" else None)
     return Survey(schema, cells, withheld, Moments.of(labels[:, None]), shortest, shortest_in_s, high, low, usual)
+
+
+def _cells(
+    fleet: Fleet, terms: SurveyTerms, rows: FloatArray, keys: FloatArray, chosen: BoolArray
+) -> tuple[dict[conditions.Key, Moments], int]:
+    """Moments of the chosen rows in each operating condition, and how many conditions have too few of them."""
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    cells, withheld = {}, 0
+    for k, key in enumerate(distinct if keys.shape[1] else distinct[:1]):
+        own = chosen & (inverse == k) if keys.shape[1] else chosen
+        of_condition = rows[own]
+        if len(of_condition) < terms.min_count or _units_among(fleet, own) < terms.min_units:
+            withheld += 1
+            continue
+        cells[tuple(float(v) for v in key)] = Moments.of(of_condition)
+    return cells, withheld
 
 
 def _units_among(fleet: Fleet, chosen: BoolArray) -> int:
