@@ -16,7 +16,7 @@ from fedprognos.matching.fast import Buffer, costs, popularity
 from fedprognos.matching.hyperparameters import Hyperparameters, estimated, start
 from fedprognos.matching.neurons import GlobalNeurons
 from fedprognos.matching.options import Growth, MatchOptions
-from fedprognos.matching.problem import ClientNeurons, Problem
+from fedprognos.matching.problem import ClientNeurons, MatchProblem
 from fedprognos.matching.result import Absorbing, Diagnostics, Matching
 from fedprognos.matching.solvers import Solver, solver_named
 
@@ -28,7 +28,7 @@ FIRST_OFFER = 8
 class State:
     """What is matched, how, and where it stands: ``assignments`` are the slots of each client's neurons."""
 
-    problem: Problem
+    problem: MatchProblem
     options: MatchOptions
     growth: Growth
     solve: Solver
@@ -38,13 +38,13 @@ class State:
     buffer: Buffer = field(default_factory=Buffer)
 
 
-def empty_state(problem: Problem, options: MatchOptions, growth: Growth) -> State:
+def empty_state(problem: MatchProblem, options: MatchOptions, growth: Growth) -> State:
     """Nobody is matched yet."""
     hyper = start(problem, options.sigma, options.sigma0, options.estimates)
     return State(problem, options, growth, solver_named(options.solver), hyper, GlobalNeurons(problem))
 
 
-def bbp_map(problem: Problem, options: MatchOptions, growth: Growth) -> Matching:
+def bbp_map(problem: MatchProblem, options: MatchOptions, growth: Growth) -> Matching:
     """Initialise, sweep until nothing moves, and describe the result."""
     state = empty_state(problem, options, growth)
     gains = [initialise(state)]
@@ -177,7 +177,7 @@ def described(state: State, gains: tuple[float, ...], converged: bool) -> Matchi
     return Matching(assignments, len(live), counts, means, gains[-1], diagnostics)
 
 
-def absorbing_state(problem: Problem, size: int) -> Absorbing:
+def absorbing_state(problem: MatchProblem, size: int) -> Absorbing:
     """Whether as few or as many global neurons are left as there can be; neither for a client on its own."""
     if len(problem.clients) == 1 and not problem.anchored:
         return "neither"

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedprognos.matching.arrays import Booleans, Floats, Indices
 from fedprognos.matching.outputs import Outputs
-from fedprognos.matching.readers import Reader, Weights, inverse, remove, share_of
+from fedprognos.matching.readers import OutputReader, Weights, inverse, remove, share_of
 
 SEARCHED = 1e5
 """Neurons whose ridge residual exceeds so many times the ridge are not looked at as combinations of others."""
@@ -53,7 +53,7 @@ class Absorbed:
 class Elimination:
     """A layer while its neurons go one by one; ``recurrent`` are its own weights ``(gates, N, N)``."""
 
-    def __init__(self, outputs: Outputs, recurrent: Floats, reader: Reader, alpha: float) -> None:
+    def __init__(self, outputs: Outputs, recurrent: Floats, reader: OutputReader, alpha: float) -> None:
         self._outputs, self._alpha, self._gates, self.reader = outputs, alpha, len(recurrent), reader
         self._own = Weights(recurrent.reshape(-1, len(outputs.C)).T)
         self._ids = np.arange(len(outputs.C))

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from fedprognos.errors import ConfigError
 from fedprognos.matching.arrays import Floats, Indices
-from fedprognos.matching.problem import Problem
+from fedprognos.matching.problem import MatchProblem
 
 FLOOR = 1e-12
 
@@ -36,7 +36,7 @@ class Hyperparameters:
         return Hyperparameters(self.mu0[dims], self.sigma[dims], self.sigma0[dims])
 
 
-def start(problem: Problem, sigma: ArrayLike | None, sigma0: ArrayLike | None, estimate: bool) -> Hyperparameters:
+def start(problem: MatchProblem, sigma: ArrayLike | None, sigma0: ArrayLike | None, estimate: bool) -> Hyperparameters:
     """Given variances, or 0.5x (noise) and 1x (prior) the pooled variance of all client neurons.
 
     The prior mean starts at the pooled mean when it is to be estimated and is zero otherwise, as in PFNM.
@@ -63,7 +63,7 @@ def checked_variance(name: str, value: ArrayLike | None, dimensions: int) -> Flo
     return variance
 
 
-def estimated(old: Hyperparameters, problem: Problem, seen: Floats, sums: Floats) -> Hyperparameters:
+def estimated(old: Hyperparameters, problem: MatchProblem, seen: Floats, sums: Floats) -> Hyperparameters:
     """Moment estimates from the present partition; the old ones where no neuron is shared (N = L).
 
     With N client neurons, L global ones, n of them assigned to each with sum of squares Q and mean m:

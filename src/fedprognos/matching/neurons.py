@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedprognos.matching.arrays import Booleans, Floats, Indices
-from fedprognos.matching.problem import ClientNeurons, Problem
+from fedprognos.matching.problem import ClientNeurons, MatchProblem
 
 
 class GlobalNeurons:
@@ -17,7 +17,7 @@ class GlobalNeurons:
     removes the rounding that many additions and subtractions leave behind.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: MatchProblem) -> None:
         self._problem = problem
         self._rebuild([], 0)
 

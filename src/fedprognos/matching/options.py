@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.matching.gain import COSTS
-from fedprognos.matching.problem import Problem
+from fedprognos.matching.problem import MatchProblem
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Growth:
         return max(width - existing, min(self.cap - existing, self.quota))
 
 
-def growth_limits(problem: Problem, cap: int | None, quota: int | None) -> Growth:
+def growth_limits(problem: MatchProblem, cap: int | None, quota: int | None) -> Growth:
     """The limits on growth, with the cap no lower than the widest client and no higher than quotas can lead to."""
     if cap is None:
         cap = problem.everything

@@ -51,7 +51,7 @@ class ClientNeurons:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class MatchProblem:
     """Clients in canonical order, the anchor if there is one, and the moments of all neurons.
 
     ``centre``, ``variance`` and ``scale`` are the clients' pooled mean and variance, for each dimension and overall.
@@ -157,7 +157,7 @@ def checked_counts(counts: ArrayLike | None, width: int) -> Indices:
     return given.astype(np.intp)
 
 
-def make_problem(clients: Sequence[ClientNeurons], anchor: ClientNeurons | None, dimensions: int) -> Problem:
+def make_problem(clients: Sequence[ClientNeurons], anchor: ClientNeurons | None, dimensions: int) -> MatchProblem:
     """Add the moments."""
     total, observed, squares = np.zeros(dimensions), np.zeros(dimensions), np.zeros(dimensions)
     for client in clients:
@@ -177,4 +177,4 @@ def make_problem(clients: Sequence[ClientNeurons], anchor: ClientNeurons | None,
     if anchor is not None and anchor.counts is not None:
         squares[anchor.where] += (anchor.counts[:, None] * np.square(anchor.centred(centre))).sum(axis=0)
         observed[anchor.where] += anchor.width
-    return Problem(tuple(clients), anchor, centre, variance, scale, squares, observed, raw)
+    return MatchProblem(tuple(clients), anchor, centre, variance, scale, squares, observed, raw)

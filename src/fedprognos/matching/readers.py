@@ -60,7 +60,7 @@ class Weights:
         return found
 
 
-class Reader(Protocol):
+class OutputReader(Protocol):
     """What reads a layer's outputs besides the layer itself: it prices neurons, weighs them, and lets them go."""
 
     loss: float

@@ -16,7 +16,7 @@ from fedprognos.errors import DataError
 from fedprognos.matching.arrays import Floats, Indices
 from fedprognos.matching.elimination import Absorbed, Elimination
 from fedprognos.matching.outputs import DEAD, Outputs, outputs_of, ridge_of, solved
-from fedprognos.matching.readers import HeadReader, LayerReader, Reader, share_of
+from fedprognos.matching.readers import HeadReader, LayerReader, OutputReader, share_of
 from fedprognos.matching.signatures import LinearWeights, RecurrentWeights
 from fedprognos.matching.sums import LabelledSums, OutputSums
 
@@ -177,7 +177,7 @@ def regression(sums: LabelledSums, neurons: int, ridge: float) -> Regression:
 
 
 def eliminated(
-    network: CanonicalNetwork, k: int, reader: Reader, width: int, tolerance: float | None
+    network: CanonicalNetwork, k: int, reader: OutputReader, width: int, tolerance: float | None
 ) -> list[Absorbed]:
     """Who goes from layer k, in order."""
     size = network.sizes[k]

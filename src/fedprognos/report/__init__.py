@@ -1,7 +1,7 @@
 """The report: one HTML file that works offline, made of sections, from the files a run wrote."""
 
 from fedprognos.report.page import write_report
-from fedprognos.report.parts import Card, Cell, Chip, Column, Figure, Line, Panel, Section, Table
+from fedprognos.report.parts import Card, Chip, Column, Figure, Line, Panel, Section, Table, TableCell
 from fedprognos.report.run_data import RunData, read_run
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.verdict import Answer, answer
@@ -9,7 +9,6 @@ from fedprognos.report.verdict import Answer, answer
 __all__ = [
     "Answer",
     "Card",
-    "Cell",
     "Chip",
     "Column",
     "Figure",
@@ -19,6 +18,7 @@ __all__ = [
     "RunData",
     "Section",
     "Table",
+    "TableCell",
     "answer",
     "read_run",
     "sections",

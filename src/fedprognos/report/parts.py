@@ -30,7 +30,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A number as shown, the value it is sorted by, and whether it is the best of its column."""
 
     text: str
@@ -44,7 +44,7 @@ class Line:
     """A line of a table: who, the numbers, a colour, what to remark or warn about; a quiet one is less important."""
 
     name: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     colour: str = ""
     remark: str = ""
     warning: str = ""

@@ -21,7 +21,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-class TooLargeError(Exception):
+class BodyTooLargeError(Exception):
     """A request body beyond the limit."""
 
 
@@ -47,7 +47,7 @@ class Guard:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > self.limit:
-                raise TooLargeError
+                raise BodyTooLargeError
             return message
 
         async def passed_on(message: Message) -> None:
@@ -56,7 +56,7 @@ class Guard:
                 answered = True
                 await send(message)
 
-        with contextlib.suppress(TooLargeError):
+        with contextlib.suppress(BodyTooLargeError):
             await self.app(scope, counted, passed_on)
         if seen > self.limit and not answered:
             await _respond(send, 413, b"larger than agreed")

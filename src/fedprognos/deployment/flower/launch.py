@@ -37,15 +37,15 @@ class Refused(IntEnum):
     CLOCK = 74
 
 
-class RefusedError(ProcessError):
+class JoinRefusedError(ProcessError):
     """The coordinator does not let this site in, or the site does not trust the coordinator."""
 
 
-class ClockError(RefusedError):
+class ClockError(JoinRefusedError):
     """The clocks of coordinator and site differ too much."""
 
 
-class KeyInUseError(RefusedError):
+class KeyInUseError(JoinRefusedError):
     """Somebody is connected with this site's key: the site itself, until it is missed after a kill, or another."""
 
 
@@ -60,7 +60,7 @@ def start(what: str, arguments: list[str], folder: Path, environment: dict[str, 
 def reasons(folder: Path) -> dict[int, ProcessError]:
     """What the exit codes of a SuperNode mean to the site in a folder."""
     return {
-        Refused.KEY: RefusedError(
+        Refused.KEY: JoinRefusedError(
             "the coordinator does not know this site's key, and refuses it",
             where=str(folder / "site.key"),
             hint="If the key was renewed, copy the new site.key here and restart the coordinator.",
@@ -71,7 +71,7 @@ def reasons(folder: Path) -> dict[int, ProcessError]:
             hint="The site runs elsewhere. End it there, or make a new key with `fedprognos deploy renew --site`.",
         ),
         Refused.CLOCK: ClockError("the coordinator refuses this site because of its clock"),
-        Refused.CERTIFICATE: RefusedError(
+        Refused.CERTIFICATE: JoinRefusedError(
             "the server's certificate has expired, or is not from this federation's authority",
             where=str(folder / "ca.crt"),
             hint="Is `coordinator` in settings.toml the right address, and this machine's clock right? If so, copy the "

@@ -29,7 +29,7 @@ from flwr.supernode.runtime import run_clientapp
 from fedprognos.deployment.backoff import Backoff
 from fedprognos.deployment.engine import Tell
 from fedprognos.deployment.flower import patches
-from fedprognos.deployment.flower.launch import ClockError, KeyInUseError, RefusedError, start
+from fedprognos.deployment.flower.launch import ClockError, JoinRefusedError, KeyInUseError, start
 from fedprognos.deployment.flower.mailbox import content, wrapped
 from fedprognos.deployment.flower.tasks import TaskQueue
 from fedprognos.deployment.folders import SiteOptions
@@ -142,7 +142,7 @@ class SuperNode:
             self._tell("the coordinator still sees an earlier connection of this site; trying again until it is gone")
         elif isinstance(error, ClockError):
             raise _clock_error(clock_ahead_in_s(self._options.coordinator, self._folder / "ca.crt")) from error
-        elif isinstance(error, RefusedError) or lasted < LASTED_IN_S:
+        elif isinstance(error, JoinRefusedError) or lasted < LASTED_IN_S:
             raise error
         else:
             self._tell(f"lost the connection ({error.what}); joining again")

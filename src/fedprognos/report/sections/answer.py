@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedprognos.evaluation import EVERYONE
 from fedprognos.report.entries import PERSONAL, best, comparable
-from fedprognos.report.parts import Card, Cell, Column, Line, Section, Table
+from fedprognos.report.parts import Card, Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.verdict import AGREE, CLEAR, answer, compare, intervals
@@ -70,11 +70,11 @@ def _certainty(run: RunData) -> Section:
     for role, e in {**rivals, "best baseline": r.baseline}.items():
         if e is not None and r.together is not None:
             found, error = compare(run, r.together, e), e.mean(run.error)
-            agree = Cell(f"{found.agreeing} of {found.seeds}", found.agreeing)
+            agree = TableCell(f"{found.agreeing} of {found.seeds}", found.agreeing)
             cells = [
-                Cell(number(error), error),
-                Cell(found.amount, found.change),
-                Cell(found.odds.removeprefix("chance "), found.chance),
+                TableCell(number(error), error),
+                TableCell(found.amount, found.change),
+                TableCell(found.odds.removeprefix("chance "), found.chance),
                 agree,
             ]
             lines.append(Line(role, cells, run.palette.colour(e.method), e.label if e.is_baseline else ""))

@@ -22,7 +22,7 @@ from fedprognos.evaluation.decisions import (
     rising,
 )
 from fedprognos.report.entries import Entry, drawn
-from fedprognos.report.parts import Cell, Column, Figure, Line, Panel, Section, Table, Trace
+from fedprognos.report.parts import Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, hover, layout
@@ -173,8 +173,8 @@ def _followed(run: RunData) -> list[str]:
 
 
 def _table(run: RunData, made: Sequence[Maintenance]) -> Table:
-    def cell(value: float | None, share: bool = False) -> Cell:
-        return Cell("–") if value is None else Cell(percent(value) if share else number(value), value)
+    def cell(value: float | None, share: bool = False) -> TableCell:
+        return TableCell("–") if value is None else TableCell(percent(value) if share else number(value), value)
 
     near = f"Share of units then predicted within {percent(ALPHA)} of the truth."
     columns = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedprognos.arrays import FloatArray
-from fedprognos.report.parts import Cell, Chip, Column, Figure, Line, Panel, Section, Table, Trace
+from fedprognos.report.parts import Chip, Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import SHADES, axis, client_colours, dots, hover, layout, line, plain, thin
@@ -48,12 +48,12 @@ def _clients(fleet: Fleet) -> Table:
         lines.append(Line(client, [_count(n) for n in numbers], colours[client]))
     if set(fleet["tests"]) == {"all"} and "all" not in fleet["clients"]:
         test = fleet["tests"]["all"]
-        lines.append(Line("common test", [*[Cell("–")] * 6, _count(test["units"]), _count(test["rows"])]))
+        lines.append(Line("common test", [*[TableCell("–")] * 6, _count(test["units"]), _count(test["rows"])]))
     return Table("What each client has.", "Client", [Column(title) for title in titles], lines)
 
 
-def _count(value: float | None) -> Cell:
-    return Cell("–") if value is None else Cell(whole(value), float(value))
+def _count(value: float | None) -> TableCell:
+    return TableCell("–") if value is None else TableCell(whole(value), float(value))
 
 
 def fleet_figures(fleet: Fleet) -> list[Figure]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from fedprognos.report.parts import Cell, Column, Line, Section, Table
+from fedprognos.report.parts import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import client_colours
@@ -77,9 +77,9 @@ def build(run: RunData) -> Section:
     return Section(TITLE, lead, warnings=warnings, tables=[table], terms=terms, folded=True)
 
 
-def _cells(site: SiteMessages, kinds: Sequence[str]) -> list[Cell]:
+def _cells(site: SiteMessages, kinds: Sequence[str]) -> list[TableCell]:
     sent = [site.kinds.get(kind, (0, 0)) for kind in kinds] + [site.total]
-    return [Cell(size(moved), float(moved), plural(n, "message")) if n else Cell("–") for n, moved in sent]
+    return [TableCell(size(moved), float(moved), plural(n, "message")) if n else TableCell("–") for n, moved in sent]
 
 
 def read_ledgers(folder: Path, scenario: str) -> list[SiteMessages]:

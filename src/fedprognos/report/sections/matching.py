@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedprognos.report.match_records import Extractors, LayerMatch, MatchRound
-from fedprognos.report.parts import Cell, Chip, Column, Figure, Line, Panel, Section, Table, Trace
+from fedprognos.report.parts import Chip, Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, client_colours, hover, layout, line, plain, thin
@@ -61,12 +61,19 @@ def _table(run: RunData) -> Table:
     return Table("What became of the clients’ neurons, first seed.", "Layer", [Column(t) for t in TITLES], lines)
 
 
-def _cells(round_: int, layer: LayerMatch) -> list[Cell]:
+def _cells(round_: int, layer: LayerMatch) -> list[TableCell]:
     _, edges = sharing(layer)
     parts = [end - begin for begin, end in pairwise(edges)]
     total = sum(len(mine) for mine in layer.assignments.values())
-    shares = [Cell(percent(n / layer.width), n / layer.width, f"({n})") if layer.width else Cell("–") for n in parts]
-    return [Cell(str(round_), round_), Cell(whole(total), total), Cell(whole(layer.width), layer.width), *shares]
+    shares = [
+        TableCell(percent(n / layer.width), n / layer.width, f"({n})") if layer.width else TableCell("–") for n in parts
+    ]
+    return [
+        TableCell(str(round_), round_),
+        TableCell(whole(total), total),
+        TableCell(whole(layer.width), layer.width),
+        *shares,
+    ]
 
 
 def sharing(layer: LayerMatch) -> tuple[list[int], list[int]]:

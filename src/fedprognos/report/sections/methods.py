@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedprognos.evaluation import EVERYONE, Metric, metrics
 from fedprognos.report.entries import Entry, comparable, of_head
-from fedprognos.report.parts import Cell, Column, Figure, Line, Panel, Section, Table, Trace
+from fedprognos.report.parts import Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, client_colours, dots, hover, layout, line, plain
@@ -93,7 +93,7 @@ def _by_client(run: RunData) -> Table:
         both = [m for title in ("Together", "Alone") if (m := means.get(title)) is not None]
         lowest = min(both) if len(both) > 1 else None
         cells = [
-            Cell(number(m), m, best=m is not None and m == lowest and t in ("Together", "Alone"))
+            TableCell(number(m), m, best=m is not None and m == lowest and t in ("Together", "Alone"))
             for t, m in means.items()
         ]
         lines.append(Line(client, cells, colours[client]))
@@ -114,7 +114,7 @@ def metrics_table(run: RunData) -> Table:
         collapsed = sum(row.collapsed for row in e.rows)
         cells = [_cell(e, m, best.get(m.name) if e in fair else None) for m in shown]
         moved = e.mean("bytes")
-        cells += [Cell("–") if moved is None else Cell(number(moved / 1e6), moved)]
+        cells += [TableCell("–") if moved is None else TableCell(number(moved / 1e6), moved)]
         cells += [_range(e, "round"), _range(e, "width")]
         warning = f"collapsed ({plural(collapsed, 'seed')})" if collapsed else ""
         remark = f"on {e.n_test} of {everything} test points" if e.n_test < everything else ""
@@ -126,22 +126,22 @@ def metrics_table(run: RunData) -> Table:
     return Table(caption, "Method", [*columns, *FACTS], lines)
 
 
-def _cell(entry: Entry, metric: Metric, best: float | None) -> Cell:
+def _cell(entry: Entry, metric: Metric, best: float | None) -> TableCell:
     mean, spread = entry.mean(metric.name), entry.spread(metric.name)
     if mean is None:
-        return Cell("–")
+        return TableCell("–")
     note = f"±{float(f'{spread:.2g}'):g}" if spread is not None and metric.headline else ""
     marked = metric.best is not None and metric.badness(mean) == best
-    return Cell(percent(mean) if metric.percent else number(mean), mean, note, marked)
+    return TableCell(percent(mean) if metric.percent else number(mean), mean, note, marked)
 
 
-def _range(entry: Entry, field: str) -> Cell:
+def _range(entry: Entry, field: str) -> TableCell:
     """Widths and rounds, from the least to the most over seeds."""
     found = [value if isinstance(value, tuple) else (value,) for row in entry.rows if (value := getattr(row, field))]
     if not found:
-        return Cell("–")
+        return TableCell("–")
     first, last = (" + ".join(map(str, choose(found, key=sum))) for choose in (min, max))
-    return Cell(first if first == last else f"{first} to {last}", float(min(map(sum, found))))
+    return TableCell(first if first == last else f"{first} to {last}", float(min(map(sum, found))))
 
 
 sections.add(ReportSection("methods", 20, "Methods", build))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedprognos.report.match_records import Pair
-from fedprognos.report.parts import Cell, Chip, Column, Figure, Line, Panel, Section, Table
+from fedprognos.report.parts import Chip, Column, Figure, Line, Panel, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, client_colours, hover, layout, line
@@ -31,7 +31,10 @@ def _table(pairs: Sequence[Pair], colours: Mapping[str, str]) -> Table:
     lines = [
         Line(
             f"{pair.absorbed[0]}, neuron {pair.absorbed[1]}",
-            [Cell(f"{pair.kept[0]}, neuron {pair.kept[1]}"), Cell(_signed(pair.correlation), abs(pair.correlation))],
+            [
+                TableCell(f"{pair.kept[0]}, neuron {pair.kept[1]}"),
+                TableCell(_signed(pair.correlation), abs(pair.correlation)),
+            ],
             colours[pair.absorbed[0]],
         )
         for pair in pairs

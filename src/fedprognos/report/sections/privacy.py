@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fedprognos.report.parts import Cell, Column, Line, Section, Table
+from fedprognos.report.parts import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.words import number
@@ -29,11 +29,11 @@ def build(run: RunData) -> Section:
         f"exp({number(found['epsilon'])}), but for a chance of {found['delta']:g}."
     )
     cells = [
-        Cell(number(found["epsilon"]), found["epsilon"]),
-        Cell(f"{found['delta']:g}", found["delta"]),
-        Cell(str(found["releases"]), found["releases"]),
-        Cell(number(found["noise"]), found["noise"]),
-        Cell(str(found["mechanism"])),
+        TableCell(number(found["epsilon"]), found["epsilon"]),
+        TableCell(f"{found['delta']:g}", found["delta"]),
+        TableCell(str(found["releases"]), found["releases"]),
+        TableCell(number(found["noise"]), found["noise"]),
+        TableCell(str(found["mechanism"])),
     ]
     table = Table("The account of this run.", "Hidden", list(COLUMNS), [Line(hidden, cells)])
     words = ["Not covered: moments of the columns, and errors on test units. Other runs on the same data add up."]

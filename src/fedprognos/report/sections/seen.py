@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.report.entries import points_of
-from fedprognos.report.parts import Cell, Column, Line, Section, Table
+from fedprognos.report.parts import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.words import number
@@ -28,8 +28,8 @@ def build(run: RunData) -> Section:
         errors = {role: _errors(run, points_of(run, entry), new) for role, entry in entries.items()}
         units = [_units(points_of(run, next(iter(entries.values()))), new, flag) for flag in (False, True)]
         for flag, said in ((0, f"{kind} seen before"), (1, f"{kind} new to its owner")):
-            cells = [Cell(number(error[flag]), error[flag]) for error in errors.values()]
-            lines.append(Line(said, [Cell(str(units[flag]), units[flag]), *cells]))
+            cells = [TableCell(number(error[flag]), error[flag]) for error in errors.values()]
+            lines.append(Line(said, [TableCell(str(units[flag]), units[flag]), *cells]))
         if {"Alone", "Together"} <= errors.keys():
             (home, abroad), (seen, strange) = errors["Alone"], errors["Together"]
             worse = abroad / home if home else 0.0
