@@ -58,6 +58,9 @@ class SiteOptions(Options):
     """Answers that the site gives in a run."""
     max_answers_per_month: PositiveInt = 50_000
     """Answers that the site gives in a month."""
+    max_runs_per_month: PositiveInt = 30
+    small_differences: bool = False
+    """Whether a run may begin whose sums differ from an earlier one's by fewer rows or units than the floors."""
     approved: tuple[str, ...] = ()
     """Digests of contracts that are approved beforehand."""
     members: Mapping[str, Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = {}

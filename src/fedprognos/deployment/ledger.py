@@ -110,3 +110,11 @@ def check_budget(ledger: SiteLedger, contract: str, per_run: int, per_month: int
         raise MessageError(f"this site's budget of {per_run} answers for a run is spent")
     if month >= per_month:
         raise MessageError(f"this site's budget of {per_month} answers for a month is spent")
+
+
+def check_runs(ledger: SiteLedger, per_month: int) -> None:
+    """Raise where as many runs have begun this month as the owner allows; one that is approved again is a new one."""
+    month = time.strftime("%Y-%m", time.gmtime())
+    begun = [line for line in ledger.lines() if line.get("step") == 1 and _answers(line)]
+    if sum(str(line.get("time", "")).startswith(month) for line in begun) >= per_month:
+        raise MessageError(f"this site's budget of {per_month} runs for a month is spent")

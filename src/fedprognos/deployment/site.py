@@ -12,10 +12,11 @@ from fedprognos.deployment import messages
 from fedprognos.deployment.approvals import Approval, Approvals
 from fedprognos.deployment.contract import MAX_CONTRACT_IN_BYTES, Contract, in_words, side_by_side
 from fedprognos.deployment.delivery import keep_delivery
+from fedprognos.deployment.differences import Differences
 from fedprognos.deployment.engine import Engine, Tell, WriteReport
 from fedprognos.deployment.folders import SiteOptions, read_options
 from fedprognos.deployment.identity import identity_of, verify
-from fedprognos.deployment.ledger import SiteLedger, check_budget
+from fedprognos.deployment.ledger import SiteLedger, check_budget, check_runs
 from fedprognos.deployment.masks import forget_secrets, member_of
 from fedprognos.deployment.processes import STATUS, alone, bounded_memory
 from fedprognos.deployment.replay import RefusedError, Replay, StepsMissingError
@@ -76,6 +77,7 @@ class Site:
         self.approvals = Approvals(self.folder, options.approved, options.members)
         self.tensors = TensorCache(self.folder / "tensors", self.limit)
         self.fingerprint = self.data.fingerprint(self.identity.secret("data"))
+        self.differences = Differences(self.data, self.client.floors, self.identity.secret("units"))
         self._replay: Replay | None = None
 
     def respond(self, data: bytes) -> bytes:
@@ -121,6 +123,8 @@ class Site:
         if not known:
             for line in (*in_words(contract, self.options.name), *self.approvals.alike(contract)):
                 self.tell(line)
+            for text in self.differences.too_small(contract, self.approvals):
+                self.tell(f"  UNUSUAL: {text}")
             if entry.state == "waiting":
                 self.tell(f"to approve it:  fedprognos deploy approve {self.folder}")
         return messages.ContractReply(entry.state != "waiting")
@@ -179,9 +183,21 @@ class Site:
     def _bind(self, entry: Approval) -> None:
         """A contract is about the data that was there when its first step came."""
         if entry.state == "approved":
+            check_runs(self.ledger, self.options.max_runs_per_month)
+            if not self.options.small_differences:
+                self._check_differences(entry)
+            self.differences.remember(self.approvals.place(entry.contract.digest))
             self.approvals.set_state(entry, "running", self.fingerprint)
         elif entry.data != self.fingerprint:
             raise RefusedError("this site's data changed after the run began; it needs a new run")
+
+    def _check_differences(self, entry: Approval) -> None:
+        """Refuse a run that differs from an earlier one by too little; its engineer hears by what."""
+        found = list(self.differences.too_small(entry.contract, self.approvals))
+        for text in found:
+            self.tell(f"run '{entry.contract.run}': {text}; small_differences = true in settings.toml allows it")
+        if found:
+            raise RefusedError("sums of this run and of an earlier one would differ by a few rows or units")
 
     def _finish(self, replay: Replay) -> None:
         entry = self.approvals.entry(replay.contract.digest)

@@ -1,0 +1,166 @@
+"""Two approved runs over nearly the same rows: what their sums differ by has the floors behind it, or nothing runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import SmallRun, experiment_of
+
+from fedprognos.deployment.contract import Contract
+from fedprognos.deployment.folders import SiteOptions
+from fedprognos.deployment.replay import RefusedError
+from fedprognos.deployment.site import Site
+from fedprognos.deployment.site_data import SiteData
+from fedprognos.errors import MessageError
+from fedprognos.experiment import config
+from fedprognos.federation.messages import LedgerLine
+from fedprognos.fleet import Fleet
+from small_fleets import cyclic_fleet, series_fleet
+
+FLEET = series_fleet([30 + k for k in range(11)] + [90], seed=5, name="a")
+FLEET.units[3].settings[17] = (20.4, 0.7)
+"""Twelve machines; one of them lived much longer than all others, and one row of another has a setting of its own."""
+OTHERS = {"b": "b" * 64, "c": "c" * 64}
+
+
+def site_of(folder: Path, fleet: Fleet = FLEET, test: Fleet | None = None, **options: Any) -> Site:
+    folder.mkdir(exist_ok=True)
+    return Site(folder, SiteOptions(name="a", coordinator="x:1", **options), SiteData(fleet, test), lambda text: None)
+
+
+def begin(site: Site, number: int, **recipe: Any) -> None:
+    """An approved contract with such a recipe comes to its first step."""
+    shared = {"window": 8, "stride": 1, "cap": 40, "conditions": {}}
+    changes = {"recipe": {**shared, **recipe}, "federation": {"mode": None}, "evaluation": {"seeds": number}}
+    experiment = config.parse(experiment_of(changes), "test")
+    contract = Contract.of(f"run {number}", str(number), experiment, {"a": site.identity.public, **OTHERS}, "d" * 64)
+    site.approvals.put(contract, "a", site.identity.public)
+    site._bind(site.approvals.approve(contract.digest))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"cap": 80}, {"cap": 81}),  # the sums of labels differ by the one machine that lived so long
+        ({"cap": None}, {"cap": 88}),
+        ({"stride": 60}, {"stride": 61}),  # only that machine has a second window
+        ({"window": 41, "short": "exclude"}, {"window": 41, "short": "pad"}),
+        ({"conditions": {"altitude": 0}}, {"conditions": {"altitude": 1}}),  # one row goes from 20 to 20.4
+    ],
+    ids=["caps", "no cap", "strides", "short ones", "decimals"],
+)
+def test_a_second_run_that_differs_by_one_machine_is_refused(tmp_path: Path, first: Any, second: Any) -> None:
+    fleet = series_fleet([60] * 11 + [40], seed=5, name="a") if "window" in first else FLEET
+    site = site_of(tmp_path, fleet)
+    begin(site, 1, **first)
+    with pytest.raises(RefusedError, match="a few rows or units"):
+        begin(site, 2, **second)
+    begin(site_of(tmp_path, fleet, small_differences=True), 2, **second)
+
+
+def test_runs_that_differ_in_many_machines_or_in_no_row_begin(tmp_path: Path) -> None:
+    site = site_of(tmp_path)
+    for number, recipe in enumerate(({}, {"stride": 2}, {"window": 12}, {"cap": 25}, {"drop": ["temperature"]}), 1):
+        begin(site, number, **recipe)
+
+
+def changed(fleet: Fleet, number: int) -> Fleet:
+    """So many machines have shown one more value of another kind."""
+    units = [replace(u, sensors=u.sensors + 0.5) if k < number else u for k, u in enumerate(fleet)]
+    return replace(fleet, units=tuple(units))
+
+
+@pytest.mark.parametrize(
+    ("later", "begins"),
+    [
+        (lambda fleet: fleet.select(fleet.ids[:-1]), False),  # a machine went
+        (lambda fleet: changed(fleet, 4), False),
+        (lambda fleet: changed(fleet, 5), True),
+        (lambda fleet: fleet, True),
+    ],
+    ids=["one went", "four changed", "five changed", "the same"],
+)
+def test_a_run_on_data_that_changed_by_few_machines_is_refused(
+    tmp_path: Path, later: Callable[[Fleet], Fleet], begins: bool
+) -> None:
+    """The moments of both runs differ by that machine's: its count, means and variances, exactly."""
+    begin(site_of(tmp_path), 1)
+    site = site_of(tmp_path, later(FLEET))
+    for number in (1, 2):  # the same contract once more, or another one
+        if begins:
+            begin(site, number)
+        else:
+            with pytest.raises(RefusedError):
+                begin(site, number)
+
+
+def test_units_to_be_tested_on_are_looked_at_by_themselves(tmp_path: Path) -> None:
+    begin(site_of(tmp_path, test=FLEET), 1)
+    begin(site_of(tmp_path, changed(FLEET, 6), FLEET), 2)
+    with pytest.raises(RefusedError):
+        begin(site_of(tmp_path, changed(FLEET, 12), changed(FLEET, 1)), 3)
+
+
+@pytest.mark.parametrize(("more", "begins"), [(5, False), (20, True)])
+def test_a_battery_needs_twenty_cycles_more(tmp_path: Path, more: int, begins: bool) -> None:
+    whole = cyclic_fleet(1, 60).units[0]
+
+    def first(cycles: int) -> Fleet:
+        end = int(whole.cycles[cycles])  # type: ignore[index]
+        part = replace(
+            whole,
+            time=whole.time[:end],
+            sensors=whole.sensors[:end],
+            settings=whole.settings[:end],
+            target=whole.target[:cycles],  # type: ignore[index]
+            cycles=whole.cycles[: cycles + 1],  # type: ignore[index]
+            cycle_numbers=whole.cycle_numbers[:cycles],  # type: ignore[index]
+        )
+        return replace(cyclic_fleet(1, 60), units=(part,))
+
+    recipe = {"window": None, "cap": None}
+    begin(site_of(tmp_path, first(40)), 1, **recipe)
+    if begins:
+        begin(site_of(tmp_path, first(40 + more)), 2, **recipe)
+    else:
+        with pytest.raises(RefusedError):
+            begin(site_of(tmp_path, first(40 + more)), 2, **recipe)
+
+
+def test_what_is_kept_of_units_tells_nothing_without_the_sites_key(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        begin(site_of(tmp_path / name), 1)
+    one, two = ((tmp_path / name).rglob("units.json") for name in ("one", "two"))
+    kept = next(iter(one)).read_text("utf-8"), next(iter(two)).read_text("utf-8")
+    assert "a-0" not in kept[0]
+    assert kept[0] != kept[1]
+
+
+def test_a_site_begins_so_many_runs_in_a_month(tmp_path: Path) -> None:
+    site = site_of(tmp_path, max_runs_per_month=2)
+    for number in (1, 2):
+        begin(site, number)
+        site.ledger.about = {"step": 1, "contract": str(number)}
+        site.ledger.record(LedgerLine("JoinReply", 10))
+    with pytest.raises(MessageError, match="2 runs for a month"):
+        begin(site, 3)
+
+
+def test_a_coordinator_hears_no_more_than_that_it_is_refused(tmp_path: Path) -> None:
+    """A whole run; then one more with the cap that only the longest life is above."""
+    run = SmallRun(tmp_path, {"recipe": {"cap": 30}}, options={"max_leverage": 1.0}, units=12)
+    run.perform()
+    shutil.move(tmp_path / "run", tmp_path / "first")
+    again = SmallRun(tmp_path, {"recipe": {"cap": 31, "window": 9}}, options={"max_leverage": 1.0}, units=12, name="b")
+    again.perform()  # of c's machines one row each is above 30: it does not take part
+    refused = {name: {str(line["refused"]) for line in again.lines(name) if "refused" in line} for name in "abc"}
+    assert refused["a"] == refused["b"] == set()
+    assert len(refused["c"]) == 1
+    assert "differ by a few rows or units" in refused["c"].pop()
+    assert any("its labels and those of run 'small' differ" in text for text in again.said)
+    assert not [text for text in again.said if text.startswith("left out c") and "labels" in text]
