@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fedprognos.deployment.messages import ContractRequest, HelloReply, HelloReq
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.limits import Limits
-from fedprognos.federation.messages import ANSWERS, EvaluateRequest, LedgerLine
+from fedprognos.federation.messages import ANSWERS, EvaluateRequest, Failure, LedgerLine
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.options import ModelOptions
 from small_fleets import recipe_of, series_fleet
@@ -75,6 +76,26 @@ def test_invented_members_whose_networks_would_stand_side_by_side_meet_the_limit
     assert "memory" in reply.text
     assert not run.sites["a"].approvals.entry(wide.digest)
     Limits(4 << 30).check_model(ModelOptions(widths=(400,)), 6)  # alone it is a network like others
+
+
+@pytest.mark.parametrize(
+    "huge",
+    [
+        {"model": {"widths": [3] * 200_000}},  # took a site a minute to look at
+        {"recipe": {"channels": {"mean": list(range(1, 5000))}}, "model": {"widths": [1000]}},
+        {"recipe": {"channels": {"change": 10**9}}},
+        {"recipe": {"grid_points": 10**12}},
+        {"evaluation": {"seeds": 10**9}},
+        {"evaluation": {"bootstrap": 10**12}},
+    ],
+    ids=lambda huge: "-".join(name for section in huge.values() for name in section),
+)
+def test_numbers_without_measure_are_refused_before_anybody_can_approve_them(run: SmallRun, huge: Any) -> None:
+    text = contract_of(run, "4", **huge).text
+    begun = time.process_time()
+    reply = decode(run.sites["a"].respond(encode(ContractRequest(text))), ANSWERS)
+    assert isinstance(reply, Failure)
+    assert time.process_time() - begun < 5
 
 
 def test_a_refusal_for_its_size_does_not_tell_how_many_rows_there_are() -> None:

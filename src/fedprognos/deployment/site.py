@@ -32,6 +32,7 @@ from fedprognos.deployment.steps import (
 )
 from fedprognos.deployment.tensor_cache import TensorCache, TensorsMissing, TensorsMissingError
 from fedprognos.errors import MessageError
+from fedprognos.features.channels import columns_of
 from fedprognos.federation.client import Client, failure
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.dealing import Dealing
@@ -116,8 +117,9 @@ class Site:
             return messages.HelloReply(self.options.name, __version__, self.identity.public, recipe)
         contract = Contract.parse(request.contract)
         schema = self.data.train.schema
-        inputs, beside = len(schema.sensors) + len(schema.settings), side_by_side(contract)
-        self.client.limits.check_model(contract.experiment().model, inputs, beside)
+        experiment, sensors = contract.experiment(), len(schema.sensors)
+        inputs = sensors + len(schema.settings) + columns_of(experiment.recipe.extra, sensors)
+        self.client.limits.check_model(experiment.model, inputs, side_by_side(contract))
         known = self.approvals.entry(contract.digest) is not None
         entry = self.approvals.put(contract, self.options.name, self.identity.public)
         if not known:

@@ -17,7 +17,7 @@ def _default_baselines() -> tuple[str, ...]:
 class EvaluationOptions(Options):
     """What is measured, how often."""
 
-    seeds: PositiveInt = 3
+    seeds: Annotated[int, Field(ge=1, le=1000)] = 3
     """Repetitions with other random streams."""
     baselines: tuple[BaselineName, ...] = Field(default_factory=_default_baselines)
     """Simple rules to compare with."""
@@ -32,5 +32,5 @@ class EvaluationOptions(Options):
     """Also report the round that is best on the test data, marked as such (as the paper does)."""
     coverage: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9
     """Share of raw labels that intervals should hold; measured on the test units."""
-    bootstrap: Annotated[int, Field(ge=0)] = 200
+    bootstrap: Annotated[int, Field(ge=0, le=100_000)] = 200
     """Resamples of the test units behind each interval; 0 = none."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from fedprognos.features.channels import channels
+from fedprognos.features.channels import MOST_SPAN, channels
 from fedprognos.features.history import histories
 from fedprognos.options import Options
 
@@ -46,11 +46,11 @@ class RecipeOptions(Options):
     falls to each of some levels; or a rule of your own."""
     grid_end_in_s: PositiveFloat | None = None
     """Only this first part of a cycle is looked at, on a grid or at levels."""
-    grid_points: Annotated[int, Field(ge=2)] = 171
+    grid_points: Annotated[int, Field(ge=2, le=10_000)] = 171
     """Points of the grid."""
     levels: str | None = None
     """The sensor at whose levels cycles are read; the times at which they are met take its place."""
-    level_points: Annotated[int, Field(ge=2)] = 19
+    level_points: Annotated[int, Field(ge=2, le=10_000)] = 19
     """Number of levels."""
     min_count: PositiveInt = 20
     """Moments of fewer rows than this never leave a client."""
@@ -63,6 +63,8 @@ class RecipeOptions(Options):
             raise ValueError(f"history: '{self.history}' is for cycles; set recipe.cycle")
         for name in self.channels:
             channels.known(name)
+        if any(span > MOST_SPAN for _, span in self.extra):
+            raise ValueError(f"channels: they look back on {MOST_SPAN} rows at most")
         if not histories[histories.known(self.cycle)].cyclic:
             raise ValueError(f"cycle: '{self.cycle}' is not a way to read cycles")
         if (self.cycle == "levels") != (self.levels is not None):

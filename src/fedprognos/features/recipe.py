@@ -18,12 +18,10 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, field_
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import RecipeError
 from fedprognos.features import conditions
-from fedprognos.features.channels import channels, columns_of, extended
+from fedprognos.features.channels import MOST_SPAN, channels, columns_of, extended
 from fedprognos.features.usual import Usual
 from fedprognos.fleet import Fleet, Schema, Task, Unit
 
-MOST_SPAN = 10_000
-"""Rows that a channel looks back on."""
 OLD_NAMES = {"time_unit": "time_measure", "target_unit": "target_measure"}
 """Fields as bundles of version 0.1 have them."""
 

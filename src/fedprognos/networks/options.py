@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from fedprognos.networks.cells import CellName
+from fedprognos.networks.spec import MOST_LAYERS
 from fedprognos.options import Fraction, Options, Tunable
 
 MOST_DECAY = 0.1
@@ -18,7 +19,7 @@ class ModelOptions(Options):
 
     cell: CellName = "lstm"
     """`lstm`, `gru`, or the name of a cell of your own."""
-    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (64,)
+    widths: Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=MOST_LAYERS)] = (64,)
     """Neurons of each recurrent layer."""
     input_width: PositiveInt | None = None
     """Neurons of a fully connected layer before the recurrent ones; none by default."""

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from fedprognos.networks.anatomy import Anatomy, anatomy_of
 from fedprognos.networks.cells import CellName
 
+MOST_LAYERS = 64
+"""Recurrent layers of a network."""
+
 
 class NetworkSpec(BaseModel):
     """Inputs, recurrent layers and their cell, the linear layer before them, and what else the head sees.
@@ -33,7 +36,7 @@ class NetworkSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     inputs: PositiveInt
-    widths: tuple[PositiveInt, ...]
+    widths: Annotated[tuple[PositiveInt, ...], Field(max_length=MOST_LAYERS)]
     cell: CellName = "lstm"
     input_width: PositiveInt | None = None
     reservoir: Annotated[int, Field(ge=0, le=20_000)] = 0

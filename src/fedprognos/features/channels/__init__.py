@@ -19,6 +19,8 @@ from fedprognos.arrays import Rows
 from fedprognos.features.memory import Arrays, Memory
 from fedprognos.shelf import Shelf
 
+MOST_SPAN = 10_000
+"""Rows that a channel looks back on."""
 Chosen = Sequence[tuple[str, int]]
 """Kinds of channels, each with its span in rows."""
 
