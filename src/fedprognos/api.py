@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ def run(
     data_dir, out, seeds, overrides, resume, observers
         As in :func:`fedprognos.experiment.run.run`.
     """
+    from fedprognos.errors import unknown_name
     from fedprognos.experiment import run as experiments
     from fedprognos.experiment.config import merged
     from fedprognos.experiment.run import Extras
@@ -68,6 +69,10 @@ def run(
         reader, section = in_memory(source, given.pop("data", {}))
         more["readers"] = [*more.get("readers", ()), reader]
         given["data"] = section
+    known = [field.name for field in fields(Extras)]
+    for name in more:
+        if name not in known:
+            raise unknown_name("argument", name, (*SECTIONS, *known))
     extras = replace(extras or Extras(), **more)
     main = sys.modules["__main__"]
     if workers is None and hasattr(main, "__file__") and main.__spec__ is None:

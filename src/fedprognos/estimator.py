@@ -83,25 +83,20 @@ class FederatedModel:
 
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
         """Health at every row of the frame; not a number where the model has seen too little of a machine."""
-        found = self._fitted().predict(frame, last=False, unit=self.unit, time=self.time)
-        known = found.set_index(["unit", "position"])["value"].astype(float)
-        rows = zip(frame[self.unit].astype(str), frame[self.time].astype(float), strict=True)
-        values = known[~known.index.duplicated(keep="last")].reindex(list(rows)).to_numpy()
-        return frame[self.time].astype(float).mul(0).add(values).rename("health")
+        from fedprognos.prognosis.frame_prediction import row_healths
+
+        found = row_healths(self._fitted(), frame, unit=self.unit, time=self.time)
+        return frame[self.unit].map(lambda _: 0.0).add(found).rename("health")
 
     def score(self, frame: pd.DataFrame, y: None = None) -> float:
         """R² over the rows with a prediction; machines fail after their last row, labels are capped as in training."""
         recipe, fleet = self._fitted().recipe, self._fleet(frame)
-        labels = {
-            (unit.id, time): label
-            for unit in fleet
-            if (own := unit.labels()) is not None
-            for time, label in zip(unit.time.tolist(), own.tolist(), strict=True)
-        }
-        rows = zip(frame[self.unit].astype(str), frame[self.time].astype(float), strict=True)
-        truth = recipe.capped(np.array([labels[row] for row in rows]))
+        truth, names = np.full(len(frame), np.nan), frame[self.unit].astype(str).to_numpy()
+        for unit in fleet:
+            own = unit.labels()
+            truth[names == unit.id] = np.nan if own is None else recipe.capped(own)
         said = self.predict(frame).to_numpy()
-        kept = np.isfinite(said)
+        kept = np.isfinite(said) & np.isfinite(truth)
         error, spread = truth[kept] - said[kept], truth[kept] - truth[kept].mean()
         return float(1 - (error @ error) / (spread @ spread))
 

@@ -217,7 +217,8 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         file = parquet.ParquetFile(path)
         check_width(len(file.schema_arrow.names), str(path))
-        return file.read(columns=parquet_names(file)).to_pandas(ignore_metadata=True)
+        frame: pd.DataFrame = file.read(columns=parquet_names(file)).to_pandas(ignore_metadata=True)
+        return frame
     except (ValueError, OSError) as error:  # pyarrow's errors are ValueErrors and OSErrors
         raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
 

@@ -135,7 +135,7 @@ class Predictor(HealthModel):
         """Health of each unit at its last row or cycle, or at every row or cycle where there is something to say.
 
         A unit that is too short for a window is answered too, with the state "warming-up" and what is missing. A data
-        frame is answered with one; `unit`, `time` and `cycle` name its columns where their names do not tell.
+        frame is answered with one; `unit`, `time` and `cycle` name its columns where they are not those of training.
         """
         if not isinstance(fleet, Fleet):
             return predict_frame(self, fleet, last=last, coverage=coverage, **named)
