@@ -39,7 +39,7 @@ CHANGES = (
     "federation.heads=['exact', 'mean']",
     "federation.fedavg={rounds=3, epochs=1}",
     "model.widths=[32]",
-    "train.steps=60",
+    "train.steps=300",
     "evaluation.seeds=1",
     "evaluation.baselines=[]",
     "evaluation.bootstrap=0",
