@@ -10,28 +10,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.lines import Line, comparisons
+from experiments.lines import comparisons
 from experiments.markdown import shown
 from experiments.paper import paper
 from experiments.pictures import Picture, pictures
 from experiments.places import CHOICES, COMPLEXITY, LIFE, OTHERS, QUICK, REMARKS, Places
 from experiments.record import Record, changed_options, read_record
 from experiments.tables_bars import bars_table
-from experiments.tables_comparison import comparison_table
+from experiments.tables_comparison import glance_table
 from experiments.tables_page import TITLES, tables_page
 from fedprognos.errors import DataError
 from fedprognos.files import write_text
 
 INTRODUCTION = """\
-The paper's two experiments on NASA's data: once with the paper's protocol, once as we tuned them. Every number and
-picture is made from the runs' own files. Errors are RMSE, pooled over all test points. ± is the standard deviation over
-seeds. [All tables](results/tables.md) are on a page of their own."""
+The paper's two experiments on NASA's data: once with the paper's protocol, once as we tuned them. Errors are RMSE,
+pooled over all test points. ± is the standard deviation over seeds. [All tables](results/tables.md) are on a page of
+their own. `python -m experiments page` makes both from the runs' own files, `make results` runs everything again."""
 TARGETS = """\
 The targets were set before these runs, after trials with a few seeds. Concat keeps every client's neurons and merges
 none; Absorb folds those that others already extract into them. Errors are those of the head that the preset
 publishes."""
 GLANCE = """\
-`{preset}`, {scenario}, {head} head, with ridge regression as the baseline. Bold: the lowest error of the head."""
+`{preset}`, {head} head, clients {clients}. Bold: the lowest error of this head."""
 OUTDATED = """\
 **Made before the presets changed.** These presets have other options today than in the runs behind these pages, so that
 running them again gives other numbers:"""
@@ -40,7 +40,6 @@ LIVES = """\
 
 A window shows the last 50 cycles. These networks read an engine's whole life, and every epoch shows it at another pace:
 see [whole lives](whole-life.md)."""
-PICTURES = {"battery": ("predictions", "rounds"), "turbofan": ("predictions",)}
 
 
 def write_page(where: Places) -> Path:
@@ -78,15 +77,15 @@ def read_all(where: Places) -> dict[str, Record]:
 
 def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:
     """What the experiments say, with the tables and pictures that show it."""
-    parts = ["# Results", INTRODUCTION, *_outdated(records), remarks.get("summary", "")]
+    parts = ["# Results", INTRODUCTION, remarks.get("summary", ""), *_outdated(records)]
     parts += ["## Targets", TARGETS, bars_table(paper(), records), remarks.get("targets", "")]
     parts += _whole_lives(records, drawn, remarks)
     for kind, title in TITLES.items():
         tuned = records.get(f"{kind}-tuned")
         if tuned is not None:
-            pictures = (shown(drawn, f"{tuned.preset}-{what}", "results/") for what in PICTURES[kind])
             linear = records.get(f"{kind}-linear")
-            parts += [title, *(_glance(linear) if linear is not None else []), *_glance(tuned), *pictures]
+            parts += [title, *(_glance(linear) if linear is not None else []), *_glance(tuned)]
+            parts.append(shown(drawn, f"{tuned.preset}-predictions", "results/"))
             parts.append(remarks.get(kind, ""))
     return parts
 
@@ -111,12 +110,8 @@ def _outdated(records: Mapping[str, Record]) -> list[str]:
 def _glance(tuned: Record) -> list[str]:
     """The first scenario at the head that is published, beside ridge regression."""
     found = comparisons(tuned)[0]
-
-    def wanted(line: Line) -> bool:
-        return line.head == found.main_head or line.name == "ridge"
-
-    said = GLANCE.format(preset=tuned.preset, scenario=f"clients {', '.join(found.clients)}", head=found.main_head)
-    return [said, comparison_table(found, [line for line in found.lines if wanted(line)])]
+    said = GLANCE.format(preset=tuned.preset, clients=", ".join(found.clients), head=found.main_head)
+    return [said, glance_table(found)]
 
 
 def _text(parts: list[str]) -> str:

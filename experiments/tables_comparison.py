@@ -23,9 +23,30 @@ def comparison_table(found: Comparison, lines: Sequence[Line] | None = None) -> 
             errors = line.sample(column)
             text = sample(errors, found.digits)
             best = errors is not None and errors.mean == lowest.get((line.head or "", column))
-            cells.append(f"**{text}**" if best else text)
+            cells.append(_bold(text, best))
         rows.append([line.head or NOTHING, line.method.label, trained_on(line, found), *cells, *_costs(line, found)])
     return table(header, rows, 3)
+
+
+def glance_table(found: Comparison) -> str:
+    """Methods at the head that is published, beside ridge regression: errors, neurons and bytes."""
+    head = found.main_head
+    lowest = {column: _lowest(found, head, column) for column in found.columns}
+    rows = []
+    for line in found.lines:
+        if line.head != head and (line.name != "ridge" or line.client):
+            continue
+        errors = [(line.sample(column), lowest[column]) for column in found.columns]
+        cells = [_bold(sample(one, found.digits), one is not None and one.mean == best) for one, best in errors]
+        whose = line.client or ("own data" if line.own else "")
+        baseline = line.method.kind == "baseline"
+        costs = [NOTHING] * 2 if baseline else [span(line.fact("width")), size(_mean(line.fact("bytes")))]
+        rows.append([f"{line.method.label}, {whose}" if whose else line.method.label, *cells, *costs])
+    return table(["method", *(c.title for c in found.columns), "neurons", "bytes"], rows, 1)
+
+
+def _bold(text: str, best: bool) -> str:
+    return f"**{text}**" if best else text
 
 
 def _lowest(found: Comparison, head: str, column: Column) -> float | None:

@@ -9,6 +9,7 @@ from experiments.lines import Comparison, comparisons
 from experiments.markdown import NOTHING, folded, shown, table
 from experiments.paper import PaperTable, paper
 from experiments.pictures import Picture
+from experiments.places import LIFE
 from experiments.record import Record
 from experiments.tables_choices import choices_part
 from experiments.tables_comparison import comparison_table, differences_table, width_table
@@ -70,6 +71,7 @@ def tables_page(
     parts = ["# Tables behind the results", INTRODUCTION]
     parts += _experiment("battery", printed.battery, records, drawn)
     parts += _experiment("turbofan", printed.turbofan, records, drawn)
+    parts += _further(records, remarks)
     parts += choices_part(chosen) if chosen is not None else []
     parts += [*_widths(records, drawn), remarks.get("width", "")]
     if costs is not None:
@@ -97,6 +99,15 @@ def _experiment(kind: str, printed: PaperTable, records: Mapping[str, Record], d
     names = [] if first is None else [f"{first.preset}-extractors-{when}" for when in ("before", "after")]
     extractors = [text for name in names if (text := shown(drawn, name))]
     return [*parts, *(["### Feature extractors", *extractors] if extractors else [])]
+
+
+def _further(records: Mapping[str, Record], remarks: Mapping[str, str]) -> list[str]:
+    """Everything compared in presets that the paper has no counterpart of."""
+    parts: list[str] = []
+    for preset in ("battery-linear", *LIFE):
+        if preset in records:
+            parts += [f"### {records[preset].results.config['title']}", *_compared(records[preset])]
+    return ["## Without a counterpart in the paper", *parts, remarks.get("epochs", "")] if parts else []
 
 
 def _how_to_read(kind: str, rerun: Record | None, tuned: Record | None) -> str:
