@@ -15,7 +15,9 @@ def approve(
     contract: Annotated[str, typer.Option(help="First characters of the contract's digest; all that wait.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
 ) -> None:
-    """Show the contracts that wait at a site, and approve them: without this a site answers nothing about its data.
+    """Show the contracts that wait at a site, and approve them.
+
+    Before that a site answers nothing about its data.
 
     Example: fedprognos deploy approve plant-a
     """

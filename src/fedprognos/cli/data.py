@@ -82,7 +82,9 @@ def check_data(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what is here with what was published; the exit code is 3 where a file is not as published.
+    """Compare the files that are here with what was published.
+
+    The exit code is 3 where a file is not as published.
 
     Example: fedprognos data check cmapss
     """

@@ -160,7 +160,7 @@ def run(
     source: Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="The experiment.")],
     folder: Annotated[Path, typer.Option("--dir", help="The coordinator's folder.")] = Path(),
     name: Annotated[str | None, typer.Option(help="Name of the run; the experiment's by default.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions with other random streams.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Repetitions with other random numbers.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="section.key=value", help="Change a key; repeatable.")
     ] = None,

@@ -18,7 +18,9 @@ def export(
         bool, typer.Option("--int8", help="Keep recurrent weights in 8 bits; says what that changes.")
     ] = False,
 ) -> None:
-    """Write scaling, network and head as one ONNX graph from raw rows to health, checked against torch.
+    """Write a model as one ONNX graph, from raw rows to health, for machines without torch.
+
+    The graph is checked against torch before it is put in place. Needs the extra `edge`.
 
     Example: fedprognos export runs/fleet/bundle --onnx model.onnx
     """

@@ -37,7 +37,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace an experiment file that is there.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take the guesses.")] = False,
 ) -> None:
-    """Look at a table, guess which column is what and write a commented experiment file.
+    """Guess which column of a table is what, and write a commented experiment file.
 
     In a terminal it asks about the columns that matter; Enter takes the guess.
 

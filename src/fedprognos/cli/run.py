@@ -17,10 +17,10 @@ INTERRUPTED = 130
 Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="See `fedprognos presets`, or write your own.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default="runs/<name>")]
-Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Repetitions with other random streams.")]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Repetitions with other random numbers.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="section.key=value", help="Change a key; repeatable.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
-Resume = Annotated[bool, typer.Option("--resume/--no-resume", help="Go on with what the folder holds, or begin anew.")]
+Resume = Annotated[bool, typer.Option("--resume/--no-resume", help="Continue what the folder holds, or start over.")]
 TensorBoard = Annotated[Path | None, typer.Option("--tensorboard", help="Also write rounds for TensorBoard here.")]
 MLflow = Annotated[str | None, typer.Option("--mlflow", metavar="URI", help="Also log jobs to this MLflow server.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -50,7 +50,7 @@ def run(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment: read the fleet, train in every way asked for, evaluate, write a report.
+    """Run an experiment: read the data, train with every method, evaluate, write a report.
 
     A run that was interrupted goes on where it was when the same command is given again.
 
@@ -99,7 +99,7 @@ def demo(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run the main job on an embedded fleet and write a report. Needs no data.
+    """Run a small experiment on a made-up fleet and write a report; needs no data.
 
     Example: fedprognos demo --fleet batteries
     """
@@ -112,7 +112,7 @@ def demo(
 
 
 def report(folder: Annotated[Path, typer.Argument(help="A folder that `fedprognos run` wrote.")]) -> None:
-    """Write report.html anew from the files of a finished run.
+    """Write report.html again from the files of a finished run.
 
     Example: fedprognos report runs/fleet
     """

@@ -21,7 +21,9 @@ def send(
     time: Annotated[str | None, typer.Option("--time", help="Column of the time.")] = None,
     cycle: Annotated[str | None, typer.Option("--cycle", help="Column of the cycle number.")] = None,
 ) -> None:
-    """Send rows of files to a running service. Rows that it has already are passed over, so sending again is safe.
+    """Send rows of files to a running service.
+
+    Rows that it has already are passed over, so sending again is safe.
 
     Example: fedprognos send http://127.0.0.1:8080 new_rows.csv
     """

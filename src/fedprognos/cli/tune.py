@@ -44,11 +44,11 @@ def tune(
     workers: Workers = None,
     quiet: Quiet = False,
 ) -> None:
-    """Search the hyper-parameters of an experiment, judged on what training keeps out; the test is never looked at.
+    """Search hyper-parameters by the error on what training keeps out; the test is never looked at.
 
     A search that was interrupted goes on where it was when the same command is given again.
 
-    Example: fedprognos tune fleet.toml
+    Example: fedprognos tune fleet.toml --trials 50
     """
     from fedprognos.experiment.tuning import tune as search
 

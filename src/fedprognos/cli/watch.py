@@ -33,7 +33,9 @@ def watch(
     max_units: Annotated[int, typer.Option(min=1, help="Units watched; further ones are refused.")] = 20_000,
     keep_rows: KeepRows = None,
 ) -> None:
-    """Read rows (JSON) from a broker and publish health back. Needs the extra `serve`.
+    """Read rows from an MQTT broker and publish health back.
+
+    Payloads are JSON. Needs the extra `serve`.
 
     Example: fedprognos watch runs/fleet/bundle --mqtt broker --topic fleet/+/sensors
     """
@@ -80,4 +82,5 @@ def _secret(path: Path) -> str:
     try:
         return path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the password: {error}", where=str(path)) from None
+        hint = "give --password-file a text file that you may read"
+        raise ConfigError(f"cannot read the password: {error}", where=str(path), hint=hint) from None

@@ -18,7 +18,7 @@ class EvaluationOptions(Options):
     """What is measured, how often."""
 
     seeds: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Repetitions with other random streams."""
+    """Repetitions with other random numbers."""
     baselines: tuple[BaselineName, ...] = Field(default_factory=_default_baselines)
     """Simple rules to compare with."""
     score_at: Literal["auto", "last", "all"] = "auto"

@@ -88,6 +88,8 @@ def _own_tests(test: Fleet, rule: PartitionOptions, clients: Mapping[str, Fleet]
     strangers = sorted(set(owners) - set(clients))
     if strangers:
         raise ConfigError(
-            f"test units of '{strangers[0]}', which has no training units", hint=f"clients: {', '.join(clients)}"
+            f"test units of '{strangers[0]}', which has no training units",
+            where="partition",
+            hint=f"leave them out of the test, or name their owner as in training: {', '.join(clients)}",
         )
     return owners

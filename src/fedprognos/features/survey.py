@@ -199,7 +199,7 @@ def chosen_sensors(schema: Schema, terms: SurveyTerms) -> tuple[str, ...]:
     wanted = terms.sensors or schema.sensors
     kept = tuple(s for s in wanted if s not in terms.drop)
     if not kept:
-        raise ConfigError("recipe.drop leaves no sensor")
+        raise ConfigError("recipe.drop leaves no sensor", hint="keep one of the sensors at least")
     return kept
 
 

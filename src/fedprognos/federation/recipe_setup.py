@@ -102,7 +102,9 @@ def _imported(cohort: Cohort, federation: FederationOptions, left_out: Callable[
     models = gather(cohort, requests, ImportReply, federation.min_clients, left_out)
     agreed = [r.recipe for r in models.values() if federation.imported in (None, r.recipe.digest)]
     if not agreed:
-        raise FederationError("no model was made with the recipe that was agreed on")
+        raise FederationError(
+            "no model was made with the recipe that was agreed on", hint="import models that were, or train anew"
+        )
     recipe, _ = Counter(agreed).most_common(1)[0]
     others = sorted(name for name, reply in models.items() if reply.recipe != recipe)
     least = len(requests) if federation.min_clients is None else min(federation.min_clients, len(requests))

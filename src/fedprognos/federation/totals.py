@@ -84,7 +84,7 @@ def add_all(replies: Mapping[str, R]) -> R:
     2
     """
     if not replies:
-        raise FederationError("no client sent anything to add")
+        raise FederationError("no client sent anything to add", hint="errors.jsonl of each client says why")
     return reduce(_added, (replies[name] for name in sorted(replies)))
 
 

@@ -92,7 +92,8 @@ class Columns(Options):
         if self.new_life is not None and (self.life is not None or self.unit is None or self.task == "soh"):
             raise ConfigError("new_life is for task 'rul' with a unit column and without a life column")
         if self.sort and self.new_life == "time":
-            raise ConfigError("sorted rows never go back in time, so new_life = 'time' finds no life", hint="drop one")
+            hint = "leave out sort, or new_life"
+            raise ConfigError("sorted rows never go back in time, so new_life = 'time' finds no life", hint=hint)
         used = [*self.roles, *(self.sensors or ())]
         twice = sorted({c for c in used if used.count(c) > 1})
         if twice:

@@ -261,7 +261,8 @@ class Fleet:
         for unit in self.units:
             if unit.id == unit_id:
                 return unit
-        raise DataError(f"no unit '{unit_id}'", where=f"fleet {self.name}")
+        shown = ", ".join(self.ids[:5]) + (", ..." if len(self.ids) > 5 else "")
+        raise DataError(f"no unit '{unit_id}'", where=f"fleet {self.name}", hint=f"units here: {shown}")
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -105,7 +105,8 @@ def checked(name: str, vectors: ArrayLike) -> AnyArray:
     except ValueError as error:
         raise DataError(f"neuron vectors are not an array: {error}", where=name) from error
     if array.dtype.kind not in "fiu":
-        raise DataError(f"neuron vectors have dtype {array.dtype}, not a real number type", where=name)
+        hint = "pass an array of floats"
+        raise DataError(f"neuron vectors have dtype {array.dtype}, not a real number type", where=name, hint=hint)
     if array.ndim != 2 or 0 in array.shape:
         hint = "pass (neurons, dimensions), at least one of each"
         raise DataError(f"neuron vectors have shape {array.shape}", where=name, hint=hint)

@@ -78,7 +78,8 @@ class OnnxPredictor(Predictor):
             model = onnx.load(str(path))
             onnx.checker.check_model(model)
         except Exception as error:  # protobuf and the checker raise what they like
-            raise BundleError(f"not a readable ONNX file: {error}", where=str(path)) from None
+            hint = "write it again with fedprognos export"
+            raise BundleError(f"not a readable ONNX file: {error}", where=str(path), hint=hint) from None
         return OnnxPredictor(model, str(path))
 
     @staticmethod

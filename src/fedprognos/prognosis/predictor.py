@@ -172,7 +172,8 @@ def read_head(path: str | Path) -> FloatArray:
     try:
         tensors = load_tensors(path.read_bytes())
     except OSError as error:
-        raise BundleError(f"cannot read the head: {error.strerror}", where=str(path)) from None
+        hint = "give the .safetensors file of the site's head"
+        raise BundleError(f"cannot read the head: {error.strerror}", where=str(path), hint=hint) from None
     except SafetensorError as error:
         raise BundleError(f"not a head: {error}", where=str(path), hint="give the .safetensors file") from None
     head = tensors.get("head")

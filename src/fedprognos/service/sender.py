@@ -103,7 +103,7 @@ class Link:
             except requests.ConnectionError:
                 problem, wait = "no answer", 0.0
             except requests.RequestException as error:
-                raise OutputError(f"cannot send: {error}", where=self._url) from None
+                raise OutputError(f"cannot send: {error}", where=self._url, hint="check the address") from None
             if time.monotonic() + max(wait, pause) > until:
                 hint = "is it running there? Sending again does no harm"
                 raise OutputError(f"the service takes no rows: {problem}", where=self._url, hint=hint)
@@ -116,7 +116,8 @@ class Link:
         try:
             body = answer.json()
         except ValueError:
-            raise DataError(f"not a fedprognos service ({answer.status_code})", where=self._url) from None
+            hint = "give the address that fedprognos serve shows when it starts"
+            raise DataError(f"not a fedprognos service ({answer.status_code})", where=self._url, hint=hint) from None
         if answer.status_code not in (200, 422) or not isinstance(body, dict) or "detail" in body:
             detail = body.get("detail", answer.reason) if isinstance(body, dict) else answer.reason
             raise OutputError(f"the service refused: {detail}", where=self._url)

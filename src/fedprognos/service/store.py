@@ -283,7 +283,8 @@ def _private(folder: Path) -> Path:
         (folder / DATABASE).touch(0o600)
         (folder / DATABASE).chmod(0o600)
     except OSError as error:
-        raise OutputError(f"cannot keep state here: {error.strerror}", where=str(folder)) from None
+        hint = "give a folder that you may write to with --state"
+        raise OutputError(f"cannot keep state here: {error.strerror}", where=str(folder), hint=hint) from None
     return folder
 
 

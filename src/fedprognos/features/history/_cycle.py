@@ -17,7 +17,11 @@ from fedprognos.fleet import Unit
 def cycle_bounds(unit: Unit) -> IntArray:
     """Row offsets of a unit's cycles (K + 1,)."""
     if unit.cycles is None:
-        raise RecipeError("the unit has no cycles", where=f"unit {unit.id}", hint="this recipe is for cyclic data")
+        raise RecipeError(
+            "the unit has no cycles",
+            where=f"unit {unit.id}",
+            hint="this model reads cycles: give rows with a cycle number",
+        )
     return unit.cycles
 
 

@@ -126,7 +126,10 @@ def moments_request(terms: SurveyTerms, outlines: Mapping[str, OutlineReply]) ->
     schema, _ = Counter(one.schema for one in outlines.values()).most_common(1)[0]
     conditions = sorted({key for one in outlines.values() if one.schema == schema for key in one.conditions})
     if not conditions or len(conditions) > MOST_CONDITIONS:
-        raise FederationError(f"{len(conditions)} operating conditions; there can be 1 to {MOST_CONDITIONS}")
+        raise FederationError(
+            f"{len(conditions)} operating conditions; there can be 1 to {MOST_CONDITIONS}",
+            hint="round settings to fewer decimals in recipe.conditions",
+        )
     columns = len(schema.sensors) + len(schema.settings)
     return MomentsRequest(terms, columns, tuple(conditions)), schema
 

@@ -16,6 +16,7 @@ from fedprognos.errors import DataError
 from fedprognos.fleet.readers._nasa_battery_cycles import Discharge, Inventory
 
 _NAME = re.compile(r"^(B\d{4})\.mat$")
+AGAIN = "run: fedprognos data get nasa-battery --force"
 _SAMPLES = ("Time", "Voltage_measured", "Temperature_measured", "Current_measured")
 
 
@@ -71,7 +72,7 @@ def _discharge(cycle: Any, number: int, path: Path) -> Discharge:
     samples = [_vector(data, name, where) for name in _SAMPLES]
     if len({len(s) for s in samples}) > 1:
         sizes = ", ".join(f"{n}: {len(s)}" for n, s in zip(_SAMPLES, samples, strict=True))
-        raise DataError(f"series of different length ({sizes})", where=where)
+        raise DataError(f"series of different length ({sizes})", where=where, hint=AGAIN)
     capacity = _vector(data, "Capacity", where) if hasattr(data, "Capacity") else np.empty(0)
     ambient = _vector(cycle, "ambient_temperature", where)
     return Discharge(number, float(ambient[0]), float(capacity[0]) if len(capacity) else np.nan, *samples)
@@ -83,4 +84,4 @@ def _vector(struct: Any, field: str, where: str) -> FloatArray:
     try:
         return np.atleast_1d(np.asarray(getattr(struct, field), dtype=np.float64)).ravel()
     except (TypeError, ValueError):
-        raise DataError(f"field '{field}' is not numeric", where=where) from None
+        raise DataError(f"field '{field}' is not numeric", where=where, hint=AGAIN) from None

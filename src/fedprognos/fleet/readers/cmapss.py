@@ -169,7 +169,7 @@ def _unit_offsets(unit: FloatArray, path: Path) -> IntArray:
 def _numbers(path: Path, width: int) -> FloatArray:
     """The file as (rows, width) finite numbers; the quick parser first, a careful one to explain what is wrong."""
     if not path.is_file():
-        raise DataNotFoundError("no such file", where=str(path))
+        raise DataNotFoundError("no such file", where=str(path), hint="run: fedprognos data check cmapss")
     try:
         frame = read_exact_csv(path, sep=r"\s+", header=None, engine="c")
         values: FloatArray = frame.to_numpy(dtype=np.float64)
