@@ -1,0 +1,199 @@
+"""What the pages name exists: commands, options, keys, presets, files, tests and links; and sentences are short."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import typer
+
+from fedprognos.cli import app
+from fedprognos.deployment.folders import CoordinatorOptions, SiteOptions
+from fedprognos.experiment.config import assembled, load, presets
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
+GENERATED = {DOCS / "study.md", DOCS / "results" / "tables.md"}
+FILES = [file.relative_to(ROOT).as_posix() for file in ROOT.glob("[!.]*/**/*.py")]
+TESTS = "\n".join(file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+LONGEST = 29
+HELP_WORDS = 20
+COMMAND = re.compile(r"fedprognos [a-z]")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page not in GENERATED], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_sentences_are_short(page: Path) -> None:
+    found = [sentence for sentence in _sentences(page.read_text("utf-8")) if _words(sentence) > LONGEST]
+    assert found == []
+
+
+@every_page
+def test_every_command_can_be_given(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for line in filter(COMMAND.match, _lines(text)):
+        _check_command(line, complete=True)
+    for code in filter(COMMAND.match, _inline(text)):
+        _check_command(code, complete=False)
+
+
+def test_every_example_of_a_help_text_can_be_given() -> None:
+    for path, command in _all_commands(typer.main.get_command(app), "fedprognos"):
+        examples = re.findall(r"Example: (fedprognos .*)", command.help or "")
+        assert examples, path
+        for example in examples:
+            assert example.startswith(path), path
+            _check_command(example, complete=True)
+        first = (command.help or "").partition("\n\n")[0]
+        assert len(first.split()) <= HELP_WORDS, path
+
+
+@every_page
+def test_every_key_exists(page: Path) -> None:
+    for code in _inline(page.read_text("utf-8")):
+        for path in re.findall(r"^(?:\[)?((?:recipe|model|train|federation|evaluation)\.[a-z_.]+)", code):
+            assert _key_exists(assembled(), path.split(".")), f"{page.name}: {code}"
+
+
+@every_page
+def test_every_file_and_test_exists(page: Path) -> None:
+    for code in _inline(page.read_text("utf-8")):
+        for file in re.findall(r"[\w/]+\.py\b", code):
+            assert any(f"/{one}".endswith(f"/{file}") for one in FILES), f"{page.name}: {code}"
+        if re.fullmatch(r"test_(?!units|fraction|path)\w+", code):
+            assert f"def {code}(" in TESTS, f"{page.name}: {code}"
+
+
+@every_page
+def test_every_programme_takes_what_it_is_given(page: Path) -> None:
+    main = (ROOT / "experiments" / "__main__.py").read_text("utf-8")
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for code in (*_inline(page.read_text("utf-8")), *_lines(page.read_text("utf-8"))):
+        for target in re.findall(r"^make ([\w-]+)", code):
+            assert target in targets, f"{page.name}: {code}"
+        for name in re.findall(r"python -m experiments (\w+)", code):
+            assert f"\ndef {name}(" in main, f"{page.name}: {code}"
+        for file, given in re.findall(r"python ((?:benchmarks|edge|tests|docs)/[\w/]+\.py)(.*)", code):
+            source = (ROOT / file).read_text("utf-8")
+            assert [o for o in re.findall(r"--[\w-]+", given.partition("#")[0]) if o not in source] == [], code
+
+
+@every_page
+def test_every_example_of_an_experiment_is_valid(page: Path) -> None:
+    for block in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        raw = tomllib.loads(block)
+        load(raw if "data" in raw else {"base": "demo", **raw})
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        folder = DOCS if page.name == "remarks.md" else page.parent  # its paragraphs stand on docs/results.md
+        assert (folder / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_key_is_on_the_page_of_experiments() -> None:
+    page = (DOCS / "experiments.md").read_text("utf-8")
+    names = {name for code in _inline(page) for name in re.findall(r"[a-z]\w+", code, re.IGNORECASE)}
+    experiment = assembled()
+    left = []
+    for section in ("recipe", "model", "train", "federation", "evaluation"):
+        options = experiment.model_fields[section].annotation
+        for key, field in options.model_fields.items():  # type: ignore[union-attr]
+            nested = _options(field.annotation)
+            left += [f"{section}.{key}.{k}" for k in nested.model_fields if k not in names] if nested else []
+            left += [f"{section}.{key}"] if key not in names else []
+    # The contract of a deployment sets this one; a table of its own has those of privacy.
+    privacy = (DOCS / "privacy.md").read_text("utf-8")
+    assert [k for k in left if k != "federation.imported" and f"`{k.rpartition('.')[2]}`" not in privacy] == []
+
+
+@pytest.mark.parametrize("options", [CoordinatorOptions, SiteOptions])
+def test_every_setting_of_a_folder_is_on_the_page_of_deployments(options: type[Any]) -> None:
+    page = (DOCS / "deploy.md").read_text("utf-8")
+    assert [key for key in options.model_fields if f"`{key}`" not in page] == []
+
+
+def _sentences(text: str) -> Iterator[str]:
+    text = re.sub(r"```.*?```|<!--.*?-->", "\n\n", text, flags=re.DOTALL)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "code", text)
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.)\s?)", text):
+        for cell in block.split("|") if block.lstrip().startswith("|") else [block]:
+            yield from re.split(r"(?<=[.!?])[*\"')]*\s", " ".join(cell.split()))
+
+
+def _words(sentence: str) -> int:
+    return sum(bool(re.search(r"[^\W\d_]", word)) for word in sentence.split())
+
+
+def _lines(text: str) -> list[str]:
+    """Lines of fenced blocks, continued ones in one piece."""
+    blocks = re.findall(r"```(?:sh|bash|)\n(.*?)```", text, re.DOTALL)
+    return [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
+def _inline(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+
+def _all_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name, one in command.commands.items():
+        if getattr(one, "commands", None):
+            yield from _all_commands(one, f"{path} {name}")
+        else:
+            yield f"{path} {name}", one
+
+
+def _check_command(line: str, *, complete: bool) -> None:
+    """The command, its options and its preset exist; a complete one has everything that it requires."""
+    command = typer.main.get_command(app)
+    given = shlex.split(line, comments=True)[1:]
+    while getattr(command, "commands", None) and given:
+        assert given[0] in command.commands, line  # type: ignore[attr-defined]
+        command = command.commands[given.pop(0)]  # type: ignore[attr-defined]
+    options = {name: p for p in command.params for name in (*p.opts, *p.secondary_opts) if name.startswith("-")}
+    places, sets, met = [], [], set()
+    while given:
+        word = given.pop(0)
+        if word.startswith("--"):
+            assert word in options or word == "--help", f"{word}: {line}"
+            met.add(word)
+            flag = word == "--help" or getattr(options[word], "is_flag", False)
+            value = None if flag or not given else given.pop(0)
+            sets += [value] if word == "--set" and value else []
+        else:
+            places.append(word)
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    assert len(places) <= len(arguments), line
+    if complete:
+        assert len(places) >= sum(p.required for p in arguments), line
+        assert [name for name, p in options.items() if p.required and name not in met] == [], line
+    wants_experiment = any("PRESET" in str(p.metavar) for p in arguments)
+    if wants_experiment and places and not re.search(r"\.toml$|[A-Z]", places[0]):
+        assert places[0] in presets(), line
+        load(places[0], tuple(sets))
+
+
+def _options(annotation: Any) -> type[Any] | None:
+    for one in (annotation, *get_args(annotation)):
+        if isinstance(one, type) and hasattr(one, "model_fields"):
+            return one
+    return None
+
+
+def _key_exists(options: type[Any], path: list[str]) -> bool:
+    fields = options.model_fields
+    if path[0] not in fields:
+        return False
+    nested = _options(fields[path[0]].annotation)
+    return len(path) == 1 or (nested is not None and _key_exists(nested, path[1:]))
