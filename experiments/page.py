@@ -23,9 +23,10 @@ from fedprognos.errors import DataError
 from fedprognos.files import write_text
 
 INTRODUCTION = """\
-The paper's two experiments on NASA's data: once with the paper's protocol, once as we tuned them. Errors are RMSE,
-pooled over all test points. ± is the standard deviation over seeds. [All tables](results/tables.md) are on a page of
-their own. `python -m experiments page` makes both from the runs' own files, `make results` runs everything again."""
+The two experiments of [the paper](https://doi.org/10.1109/TASE.2023.3274648) (Arunan et al., 2023) on NASA's
+data: once with the paper's protocol, once as we tuned them. Errors are RMSE, pooled over all test points. ± is the
+standard deviation over seeds. [All tables](results/tables.md) are on a page of their own. `python -m experiments page`
+makes both from the runs' own files, `make results` runs everything again."""
 TARGETS = """\
 The targets were set before these runs, after trials with a few seeds. Concat keeps every client's neurons and merges
 none; Absorb folds those that others already extract into them. Errors are those of the head that the preset

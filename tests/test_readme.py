@@ -32,8 +32,3 @@ def test_the_python_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "s1-t01" in printed
     assert (tmp_path / "runs" / "demo" / "results.json").is_file()
     assert (tmp_path / "runs" / "demo" / "report.html").is_file()
-
-
-def test_every_linked_file_exists() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text("utf-8")):
-        assert (README.parent / target).exists(), target
