@@ -77,7 +77,7 @@ def _parquet(
             read += len(frame)
             yield Table(path, frame), read / total
     except (ValueError, OSError) as error:  # pyarrow's errors are ValueErrors and OSErrors
-        raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
+        raise DataError(f"not a readable Parquet file: {error}", where=str(path), hint="copy it again") from None
 
 
 def _open_parquet(path: Path) -> Any:
@@ -88,7 +88,7 @@ def _open_parquet(path: Path) -> Any:
     try:
         return parquet.ParquetFile(path)
     except (ValueError, OSError) as error:
-        raise DataError(f"not a readable Parquet file: {error}", where=str(path)) from None
+        raise DataError(f"not a readable Parquet file: {error}", where=str(path), hint="copy it again") from None
 
 
 def _excel(
