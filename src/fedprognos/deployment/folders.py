@@ -59,6 +59,7 @@ class SiteOptions(Options):
     max_answers_per_month: PositiveInt = 50_000
     """Answers that the site gives in a month."""
     max_runs_per_month: PositiveInt = 30
+    """Runs that begin in a month."""
     small_differences: bool = False
     """Whether a run may begin whose sums differ from an earlier one's by fewer rows or units than the floors."""
     approved: tuple[str, ...] = ()
