@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedprognos.errors import DataError
-from fedprognos.evaluation import rmse, score
+from fedprognos.evaluation import Points, rmse, score
 
 
 @given(st.lists(st.tuples(st.floats(0, 300), st.floats(0, 130)), min_size=2, max_size=60))
 def test_scores_equal_the_plain_sums(pairs: list[tuple[float, float]]) -> None:
     truth, prediction = (np.array(side) for side in zip(*pairs, strict=True))
-    got = score(truth, prediction, np.arange(len(pairs)), task="rul", cap=130.0)
+    got = score(Points(truth, prediction, np.arange(len(pairs)), task="rul", cap=130.0))
     n = len(pairs)
     assert got["rmse"] == pytest.approx(math.sqrt(sum((p - t) ** 2 for t, p in pairs) / n))
     assert got["rmse_capped"] == pytest.approx(math.sqrt(sum((p - min(t, 130)) ** 2 for t, p in pairs) / n))
@@ -35,13 +35,15 @@ def test_pooled_rmse_is_not_the_mean_of_parts() -> None:
 
 
 def test_being_late_costs_more_than_being_early() -> None:
-    late, early = (score(np.array([50.0]), np.array([said]), np.zeros(1, int), task="rul") for said in (70.0, 30.0))
+    late, early = (
+        score(Points(np.array([50.0]), np.array([said]), np.zeros(1, int), task="rul")) for said in (70.0, 30.0)
+    )
     assert late["nasa_score"] == pytest.approx(np.expm1(2.0))
     assert early["nasa_score"] == pytest.approx(np.expm1(20 / 13))
 
 
 def test_state_of_health_has_no_cap_and_no_nasa_score() -> None:
-    got = score(np.array([1.0, 2.0]), np.array([1.1, 1.9]), np.zeros(2, int), task="soh")
+    got = score(Points(np.array([1.0, 2.0]), np.array([1.1, 1.9]), np.zeros(2, int), task="soh"))
     assert got["rmse_capped"] is None
     assert got["nasa_score"] is None
     assert got["r2"] == pytest.approx(1 - 0.02 / 0.5)
@@ -51,8 +53,8 @@ def test_the_interval_resamples_units_not_points() -> None:
     rng = np.random.default_rng(0)
     unit = np.repeat(np.arange(10), 50)
     error = rng.normal(size=10)[unit]  # all points of a unit err alike: 10 observations, not 500
-    together = score(np.zeros(500), error, unit, task="soh", bootstrap=500)
-    apart = score(np.zeros(500), error, np.arange(500), task="soh", bootstrap=500)
+    together = score(Points(np.zeros(500), error, unit, task="soh"), bootstrap=500)
+    apart = score(Points(np.zeros(500), error, np.arange(500), task="soh"), bootstrap=500)
     assert together["rmse_low"] is not None
     assert together["rmse_high"] is not None
     assert apart["rmse_high"] is not None
@@ -65,4 +67,4 @@ def test_the_interval_resamples_units_not_points() -> None:
 def test_nothing_and_nan_are_not_scored(bad: list[float]) -> None:
     values = np.array(bad)
     with pytest.raises(DataError):
-        score(values, values, np.zeros(len(bad), int), task="soh")
+        score(Points(values, values, np.zeros(len(bad), int), task="soh"))

@@ -21,6 +21,7 @@ from fedprognos.evaluation import (
     ClientPredictions,
     Method,
     Metric,
+    Points,
     ResultRow,
     Results,
     Sum,
@@ -42,7 +43,7 @@ METHODS = {
 
 
 def row(seed: int, rmse: float, **more: object) -> ResultRow:
-    scores = score(np.array([0.0, 1.0]), np.array([0.5, 1.5]), np.arange(2), task="rul", cap=10.0)
+    scores = score(Points(np.array([0.0, 1.0]), np.array([0.5, 1.5]), np.arange(2), task="rul", cap=10.0))
     facts = {
         "scenario": "all",
         "method": "local",
@@ -71,12 +72,12 @@ def test_pooled_own_models_score_as_one_model_over_all_points(parts: list[tuple[
     for k, (n, seed) in enumerate(parts):
         rng = np.random.default_rng(seed)
         truth, said = rng.uniform(0, 60, n), rng.uniform(0, 60, n)
-        scores = score(truth, said, np.arange(n), task="rul", cap=40.0, bounds=(said - 9, said + 9))
+        scores = score(Points(truth, said, np.arange(n), task="rul", cap=40.0, bounds=(said - 9, said + 9)))
         name = f"client-{k}"
         rows.append(row(0, **{**scores, "train_clients": (name,), "test_client": name}))  # type: ignore[arg-type]
         points.append((truth, said))
     truth, said = (np.concatenate(side) for side in zip(*points, strict=True))
-    whole = score(truth, said, np.arange(len(truth)), task="rul", cap=40.0, bounds=(said - 9, said + 9))
+    whole = score(Points(truth, said, np.arange(len(truth)), task="rul", cap=40.0, bounds=(said - 9, said + 9)))
     found = pooled(rows)
     assert found.scores == {name: None if name == "r2" else pytest.approx(whole[name]) for name in found.scores}
     assert (found.n_test, found.n_units, found.test_client) == (len(truth), len(truth), EVERYONE)
@@ -147,14 +148,14 @@ def test_a_metric_of_somebody_else_is_in_rows_sums_frame_and_terminal() -> None:
     truth, said, unit = np.array([10.0, 20, 30, 40]), np.array([10.0, 50, 30, 80]), np.array([0, 0, 1, 1])
     with metrics.including([mine]):
         facts = {"scenario": "all", "method": "local", "train_clients": ("a",), "test_client": "a", "seed": 0}
-        scores = score(truth, said, unit, task="rul")
+        scores = score(Points(truth, said, unit, task="rul"))
         found = ResultRow.model_validate({**facts, **scores, "selected_on": "last", "measure": "cycles"})
         results = Results("x", "0", {}, (found,), (), METHODS)
         assert results.as_dict()["rows"][0]["far_off"] == 0.5
         assert results.frame()["far_off"].tolist() == [0.5]
-        assert (score_sums(truth, said, unit, task="rul") + score_sums(truth, truth, unit, task="rul")).scores()[
-            "far_off"
-        ] == 0.25
+        assert (
+            score_sums(Points(truth, said, unit, task="rul")) + score_sums(Points(truth, truth, unit, task="rul"))
+        ).scores()["far_off"] == 0.25
         console = Console(width=120, record=True, file=StringIO())
         for table in results_table(results):
             console.print(table)

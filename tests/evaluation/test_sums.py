@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedprognos.errors import MessageError
-from fedprognos.evaluation import ScoreSums, score, score_sums
+from fedprognos.evaluation import Points, ScoreSums, score, score_sums
 from fedprognos.federation.codec import decode, encode
 
 VALUES = st.tuples(st.floats(0, 300), st.floats(0, 300), st.integers(0, 4))
@@ -28,7 +28,7 @@ def test_sums_of_sites_give_the_scores_of_all_predictions(
 
     def of(scorer, mine):  # type: ignore[no-untyped-def]
         ends = tuple(end[mine] for end in bounds) if intervals else None
-        return scorer(truth[mine], said[mine], unit[mine], task=task, cap=125.0, bounds=ends)
+        return scorer(Points(truth[mine], said[mine], unit[mine], task=task, cap=125.0, bounds=ends))
 
     parts = [of(score_sums, mine) for s in range(sites) if (mine := site_of == s).any()]
     found = reduce(add, parts).scores()
@@ -45,17 +45,19 @@ def test_sums_of_sites_give_the_scores_of_all_predictions(
 def test_intervals_are_counted_and_what_is_infinite_is_not_sent() -> None:
     truth = np.array([10.0, 20.0, 30.0])
     bounds = (truth - 1, truth + np.array([1.0, 3.0, -0.5]))
-    found = score_sums(truth, truth, np.arange(3), task="soh", bounds=bounds).scores()
+    found = score_sums(Points(truth, truth, np.arange(3), task="soh", bounds=bounds)).scores()
     assert found["coverage"] == pytest.approx(2 / 3)
     assert found["interval_width"] == pytest.approx((2 + 4 + 0.5) / 3)
-    endless = score_sums(truth, truth + 1e5, np.arange(3), task="rul", bounds=(truth, truth + np.inf))
+    endless = score_sums(Points(truth, truth + 1e5, np.arange(3), task="rul", bounds=(truth, truth + np.inf)))
     assert not {"nasa", "width"} & set(endless.sums)
     assert endless.scores()["nasa_score"] is None
     assert endless.scores()["coverage"] == 1.0
 
 
 def test_a_sum_that_one_site_lacks_is_not_known_of_all() -> None:
-    some, other = (score_sums(np.ones(3), np.zeros(3), np.arange(3), task="rul", cap=cap) for cap in (5.0, None))
+    some, other = (
+        score_sums(Points(np.ones(3), np.zeros(3), np.arange(3), task="rul", cap=cap)) for cap in (5.0, None)
+    )
     found = (some + other).scores()
     assert found["rmse_capped"] is None
     assert found["rmse"] == 1.0
@@ -70,7 +72,7 @@ def test_a_sum_that_one_site_lacks_is_not_known_of_all() -> None:
     ],
 )
 def test_sums_that_no_predictions_have_are_refused(where: str, value: float) -> None:
-    good = score_sums(np.ones(3), np.zeros(3), np.array([0, 0, 1]), task="rul", cap=5.0)
+    good = score_sums(Points(np.ones(3), np.zeros(3), np.array([0, 0, 1]), task="rul", cap=5.0))
     fields = {"n": good.n, "units": good.units, "sums": dict(good.sums)}
     (fields if where in fields else fields["sums"])[where] = value  # type: ignore[index]
     with pytest.raises(ValueError, match="no predictions have|invalid name"):
@@ -83,7 +85,7 @@ def test_a_flood_of_sums_is_refused() -> None:
 
 
 def test_sums_cross_the_wire_and_those_of_unknown_metrics_with_them() -> None:
-    sums = score_sums(np.ones(3), np.zeros(3), np.arange(3), task="soh")
+    sums = score_sums(Points(np.ones(3), np.zeros(3), np.arange(3), task="soh"))
     mine = ScoreSums(sums.n, sums.units, {**sums.sums, "of_a_metric_that_only_this_site_has": 3.0})
     assert decode(encode(mine), (ScoreSums,)) == mine
     assert mine.scores() == sums.scores()

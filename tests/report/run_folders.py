@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from fedprognos.evaluation import HistoryRow, ResultRow, Results, score
+from fedprognos.evaluation import HistoryRow, Points, ResultRow, Results, score
 from fedprognos.experiment.methods import methods_of
 
 COLUMNS = (
@@ -147,7 +147,7 @@ class _Maker:
         test, names, truth, guess = part
         index = np.unique(names, return_inverse=True)[1]
         cap = CAP if self.task == "rul" else None
-        scores = score(truth, guess, index, task=self.task, cap=cap, bootstrap=50)  # type: ignore[arg-type]
+        scores = score(Points(truth, guess, index, task=self.task, cap=cap), bootstrap=50)  # type: ignore[arg-type]
         facts = dict.fromkeys(("head", "round", "width", "parameters", "local_epochs", "bytes"))
         if head:
             facts |= {"head": head, "parameters": 1234}

@@ -14,7 +14,6 @@ import numpy as np
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
 from fedprognos.evaluation.metrics import Points, metrics, sums_of
-from fedprognos.fleet import Task
 
 MOST_SUMS = 64
 """Sums that one message may hold."""
@@ -31,39 +30,25 @@ def rmse(truth: FloatArray, prediction: FloatArray) -> float:
     return float(np.sqrt(np.mean(np.square(prediction - truth))))
 
 
-def score(
-    truth: FloatArray,
-    prediction: FloatArray,
-    unit: IntArray,
-    *,
-    task: Task,
-    cap: float | None = None,
-    bounds: tuple[FloatArray, FloatArray] | None = None,
-    bootstrap: int = 0,
-) -> Scores:
+def score(points: Points, bootstrap: int = 0) -> Scores:
     """Every metric of some predictions; None where one does not apply.
 
     Parameters
     ----------
-    truth, prediction, unit : (N,)
-        Raw labels, predictions, and which unit each point belongs to.
-    bounds
-        Ends (N,) of prediction intervals.
     bootstrap
         Resamples of whole units behind `rmse_low` and `rmse_high`, the 95 % interval of the RMSE; 0 gives none.
 
     Examples
     --------
-    >>> found = score(np.array([100.0, 100.0]), np.array([87.0, 110.0]), np.array([0, 1]), task="rul")
+    >>> found = score(Points(np.array([100.0, 100.0]), np.array([87.0, 110.0]), np.array([0, 1]), task="rul"))
     >>> found["n_units"], found["mae"], round(found["nasa_score"], 4)
     (2, 11.5, 3.4366)
     """
-    if len(truth) == 0 or not np.isfinite(truth).all() or not np.isfinite(prediction).all():
+    if not (len(points) and np.isfinite(points.truth).all() and np.isfinite(points.prediction).all()):
         raise DataError("nothing to score, or a value that is not a number", where="evaluation")
-    points = Points(truth, prediction, unit, task, cap, bounds)
     found = {name: metric.of(points) for name, metric in metrics.items()}
-    low, high = _interval(points.error, unit, bootstrap)
-    return {**found, "n_test": len(truth), "n_units": len(np.unique(unit)), "rmse_low": low, "rmse_high": high}
+    low, high = _interval(points.error, points.unit, bootstrap)
+    return {**found, "n_test": len(points), "n_units": points.units, "rmse_low": low, "rmse_high": high}
 
 
 def _interval(error: FloatArray, unit: IntArray, samples: int) -> tuple[float | None, float | None]:
@@ -120,22 +105,13 @@ class ScoreSums:
         return {**found, "n_test": self.n, "n_units": self.units}
 
 
-def score_sums(
-    truth: FloatArray,
-    prediction: FloatArray,
-    unit: IntArray,
-    *,
-    task: Task,
-    cap: float | None = None,
-    bounds: tuple[FloatArray, FloatArray] | None = None,
-) -> ScoreSums:
+def score_sums(points: Points) -> ScoreSums:
     """Sums over some predictions, whose scores are those of :func:`score`.
 
     >>> truth, said = np.array([10.0, 30.0, 50.0]), np.array([12.0, 29.0, 44.0])
-    >>> found = score_sums(truth, said, np.array([0, 0, 1]), task="rul", cap=40.0).scores()
+    >>> found = score_sums(Points(truth, said, np.array([0, 0, 1]), task="rul", cap=40.0)).scores()
     >>> found["rmse"] == float(np.sqrt((4 + 1 + 36) / 3)), found["late_rate"]
     (True, 0.3333333333333333)
     """
-    points = Points(truth, prediction, unit, task, cap, bounds)
-    totals = {name: total for name, s in sums_of(task).items() if (total := s.total(points)) is not None}
-    return ScoreSums(len(truth), len(np.unique(unit)), totals)
+    totals = {name: total for name, s in sums_of(points.task).items() if (total := s.total(points)) is not None}
+    return ScoreSums(len(points), points.units, totals)

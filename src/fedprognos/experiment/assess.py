@@ -10,7 +10,7 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
-from fedprognos.evaluation import EVERYONE, Baseline, ClientPredictions, ResultRow, Scores, baselines, score
+from fedprognos.evaluation import EVERYONE, Baseline, ClientPredictions, Points, ResultRow, Scores, baselines, score
 from fedprognos.evaluation.options import EvaluationOptions
 from fedprognos.evaluation.score_at import moments_scored
 from fedprognos.experiment.scenario import Scenario
@@ -153,7 +153,7 @@ def _scores(found: Sequence[ClientPredictions], recipe: Recipe, samples: int) ->
     truth, said = np.concatenate([p.windows.labels for p in found]), np.concatenate([p.values for p in found])
     ends = [p.bounds for p in found if p.bounds is not None]
     bounds = (np.concatenate([low for low, _ in ends]), np.concatenate([high for _, high in ends])) if ends else None
-    return score(truth, said, unit, task=recipe.task, cap=recipe.cap, bounds=bounds, bootstrap=samples)
+    return score(Points(truth, said, unit, task=recipe.task, cap=recipe.cap, bounds=bounds), bootstrap=samples)
 
 
 def assess_baselines(

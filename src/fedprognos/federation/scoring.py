@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedprognos.errors import MessageError
-from fedprognos.evaluation import ScoreSums, score_sums
+from fedprognos.evaluation import Points, ScoreSums, score_sums
 from fedprognos.evaluation.score_at import moments_scored
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.federation.client_folder import ClientFolder
@@ -39,7 +39,7 @@ def score_reply(
         said = predict(network, windows, request.recipe)
         bounds = None if request.calibration is None else request.calibration.interval(said, request.coverage)
         recipe = request.recipe
-        return score_sums(windows.labels, said, windows.unit, task=recipe.task, cap=recipe.cap, bounds=bounds)
+        return score_sums(Points(windows.labels, said, windows.unit, task=recipe.task, cap=recipe.cap, bounds=bounds))
 
     tested = None
     if test is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fedprognos.evaluation import EVERYONE, OWN, SHARED, Method, ResultRow, Scores, Summary, score, summarise
+from fedprognos.evaluation import EVERYONE, OWN, SHARED, Method, Points, ResultRow, Scores, Summary, score, summarise
 
 if TYPE_CHECKING:
     from fedprognos.report.run_data import RunData
@@ -102,7 +102,7 @@ def _scores(run: RunData, points: pd.DataFrame, cap: float) -> Scores:
     unit = points.groupby(["test_client", "unit"], sort=True).ngroup().to_numpy().astype(np.int64)
     truth, said = (points[name].to_numpy(np.float64) for name in ("truth", "prediction"))
     samples = int(run.results.config.get("evaluation", {}).get("bootstrap", 200))
-    return score(np.minimum(truth, cap), said, unit, task="soh", bootstrap=samples)
+    return score(Points(np.minimum(truth, cap), said, unit, task="soh"), bootstrap=samples)
 
 
 def points_of(run: RunData, found: Summary) -> pd.DataFrame:

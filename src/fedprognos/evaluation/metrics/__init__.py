@@ -43,6 +43,11 @@ class Points:
         return len(self.truth)
 
     @property
+    def units(self) -> int:
+        """How many units they are about."""
+        return len(np.unique(self.unit))
+
+    @property
     def error(self) -> FloatArray:
         """Predicted minus true (N,)."""
         return self.prediction - self.truth
