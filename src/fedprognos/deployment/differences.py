@@ -130,7 +130,7 @@ class View:
 
 
 def _unlike(one: FloatArray, other: FloatArray) -> BoolArray:
-    return ~((one == other) | (np.isnan(one) & np.isnan(other)))
+    return np.asarray(~((one == other) | (np.isnan(one) & np.isnan(other))))
 
 
 def view_of(fleet: Fleet, recipe: RecipeOptions, floors: Floors) -> View:
@@ -138,7 +138,7 @@ def view_of(fleet: Fleet, recipe: RecipeOptions, floors: Floors) -> View:
     fleet = labelled_only(fleet, relative=False)
     series = fleet.schema.task == "rul"
     lengths = [len(unit.positions) for unit in fleet]
-    labels = np.concatenate([unit.labels() for unit in fleet])  # type: ignore[misc]
+    labels = np.concatenate([unit.labels() for unit in fleet])
     if recipe.cap is not None and series:
         labels = np.minimum(labels, recipe.cap)
     if not series:
