@@ -133,6 +133,13 @@ def test_rows_passed_over_are_counted_and_the_first_is_named(tmp_path: Path) -> 
     assert f"{path}, line 32, unit engines-0: position 29 comes after 30" in done.output
 
 
+def test_a_file_out_of_order_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    table(ENGINES, seed=None).sample(frac=1, random_state=0).to_csv(path, index=False)
+    done = invoke("predict", BUNDLE.save(tmp_path / "b"), path)
+    assert "many rows are not in the order of time" in done.output
+
+
 def broken(path: Path, column: str, row: int, value: object) -> Path:
     frame = table(ENGINES, seed=None).astype({column: object})
     frame.loc[row, column] = value

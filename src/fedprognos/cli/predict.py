@@ -102,6 +102,8 @@ def _bound(value: float | None) -> str:
 
 
 def _summary(console: Console, done: FilePrediction, out: Path | None) -> None:
+    from fedprognos.prognosis.health import Verdict
+
     states = ", ".join(f"{count} {state}" for state, count in sorted(done.states.items()))
     lines = [f"{done.rows} rows of {len(done.now)} units; {done.written} healths: {states}"]
     if done.past:
@@ -111,6 +113,8 @@ def _summary(console: Console, done: FilePrediction, out: Path | None) -> None:
     if done.first_refusal:
         listed = ", ".join(f"{count} {verdict}" for verdict, count in done.counts.items() if verdict != "accepted")
         lines.append(f"rows passed over: {listed}; the first: {done.first_refusal}")
+    if 10 * done.counts[Verdict.LATE] > done.rows:
+        lines.append("many rows are not in the order of time, so healths are not to be trusted; sort the file by time")
     if done.filled:
         lines.append("blank cells filled: " + ", ".join(f"{count} of {name}" for name, count in done.filled.items()))
     if out is not None:

@@ -7,7 +7,7 @@ from fedprognos.report.entries import PERSONAL, best, comparable
 from fedprognos.report.parts import Card, Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.verdict import AGREE, CLEAR, answer, compare, intervals
+from fedprognos.report.verdict import AGREE, CLEAR, SLACK, answer, compare, intervals
 from fedprognos.report.words import listed, number, percent, plural
 
 COLUMNS = (
@@ -28,7 +28,7 @@ def build(run: RunData) -> Section:
     capped = "" if run.cap is None else f", labels capped at {run.cap:g} {run.measure}"
     units = plural(max(row.n_units for row in run.rows), "test unit")
     what = f"Root mean squared error on {units} of {plural(len(run.clients), 'client')}{capped}. Lower is better."
-    words, sure = [what, _intervals(run)], [_certainty(run)]
+    words, sure = [what, *_intervals(run)], [_certainty(run)]
     return Section("In short", found.headline, _cards(run), found.warnings, words, parts=sure)
 
 
@@ -48,11 +48,13 @@ def _cards(run: RunData) -> list[Card]:
     ]
 
 
-def _intervals(run: RunData) -> str:
+def _intervals(run: RunData) -> list[str]:
+    """What intervals hold, unless they are too narrow: a warning says so already."""
     coverage, asked = intervals(run)
     if coverage is None:
-        return "No intervals: the model was not calibrated, so it cannot say how far off a prediction may be."
-    return f"Its intervals should hold {percent(asked)} of the true values; on the test they hold {percent(coverage)}."
+        return ["No intervals: the model was not calibrated, so it cannot say how far off a prediction may be."]
+    held = f"Its intervals should hold {percent(asked)} of the true values; on the test they hold {percent(coverage)}."
+    return [] if coverage < asked - SLACK else [held]
 
 
 def _certainty(run: RunData) -> Section:
