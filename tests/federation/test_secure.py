@@ -29,7 +29,7 @@ from fedprognos.federation.messages import (
     ScoreReply,
     ScoreRequest,
 )
-from fedprognos.federation.secure import shamir
+from fedprognos.federation.secure import coordinator, shamir
 from fedprognos.federation.secure.coordinator import MaskedSums
 from fedprognos.federation.secure.fixed_point import FINE_LIMBS, LIMBS, add, from_fixed, negated, to_fixed
 from fedprognos.federation.secure.member import Member, quorum
@@ -44,7 +44,7 @@ from fedprognos.federation.secure.messages import (
 from fedprognos.federation.secure.signing import survivors_text
 from fedprognos.federation.secure.sums import OpenSums, Tag, limbs_of
 from fedprognos.federation.secure.templates import summand, template_of
-from fedprognos.federation.secure.vectors import from_vector, size_of, to_vector
+from fedprognos.federation.secure.vectors import from_vector, size_of, to_vector, unreadable
 from fedprognos.federation.totals import add_all
 from fedprognos.networks import HeadStatistics
 
@@ -85,8 +85,9 @@ class MaskingCohort:
     def _reply(self, name: str, request: Any, tag: Tag | None) -> Any:
         if tag is None:
             return self.members[name].answer(request)
-        vector = to_vector(summand(self.answer(name, request)), template_of(request))
-        return self.members[name].masked(*tag, digest(encode(request)), vector, limbs_of(request))
+        part, template = summand(self.answer(name, request)), template_of(request)
+        vector, hidden = to_vector(part, template), unreadable(part, template)
+        return self.members[name].masked(*tag, digest(encode(request)), vector, limbs_of(request), hidden=hidden)
 
 
 def statistics(seed: int, width: int = 5) -> HeadStatistics:
@@ -342,6 +343,33 @@ def test_every_reply_that_is_added_up_fits_its_template(tmp_path: Path) -> None:
         assert {len(vector) for vector in vectors} == {size_of(template)}
         back = from_vector(vectors[0], template)
         np.testing.assert_array_equal(to_vector(back, template), vectors[0])
+
+
+def test_scores_that_only_one_site_has_cannot_be_read_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of its test errors and of nothing would be its own, whatever the masks."""
+    plan, names, unmasked = plan_of(), ("a", "b", "c"), list[np.ndarray]()
+    request = ScoreRequest(plan.recipe, plan.common_start(), 0, 0.3)
+    template = template_of(request)
+    own = ScoreSums(41, 7, dict.fromkeys(sorted(template.test.sums), 3.5))
+
+    def kept(vector: np.ndarray, *rest: Any) -> Any:
+        unmasked.append(vector)
+        return from_vector(vector, *rest)
+
+    def reply(name: str, _: Any) -> ScoreReply:
+        return ScoreReply(own if name == "a" else None, own)
+
+    monkeypatch.setattr(coordinator, "from_vector", kept)
+    cohort = MaskingCohort(names, reply)
+    found, members = MaskedSums("run", cohort.identities).total(cohort, dict.fromkeys(names, request), lambda f: None)
+    assert members == names
+    assert found.test is None
+    assert found.validation.n == 3 * 41
+    hidden = unreadable(reply("b", request), template)
+    alone = to_vector(reply("a", request), template)
+    assert hidden.sum() > 10
+    assert np.median(np.abs(unmasked[0] - alone)[hidden]) > 1e12
+    assert not unreadable(reply("a", request), template).any()
 
 
 def test_scores_that_one_site_lacks_are_not_known() -> None:

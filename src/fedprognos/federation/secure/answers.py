@@ -19,7 +19,7 @@ from fedprognos.federation.secure.messages import MaskedReply
 from fedprognos.federation.secure.sums import Tag, limbs_of
 from fedprognos.federation.secure.survey import MomentsRequest, OutlineRequest, moment_sums, outline
 from fedprognos.federation.secure.templates import summand, template_of
-from fedprognos.federation.secure.vectors import to_vector
+from fedprognos.federation.secure.vectors import to_vector, unreadable
 from fedprognos.fleet import Fleet
 
 if TYPE_CHECKING:  # needs `cryptography`, which is there where sites mask
@@ -47,9 +47,10 @@ def masked(member: Member | None, tag: Tag | None, request: Any, reply: Any) -> 
     """A reply as it leaves: itself, or as this site's part of a masked sum."""
     if tag is None:
         return reply
-    values = to_vector(summand(reply), template_of(request))
-    asked = digest(encode(request))
-    found: MaskedReply = _present(member).masked(*tag, asked, values, limbs_of(request), _about(request) or asked)
+    part, template = summand(reply), template_of(request)
+    values, hidden, asked = to_vector(part, template), unreadable(part, template), digest(encode(request))
+    about, limbs = _about(request) or asked, limbs_of(request)
+    found: MaskedReply = _present(member).masked(*tag, asked, values, limbs, about, hidden)
     return found
 
 

@@ -111,7 +111,7 @@ class MaskedSums:
         for name in survivors:
             total = add(total, sent[name])
         values = from_fixed(self._unmasked(batch, index, total, survivors, shares))
-        return from_vector(values, template), survivors
+        return from_vector(values, template, len(survivors)), survivors
 
     def _unmasked(
         self, batch: _Batch, index: int, total: Limbs, survivors: tuple[str, ...], shares: Mapping[str, UnmaskReply]

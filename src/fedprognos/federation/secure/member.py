@@ -17,7 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ConfigDict, TypeAdapter
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import MessageError
 from fedprognos.federation.secure import shamir
 from fedprognos.federation.secure.fixed_point import LIMBS, Limbs, add, negated, to_fixed
@@ -197,7 +197,14 @@ class Member:
         return BeginReply()
 
     def masked(
-        self, name: str, index: int, asked: str, values: FloatArray, limbs: int = LIMBS, about: str | None = None
+        self,
+        name: str,
+        index: int,
+        asked: str,
+        values: FloatArray,
+        limbs: int = LIMBS,
+        about: str | None = None,
+        hidden: BoolArray | None = None,
     ) -> MaskedReply:
         """The numbers of an answer under this site's own mask and one with every other member of the batch.
 
@@ -208,6 +215,8 @@ class Member:
         about
             Names what they are statistics of: all sums about one thing are over the same members. The request itself
             by default.
+        hidden
+            Numbers (N,) that nobody shall be able to read in the sum: they become random.
         """
         batch = self._batch(name)
         if len(batch.shares) < 2 or not 0 <= index < len(batch.masking) or batch.asked.get(index, asked) != asked:
@@ -215,7 +224,11 @@ class Member:
         batch.asked[index] = asked
         batch.about[index] = about or asked
         self._save()
-        total: Limbs = add(to_fixed(values, limbs), mask(batch.own[index], len(values), limbs))
+        numbers = to_fixed(values, limbs)
+        if hidden is not None and hidden.any():  # by a secret that is never shared, so that a restart sends the same
+            seed = expanded(batch.sealing, f"unreadable {index}", KEY_IN_BYTES)
+            numbers = np.where(hidden[:, None], mask(seed, len(values), limbs), numbers)
+        total: Limbs = add(numbers, mask(batch.own[index], len(values), limbs))
         for other in sorted(batch.shares):
             if other != self.name:
                 public = bytes.fromhex(batch.keys[other].masking[index])

@@ -65,7 +65,7 @@ class OpenSums:
             members.append(name)
         values: FloatArray = np.zeros(0) if total is None else from_fixed(total)
         enough = members and len(members) >= least
-        return (from_vector(values, template) if enough else None), tuple(members)
+        return (from_vector(values, template, len(members)) if enough else None), tuple(members)
 
     def forget(self, requests: Mapping[str, Any]) -> None:
         """Nothing is remembered here."""

@@ -1,6 +1,8 @@
 """Replies as vectors of one length, whatever a client lacks, so that they can be added without being seen.
 
-The shape follows from the request alone. Each part that a client may lack has a place that counts who has it.
+The shape follows from the request alone. Each part that a client may lack has a place that counts who has it. Scores
+that only some clients have would be theirs alone in the sum: a client that lacks them fills their place with random
+numbers, so that they can be read where everybody has them, and not else.
 """
 
 from __future__ import annotations
@@ -11,21 +13,34 @@ from typing import Any
 
 import numpy as np
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import MessageError
+from fedprognos.evaluation import ScoreSums
 
 SYMMETRIC = frozenset({"hh", "S"})
 """Fields that hold symmetric matrices; their upper triangle is enough."""
 
+ALL_OR_NONE = ScoreSums
+"""Parts of this kind are read only where every client has them."""
+
 
 def to_vector(reply: Any, template: Any) -> FloatArray:
     """The numbers of a reply in the order of the template, zeros for what it lacks."""
-    return np.concatenate([np.atleast_1d(part) for part in _parts(reply, template, "")] or [np.zeros(0)])
+    return np.concatenate([np.atleast_1d(part) for part, _ in _parts(reply, template, "")] or [np.zeros(0)])
 
 
-def from_vector(vector: FloatArray, template: Any) -> Any:
-    """A reply of summed numbers; a part that nobody had is None, one that some lacked in a table is left out."""
-    reader = _Reader(vector)
+def unreadable(reply: Any, template: Any) -> BoolArray:
+    """Which of these numbers a client must make unreadable, because it lacks a part that all or none have."""
+    found = [np.full(np.size(part), lacks) for part, lacks in _parts(reply, template, "")]
+    return np.concatenate([*found, np.zeros(0, dtype=bool)])
+
+
+def from_vector(vector: FloatArray, template: Any, members: int = 1) -> Any:
+    """A reply of numbers summed over so many members.
+
+    A part that nobody had is None, one that some lacked in a table is left out.
+    """
+    reader = _Reader(vector, members)
     found = reader.read(template, "", 1)
     if reader.at != len(vector):
         raise MessageError(f"{len(vector)} numbers instead of {reader.at}")
@@ -37,39 +52,41 @@ def size_of(template: Any) -> int:
     return len(to_vector(template, template))
 
 
-def _parts(value: Any, template: Any, name: str) -> Iterator[Any]:
+def _parts(value: Any, template: Any, name: str, lacks: bool = False) -> Iterator[tuple[Any, bool]]:
+    """Numbers, and whether they are in a part that this client lacks and that all or none have."""
     if template is None:
         if value is not None:
             raise MessageError(f"a part that was not asked for: {name}")
     elif dataclasses.is_dataclass(template):
         if name:
-            yield float(value is not None)
+            yield float(value is not None), lacks
+        lacks = lacks or (value is None and isinstance(template, ALL_OR_NONE))
         for field in dataclasses.fields(template):
-            yield from _parts(getattr(value, field.name, None), getattr(template, field.name), field.name)
+            yield from _parts(getattr(value, field.name, None), getattr(template, field.name), field.name, lacks)
     elif isinstance(template, tuple):
         if value is not None and len(value) != len(template):
             raise MessageError(f"{len(value)} parts instead of {len(template)}: {name}")
         for k, one in enumerate(template):
-            yield from _parts(None if value is None else value[k], one, f"{name}.{k}")
+            yield from _parts(None if value is None else value[k], one, f"{name}.{k}", lacks)
     elif isinstance(template, Mapping):
         for key, one in template.items():
             known = None if value is None else value.get(key)
-            yield float(known is not None)
-            yield from _parts(known, one, str(key))
+            yield float(known is not None), lacks
+            yield from _parts(known, one, str(key), lacks or (known is None and name == "sums"))
     elif isinstance(template, np.ndarray):
         array = np.zeros(template.shape) if value is None else np.asarray(value, np.float64)
         if array.shape != template.shape:
             raise MessageError(f"{name} has shape {array.shape}, expected {template.shape}")
-        yield array[np.triu_indices(len(array))] if name in SYMMETRIC else array.reshape(-1)
+        yield array[np.triu_indices(len(array))] if name in SYMMETRIC else array.reshape(-1), lacks
     else:
-        yield float(value or 0)
+        yield float(value or 0), lacks
 
 
 class _Reader:
     """Goes through a vector as the template says."""
 
-    def __init__(self, vector: FloatArray) -> None:
-        self.vector, self.at = vector, 0
+    def __init__(self, vector: FloatArray, members: int) -> None:
+        self.vector, self.at, self.members = vector, 0, members
 
     def take(self, count: int) -> FloatArray:
         self.at += count
@@ -84,6 +101,7 @@ class _Reader:
             return None
         if dataclasses.is_dataclass(template) and not isinstance(template, type):
             have = round(self.number()) if name else holders
+            have = 0 if isinstance(template, ALL_OR_NONE) and have < self.members else have
             fields = dataclasses.fields(template)
             found = {f.name: self.read(getattr(template, f.name), f.name, have) for f in fields}
             return type(template)(**found) if have else None
