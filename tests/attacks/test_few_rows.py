@@ -17,6 +17,7 @@ from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.messages import EvaluateReply, EvaluateRequest, FitReply, FitRequest, SurveyRequest
+from fedprognos.federation.score_messages import ScoreReply, ScoreRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import HeadStatistics, Network, NetworkSpec
 from fedprognos.networks.options import Training
@@ -149,3 +150,19 @@ def test_nobody_can_tell_which_rows_training_saw_last(tmp_path: Path) -> None:
 def test_decay_that_forgets_all_steps_but_the_last_is_refused() -> None:
     with pytest.raises(ValidationError, match="forget"):
         Training(learning_rate=1e-12, weight_decay=1e12)
+
+
+def test_a_score_that_is_one_machines_is_not_sent(tmp_path: Path) -> None:
+    """The NASA score grows with exp(d / 13): the machine that is missed by most is the sum, and its error follows."""
+    fleet = series_fleet([60] * 30 + [190], seed=5, name="a")
+    section = RecipeOptions(window=8, cap=40, conditions={"altitude": 0})
+    client = Client("a", fleet, ClientFolder(tmp_path), BARE, test=fleet)
+    recipe = make_recipe(section, {"a": client.answer(SurveyRequest(survey_terms(section))).survey})  # type: ignore[union-attr]
+    request = ScoreRequest(recipe, Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1), 1, 0.0, "all")
+    lax = Client("a", fleet, ClientFolder(tmp_path), replace(BARE, leverage=1.0), test=fleet).answer(request)
+    site = client.answer(request)
+    assert isinstance(lax, ScoreReply)
+    assert isinstance(site, ScoreReply)
+    assert lax.test is not None
+    assert site.test is not None
+    assert set(lax.test.sums) - set(site.test.sums) == {"nasa"}

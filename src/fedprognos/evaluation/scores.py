@@ -105,13 +105,20 @@ class ScoreSums:
         return {**found, "n_test": self.n, "n_units": self.units}
 
 
-def score_sums(points: Points) -> ScoreSums:
+def score_sums(points: Points, most_share: float = 1.0) -> ScoreSums:
     """Sums over some predictions, whose scores are those of :func:`score`.
+
+    Parameters
+    ----------
+    most_share
+        Sums of which one unit has more than this share are left out: they would be about that unit.
 
     >>> truth, said = np.array([10.0, 30.0, 50.0]), np.array([12.0, 29.0, 44.0])
     >>> found = score_sums(Points(truth, said, np.array([0, 0, 1]), task="rul", cap=40.0)).scores()
     >>> found["rmse"] == float(np.sqrt((4 + 1 + 36) / 3)), found["late_rate"]
     (True, 0.3333333333333333)
     """
-    totals = {name: total for name, s in sums_of(points.task).items() if (total := s.total(points)) is not None}
+    known = sums_of(points.task).items()
+    shown = [(name, s) for name, s in known if s.values != "positive" or s.largest(points) <= most_share]
+    totals = {name: total for name, s in shown if (total := s.total(points)) is not None}
     return ScoreSums(len(points), points.units, totals)

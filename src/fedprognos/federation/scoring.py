@@ -9,6 +9,7 @@ import numpy as np
 
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import Points, ScoreSums, score_sums
+from fedprognos.evaluation.metrics.rmse import SQUARED
 from fedprognos.evaluation.score_at import moments_scored
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.federation.client_folder import ClientFolder
@@ -39,7 +40,9 @@ def score_reply(
         said = predict(network, windows, request.recipe)
         bounds = None if request.calibration is None else request.calibration.interval(said, request.coverage)
         recipe = request.recipe
-        return score_sums(Points(windows.labels, said, windows.unit, task=recipe.task, cap=recipe.cap, bounds=bounds))
+        points = Points(windows.labels, said, windows.unit, task=recipe.task, cap=recipe.cap, bounds=bounds)
+        found = score_sums(points, floors.leverage)
+        return found if SQUARED.name in found.sums else None
 
     tested = None
     if test is not None:

@@ -74,6 +74,15 @@ class Sum:
         values = self.of(points)
         return None if values is None else _finite(float(np.sum(values)))
 
+    def largest(self, points: Points) -> float:
+        """The largest share that a unit, or where there is only one a point, has in the sum of these sizes."""
+        values, (_, unit) = self.of(points), np.unique(points.unit, return_inverse=True)
+        if values is None or not len(points):
+            return 0.0
+        sizes = np.abs(np.asarray(values, dtype=np.float64))
+        each = np.bincount(unit, sizes) if unit.max() else sizes
+        return float(each.max() / each.sum()) if each.sum() > 0 else 0.0
+
     def possible(self, total: float, n: int) -> bool:
         """Whether some `n` points can have this sum."""
         return self.values == "any" or 0 <= total <= (n if self.values == "zero or one" else np.inf)
