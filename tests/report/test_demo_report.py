@@ -43,9 +43,9 @@ def words(page: str) -> int:
 
 def without_folds(page: str) -> str:
     """What is seen before any click; the innermost folds go first."""
-    while folds := re.findall(r"</summary>(?:(?!<details).)*?</details>", page, re.DOTALL):
-        for fold in folds:
-            page = page.replace(fold, "</summary>")
+    fold, found = re.compile(r"<details[^>]*>\s*(<summary.*?</summary>)(?:(?!<details).)*?</details>", re.DOTALL), 1
+    while found:
+        page, found = fold.subn(r"\1", page)
     return page
 
 

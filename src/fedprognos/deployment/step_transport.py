@@ -38,6 +38,7 @@ class StepTransport:
     _known: dict[str, int] = field(default_factory=dict)
     _behind: dict[str, int] = field(default_factory=dict)
     _continued: bool = False
+    _asked: int = 0
 
     def __post_init__(self) -> None:
         self.way = replace(self.way, seal=self._seal, unseal=self._unseal)
@@ -49,14 +50,14 @@ class StepTransport:
 
     @property
     def largest_reply(self) -> int:
-        """In bytes: all members' replies to a step must fit into the next one's request, beside the request itself."""
-        return self.way.limit_in_bytes // (len(self.contract.members) + 1)
+        """In bytes: all replies to a step must fit into the next one's request, beside the request itself."""
+        return self.way.limit_in_bytes // (self._asked + 1)
 
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         """The replies of a step; the one before is settled by it."""
         if self._open:
             self.transcript.write(self.step, self._open)
-        self.step, self._open = self.step + 1, {}
+        self.step, self._open, self._asked = self.step + 1, {}, len(requests)
         known = self.transcript.read(self.step)
         if known is not None and set(known) == set(requests):
             return {name: known[name].failure or known[name].reply for name in requests}
@@ -97,7 +98,7 @@ class StepTransport:
             if len(outcome.reply) > self.largest_reply:
                 raise MessageError(
                     f"{len(outcome.reply)} bytes, more than the {self.largest_reply} that a reply may have where "
-                    f"{len(self.contract.members)} members are sent it; raise max_message_in_mb in every settings.toml"
+                    f"{self._asked} members are asked; raise max_message_in_mb in every settings.toml"
                 )
             if ledger_line(outcome.reply).kind != Failure.__name__:
                 self._received[site] = outcome
