@@ -100,7 +100,7 @@ def test_intervals_are_drawn_and_their_coverage_said(tmp_path: Path, figures: Ca
     assert bands(page, figures)
     text = text_of(page)
     assert "should hold 90 % of the true values; on the test they hold 92 %" in text
-    assert "Interval width" in text
+    assert "they hold 92 % and are 40.0 cycles wide." in text
     assert "No intervals" not in text
 
 

@@ -157,7 +157,7 @@ def test_ledgers_are_added_up_and_central_is_no_site(run: Path, page: str) -> No
     assert [column.title for column in table.columns] == ["SurveyReply", "FitReply", "EvaluateReply", "All"]
     assert [line.name for line in table.lines] == ["north", "south"]
     fit = table.lines[0].cells[1]
-    assert (fit.text, fit.note, fit.sort) == ("81.0\u00a0kB", "3 messages", 81_000)
+    assert (fit.text, fit.note, fit.sort) == ("81.0\u00a0kB", "3×", 81_000)
     assert found.lead.startswith("10 messages, 207\u00a0kB")
     text = text_of(page)
     assert "No rows of data, no names of units, no times" in text

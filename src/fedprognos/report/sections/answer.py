@@ -53,8 +53,10 @@ def _intervals(run: RunData) -> list[str]:
     coverage, asked = intervals(run)
     if coverage is None:
         return ["No intervals: the model was not calibrated, so it cannot say how far off a prediction may be."]
-    held = f"Its intervals should hold {percent(asked)} of the true values; on the test they hold {percent(coverage)}."
-    return [] if coverage < asked - SLACK else [held]
+    held = f"Its intervals should hold {percent(asked)} of the true values; on the test they hold {percent(coverage)}"
+    if run.roles.together is not None and (width := run.roles.together.mean("interval_width")) is not None:
+        held += f" and are {number(width)} {run.measure} wide"
+    return [] if coverage < asked - SLACK else [f"{held}."]
 
 
 def _certainty(run: RunData) -> Section:

@@ -72,14 +72,14 @@ def build(run: RunData) -> Section:
     lead = f"{plural(messages, 'message')}, {size(moved)}, all methods and seeds together."
     lead += " No rows of data, no names of units, no times."
     columns = [*(Column(kind) for kind in kinds), Column("All")]
-    table = Table("Answers that sites sent, from their own ledgers.", "Site", columns, lines)
+    table = Table("Answers that sites sent, from their own ledgers: size and number.", "Site", columns, lines)
     terms = [(kind, KINDS.get(kind, UNKNOWN)) for kind in kinds]
     return Section(TITLE, lead, warnings=warnings, tables=[table], terms=terms, folded=True)
 
 
 def _cells(site: SiteMessages, kinds: Sequence[str]) -> list[TableCell]:
     sent = [site.kinds.get(kind, (0, 0)) for kind in kinds] + [site.total]
-    return [TableCell(size(moved), float(moved), plural(n, "message")) if n else TableCell("–") for n, moved in sent]
+    return [TableCell(size(moved), float(moved), f"{n}×") if n else TableCell("–") for n, moved in sent]
 
 
 def read_ledgers(folder: Path, scenario: str) -> list[SiteMessages]:

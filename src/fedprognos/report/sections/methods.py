@@ -102,9 +102,10 @@ def _by_client(run: RunData) -> Table:
 
 
 def metrics_table(run: RunData) -> Table:
-    """Every entry with every metric that any of them has, the best of each column marked."""
+    """Every entry with every metric that tells them apart, the best of each column marked."""
     found = run.entries[EVERYONE]
-    shown = [m for m in metrics.values() if any(e.values(m.name).size for e in found)]
+    least = min(2, len(found))  # what one of several has, as the published one's intervals, is told above
+    shown = [m for m in metrics.values() if sum(e.values(m.name).size > 0 for e in found) >= least]
     fair, everything = comparable(found), max(e.n_test for e in found)
     best = {}
     for m in shown if len(fair) > 1 else ():
