@@ -77,7 +77,7 @@ def test_intervals_are_calibrated_over_the_network_as_in_one_process(tmp_path: P
 def test_batteries_of_three_plants_end_with_the_bytes_of_one_process(tmp_path: Path) -> None:
     changes = (
         *("train.epochs=2", "train.patience=1", f"federation.methods={DEPLOYED}", "evaluation.bootstrap=0"),
-        *("model.widths=[6]", "evaluation.baselines=[]", *QUICK),
+        *("model.widths=[6]", "evaluation.baselines=[]", "federation.mode='checked'", *QUICK),
     )
     with deployment(tmp_path) as federation:
         federation.start_coordinator()
