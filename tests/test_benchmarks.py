@@ -18,5 +18,6 @@ def test_a_benchmark_can_be_loaded(path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up there
+    monkeypatch.syspath_prepend(str(path.parent))  # as for a script
     spec.loader.exec_module(module)
     assert callable(module.main)

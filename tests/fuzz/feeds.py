@@ -29,7 +29,7 @@ from fedprognos.deployment.messages import ContractRequest, HelloRequest, JoinRe
 from fedprognos.deployment.site_data import data_terms
 from fedprognos.deployment.steps import REPLY, REQUEST, Note, read_reply, seal_request, sha256
 from fedprognos.deployment.tensor_cache import SentTensors, TensorCache, TensorsMissing
-from fedprognos.errors import FedprognosError
+from fedprognos.errors import FedprognosError, MessageError
 from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import MessageCohort, gather
@@ -206,9 +206,12 @@ def site_folders(place: Path) -> dict[str, Feed]:
         try:
             again = site_here(place / "site")
             answer = again.respond(first)
-            assert answer.startswith(REPLY) or isinstance(decode(answer, KINDS), Failure)
             list(again.approvals.entries())
             list(ledger_words(again.ledger.lines(), {}))
+            if not answer.startswith(REPLY):
+                found = decode(answer, KINDS)
+                assert isinstance(found, Failure)
+                raise MessageError(found.text)  # refused in words, which counts as such
         finally:
             path.write_bytes(kept[path])
             (place / "site" / "ledger.jsonl").write_bytes(kept[place / "site" / "ledger.jsonl"])
