@@ -29,7 +29,8 @@ FD004 with 249 training engines and the {engines} test engines that have at leas
 - Errors are RMSE on the test engines in cycles, labels capped at {cap:g}, over up to {seeds} seeds. A seed decides the
   first weights, the order of training, and who gets which engine where engines are dealt out at random.
 - ± is the deviation from seed to seed; lines without it are of one seed. A difference is in percent of the RMSE it is
-  compared with, and paired: the same engines, the same seeds. In brackets is its 95 % interval, with engines and seeds drawn again {resamples:,} times.
+  compared with, and paired: the same engines, the same seeds. In brackets is its 95 % interval, with engines and seeds
+  drawn again {resamples:,} times.
 - Every client trains a {cell} of {width} neurons for {steps} steps (presets `study-clients` and `study-rounds`). That
   is fewer than `turbofan-life` takes, so errors are higher here. Heads are exact. Nothing was chosen on test engines.
 - Bytes are all messages of all clients, both ways, with training and head. Times are of the processor, for one row at a
