@@ -11,6 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Differences:
         """What the run and each earlier one would differ by, in words, where that is too little."""
         if not self.floors.parts:
             return
-        known, view = self._units(), view_of(self.data.train, contract.experiment().recipe, self.floors)
+        known, view = self._units, view_of(self.data.train, contract.experiment().recipe, self.floors)
         if any(self._few_changed(known, before) for before in _remembered(approvals)):
             yield "this site's data changed by a few units or rows since an earlier run, whose sums differ by them"
         for entry in approvals.entries():
@@ -62,8 +63,9 @@ class Differences:
 
     def remember(self, place: Path) -> None:
         """Keep which data a run is about, in its contract's folder."""
-        write_json(place / UNITS, self._units())
+        write_json(place / UNITS, self._units)
 
+    @cached_property
     def _units(self) -> dict[str, list[Any]]:
         """A seal of every unit's data and its number of points, by a seal of its name."""
         found = {}

@@ -81,7 +81,7 @@ class Sum:
             return 0.0
         sizes = np.abs(np.asarray(values, dtype=np.float64))
         each = np.bincount(unit, sizes) if unit.max() else sizes
-        return float(each.max() / each.sum()) if each.sum() > 0 else 0.0
+        return float(each.max() / each.sum()) if 0 < each.sum() < np.inf else 0.0  # an infinite sum is not told
 
     def possible(self, total: float, n: int) -> bool:
         """Whether some `n` points can have this sum."""
