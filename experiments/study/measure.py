@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.study import courses, parts
+from experiments.study import courses, parts, tried
 from experiments.study.bench import Bench, scope_of
 from experiments.study.parts import Task
 from fedprognos.experiment import config
@@ -32,6 +32,9 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "scaled over all conditions": ("recipe.conditions={}",),
 }
 """Part 7: the recipe with one thing left out."""
+STEPS: Mapping[str, tuple[str, ...]] = {"300 steps": (), "1,000 steps": ("train.steps=1000",)}
+TRIED = tuple((scenario, change) for scenario in ("lifespan-3", "random-10") for change in STEPS)
+"""Part 8: which clients, with how much local training."""
 
 
 def tasks(seeds: int = SEEDS) -> Iterator[Task]:
@@ -55,6 +58,14 @@ def tasks(seeds: int = SEEDS) -> Iterator[Task]:
         yield from (_exchange(scenario, seed) for seed in every)
     for seed in every:
         yield from (_exchange(scenario, seed) for scenario in ("random-100", "each-alone", "lifespan-30"))
+    yield from (task for seed in every for what in TRIED for task in _tried(*what, seed))
+
+
+def _tried(scenario: str, change: str, seed: int) -> Iterator[Task]:
+    overrides = (*tried.KEPT_OUT, *STEPS[change])
+    yield Task("tried", scenario, tried.tried, seed, overrides, change)
+    if change == "300 steps":
+        yield Task("tried further", scenario, tried.further, seed, overrides, change)
 
 
 def _exchange(scenario: str, seed: int) -> Task:

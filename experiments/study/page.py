@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.markdown import table
+from experiments.study.tried import EVERYTHING
 from experiments.study.words import Line, difference, error, models_table, nearest, number, order, percent, verdict
 from fedprognos.files import write_text
 
@@ -41,6 +42,20 @@ a part that is missing here was not measured yet.
 """
 
 
+TRIED = """
+Training engines only: a fifth of each client's is kept out of training and of the head, and every error here is that of
+the exact head on all rows of these, each engine counting alike. Errors are means over seeds. A difference is to keeping
+every neuron of the same bodies; in brackets are the least and the most of the seeds.
+
+- *Kept neurons as they were* is what a network could reach that puts out just what these neurons put out in the large
+  one. What is above it is lost because the small network runs on without the neurons that went.
+- *States distilled*: clients train the small network to put out these states, then it is averaged. The product does not
+  have this.
+- *Absorbed* is what the product does. With many clients, groups of up to 512 neurons are absorbed first: each is judged
+  on its own members' rows and kept at twice a client's width. Other groups are tried below it.
+"""
+
+
 def write_page(folder: Path, page: Path) -> Path:
     """Make the page anew from the JSON files that there are."""
     found = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
@@ -56,6 +71,7 @@ def write_page(folder: Path, page: Path) -> Path:
         "5. Which clients help which": helped(lines.get("newcomers", [])),
         "6. More and more clients": many(first),
         "7. What each part of the recipe is worth": recipe(lines.get("recipe", [])),
+        "8. What was tried to lose less": tried(lines.get("tried", [])),
     }
     introduction = INTRODUCTION.format(
         **{name: about[name] for name in ("cap", "engines", "seeds", "resamples")},
@@ -226,6 +242,29 @@ def many(lines: Sequence[Line]) -> list[str]:
         "moved for a client grows with the levels of groups only."
     )
     return [words, table(header, rows)] if rows else []
+
+
+def tried(lines: Sequence[Line]) -> list[str]:
+    """Ways to absorb, one column a width; then more local work."""
+    parts = [TRIED] if lines else []
+    for scenario, change in dict.fromkeys((one["scenario"], one["change"]) for one in lines):
+        here = [one for one in lines if (one["scenario"], one["change"]) == (scenario, change)]
+        base = next(one for one in here if one["method"] == EVERYTHING)
+        ways = [one for one in here if one["part"] == "tried" and one is not base]
+        widths = sorted({one["width"] for one in ways})
+        cells = {(one["method"], one["width"]): f"{one['rmse']:.2f} {difference(one)}" for one in ways}
+        rows = [(m, *(cells.get((m, w), "") for w in widths)) for m in dict.fromkeys(one["method"] for one in ways)]
+        seeds = "one seed" if base["seeds"] == 1 else f"{base['seeds']} seeds"
+        parts += [
+            f"### {SCENARIOS[scenario]}, {change}",
+            f"With every neuron kept ({base['width']}) the error is {base['rmse']:.2f}; {seeds}.",
+            table(("absorbed to", *(f"{width} neurons" for width in widths)), rows),
+        ]
+        more = [one for one in here if one["part"] == "tried further"]
+        if more:
+            cells_of = [(o["method"], number(o["width"], 0), f"{o['rmse']:.2f}", difference(o)) for o in more]
+            parts += ["More local work:", table(("what", "width", "RMSE", "difference"), cells_of)]
+    return parts
 
 
 def recipe(lines: Sequence[Line]) -> list[str]:

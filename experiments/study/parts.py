@@ -32,17 +32,22 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A network with its head, or predictions that no single network makes, and what getting it took."""
+    """A network with its head, or predictions that no single network makes, and what getting it took.
+
+    Without predictions for the test engines where it was judged on others.
+    """
 
     method: str
-    said: FloatArray
+    said: FloatArray | None = None
     network: Network | None = None
     bytes: int | None = None
     more: Mapping[str, Any] | None = None
 
     def entry(self, *, timed: bool = False) -> Entry:
         """As it is written down."""
-        facts: Entry = {"method": self.method, "said": [round(float(v), 2) for v in self.said], **(self.more or {})}
+        facts: Entry = {"method": self.method, **(self.more or {})}
+        if self.said is not None:
+            facts["said"] = [round(float(v), 2) for v in self.said]
         if self.bytes is not None:
             facts["bytes"] = self.bytes
         if self.network is not None:

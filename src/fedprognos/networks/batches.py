@@ -98,7 +98,8 @@ class LifeBatches:
     def per_epoch(self) -> int:
         return math.ceil(len(self._points) / self._size)
 
-    def losses(self, network: HealthNetwork, order: Generator) -> Iterator[tuple[Tensor, int]]:
+    def shown(self, order: Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """One epoch of lives as it shows them: inputs (B, T, C), targets and weights (B, T) of each batch."""
         self._noise.manual_seed(int(order.integers(2**62)))
         by_length = np.argsort(self._lengths * order.uniform(0.9, 1.1, len(self._lengths)), kind="stable")
         batches = np.array_split(by_length, self.per_epoch)
@@ -106,6 +107,10 @@ class LifeBatches:
             x, y, weights = self._padded([self._shown(int(u), order) for u in batches[k]])
             if self._training.noise:
                 x = x + self._training.noise * torch.randn(x.shape, generator=self._noise)
+            yield x, y, weights
+
+    def losses(self, network: HealthNetwork, order: Generator) -> Iterator[tuple[Tensor, int]]:
+        for x, y, weights in self.shown(order):
             states = None
             for a in range(0, x.shape[1], self._training.truncate):
                 part = slice(a, a + self._training.truncate)

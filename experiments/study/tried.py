@@ -1,0 +1,148 @@
+"""Part 8: what was tried to lose less, judged on training engines kept out, because something was to be chosen.
+
+A fifth of each client's engines trains nothing and fits no head. Errors are those of the exact head on all their rows,
+every engine counting alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from experiments.study.bench import Bench
+from experiments.study.distilling import distilled
+from experiments.study.parts import Model, exact_only, side_by_side
+from fedprognos import matching
+from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.plan import Plan, summed
+from fedprognos.federation.strategies import strategies
+from fedprognos.federation.strategies.absorb import AbsorbOptions, SideBySide
+from fedprognos.federation.strategies.fedavg import FedAvgOptions
+from fedprognos.networks import Network
+from fedprognos.networks.head import HeadStatistics, mean_squared_error, solve_head
+
+KEPT_OUT = ("train.validation_fraction=0.2", "train.warmup=10000")
+"""Options with which a fifth is kept out, and only judged on: the last epoch counts."""
+ROUNDS, SHORT, SLOW = 12, 20, 0.25
+"""Rounds after the exchange, gradient steps of each, and their learning rate as a share of the first one's."""
+TAUGHT, RATE = 3, 0.001
+"""Rounds of distilling, as long as those, and their learning rate."""
+GROUPS: Mapping[str, tuple[int, float, bool]] = {
+    "groups judged on everybody's rows": (512, 2.0, False),
+    "groups kept at 4 widths": (512, 4.0, True),
+    "groups of two": (128, 0.8, True),
+    "no groups": (10_000, 2.0, True),
+}
+"""Neurons of a group, widths that it is absorbed to, and whether its own members' rows decide."""
+ALPHAS = (0.1, 1.0, 10.0)
+EVERYTHING = "keeping every neuron"
+"""What everything else is compared with."""
+
+
+def tried(bench: Bench) -> Iterator[Model]:
+    """Everything that was made of the same bodies."""
+    plan, bodies, cohort = exact_only(bench.plan()), bench.bodies(), bench.cohort()
+    everything = Network.concat([bodies[name] for name in sorted(bodies)])
+    yield judged(cohort, plan, EVERYTHING, everything)
+    whole, base = side_by_side(cohort, plan, bodies), plan.spec.hidden
+    widths = [int(m * base) for m in (1, 1.5, 4) if m * base <= whole.network.spec.hidden and m < len(bodies)]
+    yield from at_widths(cohort, plan, "absorbed", whole, widths)
+    flat = grouped(cohort, plan, plan.federation.of("absorb", AbsorbOptions), bodies, *GROUPS["no groups"])
+    for width in widths:
+        yield states_kept(plan, flat, width)
+    if len(bodies) * base > GROUPS["groups of two"][0] * 2:
+        for label, how in GROUPS.items():
+            own = grouped(cohort, plan, plan.federation.of("absorb", AbsorbOptions), bodies, *how)
+            yield from at_widths(cohort, plan, label, own, widths)
+    for alpha in ALPHAS:
+        options = plan.federation.of("absorb", AbsorbOptions).model_copy(update={"alpha": alpha})
+        one = SideBySide.of(cohort, plan, options, whole.bodies, cohort.clients)
+        yield from at_widths(cohort, plan, f"alpha {alpha:g}", one, widths)
+    for width in widths[:2]:
+        *_, last = islice(distilled(bench, plan, flat, width, steps=SHORT, rate=RATE), TAUGHT)
+        yield judged(cohort, plan, f"states distilled, {TAUGHT} rounds of {SHORT} steps", last)
+
+
+def further(bench: Bench) -> Iterator[Model]:
+    """More local work: in rounds after the exchange, before it, or in rounds of FedAvg."""
+    plan = exact_only(bench.plan())
+    more, first = ROUNDS * SHORT, plan.train.steps or 0
+    again: dict[str, Any] = {"rounds": ROUNDS + 1, "further_steps": SHORT, "further_rate": SLOW}
+    for number, network in rounds(bench, exact_only(bench.plan(absorb=again)), "absorb"):
+        if number - 1 in (1, ROUNDS // 2, ROUNDS):
+            label = f"absorbed, then {number - 1} averages of {SHORT} steps"
+            yield judged(bench.cohort(), plan, label, network)
+    longer = replace(plan, train=plan.train.model_copy(update={"steps": first + more}))
+    for method, words in (("concat", "every neuron"), ("absorb", "absorbed")):
+        *_, (_, network) = rounds(bench, longer, method)
+        yield judged(bench.cohort(), plan, f"{words}, {more} steps more", network)
+    options = plan.federation.of("fedavg", FedAvgOptions)
+    *_, (_, network) = rounds(bench, plan, "fedavg")
+    yield judged(bench.cohort(), plan, f"FedAvg, {options.rounds} rounds of {options.epochs} epochs", network)
+
+
+def rounds(bench: Bench, plan: Plan, method: str) -> Iterator[tuple[int, Network]]:
+    """What a method has after every round."""
+    for round_ in strategies[method].run(bench.cohort(), plan):
+        (network,) = round_.models.values()
+        yield round_.number, network
+
+
+def grouped(
+    cohort: MessageCohort,
+    plan: Plan,
+    options: AbsorbOptions,
+    bodies: Mapping[str, Network],
+    most: int,
+    widths: float,
+    own_rows: bool,
+) -> SideBySide:
+    """Bodies absorbed in groups of another kind first; one group is none."""
+    sizes = {name: body.spec.hidden for name, body in bodies.items()}
+    parts = matching.groups(sizes, most)
+    found: dict[tuple[str, ...], Network] = {(name,): body for name, body in bodies.items()}
+    if len(parts) > 1:
+        target = int(widths * max(sizes.values()))
+        found = {
+            part: SideBySide.of(
+                cohort, plan, options, {(n,): bodies[n] for n in part}, part if own_rows else cohort.clients
+            ).at(target)
+            for part in parts
+        }
+    return SideBySide.of(cohort, plan, options, found, cohort.clients)
+
+
+def at_widths(cohort: MessageCohort, plan: Plan, label: str, whole: SideBySide, widths: list[int]) -> Iterator[Model]:
+    """One way to absorb, at every width."""
+    for width in widths:
+        yield judged(cohort, plan, label, whole.at(width))
+
+
+def judged(cohort: MessageCohort, plan: Plan, label: str, network: Network) -> Model:
+    """The error on what was kept out."""
+    fit, held = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
+    return _model(plan, label, network.spec.hidden, fit, held)
+
+
+def states_kept(plan: Plan, whole: SideBySide, width: int) -> Model:
+    """What a small network could reach that puts out just what the kept neurons put out in the large one."""
+    kept = whole.result_at(width).kept[-1]
+    found = (None if one is None else _only(one, kept) for one in (whole.fit, whole.held))
+    fit, held = found
+    return _model(plan, "kept neurons as they were", width, fit, held)
+
+
+def _only(statistics: HeadStatistics, kept: Any) -> HeadStatistics:
+    own = np.append(kept, len(statistics.hy) - 1)
+    return HeadStatistics(statistics.n, statistics.yy, statistics.hh[np.ix_(own, own)], statistics.hy[own])
+
+
+def _model(plan: Plan, label: str, width: int, fit: HeadStatistics | None, held: HeadStatistics | None) -> Model:
+    if fit is None or held is None:
+        raise RuntimeError("no client keeps enough out of training to be judged by")
+    error = float(np.sqrt(mean_squared_error(held, solve_head(fit, plan.federation.ridge)))) * plan.recipe.label_std
+    return Model(label, more={"kept_out": round(error, 4), "width": width})
