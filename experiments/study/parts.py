@@ -205,8 +205,8 @@ def seeing(network: Network, more: Mapping[str, int]) -> Network:
 def side_by_side(cohort: MessageCohort, plan: Plan, bodies: Mapping[str, Network]) -> SideBySide:
     """Bodies and the order in which their neurons go; in groups first where they are many."""
     options = plan.federation.of("absorb", AbsorbOptions)
-    target = int(options.group_width * max(body.spec.hidden for body in bodies.values()))
-    grouped = in_groups(cohort, plan, options, {(name,): body for name, body in bodies.items()}, target)
+    widest = max(body.spec.hidden for body in bodies.values())
+    grouped = in_groups(cohort, plan, options, {(name,): body for name, body in bodies.items()}, widest)
     return SideBySide.of(cohort, plan, options, grouped, cohort.clients)
 
 

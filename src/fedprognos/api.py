@@ -119,6 +119,7 @@ def absorb(
         As in :func:`fedprognos.matching.absorb`.
     """
     from fedprognos import matching
+    from fedprognos.errors import ConfigError
     from fedprognos.features import build_windows
     from fedprognos.federation.absorption import layer_arrays, small_network
     from fedprognos.networks import Network
@@ -127,6 +128,8 @@ def absorb(
 
     points = build_windows(recipe, fleet)
     joint = Network.concat(_taken_over(networks))
+    if joint.spec.inputs != recipe.channels:
+        raise ConfigError(f"the networks have {joint.spec.inputs} inputs, the recipe makes {recipe.channels}")
     sums = output_sums(joint, points)
     head = head_statistics(joint, points, recipe).sums
     result = matching.absorb(layer_arrays(joint), sums, width=width, alpha=alpha, ridge=ridge, head=head)
@@ -146,8 +149,10 @@ def match_networks(networks: Sequence[Network | nn.Module], **options: Any) -> N
     """
     from fedprognos.federation.average import average
     from fedprognos.federation.strategies.fedma import FedMAOptions, bbp_map, matched_average
+    from fedprognos.networks.network import check_alike
 
     W = {f"{k:06d}": network for k, network in enumerate(_taken_over(networks))}
+    check_alike(list(W.values()))
     sizes, wanted, anatomy = dict.fromkeys(W, 1), FedMAOptions(**options), next(iter(W.values())).anatomy
     for layer in anatomy.layers:
         if layer.group is None:
@@ -210,7 +215,13 @@ def plot(done: Run | str | Path, figure: str = "", *, scenario: str | None = Non
 
 
 def _taken_over(networks: Sequence[Network | nn.Module]) -> list[Network]:
+    from torch import nn
+
+    from fedprognos.errors import ConfigError
     from fedprognos.networks import Network
     from fedprognos.networks.from_torch import network_of
 
+    for network in networks:
+        if not isinstance(network, Network | nn.Module):
+            raise ConfigError(f"{network!r} is not a network", hint="pass Networks or torch modules")
     return [network if isinstance(network, Network) else network_of(network) for network in networks]

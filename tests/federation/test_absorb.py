@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,8 @@ from fedprognos.federation.messages import Failure, FitReply, FitRequest, Output
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.strategies import absorb as module
 from fedprognos.federation.strategies import strategies
-from fedprognos.networks import Bundle, Network
+from fedprognos.federation.totals import masked_total
+from fedprognos.networks import Bundle, Network, NetworkSpec
 
 ABSORB = strategies["absorb"]
 
@@ -232,3 +235,79 @@ def test_where_steps_decide_the_epochs_told_are_those_that_were_trained(method: 
     plan = replace(plan, train=plan.train.model_copy(update={"steps": 5, "epochs": 30, "batch_size": 16}))
     round_ = next(iter(strategies[method].run(cohort_of(tmp_path, "ab"), plan)))
     assert round_.epochs == max(len(epochs) for epochs in round_.history.values()) < 30
+
+
+@pytest.mark.parametrize("change", [{"widths": (3, 4)}, {"input_width": 3}, {"reservoir": 6}, {"direct": 2}])
+def test_a_model_of_another_shape_is_left_out_by_name(change: dict[str, object], tmp_path: Path) -> None:
+    plan = plan_of(widths=(3,))
+    odd = NetworkSpec(**{**plan.spec.model_dump(), **change})  # type: ignore[arg-type]
+    networks = {"a": Network.seeded(plan.spec, 0), "b": Network.seeded(odd, 1), "c": Network.seeded(plan.spec, 2)}
+    cohort, federated = imported(tmp_path, networks, plan)
+    with pytest.raises(FederationError, match="client b: its model has another shape"):
+        list(ABSORB.run(cohort, federated))
+
+
+class Counted:
+    """Stands for sums of so many neurons; nothing is eliminated."""
+
+    def __init__(self, neurons: int) -> None:
+        self.neurons = neurons
+
+    def at(self, width: int) -> Network:
+        return Network.seeded(NetworkSpec(inputs=1, widths=(min(self.neurons, width),), cell="gru"), 0)
+
+
+@pytest.mark.parametrize(("clients", "width"), [(20, 64), (200, 64), (200, 128), (30, 130), (200, 130), (20, 300)])
+def test_no_sums_grow_with_the_clients_however_wide_they_are(
+    clients: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def of(cohort: object, plan: object, options: object, bodies: dict[object, Any], who: object) -> Counted:
+        asked.append(sum(body.spec.hidden for body in bodies.values()))
+        return Counted(asked[-1])
+
+    monkeypatch.setattr(module, "SideBySide", SimpleNamespace(of=of))
+    body = Counted(width).at(width)
+    bodies = {(f"c{k:03d}",): body for k in range(clients)}
+    cohort = SimpleNamespace(clients=(), sums=None)
+    left = module.in_groups(cohort, None, module.AbsorbOptions(), bodies, width)  # type: ignore[arg-type]
+    assert max(asked) <= module.MOST_NEURONS
+    assert sum(body.spec.hidden for body in left.values()) <= module.MOST_NEURONS
+    assert sorted(name for members in left for name in members) == sorted(name for (name,) in bodies)
+
+
+def test_a_group_that_is_narrow_enough_asks_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_NEURONS", 8)
+    plan = plan_of(widths=(2,))
+    networks = {name: Network.seeded(plan.spec, k) for k, name in enumerate("abcde")}
+    cohort, federated = imported(tmp_path, networks, plan, group_width=0.4)  # below one neuron: one
+    (round_,) = ABSORB.run(cohort, federated)
+    assert all(request.network.spec.hidden > 1 for _, request in cohort.asked if isinstance(request, OutputsRequest))
+    (small,) = round_.models.values()
+    assert small.spec.hidden == 2
+
+
+def test_only_widths_that_the_network_has_are_measured(tmp_path: Path) -> None:
+    plan = plan_of(widths=(5,))
+    cohort, federated = imported(tmp_path, {"a": Network.seeded(plan.spec, 0)}, plan, width=1.5, tolerance=0.05)
+    federated = replace(federated, train=federated.train.model_copy(update={"validation_fraction": 0.3}))
+    (round_,) = ABSORB.run(cohort, federated)
+    assert round_.absorbed is not None
+    assert max(round_.absorbed.measured) == 5
+
+
+def test_a_masked_sum_that_no_outputs_have_ends_the_step_and_is_forgotten(tmp_path: Path) -> None:
+    plan = plan_of()
+    cohort = cohort_of(tmp_path, "abc")
+    request = OutputsRequest(plan.recipe, Network.seeded(plan.spec, 1), plan.seed, 0.3)
+    (one,) = cohort.ask({"a": request}).values()
+    assert isinstance(one, OutputsReply)
+    layer = one.layers[0]
+    impossible = OutputsReply((replace(layer, s=layer.s + 10 * layer.n),))
+    forgotten: list[object] = []
+    total = SimpleNamespace(total=lambda *_: (impossible, ("a", "b", "c")), forget=forgotten.append)
+    cohort.sums = total  # type: ignore[assignment]
+    with pytest.raises(FederationError, match="the sum of 3 clients is impossible"):
+        masked_total(cohort, dict.fromkeys("abc", request), None, lambda failure: None)
+    assert len(forgotten) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,7 @@ from small_networks import (
 )
 
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.matching import LinearWeights, OutputSums, RecurrentWeights, absorb
+from fedprognos.matching import LinearWeights, OutputSums, RecurrentWeights, absorb, contributions
 
 SHAPES = {
     "one layer": ([6], None),
@@ -349,5 +351,49 @@ class TestRefusals:
     def test_sums_that_no_rows_have(self, problem):
         layers, sums = problem
         sums[1].S[0, 1] = sums[1].S[1, 0] = 2 * sums[1].S[0, 0]
-        with pytest.raises(DataError, match="not those of any rows"):
+        with pytest.raises(DataError, match="layer 1: invalid sums: no rows have these sums"):
             absorb(typed(layers), sums, width=2)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"q": np.nan}, "q is not finite"),
+            ({"yy": np.inf}, "yy is not finite"),
+            ({"yy": -1.0}, "no rows have"),
+            ({"yy": 0.0}, "no rows have"),
+            ({"starts": -1}, "steps and -1 starts"),
+            ({"n": 0, "starts": 0}, "no rows"),
+            ({"n": None}, "n is not finite"),
+            ({"y": "a"}, "y is not made of numbers"),
+        ],
+    )
+    def test_label_sums_and_counts_that_cannot_be(self, problem, change, message):
+        layers, sums = problem
+        bad = replace(sums[1], **{k: sums[1].q * v if k == "q" else v for k, v in change.items()})
+        for tried in ({"sums": [sums[0], bad]}, {"sums": sums, "head": bad}):
+            with pytest.raises(DataError, match=message):
+                absorb(typed(layers), width=2, **tried)
+        with pytest.raises(DataError, match=message):
+            contributions(bad, {"a": np.arange(2)})
+
+    def test_a_linear_layer_comes_first(self, problem):
+        layers, sums = problem
+        width = sums[1].width
+        linear = LinearWeights(np.ones((width, sums[0].width)), np.ones(width))
+        with pytest.raises(DataError, match="layer 1: only the first layer can be linear"):
+            absorb([typed(layers)[0], linear], sums, width=2)
+
+    @pytest.mark.parametrize("options", [{"width": 1.5}, {"width": 2, "alpha": "a"}, {"width": 2, "ridge": None}])
+    def test_options_that_are_no_numbers(self, problem, options):
+        with pytest.raises(ConfigError, match="must be a"):
+            absorb(typed(problem[0]), problem[1], **options)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 0.7, 1.0, 3.0])
+def test_labels_that_are_all_the_same_need_one_neuron(constant):
+    rng = np.random.default_rng(0)
+    layer = RecurrentWeights(*(rng.normal(size=shape) for shape in ((36, 2), (36, 12), 36, 36)))
+    sums = OutputSums.of(np.tanh(rng.normal(size=(20, 40, 12))), labels=np.full((20, 40), constant))
+    small = absorb([layer], [sums], tolerance=0.1, ridge=1e-3)
+    assert small.widths == (1,)
+    assert all(loss >= 0 for loss in small.losses[0].values())

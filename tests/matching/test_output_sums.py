@@ -123,8 +123,25 @@ def test_impossible_sums_are_refused_by_name_of_client(sums, message):
         sums.check(label_range=(-2.0, 2.0), client="plant-7")
 
 
+def test_label_squares_that_no_labels_of_this_mean_have_are_refused():
+    rng = np.random.default_rng(0)
+    labels = rng.uniform(0, 1, size=(3, 40))
+    sums = OutputSums.of(np.zeros((3, 40, 1)), labels=labels)
+    sums.check(label_range=(0.0, 1.0))
+    ends = OutputSums.of(np.zeros((1, 4, 1)), labels=[[0.0, 1.0, 1.0, 0.0]])
+    ends.check(label_range=(0.0, 1.0))
+    with pytest.raises(DataError, match="labels' squares"):
+        replace(sums, y=1.2, yy=120.0).check(label_range=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("more", [{"labels": np.zeros((2, 5))}, {"mask": np.ones((3, 4), bool)}])
+def test_labels_and_masks_of_another_shape_are_refused(more):
+    with pytest.raises(DataError, match="outputs of shape"):
+        OutputSums.of(np.zeros((2, 4, 3)), **more)
+
+
 def test_sums_added_up_before_have_no_client():
-    with pytest.raises(DataError, match="^sums: sent invalid sums"):
+    with pytest.raises(DataError, match="^sums: invalid sums"):
         forged(q=lambda q: q + 250.0).check()
 
 

@@ -46,8 +46,8 @@ def _misfit(plan: Plan, reply: ImportReply) -> str:
     if reply.recipe != plan.recipe:
         return "its model was made with another recipe"
     spec = reply.network.spec
-    if spec.cell != plan.spec.cell or spec.layers != plan.spec.layers or spec.inputs != plan.spec.inputs:
-        return "its model has another cell or other layers"
+    if unlike := plan.spec.unlike(spec):
+        return f"its model has another shape: {unlike}"
     wider = np.greater(_sizes(spec), _sizes(plan.spec)).any()
     return "its model is wider than agreed on" if plan.federation.imported and wider else ""
 

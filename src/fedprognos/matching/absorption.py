@@ -134,7 +134,8 @@ def absorb(
     if width is None and tolerance is None:
         raise ConfigError("nothing says how far to absorb", hint="pass width, tolerance or both")
     for name, value in (("tolerance", tolerance), ("alpha", alpha), ("ridge", ridge)):
-        if value is not None and not (np.isfinite(value) and value >= 0):
+        missing = value is None and name == "tolerance"
+        if not missing and not (isinstance(value, int | float | np.number) and np.isfinite(value) and value >= 0):
             raise ConfigError(f"{name} must be a number of at least 0, got {value!r}")
     network = in_canonical_order(layers, sums, head, alpha, ridge)
     widths = widths_for(network, 1 if width is None else width)
@@ -144,7 +145,7 @@ def absorb(
 
 def widths_for(network: CanonicalNetwork, width: int | Sequence[int]) -> tuple[int, ...]:
     """One width for each layer, none beyond what the layer has."""
-    widths = [width] * len(network.sizes) if isinstance(width, int | np.integer) else list(width)
+    widths = list(width) if isinstance(width, Sequence) else [width] * len(network.sizes)
     if len(widths) != len(network.sizes):
         raise ConfigError(f"{len(widths)} widths for {len(network.sizes)} layers")
     for one in widths:

@@ -13,7 +13,7 @@ from fedprognos.errors import ConfigError
 from fedprognos.matching.arrays import Floats, Indices
 from fedprognos.matching.options import check_whole
 from fedprognos.matching.outputs import ridge_of, solved
-from fedprognos.matching.shrinking import regression
+from fedprognos.matching.shrinking import checked_head, regression
 from fedprognos.matching.sums import LabelledSums, OutputSums
 
 
@@ -37,7 +37,7 @@ def contributions(
     >>> without["a"] > without["b"] > whole
     True
     """
-    head = regression(sums, sums.width, ridge)
+    head = regression(checked_head(sums), sums.width, ridge)
     P = solved(head.C, np.eye(sums.width))
     v = P @ head.c
     return head.loss, {
@@ -55,6 +55,7 @@ def repeats(sums: OutputSums, groups: Mapping[str, Indices]) -> Floats:
     >>> repeats(sums, {"a": np.array([0, 1]), "b": np.array([2])}).round(2).tolist()
     [[1.0, 1.0], [0.51, 1.0]]
     """
+    sums.check(bounded=False)
     C = sums.moments(starts=False)[1]
     delta = ridge_of(C, sums)
     found = np.ones((len(groups), len(groups)))

@@ -97,7 +97,7 @@ class Elimination:
 
     def run(self, width: int, tolerance: float | None) -> list[Absorbed]:
         """Until ``width`` are left, or until the loss would rise by more than the tolerance."""
-        limit = np.inf if tolerance is None else self.reader.loss * (1 + tolerance)
+        limit = np.inf if tolerance is None else self.reader.loss * (1 + tolerance) + self.reader.rounding
         absorbed: list[Absorbed] = []
         phases = [self._copies, self._combinations, self._all]
         while np.count_nonzero(self._left) > width:

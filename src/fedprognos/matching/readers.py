@@ -14,6 +14,9 @@ from fedprognos.matching.arrays import Booleans, Floats, Indices
 CACHE = 64_000
 """Numbers of the recurrent weights handled at once: what fits into a core's own cache."""
 
+ROUNDING = 1e-12
+"""Share of a variance that does not tell from nothing."""
+
 
 def inverse(C: Floats) -> Floats:
     """Of a symmetric positive definite matrix."""
@@ -64,6 +67,8 @@ class OutputReader(Protocol):
     """What reads a layer's outputs besides the layer itself: it prices neurons, weighs them, and lets them go."""
 
     loss: float
+    rounding: float
+    """What the loss may rise by without having risen."""
 
     def prices(self, spread: Floats) -> Floats: ...
     def importance(self) -> Floats: ...
@@ -82,7 +87,7 @@ class HeadReader:
     def __init__(self, C: Floats, c: Floats, loss: float, variance: float, sd: Floats) -> None:
         self._C, self._c, self._sd, self._variance = C, c, sd, variance
         self._solve()
-        self.loss = loss
+        self.loss, self.rounding = loss, ROUNDING * variance
 
     def _solve(self) -> None:
         self._P = inverse(self._C)
@@ -120,7 +125,7 @@ class LayerReader:
 
     def __init__(self, weights: Floats, importance: Floats, C: Floats, sd: Floats) -> None:
         gates, _, neurons = weights.shape
-        self._rows, self._sd, self.loss = np.tile(importance, gates), sd, 1.0
+        self._rows, self._sd, self.loss, self.rounding = np.tile(importance, gates), sd, 1.0, ROUNDING
         flat = weights.reshape(-1, neurons)
         self._whole = float(self._rows @ np.einsum("rj,rj->r", flat @ C, flat)) or 1.0
         self._weights = Weights(flat.T)

@@ -16,7 +16,7 @@ from fedprognos.errors import DataError
 from fedprognos.matching.arrays import Floats, Indices
 from fedprognos.matching.elimination import Absorbed, Elimination
 from fedprognos.matching.outputs import DEAD, Outputs, outputs_of, ridge_of, solved
-from fedprognos.matching.readers import HeadReader, LayerReader, OutputReader, share_of
+from fedprognos.matching.readers import ROUNDING, HeadReader, LayerReader, OutputReader, share_of
 from fedprognos.matching.signatures import LinearWeights, RecurrentWeights
 from fedprognos.matching.sums import LabelledSums, OutputSums
 
@@ -95,6 +95,9 @@ def in_canonical_order(
         raise DataError(f"{len(layers)} layers and sums of {len(sums)}", hint="pass the sums of every layer's outputs")
     tensors, inputs = [], None
     for k, layer in enumerate(layers):
+        if k and isinstance(layer, LinearWeights):
+            raise DataError("only the first layer can be linear", where=f"layer {k}")
+        sums[k].check(bounded=False, where=f"layer {k}")
         tensors.append(checked_layer(f"layer {k}", layer, sums[k], inputs))
         inputs = sums[k].width
     read = sums[-1] if head is None else head
@@ -102,6 +105,7 @@ def in_canonical_order(
         raise DataError(
             "the head's sums lack labels or neurons", hint="pass labels to OutputSums.of for the last layer"
         )
+    checked_head(read)
     orders = [np.lexsort((one.s, one.S.diagonal())) for one in sums]
     orders[-1] = np.lexsort((read.q[: sums[-1].width], sums[-1].s, sums[-1].S.diagonal()))
     extra = np.arange(sums[-1].width, read.width)
@@ -133,9 +137,19 @@ def checked_layer(where: str, layer: Layer, sums: OutputSums, inputs: int | None
             raise DataError(f"{name} holds NaN or infinity", where=where)
     if rows % width or (rows != width and "weight" in tensors):
         raise DataError(f"{rows} rows of weights for sums of {width} neurons", where=where)
-    if not (sums.n > 0 and np.isfinite(sums.S).all() and np.isfinite(sums.s).all()):
-        raise DataError("the sums are empty or not finite", where=where)
+    if sums.n < 1:
+        raise DataError("the sums are of no rows", where=where)
     return tensors
+
+
+def checked_head(sums: OutputSums) -> LabelledSums:
+    """The sums that a head is solved from."""
+    if not isinstance(sums, LabelledSums):
+        raise DataError("sums without labels", where="head", hint="pass labels to OutputSums.of")
+    sums.check(bounded=False, where="head")
+    if sums.n < 1:
+        raise DataError("the sums are of no rows", where="head")
+    return sums
 
 
 def arranged(layers: Sequence[Tensors], orders: Sequence[Indices]) -> tuple[Tensors, ...]:
@@ -161,7 +175,8 @@ def regression(sums: LabelledSums, neurons: int, ridge: float) -> Regression:
     """The regression of the labels on the outputs of so many neurons, and on features after them that stay."""
     mean, C = sums.moments(starts=False)
     c, label = sums.q / sums.n - mean * (sums.y / sums.n), sums.y / sums.n
-    variance = max(sums.yy / sums.n - label**2, 0.0)
+    variance = sums.yy / sums.n - label**2
+    variance = variance if variance > ROUNDING * sums.yy / sums.n else 0.0  # labels that are all the same
     sd = np.sqrt(np.maximum(C.diagonal(), 0.0))
     # The penalty is frozen while neurons go. Without any, the covariance of copies could not be inverted.
     penalty = max(ridge * float(np.mean(sums.S.diagonal())) / sums.n, ridge_of(C, sums))
@@ -172,7 +187,7 @@ def regression(sums: LabelledSums, neurons: int, ridge: float) -> Regression:
         loss, slopes = loss - float(c[rest] @ slopes[:, -1]), slopes[:, :-1]
         C, c = C[own, own] - C[own, rest] @ slopes, c[own] - c[rest] @ slopes
     C, c = C[own, own], c[own]
-    loss -= float(c @ solved(C, c))
+    loss = max(loss - float(c @ solved(C, c)), 0.0)
     return Regression(C, c, loss, variance or 1.0, sd[own])
 
 

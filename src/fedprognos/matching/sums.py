@@ -73,6 +73,9 @@ class OutputSums:
         """
         h = np.asarray(outputs)
         known: Booleans = np.ones(h.shape[:-1], bool) if mask is None else np.asarray(mask, bool)
+        for name, shape in (("labels", np.shape(labels) if labels is not None else known.shape), ("mask", known.shape)):
+            if h.ndim not in (2, 3) or shape != h.shape[:-1]:
+                raise DataError(f"outputs of shape {h.shape} with {name} of shape {shape}")
         if starts is None:
             starts = int(np.count_nonzero(np.atleast_2d(known).any(axis=-1)))
         rows = h[known]
@@ -110,7 +113,12 @@ class OutputSums:
         return mean, self.S / rows - np.outer(mean, mean)
 
     def check(
-        self, *, bounded: bool = True, label_range: tuple[float, float] | None = None, client: str | None = None
+        self,
+        *,
+        bounded: bool = True,
+        label_range: tuple[float, float] | None = None,
+        client: str | None = None,
+        where: str = "sums",
     ) -> None:
         """Refuse sums that no outputs can have.
 
@@ -120,23 +128,28 @@ class OutputSums:
             Outputs lie in [-1, 1], as those of LSTM and GRU do.
         label_range
             Lowest and highest standardised label there can be.
-        client
-            Whose sums they are, for the message.
+        client, where
+            Whose sums they are, or what they are of, for the message.
         """
         problem = self._shape_problem() or self._value_problem(bounded, label_range)
+        if problem and client is not None:
+            hint = "look at how this client adds up outputs"
+            raise DataError(f"sent invalid sums: {problem}", where=f"client '{client}'", hint=hint)
         if problem:
-            where = "sums" if client is None else f"client '{client}'"
-            raise DataError(
-                f"sent invalid sums: {problem}", where=where, hint="look at how this client adds up outputs"
-            )
+            raise DataError(f"invalid sums: {problem}", where=where, hint="OutputSums.of adds up outputs")
 
     def _shape_problem(self) -> str:
-        shapes = {"s": (self.width,), "S": (self.width, self.width), "q": (self.width,)}
+        size = np.shape(self.s)
+        shapes = {"s": size if len(size) == 1 else (1,), "S": 2 * size, "q": size}
         for field in fields(self):
             value = getattr(self, field.name)
             if np.shape(value) != shapes.get(field.name, ()):
-                return f"{field.name} has shape {np.shape(value)} for {self.width} neurons"
-            if not np.isfinite(value).all():
+                return f"{field.name} has shape {np.shape(value)} where s has {size}"
+            try:
+                finite = np.isfinite(np.asarray(value, np.float64)).all()
+            except (TypeError, ValueError, OverflowError):
+                return f"{field.name} is not made of numbers"
+            if not finite:
                 return f"{field.name} is not finite"
         return ""
 
@@ -201,7 +214,8 @@ class LabelledSums(OutputSums):
         slack = TOLERANCE * self.n * max(abs(low), abs(high))
         if not (self.n * low - slack <= self.y <= self.n * high + slack):
             return f"the labels' mean is outside [{low:g}, {high:g}]"
-        if self.yy > (1 + TOLERANCE) * self.n * max(low**2, high**2):
+        most = (low + high) * self.y - self.n * low * high  # (y - low) (high - y) is not negative for any label
+        if self.yy > most + TOLERANCE * self.n * max(low**2, high**2):
             return f"the labels' squares are outside [{low:g}, {high:g}]"
         return ""
 

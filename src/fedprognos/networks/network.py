@@ -134,8 +134,7 @@ class Network:
     @staticmethod
     def concat(networks: Sequence[Network]) -> Network:
         """Networks side by side, nothing merged: the output is the mean of their outputs."""
-        if not networks:
-            raise ConfigError("no networks to put side by side")
+        check_alike(networks)
         anatomy, total = networks[0].anatomy, dict[str, FloatArray]()
         own = [network.widths for network in networks]
         widths = {group: sum(w[group] for w in own) for group in anatomy.groups}
@@ -158,6 +157,18 @@ class Network:
         """The network itself, or :class:`BundleError` naming the tensor that does not fit its shape."""
         check_weights(self.spec, self.weights, where)
         return self
+
+
+def check_alike(networks: Sequence[Network]) -> None:
+    """Refuse networks that differ in more than their widths."""
+    if not networks:
+        raise ConfigError("no networks to put side by side")
+    for number, network in enumerate(networks[1:], 2):
+        if unlike := networks[0].spec.unlike(network.spec):
+            raise ConfigError(
+                f"network {number} does not go with the first: {unlike}",
+                hint="networks may differ in their widths only",
+            )
 
 
 def body_digest(network: Network) -> str:

@@ -85,6 +85,23 @@ class NetworkSpec(BaseModel):
             for name, axes in self.anatomy.axes.items()
         }
 
+    def unlike(self, other: NetworkSpec) -> str:
+        """In what two networks differ that cannot be put side by side, whatever their widths; empty where they can.
+
+        >>> one = NetworkSpec(inputs=2, widths=(8,))
+        >>> one.unlike(NetworkSpec(inputs=2, widths=(4,))), one.unlike(NetworkSpec(inputs=3, widths=(4, 4)))
+        ('', '3 inputs instead of 2, 2 recurrent layers instead of 1')
+        """
+        pairs = {
+            "{} cells": (other.cell, self.cell),
+            "{} inputs": (other.inputs, self.inputs),
+            "{} recurrent layers": (len(other.widths), len(self.widths)),
+            "{} input layer": ("no" if other.input_width is None else "an", "no" if self.input_width is None else "an"),
+            "a reservoir of {}": (other.reservoir, self.reservoir),
+            "{} rows in the head": (other.direct, self.direct),
+        }
+        return ", ".join(f"{what.format(a)} instead of {b}" for what, (a, b) in pairs.items() if a != b)
+
     @property
     def parameters(self) -> int:
         """Number of weights and biases."""

@@ -121,12 +121,12 @@ def averaged(plan: Plan, clients: ClientModels) -> Network:
 
 def absorbed(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies, widest: int) -> AbsorptionRecord:
     """The bodies as one network of the width asked for; in groups first where they are many."""
-    bodies = in_groups(cohort, plan, options, bodies, int(options.group_width * widest))
+    bodies = in_groups(cohort, plan, options, bodies, widest)
     whole = SideBySide.of(cohort, plan, options, bodies, cohort.clients)
     most = max(int(options.width * widest), 1)
     measured: dict[int, float] = {}
     if options.tolerance is not None:
-        for width in {max(int(share * most), 1) for share in SHARES}:
+        for width in {max(int(share * min(most, whole.network.spec.hidden)), 1) for share in SHARES}:
             judged = with_heads(cohort, plan, cohort.clients, whole.at(width)).get("exact")
             if judged is not None and judged.validation_rmse is not None:
                 measured[width] = judged.validation_rmse
@@ -135,24 +135,27 @@ def absorbed(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies,
     return whole.record(most, measured)
 
 
-def in_groups(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies, target: int) -> Bodies:
+def in_groups(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies, widest: int) -> Bodies:
     """Groups of bodies absorbed by themselves, then groups of groups, until the rest can be told at once.
 
     A group is judged on the rows of its own members. So no message, and nothing that a client does, grows with the
-    number of clients, but for the number of levels: its logarithm.
+    number of clients, but for the number of levels: its logarithm. A body so wide that no other fits beside it is
+    absorbed by itself first.
     """
+    target = max(min(int(options.group_width * widest), MOST_NEURONS // 2), 1)
     while sum(network.spec.hidden for network in bodies.values()) > MOST_NEURONS and len(bodies) > 2:
         named = {label_of(members): members for members in bodies}
         parts = matching.groups({n: bodies[members].spec.hidden for n, members in named.items()}, MOST_NEURONS)
-        if len(parts) in (1, len(bodies)):
-            break
         found: dict[tuple[str, ...], Network] = {}
         for part in parts:
             members = tuple(sorted(client for n in part for client in named[n]))
+            some = {named[n]: bodies[named[n]] for n in part}
+            if sum(network.spec.hidden for network in some.values()) <= target:  # there is nothing to absorb
+                found[members] = Network.concat([some[own] for own in sorted(some)])
+                continue
             there = [client for client in members if client in cohort.clients]
             if cohort.sums is not None and len(there) < LEAST_MEMBERS:  # a sum of one or two is theirs alone
                 there = []
-            some = {named[n]: bodies[named[n]] for n in part}
             found[members] = SideBySide.of(cohort, plan, options, some, there or cohort.clients).at(target)
         bodies = found
     return bodies
