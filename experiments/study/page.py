@@ -33,7 +33,8 @@ FD004 with 249 training engines and the {engines} test engines that have at leas
   compared with, and paired: the same engines, the same seeds. In brackets is its 95 % interval, with engines and seeds
   drawn again {resamples:,} times.
 - Every client trains a {cell} of {width} neurons for {steps} steps (presets `study-clients` and `study-rounds`). That
-  is fewer than `turbofan-life` takes, so errors are higher here. Heads are exact. Nothing was chosen on test engines.
+  is fewer than `turbofan-life` takes, so errors are higher here. Heads are exact. Absorption takes `alpha` = 0.3 in
+  parts 1 to 7; part 8 tells what trying several is worth. Nothing was chosen on test engines.
 - Bytes are all messages of all clients, both ways, with training and head. Times are of the processor, for one row at a
   time through the network in torch, on a busy machine: compare them, do not quote them.
 
@@ -47,12 +48,13 @@ Training engines only: a fifth of each client's is kept out of training and of t
 the exact head on all rows of these, each engine counting alike. Errors are means over seeds. A difference is to keeping
 every neuron of the same bodies; in brackets are the least and the most of the seeds.
 
+- *Absorbed* is what the product does: three values of `alpha` are tried, and that of the small network with the lowest
+  error on training rows is taken. With many clients, groups of up to 512 neurons are absorbed first. Each is judged on
+  its own members' rows with the first `alpha`, and keeps as many neurons as the last sums have room for.
 - *Kept neurons as they were* is what a network could reach that puts out just what these neurons put out in the large
   one. What is above it is lost because the small network runs on without the neurons that went.
 - *States distilled*: clients train the small network to put out these states, then it is averaged. The product does not
   have this.
-- *Absorbed* is what the product does. With many clients, groups of up to 512 neurons are absorbed first: each is judged
-  on its own members' rows and kept at twice a client's width. Other groups are tried below it.
 """
 
 

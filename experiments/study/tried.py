@@ -32,13 +32,12 @@ ROUNDS, SHORT, SLOW = 12, 20, 0.25
 TAUGHT, RATE = 3, 0.001
 """Rounds of distilling, as long as those, and their learning rate."""
 GROUPS: Mapping[str, tuple[int, float, bool]] = {
-    "groups judged on everybody's rows": (512, 2.0, False),
-    "groups kept at 4 widths": (512, 4.0, True),
+    "groups judged on everybody's rows": (512, 4.0, False),
+    "groups kept at twice a client's width": (512, 2.0, True),
     "groups of two": (128, 0.8, True),
     "no groups": (10_000, 2.0, True),
 }
 """Neurons of a group, widths that it is absorbed to, and whether its own members' rows decide."""
-ALPHAS = (0.1, 1.0, 10.0)
 EVERYTHING = "keeping every neuron"
 """What everything else is compared with."""
 
@@ -50,21 +49,20 @@ def tried(bench: Bench) -> Iterator[Model]:
     yield judged(cohort, plan, EVERYTHING, everything)
     whole, base = side_by_side(cohort, plan, bodies), plan.spec.hidden
     widths = [int(m * base) for m in (1, 1.5, 4) if m * base <= whole.network.spec.hidden and m < len(bodies)]
-    yield from at_widths(cohort, plan, "absorbed", whole, widths)
-    flat = grouped(cohort, plan, plan.federation.of("absorb", AbsorbOptions), bodies, *GROUPS["no groups"])
+    ways = [replace(whole, alphas=(alpha,)) for alpha in AbsorbOptions().alphas]
     for width in widths:
-        yield states_kept(plan, flat, width)
-    if len(bodies) * base > GROUPS["groups of two"][0] * 2:
+        each = [judged(cohort, plan, f"alpha {way.alphas[0]:g}", way.at(width)) for way in ways]
+        taken = min(each, key=lambda model: float((model.more or {})["fitted"]))  # as SideBySide.best does
+        yield from (replace(taken, method="absorbed"), *each)
+    flat = grouped(cohort, plan, bodies, *GROUPS["no groups"])
+    if len(whole.bodies) < len(bodies):
         for label, how in GROUPS.items():
-            own = grouped(cohort, plan, plan.federation.of("absorb", AbsorbOptions), bodies, *how)
-            yield from at_widths(cohort, plan, label, own, widths)
-    for alpha in ALPHAS:
-        options = plan.federation.of("absorb", AbsorbOptions).model_copy(update={"alpha": alpha})
-        one = SideBySide.of(cohort, plan, options, whole.bodies, cohort.clients)
-        yield from at_widths(cohort, plan, f"alpha {alpha:g}", one, widths)
+            yield from at_widths(cohort, plan, f"alpha 0.3, {label}", grouped(cohort, plan, bodies, *how), widths)
     for width in widths[:2]:
         *_, last = islice(distilled(bench, plan, flat, width, steps=SHORT, rate=RATE), TAUGHT)
         yield judged(cohort, plan, f"states distilled, {TAUGHT} rounds of {SHORT} steps", last)
+    for width in widths:
+        yield states_kept(plan, flat, width)
 
 
 def further(bench: Bench) -> Iterator[Model]:
@@ -93,15 +91,10 @@ def rounds(bench: Bench, plan: Plan, method: str) -> Iterator[tuple[int, Network
 
 
 def grouped(
-    cohort: MessageCohort,
-    plan: Plan,
-    options: AbsorbOptions,
-    bodies: Mapping[str, Network],
-    most: int,
-    widths: float,
-    own_rows: bool,
+    cohort: MessageCohort, plan: Plan, bodies: Mapping[str, Network], most: int, widths: float, own_rows: bool
 ) -> SideBySide:
     """Bodies absorbed in groups of another kind first; one group is none."""
+    options = plan.federation.of("absorb", AbsorbOptions)
     sizes = {name: body.spec.hidden for name, body in bodies.items()}
     parts = matching.groups(sizes, most)
     found: dict[tuple[str, ...], Network] = {(name,): body for name, body in bodies.items()}
@@ -144,5 +137,9 @@ def _only(statistics: HeadStatistics, kept: Any) -> HeadStatistics:
 def _model(plan: Plan, label: str, width: int, fit: HeadStatistics | None, held: HeadStatistics | None) -> Model:
     if fit is None or held is None:
         raise RuntimeError("no client keeps enough out of training to be judged by")
-    error = float(np.sqrt(mean_squared_error(held, solve_head(fit, plan.federation.ridge)))) * plan.recipe.label_std
-    return Model(label, more={"kept_out": round(error, 4), "width": width})
+    head = solve_head(fit, plan.federation.ridge)
+
+    def error(part: HeadStatistics) -> float:
+        return float(np.sqrt(mean_squared_error(part, head))) * plan.recipe.label_std
+
+    return Model(label, more={"kept_out": round(error(held), 4), "fitted": round(error(fit), 4), "width": width})

@@ -18,10 +18,12 @@ from fedprognos.federation.codec import encode
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.messages import Failure, FitReply, FitRequest, OutputsReply, OutputsRequest, Reply, Request
 from fedprognos.federation.options import federation_options
+from fedprognos.federation.plan import summed
 from fedprognos.federation.strategies import absorb as module
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.totals import masked_total
 from fedprognos.networks import Bundle, Network, NetworkSpec
+from fedprognos.networks.head import mean_squared_error, solve_head
 
 ABSORB = strategies["absorb"]
 
@@ -283,9 +285,9 @@ def test_a_group_that_is_narrow_enough_asks_for_nothing(tmp_path: Path, monkeypa
     networks = {name: Network.seeded(plan.spec, k) for k, name in enumerate("abcde")}
     cohort, federated = imported(tmp_path, networks, plan, group_width=0.4)  # below one neuron: one
     (round_,) = ABSORB.run(cohort, federated)
-    assert all(request.network.spec.hidden > 1 for _, request in cohort.asked if isinstance(request, OutputsRequest))
-    (small,) = round_.models.values()
-    assert small.spec.hidden == 2
+    asked = [request.network.spec.hidden for _, request in cohort.asked if isinstance(request, OutputsRequest)]
+    assert sorted(asked) == [6] * 3 + [8] * 5  # a group of three; one of two has four neurons, which there is room for
+    assert round_.models
 
 
 def test_only_widths_that_the_network_has_are_measured(tmp_path: Path) -> None:
@@ -311,3 +313,33 @@ def test_a_masked_sum_that_no_outputs_have_ends_the_step_and_is_forgotten(tmp_pa
     with pytest.raises(FederationError, match="the sum of 3 clients is impossible"):
         masked_total(cohort, dict.fromkeys("abc", request), None, lambda failure: None)
     assert len(forgotten) == 1
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3])
+def test_of_several_alphas_the_one_whose_small_network_fits_best_is_taken(fraction: float, tmp_path: Path) -> None:
+    plan = plan_of(widths=(6,))
+    networks = {name: Network.seeded(plan.spec, k) for k, name in enumerate("abc")}
+
+    def error(alpha: object) -> tuple[float, float]:
+        folder = tmp_path / str(alpha)
+        cohort, federated = imported(folder, networks, plan, width=1.0, alpha=alpha)
+        federated = replace(federated, train=federated.train.model_copy(update={"validation_fraction": fraction}))
+        (round_,) = ABSORB.run(cohort, federated)
+        (small,) = round_.models.values()
+        assert round_.absorbed is not None
+        fit, _ = summed(federated.evaluate(cohort, cohort.clients, small, statistics=True))
+        return mean_squared_error(fit, solve_head(fit, federated.federation.ridge)), round_.absorbed.alpha
+
+    every = {alpha: error(alpha)[0] for alpha in (0.0, 0.3, 300.0)}
+    assert len(set(every.values())) > 1
+    assert error([0.0, 0.3, 300.0]) == (min(every.values()), min(every, key=lambda alpha: every[alpha]))
+
+
+def test_two_groups_keep_as_many_neurons_as_the_last_sums_have_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_NEURONS", 12)
+    cohort, _ = in_groups(tmp_path, "abcde")  # twenty neurons: twelve and eight, each to six
+    asked = [request.network.spec.hidden for _, request in cohort.asked if isinstance(request, OutputsRequest)]
+    assert set(asked) == {12, 8}
+    assert asked.count(12) == 3 + 5  # a group of three, and everybody at the end

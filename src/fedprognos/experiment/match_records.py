@@ -54,6 +54,7 @@ def _absorption(record: AbsorptionRecord, probe: NDArray[Any] | None) -> dict[st
     return {
         "neurons": {name: len(own) for name, own in record.neurons.items()},
         "kept": record.kept,
+        "alpha": record.alpha,
         "whole": _four(record.whole),
         "without": {name: _four(error) for name, error in record.without.items()},
         "repeats": [[_four(r2) for r2 in row] for row in record.repeats],

@@ -35,6 +35,8 @@ class AbsorptionRecord:
         Error by width as the sums predict it.
     measured
         Error by width on what training kept out, of the widths that were tried.
+    alpha
+        How much what gates would miss counted.
     """
 
     before: Network
@@ -47,6 +49,7 @@ class AbsorptionRecord:
     repeats: FloatArray
     predicted: Mapping[int, float]
     measured: Mapping[int, float]
+    alpha: float
 
     @property
     def width(self) -> int:

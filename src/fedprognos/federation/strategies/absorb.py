@@ -33,9 +33,9 @@ from fedprognos.federation.plan import ClientModels, Plan, Round, masked_mean, s
 from fedprognos.federation.screening import drop_harmful
 from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.federation.strategies import Budget, Strategy, strategies
-from fedprognos.matching import Absorption
+from fedprognos.matching import Absorption, OutputSums
 from fedprognos.networks import Network
-from fedprognos.networks.head import HeadStatistics, exact_head
+from fedprognos.networks.head import HeadStatistics, exact_head, mean_squared_error, solve_head
 from fedprognos.options import Options
 
 MOST_NEURONS = 512
@@ -45,6 +45,7 @@ SHARES = (1.0, 0.75, 0.5, 1 / 3)
 FEDERATED: tuple[str, ...] = ()
 """Whose body the model of the round before is: no client's own."""
 
+Alpha = Annotated[float, Field(ge=0.0)]
 Bodies = Mapping[tuple[str, ...], Network]
 """Networks by the clients they came from."""
 
@@ -68,10 +69,17 @@ class AbsorbOptions(Options):
     tolerance: Annotated[float, Field(ge=0.0)] | None = None
     """Take the narrowest of several widths up to `width` whose validation error exceeds that of keeping every neuron
     by no more than this share; `width` where none does."""
-    alpha: Annotated[float, Field(ge=0.0)] = 0.3
-    """How much what the other neurons' gates would miss counts, against what the head would."""
+    alpha: Alpha | Annotated[tuple[Alpha, ...], Field(min_length=1)] = (0.3, 3.0, 30.0)
+    """How much what the other neurons' gates would miss counts, against what the head would. Of several, the one whose
+    small network fits the training rows best is taken; groups of clients take the first."""
     group_width: PositiveFloat = 2.0
-    """With many clients groups are absorbed first, each to so many times the widest client's neurons."""
+    """With many clients groups are absorbed first, each to so many times the widest client's neurons, or to more where
+    the sums have room for them."""
+
+    @property
+    def alphas(self) -> tuple[float, ...]:
+        """All that are tried."""
+        return self.alpha if isinstance(self.alpha, tuple) else (self.alpha,)
 
 
 def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round]:
@@ -123,10 +131,11 @@ def absorbed(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies,
     """The bodies as one network of the width asked for; in groups first where they are many."""
     bodies = in_groups(cohort, plan, options, bodies, widest)
     whole = SideBySide.of(cohort, plan, options, bodies, cohort.clients)
-    most = max(int(options.width * widest), 1)
+    most = min(max(int(options.width * widest), 1), whole.network.spec.hidden)
+    whole = whole.best(cohort, most)
     measured: dict[int, float] = {}
     if options.tolerance is not None:
-        for width in {max(int(share * min(most, whole.network.spec.hidden)), 1) for share in SHARES}:
+        for width in {max(int(share * most), 1) for share in SHARES}:
             judged = with_heads(cohort, plan, cohort.clients, whole.at(width)).get("exact")
             if judged is not None and judged.validation_rmse is not None:
                 measured[width] = judged.validation_rmse
@@ -142,10 +151,11 @@ def in_groups(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies
     number of clients, but for the number of levels: its logarithm. A body so wide that no other fits beside it is
     absorbed by itself first.
     """
-    target = max(min(int(options.group_width * widest), MOST_NEURONS // 2), 1)
+    least = max(min(int(options.group_width * widest), MOST_NEURONS // 2), 1)
     while sum(network.spec.hidden for network in bodies.values()) > MOST_NEURONS and len(bodies) > 2:
         named = {label_of(members): members for members in bodies}
         parts = matching.groups({n: bodies[members].spec.hidden for n, members in named.items()}, MOST_NEURONS)
+        target = max(least, MOST_NEURONS // len(parts))  # as many as the next sums have room for
         found: dict[tuple[str, ...], Network] = {}
         for part in parts:
             members = tuple(sorted(client for n in part for client in named[n]))
@@ -163,26 +173,53 @@ def in_groups(cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies
 
 @dataclass(frozen=True, eq=False)
 class SideBySide:
-    """Networks side by side, the sums of what they put out, and the order in which their neurons go."""
+    """Networks side by side, the sums of what they put out, and the order in which their neurons go.
+
+    Parameters
+    ----------
+    fit, held
+        What the head sees: on what was trained on, and on what was kept out.
+    alphas
+        What is tried; the first decides the order in which neurons go until :meth:`best` has found another.
+    """
 
     plan: Plan
     bodies: Bodies
     network: Network
     fit: HeadStatistics
     held: HeadStatistics | None
-    smallest: Absorption
+    sums: tuple[OutputSums, ...]
+    alphas: tuple[float, ...]
 
     @classmethod
     def of(
         cls, cohort: Cohort, plan: Plan, options: AbsorbOptions, bodies: Bodies, clients: tuple[str, ...] | list[str]
     ) -> SideBySide:
-        """Ask these clients for the sums and eliminate neurons down to one."""
+        """Ask these clients for the sums."""
         network = Network.concat([bodies[members] for members in sorted(bodies)])
         fit, held = summed(plan.evaluate(cohort, clients, network, statistics=True))
-        sums = plan.outputs(cohort, clients, network).layers
-        arrays, ridge = layer_arrays(network), plan.federation.ridge
-        result = matching.absorb(arrays, sums, width=1, alpha=options.alpha, ridge=ridge, head=fit.sums)
-        return cls(plan, bodies, network, fit, held, result)
+        return cls(plan, bodies, network, fit, held, plan.outputs(cohort, clients, network).layers, options.alphas)
+
+    @cached_property
+    def smallest(self) -> Absorption:
+        """Neurons eliminated down to one."""
+        arrays, ridge = layer_arrays(self.network), self.plan.federation.ridge
+        return matching.absorb(arrays, self.sums, width=1, alpha=self.alphas[0], ridge=ridge, head=self.fit.sums)
+
+    def best(self, cohort: Cohort, width: int) -> SideBySide:
+        """With the alpha first whose small network fits best what was trained on.
+
+        The sums cannot tell it, because they ignore how what is missed feeds back through time. What was kept out is
+        not asked: it has to judge this method beside others.
+        """
+        if len(self.alphas) == 1 or width == self.network.spec.hidden:
+            return self
+        tried = [replace(self, alphas=(alpha,)) for alpha in self.alphas]
+        errors = []
+        for one in tried:
+            fit, _ = summed(self.plan.evaluate(cohort, cohort.clients, one.at(width), statistics=True))
+            errors.append(mean_squared_error(fit, solve_head(fit, self.plan.federation.ridge)))
+        return tried[int(np.argmin(errors))]
 
     def result_at(self, width: int) -> Absorption:
         """The elimination stopped at this width."""
@@ -221,6 +258,7 @@ class SideBySide:
             repeats=matching.repeats(sums, neurons),
             predicted={width: self._rmse(loss) for width, loss in self.smallest.losses[-1].items()},
             measured={**everything, **measured},
+            alpha=self.alphas[0],
         )
 
     def _rmse(self, loss: float | FloatArray) -> float:
