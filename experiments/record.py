@@ -12,6 +12,7 @@ from fedprognos.errors import ConfigError, DataError
 from fedprognos.evaluation import HistoryRow, ResultRow, Results
 from fedprognos.experiment import config
 from fedprognos.experiment.methods import methods_of
+from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_text
 
 DIGITS = 7
@@ -51,13 +52,16 @@ class Record:
 def changed_options(record: Record) -> list[str]:
     """Options that today's preset of that name has otherwise than the run had: its numbers are then not the preset's.
 
-    Options that one of the two does not know are not compared.
+    Options that one of the two does not know are not compared, nor are those of methods that the run did not have.
     """
     try:
         today = config.load(record.preset)[1].dump()
     except ConfigError:
         return ["the preset itself"]
-    return _changed({k: v for k, v in record.results.config.items() if k != "title"}, today, "")
+    then = {k: v for k, v in record.results.config.items() if k != "title"}
+    unused = set(strategies) - set(then.get("federation", {}).get("methods", ()))
+    then["federation"] = {k: v for k, v in then.get("federation", {}).items() if k not in unused}
+    return _changed(then, today, "")
 
 
 def _changed(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> list[str]:

@@ -57,6 +57,15 @@ def test_a_record_knows_when_its_preset_has_changed() -> None:
     assert changed_options(replace(made, results=same)) == []
     other = {**same.config, "title": "x", "train": {**same.config["train"], "epochs": 7}, "gone": 1}
     assert changed_options(replace(made, results=replace(same, config=other))) == ["train.epochs"]
+    federation = {**same.config["federation"], "absorb": {"alpha": 77.0}}
+    unused = {**federation, "methods": [m for m in federation["methods"] if m != "absorb"]}
+    assert "federation.absorb.alpha" not in changed_options(
+        replace(made, results=replace(same, config={**same.config, "federation": unused}))
+    )
+    used = {**federation, "methods": [*unused["methods"], "absorb"]}
+    assert "federation.absorb.alpha" in changed_options(
+        replace(made, results=replace(same, config={**same.config, "federation": used}))
+    )
     assert changed_options(replace(made, results=replace(same, experiment="nowhere"))) == ["the preset itself"]
 
 
