@@ -120,7 +120,24 @@ def conclusions(lines: Mapping[str, Sequence[Line]]) -> list[str]:
         if some:
             shares = [f"{one[name]} {percent(one['difference'][0])}" for one in some]
             found.append(f"- {words}: {'; '.join(shares)}.")
+    found += _tried_in_short(lines.get("tried", []))
     return ["\n".join(found)] if found else []
+
+
+def _tried_in_short(lines: Sequence[Line]) -> list[str]:
+    """A sentence for each number of clients and steps: what is lost at every width; and what more local work brings."""
+    found = []
+    for scenario, change in dict.fromkeys((one["scenario"], one["change"]) for one in lines):
+        here = [one for one in lines if (one["scenario"], one["change"]) == (scenario, change) and "difference" in one]
+        for words, some, name in (
+            ("absorbed to", [one for one in here if one["method"] == "absorbed"], "width"),
+            ("more local work", [one for one in here if one["part"] == "tried further"], "method"),
+        ):
+            if some:
+                shares = [f"{one[name]} {percent(one['difference'][0])}" for one in some]
+                where = f"{SCENARIOS[scenario]}, {change}, engines kept out"
+                found.append(f"- {where}, against keeping them all: {words} {'; '.join(shares)}.")
+    return found
 
 
 def one_exchange(lines: Sequence[Line]) -> list[str]:
