@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from experiments.markdown import table
 from experiments.study.tried import EVERYTHING
 from experiments.study.words import Line, difference, error, models_table, nearest, number, order, percent, verdict
@@ -270,8 +272,12 @@ def tried(lines: Sequence[Line]) -> list[str]:
         here = [one for one in lines if (one["scenario"], one["change"]) == (scenario, change)]
         base = next(one for one in here if one["method"] == EVERYTHING)
         ways = [one for one in here if one["part"] == "tried" and one is not base]
-        widths = sorted({one["width"] for one in ways})
-        cells = {(one["method"], one["width"]): f"{one['rmse']:.2f} {difference(one)}" for one in ways}
+        widths = sorted({one["width"] for one in ways if one["method"] == "absorbed"})
+        columns = np.array(widths)
+        cells = {
+            (one["method"], widths[int(np.abs(columns - one["width"]).argmin())]): _tried_cell(one, widths)
+            for one in ways
+        }
         rows = [(m, *(cells.get((m, w), "") for w in widths)) for m in dict.fromkeys(one["method"] for one in ways)]
         seeds = "one seed" if base["seeds"] == 1 else f"{base['seeds']} seeds"
         parts += [
@@ -284,6 +290,12 @@ def tried(lines: Sequence[Line]) -> list[str]:
             cells_of = [(o["method"], number(o["width"], 0), f"{o['rmse']:.2f}", difference(o)) for o in more]
             parts += ["More local work:", table(("what", "width", "RMSE", "difference"), cells_of)]
     return parts
+
+
+def _tried_cell(one: Line, widths: Sequence[int]) -> str:
+    """Error and difference; the width, where it is not one of the columns'."""
+    width = "" if one["width"] in widths else f" ({one['width']} neurons)"
+    return f"{one['rmse']:.2f} {difference(one)}{width}"
 
 
 def recipe(lines: Sequence[Line]) -> list[str]:
