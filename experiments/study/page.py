@@ -270,7 +270,9 @@ def tried(lines: Sequence[Line]) -> list[str]:
     parts = [TRIED] if lines else []
     for scenario, change in dict.fromkeys((one["scenario"], one["change"]) for one in lines):
         here = [one for one in lines if (one["scenario"], one["change"]) == (scenario, change)]
-        base = next(one for one in here if one["method"] == EVERYTHING)
+        base = next((one for one in here if one["method"] == EVERYTHING), None)
+        if base is None:  # interrupted before that: nothing to compare with yet
+            continue
         ways = [one for one in here if one["part"] == "tried" and one is not base]
         widths = sorted({one["width"] for one in ways if one["method"] == "absorbed"})
         columns = np.array(widths)
