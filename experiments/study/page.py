@@ -260,7 +260,8 @@ def many(lines: Sequence[Line]) -> list[str]:
     words = (
         "Engines dealt out at random. *Alone* is what a client reaches by itself, mean over clients. They go in groups "
         "of up to 512 neurons, each judged on its own members' rows: no message grows with their number, and what is "
-        "moved for a client grows with the levels of groups only."
+        "moved for a client grows with the levels of groups only. Numbers of 249 clients are of two seeds, and of "
+        "a time when the last two groups were kept at 128 neurons each; today they keep 256."
     )
     return [words, table(header, rows)] if rows else []
 
