@@ -124,18 +124,12 @@ def judged(cohort: MessageCohort, plan: Plan, label: str, network: Network) -> M
 def states_kept(plan: Plan, whole: SideBySide, width: int) -> Model:
     """What a small network could reach that puts out just what the kept neurons put out in the large one."""
     kept = whole.result_at(width).kept[-1]
-    found = (None if one is None else _only(one, kept) for one in (whole.fit, whole.held))
-    fit, held = found
-    return _model(plan, "kept neurons as they were", width, fit, held)
+    held = None if whole.held is None else whole.held.only(kept)
+    return _model(plan, "kept neurons as they were", width, whole.fit.only(kept), held)
 
 
-def _only(statistics: HeadStatistics, kept: Any) -> HeadStatistics:
-    own = np.append(kept, len(statistics.hy) - 1)
-    return HeadStatistics(statistics.n, statistics.yy, statistics.hh[np.ix_(own, own)], statistics.hy[own])
-
-
-def _model(plan: Plan, label: str, width: int, fit: HeadStatistics | None, held: HeadStatistics | None) -> Model:
-    if fit is None or held is None:
+def _model(plan: Plan, label: str, width: int, fit: HeadStatistics, held: HeadStatistics | None) -> Model:
+    if held is None:
         raise RuntimeError("no client keeps enough out of training to be judged by")
     head = solve_head(fit, plan.federation.ridge)
 

@@ -129,7 +129,10 @@ def absorb(
     points = build_windows(recipe, fleet)
     joint = Network.concat(_taken_over(networks))
     if joint.spec.inputs != recipe.channels:
-        raise ConfigError(f"the networks have {joint.spec.inputs} inputs, the recipe makes {recipe.channels}")
+        raise ConfigError(
+            f"the networks have {joint.spec.inputs} inputs, the recipe makes {recipe.channels}",
+            hint="pass the recipe they were trained with",
+        )
     sums = output_sums(joint, points)
     head = head_statistics(joint, points, recipe).sums
     result = matching.absorb(layer_arrays(joint), sums, width=width, alpha=alpha, ridge=ridge, head=head)

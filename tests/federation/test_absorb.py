@@ -343,3 +343,16 @@ def test_two_groups_keep_as_many_neurons_as_the_last_sums_have_room_for(
     asked = [request.network.spec.hidden for _, request in cohort.asked if isinstance(request, OutputsRequest)]
     assert set(asked) == {12, 8}
     assert asked.count(12) == 3 + 5  # a group of three, and everybody at the end
+
+
+def test_a_masked_sum_that_cannot_be_unmasked_says_so_and_nothing_else(tmp_path: Path) -> None:
+    def fails(*_: object) -> None:
+        raise FederationError("too few shares to unmask a sum")
+
+    plan = plan_of()
+    cohort, forgotten = cohort_of(tmp_path, "abc"), list[object]()
+    cohort.sums = SimpleNamespace(total=fails, forget=forgotten.append)  # type: ignore[assignment]
+    request = OutputsRequest(plan.recipe, Network.seeded(plan.spec, 1), plan.seed, 0.3)
+    with pytest.raises(FederationError, match="^too few shares to unmask a sum$"):
+        masked_total(cohort, dict.fromkeys("abc", request), None, lambda failure: None)
+    assert not forgotten

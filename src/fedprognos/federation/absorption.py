@@ -67,10 +67,9 @@ def with_trained_head(network: Network, statistics: HeadStatistics, ridge: float
 
     What exact heads see beside the network takes no part in training, so it takes none in this head.
     """
-    own = np.append(np.arange(network.spec.hidden), len(statistics.hy) - 1)
-    alone = HeadStatistics(statistics.n, statistics.yy, statistics.hh[np.ix_(own, own)], statistics.hy[own])
+    own = np.arange(network.spec.hidden)
     head = np.zeros(network.spec.features + 1)
-    head[own] = solve_head(alone, ridge)
+    head[np.append(own, -1)] = solve_head(statistics.only(own), ridge)
     return network.with_head(head)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedprognos.errors import FederationError, FedprognosError
+from fedprognos.errors import BundleError, DataError, FederationError, FedprognosError, MessageError, TrainingError
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.messages import Failure, Reply, Request
 from fedprognos.federation.reply_checks import check_reply
@@ -61,7 +61,7 @@ def masked_total(
         found, members = sums.total(cohort, requests, left_out, least)  # type: ignore[arg-type]
         if found is not None:
             check_reply(request, found)
-    except (FedprognosError, ValueError, ArithmeticError) as error:
+    except (MessageError, BundleError, TrainingError, DataError, ValueError, ArithmeticError) as error:
         sums.forget(requests)
         text = error.what if isinstance(error, FedprognosError) else str(error)
         raise FederationError(

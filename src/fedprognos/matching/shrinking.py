@@ -105,7 +105,8 @@ def in_canonical_order(
         raise DataError(
             "the head's sums lack labels or neurons", hint="pass labels to OutputSums.of for the last layer"
         )
-    checked_head(read)
+    if head is not None:
+        checked_head(read)
     orders = [np.lexsort((one.s, one.S.diagonal())) for one in sums]
     orders[-1] = np.lexsort((read.q[: sums[-1].width], sums[-1].s, sums[-1].S.diagonal()))
     extra = np.arange(sums[-1].width, read.width)

@@ -73,9 +73,11 @@ class OutputSums:
         """
         h = np.asarray(outputs)
         known: Booleans = np.ones(h.shape[:-1], bool) if mask is None else np.asarray(mask, bool)
-        for name, shape in (("labels", np.shape(labels) if labels is not None else known.shape), ("mask", known.shape)):
-            if h.ndim not in (2, 3) or shape != h.shape[:-1]:
-                raise DataError(f"outputs of shape {h.shape} with {name} of shape {shape}")
+        if h.ndim not in (2, 3):
+            raise DataError(f"outputs of shape {h.shape}", hint="pass (B, T, N), or (T, N) of one sequence")
+        for name, given in (("labels", labels), ("mask", mask)):
+            if given is not None and np.shape(given) != h.shape[:-1]:
+                raise DataError(f"outputs of shape {h.shape} with {name} of shape {np.shape(given)}")
         if starts is None:
             starts = int(np.count_nonzero(np.atleast_2d(known).any(axis=-1)))
         rows = h[known]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.linalg
 
-from fedprognos.arrays import FloatArray
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import TrainingError
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.matching import LabelledSums
@@ -52,6 +52,11 @@ class HeadStatistics:
         """The same as sums of the last layer's outputs, and of what the head sees beside them."""
         hh, hy = self.hh, self.hy
         return LabelledSums(self.n, 0, hh[-1, :-1], hh[:-1, :-1], hy[:-1], float(hy[-1]), self.yy)
+
+    def only(self, features: IntArray) -> HeadStatistics:
+        """Statistics of a head that sees some of the features, and the ones."""
+        own = np.append(features, len(self.hy) - 1)
+        return HeadStatistics(self.n, self.yy, self.hh[np.ix_(own, own)], self.hy[own])
 
     def add(self, other: HeadStatistics) -> HeadStatistics:
         """Statistics of both sets of windows together."""

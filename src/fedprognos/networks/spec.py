@@ -96,11 +96,15 @@ class NetworkSpec(BaseModel):
             "{} cells": (other.cell, self.cell),
             "{} inputs": (other.inputs, self.inputs),
             "{} recurrent layers": (len(other.widths), len(self.widths)),
-            "{} input layer": ("no" if other.input_width is None else "an", "no" if self.input_width is None else "an"),
             "a reservoir of {}": (other.reservoir, self.reservoir),
             "{} rows in the head": (other.direct, self.direct),
         }
-        return ", ".join(f"{what.format(a)} instead of {b}" for what, (a, b) in pairs.items() if a != b)
+        found = [f"{what.format(a)} instead of {b}" for what, (a, b) in pairs.items() if a != b]
+        if (other.input_width is None) != (self.input_width is None):
+            found.append(
+                "no input layer instead of one" if other.input_width is None else "an input layer instead of none"
+            )
+        return ", ".join(found)
 
     @property
     def parameters(self) -> int:
