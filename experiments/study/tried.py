@@ -49,7 +49,7 @@ def tried(bench: Bench) -> Iterator[Model]:
     yield judged(cohort, plan, EVERYTHING, everything)
     whole, base = side_by_side(cohort, plan, bodies), plan.spec.hidden
     widths = [int(m * base) for m in (1, 1.5, 4) if m * base <= whole.network.spec.hidden and m < len(bodies)]
-    ways = [replace(whole, alphas=(alpha,)) for alpha in AbsorbOptions().alphas]
+    ways = [replace(whole, alphas=(alpha,)) for alpha in AbsorbOptions().alpha]
     for width in widths:
         each = [judged(cohort, plan, f"alpha {way.alphas[0]:g}", way.at(width)) for way in ways]
         taken = min(each, key=lambda model: float((model.more or {})["fitted"]))  # as SideBySide.best does

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from cohorts import HereCohort, cohort_of, plan_of
+from pydantic import ValidationError
 
 from fedprognos.errors import FederationError
 from fedprognos.experiment.match_records import round_details
@@ -356,3 +357,14 @@ def test_a_masked_sum_that_cannot_be_unmasked_says_so_and_nothing_else(tmp_path:
     with pytest.raises(FederationError, match="^too few shares to unmask a sum$"):
         masked_total(cohort, dict.fromkeys("abc", request), None, lambda failure: None)
     assert not forgotten
+
+
+@pytest.mark.parametrize(
+    ("alpha", "words"), [([], "at least 1 item"), ([0.3, -1], "greater than or equal to 0"), ("many", "tuple")]
+)
+def test_alpha_is_a_number_or_several(alpha: object, words: str) -> None:
+    assert module.AbsorbOptions.model_validate({"alpha": 2}).alpha == (2.0,)
+    assert module.AbsorbOptions.model_validate({"alpha": [0.3, 3]}).model_dump()["alpha"] == [0.3, 3.0]
+    with pytest.raises(ValidationError, match=words) as refused:
+        module.AbsorbOptions.model_validate({"alpha": alpha})
+    assert refused.value.error_count() == 1  # one reason, not one for each form that it could have had

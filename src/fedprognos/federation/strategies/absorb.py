@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PlainSerializer, PositiveFloat, PositiveInt
 
 from fedprognos import matching
 from fedprognos.arrays import FloatArray
@@ -45,7 +45,13 @@ SHARES = (1.0, 0.75, 0.5, 1 / 3)
 FEDERATED: tuple[str, ...] = ()
 """Whose body the model of the round before is: no client's own."""
 
-Alpha = Annotated[float, Field(ge=0.0)]
+Alphas = Annotated[
+    tuple[Annotated[float, Field(ge=0.0)], ...],
+    Field(min_length=1),
+    BeforeValidator(lambda given: [given] if isinstance(given, int | float) else given),
+    PlainSerializer(lambda alphas: alphas[0] if len(alphas) == 1 else list(alphas)),
+]
+"""One number, or several."""
 Bodies = Mapping[tuple[str, ...], Network]
 """Networks by the clients they came from."""
 
@@ -69,17 +75,12 @@ class AbsorbOptions(Options):
     tolerance: Annotated[float, Field(ge=0.0)] | None = None
     """Take the narrowest of several widths up to `width` whose validation error exceeds that of keeping every neuron
     by no more than this share; `width` where none does."""
-    alpha: Alpha | Annotated[tuple[Alpha, ...], Field(min_length=1)] = (0.3, 3.0, 30.0)
+    alpha: Alphas = (0.3, 3.0, 30.0)
     """How much what the other neurons' gates would miss counts, against what the head would. Of several, the one whose
     small network fits the training rows best is taken; groups of clients take the first."""
     group_width: PositiveFloat = 2.0
     """With many clients groups are absorbed first, each to so many times the widest client's neurons, or to more where
     the sums have room for them."""
-
-    @property
-    def alphas(self) -> tuple[float, ...]:
-        """All that are tried."""
-        return self.alpha if isinstance(self.alpha, tuple) else (self.alpha,)
 
 
 def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round]:
@@ -198,7 +199,7 @@ class SideBySide:
         """Ask these clients for the sums."""
         network = Network.concat([bodies[members] for members in sorted(bodies)])
         fit, held = summed(plan.evaluate(cohort, clients, network, statistics=True))
-        return cls(plan, bodies, network, fit, held, plan.outputs(cohort, clients, network).layers, options.alphas)
+        return cls(plan, bodies, network, fit, held, plan.outputs(cohort, clients, network).layers, options.alpha)
 
     @cached_property
     def smallest(self) -> Absorption:
