@@ -39,10 +39,10 @@ pictures: $(VENV)/.dev
 
 # The paper's experiments again: runs (hours, they go on where they were), docs/results/*.json, docs/results.md and docs/results/tables.md.
 results: $(VENV)/.dev
-	$(BIN)/python -m experiments results
+	$(BIN)/python -m studies results
 
 results-quick: $(VENV)/.dev
-	$(BIN)/python -m experiments results --quick
+	$(BIN)/python -m studies results --quick
 
 # What a release must pass: the wheel is built, installed in an environment of its own, and runs the demo from there.
 release-check: $(VENV)/.dev

@@ -75,12 +75,12 @@ def test_every_file_and_test_exists(page: Path) -> None:
 
 @every_page
 def test_every_programme_takes_what_it_is_given(page: Path) -> None:
-    main = (ROOT / "experiments" / "__main__.py").read_text("utf-8")
+    main = (ROOT / "studies" / "__main__.py").read_text("utf-8")
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     for code in (*_inline(page.read_text("utf-8")), *_lines(page.read_text("utf-8"))):
         for target in re.findall(r"^make ([\w-]+)", code):
             assert target in targets, f"{page.name}: {code}"
-        for name in re.findall(r"python -m experiments (\w+)", code):
+        for name in re.findall(r"python -m studies (\w+)", code):
             assert f"\ndef {name}(" in main, f"{page.name}: {code}"
         for file, given in re.findall(r"python ((?:benchmarks|edge|tests|docs)/[\w/]+\.py)(.*)", code):
             source = (ROOT / file).read_text("utf-8")

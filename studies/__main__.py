@@ -1,0 +1,134 @@
+"""`python -m studies`: run presets, write their results, make the page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedprognos.errors import FedprognosError
+from studies.places import QUICK, Places, places
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+Quick = Annotated[bool, typer.Option("--quick", help="The quick presets, into build/results-quick.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")]
+
+
+@app.command()
+def run(
+    presets: Annotated[list[str], typer.Argument(help="Presets to run, or to go on with.")],
+    workers: Workers = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run presets and write their JSON; what was interrupted goes on. Quick ones go to build/results-quick."""
+    for preset in presets:
+        _run([preset], places(preset.endswith(QUICK)), workers, data_dir)
+
+
+@app.command()
+def page(quick: Quick = False) -> None:
+    """Make the pages and their pictures anew from the JSON files."""
+    from studies.page import write_page
+
+    Console().print(write_page(places(quick)), highlight=False)
+
+
+@app.command()
+def matching() -> None:
+    """Make the pictures of docs/matching.md and print the numbers that the page quotes."""
+    from studies.matching_pictures import write_matching_pictures
+
+    Console().print_json(data=write_matching_pictures())
+
+
+@app.command()
+def complexity(quick: Quick = False) -> None:
+    """Count and time the models of finished runs."""
+    from studies.complexity import write_complexity
+
+    Console().print(write_complexity(places(quick)), highlight=False)
+
+
+@app.command()
+def choices(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
+    """What the tuned engine experiment was chosen from, on training engines kept out; goes on where it was."""
+    from studies.choices import write_choices
+
+    Console().print(write_choices(places(quick), data_dir, workers), highlight=False)
+
+
+@app.command()
+def poisoning(data_dir: DataDir = None) -> None:
+    """One hostile client of five, every attack and method, with and without defences; goes on where it was."""
+    from studies.poisoning import write_poisoning
+
+    Console().print(write_poisoning(data_dir), highlight=False)
+
+
+@app.command()
+def screening(data_dir: DataDir = None) -> None:
+    """What screening's limits were chosen on: honest and hostile clients on FD004, by what training kept out."""
+    from studies.screening import write_screening
+
+    Console().print(write_screening(data_dir), highlight=False)
+
+
+@app.command()
+def privacy(data_dir: DataDir = None) -> None:
+    """What differential privacy costs on FD004, for several epsilons, per unit and per row."""
+    from studies.privacy import write_privacy
+
+    Console().print(write_privacy(data_dir), highlight=False)
+
+
+@app.command()
+def study(
+    data_dir: DataDir = None,
+    measured: Annotated[bool, typer.Option(help="Measure what is missing before the page is made.")] = True,
+) -> None:
+    """The study of absorption: measure part by part on one core, or go on with it, and make docs/study.md."""
+    from studies.study.measure import FOLDER, measure
+    from studies.study.page import write_page
+    from studies.study.summary import write_summary
+
+    if measured:
+        measure(data_dir)
+    write_summary(FOLDER, Path("docs/study"))
+    Console().print(write_page(Path("docs/study"), Path("docs/study.md")), highlight=False)
+
+
+@app.command()
+def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
+    """Everything: all presets, what models cost, the pages and their pictures."""
+    where = places(quick)
+    _run(where.presets, where, workers, data_dir)
+    complexity(quick)
+    page(quick)
+
+
+def _run(presets: list[str] | tuple[str, ...], where: Places, workers: int | None, data_dir: Path | None) -> None:
+    from fedprognos.cli.terminal import RunView
+    from studies.recording import run_preset
+
+    console = Console()
+    for preset in presets:
+        with RunView(console) as view:
+            run_preset(preset, where, workers=workers, data_dir=data_dir, observers=(view,))
+        console.print(where.json(preset), highlight=False)
+
+
+def main() -> None:
+    """Run the command; errors a user can act on come without a traceback."""
+    try:
+        app()
+    except FedprognosError as error:
+        Console(stderr=True).print(str(error), highlight=False, markup=False)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Tables and numbers in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from studies.pictures import Picture
+from studies.samples import Sample
+
+NOTHING = "–"
+BLANK = "\u00a0"
+"""Keeps a number and what belongs to it on one line."""
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
+    """A table whose first columns are text and whose others are numbers.
+
+    >>> print(table(["who", "RMSE"], [["FedMA", "1.0"]]))
+    | who | RMSE |
+    |---|--:|
+    | FedMA | 1.0 |
+    """
+    rule = ["---"] * text_columns + ["--:"] * (len(header) - text_columns)
+    lines = [header, *rows]
+    text = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([text[0], f"|{'|'.join(rule)}|", *text[1:]])
+
+
+def number(value: float | None, digits: int) -> str:
+    """So many decimals, or a dash."""
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def sample(found: Sample | None, digits: int) -> str:
+    """Mean ± spread.
+
+    >>> sample(Sample({0: 1.0, 1: 2.0}, {}), 2).replace(BLANK, " ")
+    '1.50 ± 0.71'
+    """
+    if found is None:
+        return NOTHING
+    spread = found.spread
+    return f"{found.mean:.{digits}f}" + ("" if spread is None else f"{BLANK}±{BLANK}{spread:.{digits}f}")
+
+
+def rounds(found: Sample | None) -> str:
+    """Rounds that values were taken after, from the least to the most.
+
+    >>> rounds(Sample({}, {0: 4, 1: 7})), rounds(Sample({}, {0: 1}))
+    ('4–7', '1')
+    """
+    values = [] if found is None else sorted(found.rounds.values())
+    if not values:
+        return NOTHING
+    return str(values[0]) if values[0] == values[-1] else f"{values[0]}–{values[-1]}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share in percent.
+
+    >>> percent(-0.018).replace(BLANK, " ")
+    '−1.8 %'
+    """
+    return NOTHING if share is None else signed(100 * share, digits, plus=False) + f"{BLANK}%"
+
+
+def signed(value: float, digits: int, plus: bool = True) -> str:
+    """A number with a real minus sign, and a plus where asked for; what rounds to zero has neither.
+
+    >>> signed(-1.25, 1), signed(0.5, 1), signed(-0.001, 2)
+    ('−1.2', '+0.5', '0.00')
+    """
+    if float(f"{value:.{digits}f}") == 0:
+        return f"{0:.{digits}f}"
+    text = f"{value:+.{digits}f}" if plus else f"{value:.{digits}f}"
+    return text.replace("-", "−")
+
+
+def size(count: float | None) -> str:
+    """Bytes as people read them.
+
+    >>> size(270852).replace(BLANK, " "), size(None)
+    ('271 kB', '–')
+    """
+    if count is None:
+        return NOTHING
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g}{BLANK}{unit}"
+    return f"{count:.0f}{BLANK}B"
+
+
+def stacked(*lines: str) -> str:
+    """A cell of several lines; empty ones are left out."""
+    return "<br>".join(line.replace(" ", BLANK) for line in lines if line)
+
+
+def folded(title: str, body: str) -> str:
+    """A part the reader opens when it is wanted."""
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def shown(drawn: Mapping[str, Picture], name: str, folder: str = "") -> str:
+    """A picture with its caption, or nothing where there is none."""
+    found = drawn.get(name)
+    return "" if found is None else f"![{found.title}]({folder}{name}.svg)\n\n*{found.title}.* {found.caption}"

@@ -1,0 +1,137 @@
+"""docs/results.md, the tables behind it, and their pictures from the JSON files.
+
+No number is typed that a file holds. What people conclude is in remarks.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedprognos.errors import DataError
+from fedprognos.files import write_text
+from studies.lines import comparisons
+from studies.markdown import shown
+from studies.paper import paper
+from studies.pictures import Picture, pictures
+from studies.places import CHOICES, COMPLEXITY, LIFE, OTHERS, QUICK, REMARKS, Places
+from studies.record import Record, changed_options, read_record
+from studies.tables_bars import bars_table
+from studies.tables_comparison import glance_table
+from studies.tables_page import TITLES, tables_page
+
+INTRODUCTION = """\
+The two experiments of [the paper](https://doi.org/10.1109/TASE.2023.3274648) (Arunan et al., 2023) on NASA's
+data: once with the paper's protocol, once as we tuned them. Errors are RMSE, pooled over all test points. ± is the
+standard deviation over seeds. [All tables](results/tables.md) are on a page of their own. `python -m studies page`
+makes both from the runs' own files, `make results` runs everything again."""
+TARGETS = """\
+The targets were set before these runs, after trials with a few seeds. Concat keeps every client's neurons and merges
+none; Absorb folds those that others already extract into them. Errors are those of the head that the preset
+publishes."""
+GLANCE = """\
+`{preset}`, {head} head, clients {clients}. Bold: the lowest error of this head."""
+OUTDATED = """\
+**Made before the presets changed.** These presets have other options today than in the runs behind these pages, so that
+running them again gives other numbers:"""
+LIVES = """\
+## Turbofan engines, read from their first row on
+
+A window shows the last 50 cycles. These networks read an engine's whole life, and every epoch shows it at another pace:
+see [whole lives](whole-life.md)."""
+
+
+def write_page(where: Places) -> Path:
+    """Write the pages and their pictures; pictures that no page shows any more are removed."""
+    files = page_files(where)
+    for old in where.folder.glob("*.svg"):
+        if old not in files:
+            old.unlink()
+    for path, text in files.items():
+        write_text(path, text)
+    return where.page
+
+
+def page_files(where: Places) -> dict[Path, str]:
+    """The pages and their pictures, by path."""
+    records = read_all(where)
+    if not records:
+        raise DataError("no results", where=str(where.folder), hint="python -m studies results")
+    drawn = {found.name: found for found in pictures(records)}
+    costs, chosen = (_measured(where.folder / name) for name in (COMPLEXITY, CHOICES))
+    remarks = _remarks(where.folder / REMARKS)
+    files = {where.folder / f"{name}.svg": found.svg for name, found in drawn.items()}
+    files[where.page] = _text(conclusions(records, drawn, remarks))
+    files[where.tables] = _text(tables_page(records, drawn, costs, chosen, remarks))
+    return files
+
+
+def read_all(where: Places) -> dict[str, Record]:
+    """Every record there is, by the name of its preset without `-quick`."""
+    paths = sorted(where.folder.glob("*.json"))
+    known = [p for p in paths if p.name not in OTHERS and not p.stem.endswith(".times")]
+    known.sort(key=lambda p: (p.stem not in where.presets, p.stem))
+    return {p.stem.removesuffix(QUICK): read_record(p) for p in known}
+
+
+def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:
+    """What the experiments say, with the tables and pictures that show it."""
+    parts = ["# Results", INTRODUCTION, remarks.get("summary", ""), *_outdated(records)]
+    parts += ["## Targets", TARGETS, bars_table(paper(), records), remarks.get("targets", "")]
+    parts += _whole_lives(records, drawn, remarks)
+    for kind, title in TITLES.items():
+        tuned = records.get(f"{kind}-tuned")
+        if tuned is not None:
+            linear = records.get(f"{kind}-linear")
+            parts += [title, *(_glance(linear) if linear is not None else []), *_glance(tuned)]
+            parts.append(shown(drawn, f"{tuned.preset}-predictions", "results/"))
+            parts.append(remarks.get(kind, ""))
+    return parts
+
+
+def _whole_lives(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:
+    """Networks that read whole lives, preset by preset."""
+    found = [records[preset] for preset in LIFE if preset in records]
+    parts = [LIVES] if found else []
+    for record in found:
+        parts += [f"### {record.results.config['title']}", *_glance(record)]
+        parts += [shown(drawn, f"{record.preset}-predictions", "results/"), remarks.get(record.preset, "")]
+    return parts
+
+
+def _outdated(records: Mapping[str, Record]) -> list[str]:
+    """Which numbers are not those of today's presets."""
+    found = {record.preset: changed for record in records.values() if (changed := changed_options(record))}
+    lines = [f"- `{preset}`: {', '.join(f'`{key}`' for key in changed)}" for preset, changed in found.items()]
+    return [OUTDATED, "\n".join(lines)] if lines else []
+
+
+def _glance(tuned: Record) -> list[str]:
+    """The first scenario at the head that is published, beside ridge regression."""
+    found = comparisons(tuned)[0]
+    said = GLANCE.format(preset=tuned.preset, clients=", ".join(found.clients), head=found.main_head)
+    return [said, glance_table(found)]
+
+
+def _text(parts: list[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _measured(path: Path) -> Mapping[str, Any] | None:
+    if not path.is_file():
+        return None
+    found: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def _remarks(path: Path) -> dict[str, str]:
+    """What people have to say, by the part of the pages it belongs to: `## battery` and so on."""
+    if not path.is_file():
+        return {}
+    found: dict[str, str] = {}
+    for piece in ("\n" + path.read_text("utf-8")).split("\n## ")[1:]:
+        name, _, text = piece.partition("\n")
+        found[name.strip()] = text.strip()
+    return found

@@ -1,0 +1,187 @@
+"""What differential privacy costs: the error of heads solved from noised sums, for several epsilons, on FD004."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprognos.arrays import FloatArray
+from fedprognos.evaluation import EVERYONE
+from fedprognos.experiment import config
+from fedprognos.experiment.assess import errors, evaluation_windows, network_predictor
+from fedprognos.experiment.job import plan_of
+from fedprognos.experiment.scenario import Scenario, scenarios
+from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
+from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.privacy import Account, Privacy, PrivacyOptions
+from fedprognos.federation.privacy.statistics import ada_ssp, add_noise, clipped_sums
+from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.rounds import judged_rounds
+from fedprognos.federation.strategies import strategies
+from fedprognos.files import write_json
+from fedprognos.networks import Network
+from fedprognos.networks.head import add_all, head_statistics, solve_head
+from fedprognos.networks.running import pieces
+from fedprognos.networks.threads import one_torch_thread
+from studies.attacks import ATTACKS
+from studies.poisoning import HostileTransport, write_between
+
+PRESET = "study-privacy"
+PAGE, JSON = Path("docs/privacy.md"), Path("docs/results/privacy.json")
+EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0)
+DRAWS, SEEDS = 5, 3
+"""Noise is drawn so many times for heads that are solved, and networks are trained so often; the table has the mean."""
+TRAINED = ("recipe.stride=50",)
+"""Methods that train see fewer windows: every step takes the gradient of each."""
+
+
+@dataclass(frozen=True)
+class _Names:
+    """A cohort of which strategies that train nothing need the names only."""
+
+    clients: tuple[str, ...]
+
+
+def write_privacy(
+    data_dir: Path | None = None,
+    *,
+    out: Path = JSON,
+    page: Path = PAGE,
+    overrides: tuple[str, ...] = (),
+    tell: Callable[[str], None] = print,
+) -> Path:
+    """Measure what the JSON lacks, and write it and the table of the page anew."""
+    _, experiment, base = config.load(PRESET, overrides)
+    found: dict[str, Any] = json.loads(out.read_text("utf-8")) if out.is_file() else {}
+    with one_torch_thread():
+        for method in experiment.federation.methods:
+            one = found.setdefault(method, {})
+            changes = (*overrides, *TRAINED) if strategies[method].trains else overrides
+            _, changed, _ = config.load(PRESET, changes)
+            (scenario,) = scenarios(changed, data_dir, base).values()
+            recipe = recipe_for(changed.recipe, scenario.clients)
+            if strategies[method].trains:
+                for name, cell in _trained(changed, scenario, recipe, method, one):
+                    one[name] = cell
+                    tell(f"{method}, {name}: {cell}")
+                    write_json(out, found)
+            elif not one:
+                windows = {name: build_windows(recipe, fleet) for name, fleet in sorted(scenario.clients.items())}
+                plan = plan_of(changed, recipe, 0)
+                (round_,) = strategies[method].run(_Names(tuple(windows)), plan)  # type: ignore[arg-type]
+                (network,) = round_.models.values()
+                one |= _measured(changed, scenario, recipe, network, windows)
+                tell(f"{method}: {json.dumps(one)}")
+                write_json(out, found)
+    if page.is_file():
+        write_between(page, "privacy", table(found))
+    return out
+
+
+def _trained(
+    experiment: config.Experiment, scenario: Scenario, recipe: Recipe, method: str, known: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Mean errors over seeds of a method that trains, without noise and for every epsilon that is not known yet."""
+    tests = evaluation_windows(scenario, recipe, experiment.evaluation)
+    options = experiment.federation.privacy or PrivacyOptions(epsilon=1.0)
+    rules: dict[str, PrivacyOptions | None] = {"none": None}
+    for per, epsilon in product(("unit", "row"), EPSILONS):
+        rules[f"{per} {epsilon:g}"] = options.model_copy(update={"per": per, "epsilon": epsilon})
+    for name, rule in rules.items():
+        if name in known:
+            continue
+        drawn, account = [], None
+        for seed in range(SEEDS):
+            federation = experiment.federation.model_copy(
+                update={"privacy": rule, "methods": (method,), "heads": ("mean",)}
+            )
+            changed = experiment.model_copy(update={"federation": federation})
+            plan = plan_of(changed, recipe, seed)
+            account = None if rule is None else rule.account(plan.releases, masked=False)
+            with tempfile.TemporaryDirectory() as folder:
+                members = {n: Client(n, f, ClientFolder(Path(folder) / n)) for n, f in scenario.clients.items()}
+                transport = HostileTransport(members, "", ATTACKS[0], ReplyCache(Path(folder) / "replies"))
+                *_, last = judged_rounds(strategies[method], MessageCohort(transport), plan)
+            (heads,) = last.judged.values()
+            raw, capped = errors(tests, tests.clients, network_predictor(heads["mean"].network, recipe))[EVERYONE]
+            drawn.append((raw, raw if capped is None else capped))
+        yield name, _cell(drawn, account)
+
+
+def _cell(drawn: Sequence[tuple[float, float]], account: Account | None) -> dict[str, float]:
+    raw, capped = np.mean(drawn, axis=0)
+    cell = {"rmse": round(float(raw), 2), "rmse_capped": round(float(capped), 2)}
+    if account is not None:
+        spent = {"noise": round(account.noise, 4), "epsilon": round(account.epsilon, 3), "releases": account.releases}
+        cell |= spent
+    return cell
+
+
+def _measured(
+    experiment: config.Experiment,
+    scenario: Scenario,
+    recipe: Recipe,
+    network: Network,
+    windows: Mapping[str, WindowSet],
+) -> dict[str, Any]:
+    """Capped and raw test RMSE without noise, and for every epsilon per unit and per row."""
+    tests = evaluation_windows(scenario, recipe, experiment.evaluation)
+    seen = {id(w): _features(network, w) for w in tests.scored.values()}
+
+    def rmse(head: FloatArray) -> tuple[float, float]:
+        def predictor(points: WindowSet, _: str) -> FloatArray:
+            return recipe.decode(seen[id(points)] @ head)
+
+        raw, capped = errors(tests, tests.clients, predictor)[EVERYONE]
+        return raw, raw if capped is None else capped
+
+    columns = network.spec.features + 1
+    plain = add_all(head_statistics(network, points, recipe) for points in windows.values())
+    found: dict[str, Any] = {
+        "columns": columns,
+        "none": _cell([rmse(solve_head(plain, experiment.federation.ridge))], None),
+    }
+    for per in ("unit", "row"):
+        options = (experiment.federation.privacy or PrivacyOptions(epsilon=1.0)).model_copy(update={"per": per})
+        sums = [clipped_sums(network, w, recipe, Privacy.of(options, recipe, columns, 1)) for w in windows.values()]
+        for epsilon in EPSILONS:
+            privacy = Privacy.of(options.model_copy(update={"epsilon": epsilon}), recipe, columns, 1)
+            drawn = []
+            for draw in range(DRAWS):
+                noised = [add_noise(one, privacy, 1000 * draw + k) for k, one in enumerate(sums)]
+                drawn.append(rmse(ada_ssp(add_all(noised), privacy, len(noised))))
+            account = options.model_copy(update={"epsilon": epsilon}).account(1, masked=False)
+            found[f"{per} {epsilon:g}"] = _cell(drawn, account)
+    return found
+
+
+def _features(network: Network, windows: WindowSet) -> FloatArray:
+    """All that the head sees of every point, with a column of ones last."""
+    found = np.ones((len(windows), network.spec.features + 1))
+    module = network.module().eval()
+    with module.in_blocks():
+        for piece in pieces(module, windows):
+            found[piece.index, :-1] = piece.features()
+    return found
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """Capped RMSE by epsilon, one line a method and what is hidden."""
+    names = [*(f"{epsilon:g}" for epsilon in EPSILONS), "∞"]
+    lines = ["| | hidden | " + " | ".join(f"ε = {name}" for name in names) + " |", "|---|---|" + "---|" * len(names)]
+    for method, one in found.items():
+        columns = f", {one['columns']} columns" if "columns" in one else ""
+        for per in ("unit", "row"):
+            keys = [*(f"{per} {epsilon:g}" for epsilon in EPSILONS), "none"]
+            cells = [f"{one[key]['rmse_capped']:.1f}" if key in one else "" for key in keys]
+            lines.append(f"| {strategies[method].label}{columns} | {per} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

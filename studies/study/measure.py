@@ -1,0 +1,152 @@
+"""Doing the study: task by task, the most important ones first; what is done is kept and not done again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprognos.experiment import config
+from fedprognos.experiment.scenario import Scenario, scenarios
+from fedprognos.fleet.partition import partition
+from fedprognos.networks.threads import one_torch_thread
+from studies.study import courses, parts, tried
+from studies.study.bench import Bench, scope_of
+from studies.study.parts import Task
+
+PRESET = "study-clients"
+SEEDS = 3
+FOLDER = Path("build/study")
+MEASURED, TESTS = "measured.jsonl", "tests.json"
+KINDS = (200, 350)
+"""Edges of lifespan that sort test engines by the kind of client they belong to."""
+CHANGES: Mapping[str, tuple[str, ...]] = {
+    "as it is": (),
+    "no warp": ("train.warp=0",),
+    "no noise": ("train.noise=0",),
+    "windows of 50 rows": ("recipe.history=50", "recipe.stride=4", "train.warp=0", "train.noise=0"),
+    "scaled over all conditions": ("recipe.conditions={}",),
+}
+"""Part 7: the recipe with one thing left out."""
+STEPS: Mapping[str, tuple[str, ...]] = {"300 steps": (), "1,000 steps": ("train.steps=1000",)}
+TRIED = tuple((scenario, change) for scenario in ("lifespan-3", "random-10") for change in STEPS)
+"""Part 8: which clients, with how much local training."""
+
+
+def tasks(seeds: int = SEEDS) -> Iterator[Task]:
+    """All tasks, in the order of importance."""
+    every, first = range(seeds), "lifespan-3"
+    yield from (_exchange(first, seed) for seed in every)
+    yield from (Task("central", first, parts.central, seed, timed=seed == 0) for seed in every)
+    yield Task("reservoir", first, parts.reservoir, 0)
+    for seed in every:
+        yield Task("rounds", first, courses.rounds, seed)
+        yield from (Task("recipe", first, parts.recipe, seed, CHANGES[change], change) for change in CHANGES)
+        yield Task("newcomers", first, parts.newcomers, seed)
+        yield _exchange("random-10", seed)
+        yield Task("beside", first, parts.beside, seed)
+        yield Task("beside central", first, parts.beside_central, seed)
+        yield _exchange("random-3", seed)
+    yield from (Task("rounds", first, courses.further_rounds, seed, change="further") for seed in every)
+    for scenario in (first, "random-3"):
+        yield from (Task("different widths", scenario, parts.different_widths, seed) for seed in every)
+    for scenario in ("random-30", "lifespan-10"):
+        yield from (_exchange(scenario, seed) for seed in every)
+    for seed in every:
+        yield from (_exchange(scenario, seed) for scenario in ("random-100", "each-alone", "lifespan-30"))
+    yield from (task for seed in every for what in TRIED for task in _tried(*what, seed))
+
+
+def _tried(scenario: str, change: str, seed: int) -> Iterator[Task]:
+    overrides = (*tried.KEPT_OUT, *STEPS[change])
+    yield Task("tried", scenario, tried.tried, seed, overrides, change)
+    if change == "300 steps":
+        yield Task("tried further", scenario, tried.further, seed, overrides, change)
+
+
+def _exchange(scenario: str, seed: int) -> Task:
+    return Task("one exchange", scenario, parts.one_exchange, seed, timed=seed == 0)
+
+
+def measure(
+    data_dir: Path | None = None,
+    folder: Path = FOLDER,
+    *,
+    preset: str = PRESET,
+    wanted: Iterator[Task] | None = None,
+    tell: Callable[[str], None] = print,
+) -> Path:
+    """Do what is not done yet and append it to the file of measurements."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / MEASURED
+    done = {entry["task"] for entry in read_measured(path)}
+    dealt: dict[tuple[str, int], Scenario] = {}
+    with one_torch_thread():
+        for task in wanted or tasks():
+            if task.key in done:
+                continue
+            _, experiment, _ = config.load(preset, task.overrides)
+            scenario = _scenario(experiment, task, data_dir, dealt)
+            bench = Bench(experiment, scenario, task.seed, folder, scope_of(scenario))
+            if not (folder / TESTS).is_file():
+                (folder / TESTS).write_text(json.dumps(_tests(bench)), "utf-8")
+            begin, cpu = time.monotonic(), time.process_time()
+            found = [{"task": task.key, **_facts(task), **m.entry(timed=task.timed)} for m in task.run(bench)]
+            lines = [json.dumps(entry) for entry in found]
+            with path.open("a", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
+            tell(
+                f"{task.key}: {len(found)} models, {time.process_time() - cpu:.0f} s of {time.monotonic() - begin:.0f}"
+            )
+    return path
+
+
+def read_measured(path: Path) -> list[dict[str, Any]]:
+    """All measurements so far; a line that was cut off does not count."""
+    if not path.is_file():
+        return []
+    found = []
+    for line in path.read_text("utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def _facts(task: Task) -> dict[str, Any]:
+    return {"part": task.part, "scenario": task.scenario, "seed": task.seed, "change": task.change}
+
+
+def _scenario(
+    experiment: config.Experiment, task: Task, data_dir: Path | None, dealt: dict[tuple[str, int], Scenario]
+) -> Scenario:
+    """The scenario as this seed deals it; the data is read once for all of them."""
+    if not dealt:
+        rules = {
+            f"{name}~{seed}": rule.model_copy(update={"seed": seed})
+            for name, rule in experiment.partition.items()
+            for seed in range(SEEDS)
+        }
+        found = scenarios(experiment.model_copy(update={"partition": rules}), data_dir, Path())
+        for key, scenario in found.items():
+            name, _, seed = key.rpartition("~")
+            dealt[name, int(seed)] = Scenario(name, scenario.clients, scenario.tests)
+    return dealt[task.scenario, task.seed]
+
+
+def _tests(bench: Bench) -> dict[str, Any]:
+    """Truth and kind of every test engine."""
+    fleet = next(iter(bench.scenario.tests.values()))
+    kinds = {unit.id: name for name, part in partition(fleet, "lifespan", edges=KINDS).items() for unit in part}
+    ids = np.array(bench.tests.unit_ids, dtype=object)[bench.tests.unit]
+    return {
+        "truth": bench.tests.labels.tolist(),
+        "kind": [kinds[unit] for unit in ids],
+        "cap": bench.recipe.cap,
+        "measure": bench.recipe.target_measure,
+    }

@@ -1,0 +1,328 @@
+"""docs/study.md, from the JSON of its parts: tables, and sentences that follow the numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedprognos.files import write_text
+from studies.markdown import table
+from studies.study.tried import EVERYTHING
+from studies.study.words import Line, difference, error, models_table, nearest, number, order, percent, verdict
+
+SCENARIOS = {
+    "lifespan-3": "3 clients by lifespan",
+    "random-3": "3 clients at random",
+    "lifespan-10": "10 clients by lifespan",
+    "random-10": "10 clients at random",
+    "lifespan-30": "30 clients by lifespan",
+    "random-30": "30 clients at random",
+    "random-100": "100 clients at random",
+    "each-alone": "249 clients with one engine each",
+}
+RANDOM = {"random-3": 3, "random-10": 10, "random-30": 30, "random-100": 100, "each-alone": 249}
+INTRODUCTION = """
+Absorption puts the clients' networks side by side and keeps the neurons that the others do not predict
+([how](matching.md#absorption-matching-by-what-neurons-put-out)). This page measures what that is worth, on C-MAPSS
+FD004 with 249 training engines and the {engines} test engines that have at least 50 rows.
+
+- Errors are RMSE on the test engines in cycles, labels capped at {cap:g}, over up to {seeds} seeds. A seed decides the
+  first weights, the order of training, and who gets which engine where engines are dealt out at random.
+- ± is the deviation from seed to seed; lines without it are of one seed. A difference is in percent of the RMSE it is
+  compared with, and paired: the same engines, the same seeds. In brackets is its 95 % interval, with engines and seeds
+  drawn again {resamples:,} times.
+- Every client trains a {cell} of {width} neurons for {steps} steps (presets `study-clients` and `study-rounds`). That
+  is fewer than `turbofan-life` takes, so errors are higher here. Heads are exact. Absorption takes `alpha` = 0.3 in
+  parts 1 to 7; part 8 tells what trying several is worth. Nothing was chosen on test engines.
+- Bytes are all messages of all clients, both ways, with training and head. Times are of the processor, for one row at a
+  time through the network in torch, on a busy machine: compare them, do not quote them.
+
+`python -m studies study` makes all numbers. It goes on where it was interrupted, the most important parts first, so
+a part that is missing here was not measured yet.
+"""
+
+
+TRIED = """
+Training engines only: a fifth of each client's is kept out of training and of the head, and every error here is that of
+the exact head on all rows of these, each engine counting alike. Errors are means over seeds. A difference is to keeping
+every neuron of the same bodies; in brackets are the least and the most of the seeds.
+
+- *Absorbed* is what the product does: three values of `alpha` are tried, and that of the small network with the lowest
+  error on training rows is taken. With many clients, groups of up to 512 neurons are absorbed first. Each is judged on
+  its own members' rows with the first `alpha`, and keeps as many neurons as the last sums have room for.
+- *Kept neurons as they were* is what a network could reach that puts out just what these neurons put out in the large
+  one. What is above it is lost because the small network runs on without the neurons that went.
+- *States distilled*: clients train the small network to put out these states, then it is averaged. The product does not
+  have this.
+"""
+
+
+def write_page(folder: Path, page: Path) -> Path:
+    """Make the page anew from the JSON files that there are."""
+    found = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
+    lines = {name: content["lines"] for name, content in found.items()}
+    about = next(iter(found.values()))["about"]
+    first = lines.get("one-exchange", [])
+    sections = {
+        "In short": conclusions(lines),
+        "1. One exchange, at every width": one_exchange(first),
+        "2. Networks of different widths": different_widths(lines.get("different-widths", [])),
+        "3. One round or many": rounds(lines.get("rounds", [])),
+        "4. A client that joins late, or never": newcomers(lines.get("newcomers", [])),
+        "5. Which clients help which": helped(lines.get("newcomers", [])),
+        "6. More and more clients": many(first),
+        "7. What each part of the recipe is worth": recipe(lines.get("recipe", [])),
+        "8. What was tried to lose less": tried(lines.get("tried", [])),
+    }
+    introduction = INTRODUCTION.format(
+        **{name: about[name] for name in ("cap", "engines", "seeds", "resamples")},
+        cell=about["model"]["cell"].upper(),
+        width=about["model"]["widths"][0],
+        steps=about["train"]["steps"],
+    )
+    parts = ["# Study: absorption", introduction]
+    for title, words in sections.items():
+        parts += [f"## {title}", *words] if words else []
+    write_text(page, "\n\n".join(part.strip() for part in parts) + "\n")
+    return page
+
+
+def conclusions(lines: Mapping[str, Sequence[Line]]) -> list[str]:
+    """One sentence a finding, with its sign; intervals of what is only listed stand in the tables below."""
+    first = lines.get("one-exchange", [])
+    found: list[str] = []
+    others: dict[str, list[str]] = {"Best single body": [], "BBP-MAP": [], "Central": []}
+    for scenario, label in SCENARIOS.items():
+        here = [one for one in first if one["scenario"] == scenario]
+        absorbed = nearest(here, "absorb", 96)
+        if absorbed and "difference" in absorbed:
+            found.append(
+                f"- {label}: absorbing to {absorbed['width']:.0f} neurons {verdict(absorbed, 'keeping them all')}."
+            )
+        for method, shares in others.items():
+            one = nearest(here, method if method == "BBP-MAP" else method.lower(), 96)
+            if one and "difference" in one:
+                shares.append(f"{percent(one['difference'][0])} ({label})")
+    found += [
+        f"- {method}, against keeping them all: {', '.join(shares)}." for method, shares in others.items() if shares
+    ]
+    courses = [one for one in _last_rounds(lines.get("rounds", [])) if one["method"] != "Absorb, one exchange"]
+    left_out = [
+        one
+        for one in lines.get("recipe", [])
+        if one["method"] == "absorb" and one.get("change") not in (None, "as it is")
+    ]
+    for words, some, name in (
+        ("Rounds, against absorption in one exchange", courses, "method"),
+        ("The recipe otherwise, against absorption with the recipe as it is", left_out, "change"),
+    ):
+        if some:
+            shares = [f"{one[name]} {percent(one['difference'][0])}" for one in some]
+            found.append(f"- {words}: {'; '.join(shares)}.")
+    found += _tried_in_short(lines.get("tried", []))
+    return ["\n".join(found)] if found else []
+
+
+def _tried_in_short(lines: Sequence[Line]) -> list[str]:
+    """A sentence for each number of clients and steps: what is lost at every width; and what more local work brings."""
+    found = []
+    for scenario, change in dict.fromkeys((one["scenario"], one["change"]) for one in lines):
+        here = [one for one in lines if (one["scenario"], one["change"]) == (scenario, change) and "difference" in one]
+        for words, some, name in (
+            ("absorbed to", [one for one in here if one["method"] == "absorbed"], "width"),
+            ("more local work", [one for one in here if one["part"] == "tried further"], "method"),
+        ):
+            if some:
+                shares = [f"{one[name]} {percent(one['difference'][0])}" for one in some]
+                where = f"{SCENARIOS[scenario]}, {change}, engines kept out"
+                found.append(f"- {where}, against keeping them all: {words} {'; '.join(shares)}.")
+    return found
+
+
+def one_exchange(lines: Sequence[Line]) -> list[str]:
+    """A table a scenario."""
+    if not lines:
+        return []
+    parts = [
+        "What can be made of the same bodies, trained once. Differences are to `concat`, which keeps every neuron."
+    ]
+    central = [one for one in lines if one["part"] in ("central", "reservoir")]
+    for scenario, label in SCENARIOS.items():
+        here = [one for one in lines if one["scenario"] == scenario and one["part"] == "one exchange"]
+        if here:
+            more = central if scenario == "lifespan-3" else []
+            parts += [f"### {label}", models_table(sorted(here, key=order) + more)]
+    return parts
+
+
+def different_widths(lines: Sequence[Line]) -> list[str]:
+    """Clients bring 32, 64 and 96 neurons."""
+    if not lines:
+        return []
+    parts = ["Three clients import networks of 32, 64 and 96 neurons, made independently. Averages cannot use them."]
+    for scenario, label in SCENARIOS.items():
+        if here := [one for one in lines if one["scenario"] == scenario]:
+            parts += [f"### {label}", models_table(sorted(here, key=order))]
+    return parts
+
+
+def _last_rounds(lines: Sequence[Line]) -> list[Line]:
+    last: dict[str, Line] = {}
+    for one in lines:
+        if one["method"] not in last or one["round"] > last[one["method"]]["round"]:
+            last[one["method"]] = one
+    return list(last.values())
+
+
+def rounds(lines: Sequence[Line]) -> list[str]:
+    """The last round of every course, and how it came there."""
+    last = _last_rounds(lines)
+    if not last:
+        return []
+    header = ("course", "width", "MB moved", "RMSE after the last round", "difference to one exchange")
+    rows = [
+        (one["method"], number(one["width"], 0), number(one["bytes"] / 1e6, 1), error(one), difference(one))
+        for one in last
+    ]
+    steps = []
+    for name in (one["method"] for one in last):
+        course = sorted((one for one in lines if one["method"] == name), key=lambda one: one["round"])
+        steps.append((name, ", ".join(f"{one['rmse']:.1f} ({one['bytes'] / 1e6:.1f})" for one in course)))
+    return [
+        "Three clients by lifespan. Courses take about the same local work, 300 gradient steps or 36 epochs; the two "
+        "that say so take 450 steps. The last round counts, because nothing may be chosen on the test.",
+        table(header, rows),
+        "Round by round, RMSE (MB moved so far), to be compared at equal bytes:",
+        table(("course", "RMSE (MB)"), steps, 2),
+    ]
+
+
+def newcomers(lines: Sequence[Line]) -> list[str]:
+    """Errors on the newcomer's own kind."""
+    own = [one for one in lines if one["method"] != "without"]
+    if not own:
+        return []
+    shares = sorted({one["share"] for one in own})
+    parts = [
+        "Three clients by lifespan. Each in turn joins the two others with the first of its engines. Errors are those "
+        "on test engines of its own kind. *Alone* is its own network. *Head only* keeps the others' body, and its sums "
+        "join the head. *Joined* absorbs its body as well. Differences are to never having taken part."
+    ]
+    for name in dict.fromkeys(one["newcomer"] for one in own):
+        mine = {(one["method"], one["share"]): one for one in own if one["newcomer"] == name}
+        rows = []
+        for share in shares:
+            cells = [mine.get((method, share)) for method in ("others", "alone", "head only", "joined")]
+            texts = ["" if one is None else f"{error(one)} {difference(one)}".strip() for one in cells]
+            rows.append((f"{100 * share:.0f} %", *texts))
+        engines = next(iter(mine.values()))["engines"]
+        parts += [
+            f"### {name} ({engines} test engines of that kind)",
+            table(("its engines", "never took part", "alone", "head only", "joined"), rows),
+        ]
+    return parts
+
+
+def helped(lines: Sequence[Line]) -> list[str]:
+    """The rise of the error on every kind of engine when a client is left out."""
+    without = [one for one in lines if one["method"] == "without"]
+    if not without:
+        return []
+    kinds = list(dict.fromkeys(one["kind"] for one in without))
+    rows = []
+    for name in dict.fromkeys(one["newcomer"] for one in without):
+        mine = {one["kind"]: one for one in without if one["newcomer"] == name}
+        rows.append((name, *(difference(mine[kind]) for kind in kinds)))
+    header = ("left out", *(kind or "all engines" for kind in kinds))
+    return [
+        "The federation without one client beside that of everybody: the change of the error on each kind of engine.",
+        table(header, rows),
+    ]
+
+
+def many(lines: Sequence[Line]) -> list[str]:
+    """One line a number of clients."""
+    rows = []
+    for scenario, clients in RANDOM.items():
+        here = [one for one in lines if one["scenario"] == scenario and one["part"] == "one exchange"]
+        pick, small = {one["method"]: one for one in here}, nearest(here, "absorb", 96)
+        if small is None:
+            continue
+        alone, mean = pick.get("alone"), pick["mean of predictions"]
+        chosen = [mean, pick.get("best single body"), small, nearest(here, "absorb", 256), pick.get("concat")]
+        own = number(mean["alone"] if alone is None else alone["rmse"], 2)
+        errors = ("" if one is None else error(one) for one in chosen)
+        rows.append((str(clients), own, *errors, number(small["bytes"] / 1e6 / clients, 1)))
+    header = ("clients", "alone", "mean of predictions", "best body", "absorb to 96", "to 256", "concat", "MB a client")
+    words = (
+        "Engines dealt out at random. *Alone* is what a client reaches by itself, mean over clients. They go in groups "
+        "of up to 512 neurons, each judged on its own members' rows: no message grows with their number, and what is "
+        "moved for a client grows with the levels of groups only. Numbers of 249 clients are of two seeds, and of "
+        "a time when the last two groups were kept at 128 neurons each; today they keep 256."
+    )
+    return [words, table(header, rows)] if rows else []
+
+
+def tried(lines: Sequence[Line]) -> list[str]:
+    """Ways to absorb, one column a width; then more local work."""
+    parts = [TRIED] if lines else []
+    for scenario, change in dict.fromkeys((one["scenario"], one["change"]) for one in lines):
+        here = [one for one in lines if (one["scenario"], one["change"]) == (scenario, change)]
+        base = next((one for one in here if one["method"] == EVERYTHING), None)
+        if base is None:  # interrupted before that: nothing to compare with yet
+            continue
+        ways = [one for one in here if one["part"] == "tried" and one is not base]
+        widths = sorted({one["width"] for one in ways if one["method"] == "absorbed"})
+        columns = np.array(widths)
+        cells = {
+            (one["method"], widths[int(np.abs(columns - one["width"]).argmin())]): _tried_cell(one, widths)
+            for one in ways
+        }
+        rows = [(m, *(cells.get((m, w), "") for w in widths)) for m in dict.fromkeys(one["method"] for one in ways)]
+        seeds = "one seed" if base["seeds"] == 1 else f"{base['seeds']} seeds"
+        parts += [
+            f"### {SCENARIOS[scenario]}, {change}",
+            f"With every neuron kept ({base['width']}) the error is {base['rmse']:.2f}; {seeds}.",
+            table(("absorbed to", *(f"{width} neurons" for width in widths)), rows),
+        ]
+        more = [one for one in here if one["part"] == "tried further"]
+        if more:
+            cells_of = [(o["method"], number(o["width"], 0), f"{o['rmse']:.2f}", difference(o)) for o in more]
+            parts += ["More local work:", table(("what", "width", "RMSE", "difference"), cells_of)]
+    return parts
+
+
+def _tried_cell(one: Line, widths: Sequence[int]) -> str:
+    """Error and difference; the width, where it is not one of the columns'."""
+    width = "" if one["width"] in widths else f" ({one['width']} neurons)"
+    return f"{one['rmse']:.2f} {difference(one)}{width}"
+
+
+def recipe(lines: Sequence[Line]) -> list[str]:
+    """One line a change, one column a method."""
+    if not lines:
+        return []
+    methods = ("best single body", "concat", "absorb")
+    rows = []
+    for change in dict.fromkeys(one["change"] for one in lines if one["part"] == "recipe"):
+        mine = {one["method"]: one for one in lines if one.get("change") == change}
+        rows.append(
+            (change, *(f"{error(mine[m])} {difference(mine[m])}".strip() if m in mine else "" for m in methods))
+        )
+    extra = [(one["method"], error(one), difference(one)) for one in lines if one["part"] == "beside"]
+    parts = [
+        "Three clients by lifespan; one thing of the recipe left out at a time. Differences are to the recipe as it is."
+    ]
+    parts.append(table(("recipe", *methods), rows))
+    if extra:
+        parts += ["What the head sees beside the absorbed network:", table(("head", "RMSE", "difference"), extra)]
+    equal = [
+        (o["method"], error(o), f"{o['central']:.2f}", difference(o)) for o in lines if o["part"] == "beside central"
+    ]
+    if equal:
+        header = ("head", "RMSE", "central training with the same", "difference to it")
+        parts += ["Against central training whose head sees the same:", table(header, equal)]
+    return parts

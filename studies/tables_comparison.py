@@ -1,0 +1,142 @@
+"""All methods at equal head, with what they cost; FedMA against each of them, seed by seed; accuracy against width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fedprognos.evaluation import OWN
+from studies.lines import HEADS, Column, Comparison, Line, by_width
+from studies.markdown import BLANK, NOTHING, rounds, sample, signed, size, table
+from studies.samples import Difference, Sample, paired
+
+COSTS = ["width", "parameters", "local epochs", "bytes", "round"]
+
+
+def comparison_table(found: Comparison, lines: Sequence[Line] | None = None) -> str:
+    """Some lines of a scenario, all by default; the lowest error of each head in bold."""
+    header = ["head", "method", "trained on", *(c.title for c in found.columns), *COSTS]
+    lowest = {(head, c): _lowest(found, head, c) for head in HEADS for c in found.columns}
+    rows = []
+    for line in found.lines if lines is None else lines:
+        cells = []
+        for column in found.columns:
+            errors = line.sample(column)
+            text = sample(errors, found.digits)
+            best = errors is not None and errors.mean == lowest.get((line.head or "", column))
+            cells.append(_bold(text, best))
+        rows.append([line.head or NOTHING, line.method.label, trained_on(line, found), *cells, *_costs(line, found)])
+    return table(header, rows, 3)
+
+
+def glance_table(found: Comparison) -> str:
+    """Methods at the head that is published, beside ridge regression: errors, neurons and bytes."""
+    head = found.main_head
+    lowest = {column: _lowest(found, head, column) for column in found.columns}
+    rows = []
+    for line in found.lines:
+        if line.head != head and (line.name != "ridge" or line.client):
+            continue
+        errors = [(line.sample(column), lowest[column]) for column in found.columns]
+        cells = [_bold(sample(one, found.digits), one is not None and one.mean == best) for one, best in errors]
+        whose = line.client or ("own data" if line.own else "")
+        baseline = line.method.kind == "baseline"
+        costs = [NOTHING] * 2 if baseline else [span(line.fact("width")), size(_mean(line.fact("bytes")))]
+        rows.append([f"{line.method.label}, {whose}" if whose else line.method.label, *cells, *costs])
+    return table(["method", *(c.title for c in found.columns), "neurons", "bytes"], rows, 1)
+
+
+def _bold(text: str, best: bool) -> str:
+    return f"**{text}**" if best else text
+
+
+def _lowest(found: Comparison, head: str, column: Column) -> float | None:
+    samples = (line.sample(column) for line in found.lines if line.head == head)
+    return min((errors.mean for errors in samples if errors is not None), default=None)
+
+
+def trained_on(line: Line, found: Comparison) -> str:
+    """Whose data a line's models saw."""
+    if not line.own:
+        return "all" if len(found.clients) > 1 else found.clients[0]
+    return "own" if line.whole.data == OWN else line.client
+
+
+def _costs(line: Line, found: Comparison) -> list[str]:
+    if line.method.kind == "baseline":
+        return [NOTHING] * len(COSTS)
+    after = next((s for c in found.columns if (s := line.sample(c)) is not None and s.rounds), None)
+    return [
+        span(line.fact("width")),
+        span(line.fact("parameters")),
+        span(line.fact("local_epochs")),
+        size(_mean(line.fact("bytes"))),
+        rounds(after) if line.method.kind == "federated" else NOTHING,
+    ]
+
+
+def span(values: Iterable[float]) -> str:
+    """One number where all are equal, else the least and the most.
+
+    >>> span([64.0, 64.0]), span([1200.0, 90.0])
+    ('64', '90–1,200')
+    """
+    known = sorted(values)
+    if not known:
+        return NOTHING
+    low, high = f"{known[0]:,.0f}", f"{known[-1]:,.0f}"
+    return low if low == high else f"{low}–{high}"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def differences_table(found: Comparison) -> str | None:
+    """RMSE of FedMA minus that of each other method at the same head, with a 95 % interval over seeds."""
+    rows = []
+    for head in HEADS:
+        ours = found.line("fedma", head)
+        for rival in found.lines if ours is not None else ():
+            if rival.head == head and rival.name != "fedma":
+                who = f"{rival.method.label} ({rival.client})" if rival.client else rival.method.label
+                rows.append([head, who, *(_difference(ours, rival, c, found.digits) for c in found.columns)])
+    return table(["head", "FedMA minus", *(c.title for c in found.columns)], rows, 2) if rows else None
+
+
+def _difference(ours: Line | None, rival: Line, column: Column, digits: int) -> str:
+    mine: Sample | None = None if ours is None else ours.sample(column)
+    theirs = rival.sample(column)
+    return NOTHING if mine is None or theirs is None else difference(paired(mine, theirs), digits)
+
+
+def difference(found: Difference, digits: int) -> str:
+    """Mean and interval; bold where the interval leaves zero out.
+
+    >>> difference(Difference(-1.5, -2.0, -1.0, 5), 2).replace(BLANK, " ")
+    '**−1.50** [−2.00, −1.00]'
+    """
+    mean = signed(found.mean, digits)
+    if found.low is None or found.high is None:
+        return mean
+    clear = found.verdict != "no difference shown"
+    interval = f"[{signed(found.low, digits)},{BLANK}{signed(found.high, digits)}]"
+    return f"{f'**{mean}**' if clear else mean}{BLANK}{interval}"
+
+
+def width_table(found: Sequence[Comparison], head: str) -> str | None:
+    """Errors by the width of the federated layer, over all records that hold the scenario."""
+    lines, columns = by_width(found, head), found[0].columns
+    if not any(line.name == "fedma" for *_, line in lines):
+        return None
+    rows = [
+        [
+            span(line.fact("width")),
+            line.method.label,
+            one.record.preset,
+            *(sample(line.sample(c), one.digits) for c in columns),
+            span(line.fact("parameters")),
+            size(_mean(line.fact("bytes"))),
+        ]
+        for _, one, line in lines
+    ]
+    return table(["width", "method", "preset", *(c.title for c in columns), "parameters", "bytes"], rows, 3)

@@ -1,0 +1,50 @@
+"""The poisoning study: its page is made from its numbers, and attacks are what their names say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from fedprognos.federation.messages import FitReply, FitRequest
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks.options import TrainOptions
+from small_fleets import recipe_of, series_fleet
+from studies.attacks import ATTACKS
+from studies.poisoning import JSON, PAGE, tables
+
+FOUND = json.loads(Path(JSON).read_text("utf-8"))
+
+
+def test_the_page_holds_the_tables_of_the_numbers() -> None:
+    assert tables(FOUND, ATTACKS) in PAGE.read_text("utf-8")
+
+
+def test_one_hostile_client_of_five_costs_little_with_exact_heads() -> None:
+    for name, one in FOUND.items():
+        attack, defence, method, seed = name.split("/")
+        if defence == "on":
+            clean = FOUND[f"none/off/{method}/{seed}"]["rmse"]["exact"]
+            bar = 1.01 if attack == "none" else 1.1 if attack == "flipped" else 1.05
+            assert one["rmse"]["exact"] <= bar * clean, name
+
+
+def test_attacks_on_weights_keep_shapes_and_go_where_they_should() -> None:
+    recipe = recipe_of(series_fleet([60, 70], seed=1), window=8, cap=40, stride=2, conditions={"altitude": 0})
+    start = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,), cell="lstm"), 0)
+    request = FitRequest(recipe, TrainOptions().training(1), 0.2, 0, start=start)
+    honest = {k: FitReply({n: w + k for n, w in start.weights.items()}, 10, (), 0, False) for k in (1, 2, 3)}
+    others = {f"c{k}": reply for k, reply in honest.items()}
+    for attack in ATTACKS:
+        sent = attack.change(request, honest[2], others)
+        assert isinstance(sent, FitReply)
+        assert {n: w.shape for n, w in sent.weights.items()} == {n: w.shape for n, w in start.weights.items()}
+    by_name = {attack.name: attack.change(request, honest[2], others) for attack in ATTACKS}
+    bias = "head.bias"
+    np.testing.assert_allclose(by_name["sign"].weights[bias], start.weights[bias] - 2, rtol=1e-5)
+    np.testing.assert_allclose(by_name["inner"].weights[bias], start.weights[bias] - 1, rtol=1e-5)
+    np.testing.assert_allclose(
+        by_name["little"].weights[bias], start.weights[bias] + 2 - 1.5 * np.std([1, 2, 3]), rtol=1e-4
+    )
+    assert by_name["random"].windows == 10**9

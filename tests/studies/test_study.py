@@ -1,0 +1,195 @@
+"""The study: differences are paired, conclusions follow the numbers, and what was measured is not measured again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedprognos.experiment import config
+from fedprognos.features import build_windows
+from fedprognos.federation.options import FederationOptions
+from fedprognos.federation.plan import Plan
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks.options import TrainOptions
+from small_fleets import recipe_of, series_fleet
+from studies.study.distilling import Teacher
+from studies.study.measure import MEASURED, TESTS, measure, read_measured, tasks
+from studies.study.page import write_page
+from studies.study.parts import Model, Task
+from studies.study.summary import paired, write_summary
+from studies.study.tried import EVERYTHING
+
+TRUTH = [100.0, 60.0, 150.0, 20.0]
+
+
+def entry(method: str, seed: int, off: float, **more: Any) -> dict[str, Any]:
+    """A model that is off by so many cycles on every engine."""
+    said = [min(t, 130.0) + off for t in TRUTH]
+    facts = {"part": "one exchange", "scenario": "lifespan-3", "change": "", "width": 96, "bytes": 2_000_000}
+    return {"task": f"t{seed}{more}", "method": method, "seed": seed, "said": said, "parameters": 1000, **facts, **more}
+
+
+def written(folder: Path, entries: list[dict[str, Any]]) -> str:
+    kinds = ["life-under-200", "life-200-350", "life-over-350", "life-under-200"]
+    tests = {"truth": TRUTH, "kind": kinds, "cap": 130, "measure": "cycles"}
+    (folder / TESTS).write_text(json.dumps(tests), "utf-8")
+    (folder / MEASURED).write_text("\n".join(map(json.dumps, entries)) + "\n", "utf-8")
+    out = folder / "study"
+    out.mkdir()
+    write_summary(folder, out)
+    return write_page(out, folder / "study.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("off", "verdict"),
+    [(8.0, "is better than"), (12.0, "is worse than"), (10.0, "is not clearly different from")],
+)
+def test_conclusions_follow_the_numbers_whichever_sign(off: float, verdict: str, tmp_path: Path) -> None:
+    page = written(tmp_path, [entry(m, s, e) for s in range(3) for m, e in (("absorb", off), ("concat", 10.0))])
+    percent = f"{10 * off - 100:+.1f} %".replace("-", "−")
+    assert f"3 clients by lifespan: absorbing to 96 neurons {verdict} keeping them all ({percent}" in page
+    assert f"| absorb | 96 | 1,000 |  | 2.0 | {off:.2f} ± 0.00 |" in page
+
+
+def test_what_was_measured_elsewhere_stays_on_the_page(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+    written(old, [entry("absorb", 0, 5.0), entry("absorb", 0, 6.0, scenario="lifespan-10")])
+    shutil.copytree(old / "study", new / "kept")
+    written(new, [entry("absorb", s, 7.0, scenario="lifespan-10") for s in (0, 1)])
+    write_summary(new, new / "kept")
+    lines = json.loads((new / "kept" / "one-exchange.json").read_text())["lines"]
+    assert {(line["scenario"], line["rmse"], line["seeds"]) for line in lines} == {
+        ("lifespan-3", 5.0, 1),
+        ("lifespan-10", 7.0, 2),
+    }
+    path = new / "kept" / "one-exchange.json"
+    path.write_text(path.read_text().replace('"cap": 130', '"cap": 125'))
+    write_summary(new, new / "kept")
+    assert {line["scenario"] for line in json.loads(path.read_text())["lines"]} == {"lifespan-10"}
+
+
+def test_a_difference_is_paired_over_engines_and_seeds() -> None:
+    hard = np.array([1.0, 100.0, 10000.0]) * np.ones((3, 1))  # engines differ wildly, the two models by 10 % everywhere
+    middle, low, high = paired(1.21 * hard, hard)
+    assert middle == low == high == pytest.approx(10.0)
+
+
+def test_newcomers_are_judged_on_their_own_kind(tmp_path: Path) -> None:
+    def told(method: str, off: float, **more: Any) -> dict[str, Any]:
+        return entry(method, 0, off, part="newcomers", **more)
+
+    new = {"newcomer": "life-over-350"}
+    page = written(
+        tmp_path,
+        [
+            told("everybody", 5.0, newcomer=""),
+            told("others", 10.0, share=0.0, **new),
+            told("alone", 20.0, share=0.1, **new),
+            told("joined", 8.0, share=0.1, **new),
+        ],
+    )
+    assert "### life-over-350 (1 test engines of that kind)" in page
+    assert "| 10 % |  | 20.00 +100.0 % (+100.0 % to +100.0 %) |  | 8.00 −20.0 % (−20.0 % to −20.0 %) |" in page
+    assert "| life-over-350 | +100.0 % (+100.0 % to +100.0 %) |" in page  # left out: twice the error of everybody
+
+
+def test_every_task_has_a_name_of_its_own_and_a_scenario_of_the_preset() -> None:
+    every = list(tasks())
+    assert len({task.key for task in every}) == len(every)
+    assert {task.scenario for task in every} <= set(config.load("study-clients")[1].partition)
+    for task in every:
+        config.load("study-clients", task.overrides)
+
+
+@pytest.mark.needs_data
+def test_what_was_measured_is_kept_and_not_measured_again(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def part(bench: Any) -> Any:
+        calls.append(bench.seed)
+        yield Model("nothing", np.zeros(len(bench.tests)))
+
+    every = [Task("one exchange", "lifespan-3", part, seed) for seed in range(2)]
+    for _ in range(2):
+        measure(folder=tmp_path, wanted=iter(every), tell=lambda text: None)
+    assert calls == [0, 1]
+    assert [e["seed"] for e in read_measured(tmp_path / MEASURED)] == [0, 1]
+    assert len(json.loads((tmp_path / TESTS).read_text("utf-8"))["truth"]) == 228
+
+
+@pytest.mark.long
+@pytest.mark.needs_data
+@pytest.mark.parametrize("part", ["one exchange", "rounds", "newcomers", "recipe", "beside", "different widths"])
+def test_every_part_runs_on_real_engines(part: str, tmp_path: Path) -> None:
+    task = next(task for task in tasks() if task.part == part)
+    small = ("model.widths=[8]", "train.steps=6")
+    measure(folder=tmp_path, wanted=iter([Task(task.part, task.scenario, task.run, 0, small)]), tell=lambda text: None)
+    found = read_measured(tmp_path / MEASURED)
+    assert len(found) >= 2
+    assert all(np.isfinite(e["said"]).all() and len(e["said"]) == 228 for e in found)
+
+
+def test_what_was_tried_is_compared_seed_by_seed_on_engines_kept_out(tmp_path: Path) -> None:
+    def judged(method: str, seed: int, error: float, width: int = 96, part: str = "tried") -> dict[str, Any]:
+        facts = {"task": f"{part}{seed}", "part": part, "scenario": "random-10", "change": "300 steps", "seed": seed}
+        return {**facts, "method": method, "kept_out": error, "width": width}
+
+    page = written(
+        tmp_path,
+        [
+            *(judged(EVERYTHING, seed, 10.0 + seed, 640) for seed in (0, 1)),
+            judged("absorbed", 0, 11.0),  # +10 %
+            judged("absorbed", 1, 11.0),  # 0 %
+            judged("FedAvg", 0, 9.0, 64, "tried further"),
+            judged("FedAvg", 1, 9.9, 64, "tried further"),
+        ],
+    )
+    assert "### 10 clients at random, 300 steps" in page
+    assert "With every neuron kept (640) the error is 10.50; 2 seeds." in page
+    assert "| absorbed | 11.00 +5.0 % (+0.0 % to +10.0 %) |" in page
+    assert "| FedAvg | 64 | 9.45 | −10.0 % (−10.0 % to −10.0 %) |" in page
+
+
+@pytest.mark.long
+@pytest.mark.needs_data
+def test_what_was_tried_runs_on_real_engines(tmp_path: Path) -> None:
+    small = ("model.widths=[8]", "train.steps=6", "federation.fedavg.rounds=2", "federation.fedavg.epochs=1")
+    todo = [
+        Task(task.part, task.scenario, task.run, 0, (*task.overrides, *small), task.change)
+        for task in tasks(1)
+        if task.part.startswith("tried") and (task.scenario, task.change) == ("lifespan-3", "300 steps")
+    ]
+    measure(folder=tmp_path, wanted=iter(todo), tell=lambda text: None)
+    found = {(e["method"], e["width"]): e["kept_out"] for e in read_measured(tmp_path / MEASURED)}
+    assert len(todo) == 2
+    assert len(found) > 12
+    assert all(0 < error < 130 for error in found.values())
+    assert found["kept neurons as they were", 8] >= 0.9 * found[EVERYTHING, 24]
+
+
+def test_a_small_network_is_taught_to_put_out_what_the_kept_neurons_put_out() -> None:
+    fleet = series_fleet([30, 45, 61, 22, 38])
+    recipe = recipe_of(fleet, window=None, history="life", cap=40, conditions={"altitude": 0})
+    lives = build_windows(recipe, fleet)
+    spec = NetworkSpec(inputs=recipe.channels, widths=(4,), cell="gru")
+    large, kept = Network.concat([Network.seeded(spec, seed) for seed in (0, 1)]), np.arange(4)
+    start = Network(spec, {n: w + np.float32(0.1) for n, w in Network.seeded(spec, 0).weights.items()})
+    plan = Plan(recipe, spec, TrainOptions(steps=60), FederationOptions(), 0)
+
+    def missed(network: Network) -> float:
+        x = torch.from_numpy(lives.features[:30][None])
+        with torch.no_grad():
+            wanted = large.module().body(x, None)[0][..., :4]
+            return float(torch.square(network.module().body(x, None)[0] - wanted).mean())
+
+    taught = Teacher(large, kept, np.ones(4)).teach(start, lives, plan, steps=60, rate=0.01, seed=0)
+    assert missed(Network(spec, taught)) < 0.2 * missed(start)
+    assert np.array_equal(taught["head.weight"], start.weights["head.weight"])  # the head is solved afterwards
