@@ -17,15 +17,15 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedprognos.deployment import handshake, site_transport
-from fedprognos.deployment.deployed_run import DeployedRun, deployable
-from fedprognos.deployment.engine import Presence
+from fedprognos.deployment.carrier import Presence
+from fedprognos.deployment.coordinator import handshake, site_transport
+from fedprognos.deployment.coordinator.coordinator_service import DeployedRun, deployable
+from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.identity import identity_of
-from fedprognos.deployment.site import Site
-from fedprognos.deployment.site_data import SiteData
-from fedprognos.deployment.site_transport import SiteTransport
-from fedprognos.deployment.steps import REPLY, read_reply
+from fedprognos.deployment.keys import identity_of
+from fedprognos.deployment.site.site_data import SiteData
+from fedprognos.deployment.site.site_service import Site
+from fedprognos.deployment.steps.signed_steps import REPLY, read_reply
 from fedprognos.evaluation import EVERYONE, Results
 from fedprognos.experiment import config
 from fedprognos.experiment.run import run

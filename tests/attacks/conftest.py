@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[1] / "deployment"))
 from small_run import SmallRun, Start
 from tls_run import TlsWorld, tls_world
 
-from fedprognos.deployment import handshake, site_transport
+from fedprognos.deployment.coordinator import handshake, site_transport
 
 OVER_TLS = pytest.param("tls", marks=pytest.mark.long)
 

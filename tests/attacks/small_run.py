@@ -10,15 +10,15 @@ from typing import Any
 
 from sites_here import MailboxHere
 
-from fedprognos.deployment.deployed_run import DeployedRun, deployable
-from fedprognos.deployment.engine import Mailbox, Presence
+from fedprognos.deployment.carrier import Mailbox, Presence
+from fedprognos.deployment.coordinator.coordinator_service import DeployedRun, deployable
+from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.identity import Identity, identity_of
-from fedprognos.deployment.ledger import SiteLedger
-from fedprognos.deployment.site import Site
-from fedprognos.deployment.site_data import SiteData
-from fedprognos.deployment.site_transport import SiteTransport
-from fedprognos.deployment.steps import REQUEST, RequestHeader, open_request
+from fedprognos.deployment.keys import Identity, identity_of
+from fedprognos.deployment.site.site_data import SiteData
+from fedprognos.deployment.site.site_ledger import SiteLedger
+from fedprognos.deployment.site.site_service import Site
+from fedprognos.deployment.steps.signed_steps import REQUEST, RequestHeader, open_request
 from fedprognos.deployment.tensor_cache import SentTensors, TensorCache
 from fedprognos.experiment import config
 from fedprognos.experiment.run_folder import RunFolder

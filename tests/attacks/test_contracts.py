@@ -12,10 +12,11 @@ import pytest
 from sites_here import site_here
 from small_run import SmallRun
 
-from fedprognos.deployment import ledger, ledger_words
-from fedprognos.deployment.approvals import Approvals
+from fedprognos.deployment import ledger_words
 from fedprognos.deployment.contract import Contract, in_words, side_by_side
-from fedprognos.deployment.messages import ContractRequest, HelloReply, HelloRequest
+from fedprognos.deployment.site import site_ledger as ledger
+from fedprognos.deployment.site.approvals import Approvals
+from fedprognos.deployment.site_messages import ContractRequest, HelloReply, HelloRequest
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.limits import Limits

@@ -16,14 +16,22 @@ import pytest
 from small_run import NAMES, SmallRun, Start, fleet_of
 from tls_run import TlsWorld
 
-from fedprognos.deployment import ledger
-from fedprognos.deployment.approvals import Approvals
 from fedprognos.deployment.contract import Contract
-from fedprognos.deployment.identity import identity_of
-from fedprognos.deployment.ledger import SiteLedger, broken_at
+from fedprognos.deployment.keys import identity_of
 from fedprognos.deployment.ledger_words import in_words
-from fedprognos.deployment.messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
-from fedprognos.deployment.steps import REPLY, RequestHeader, open_request, read_reply, seal_reply, seal_request, sha256
+from fedprognos.deployment.site import site_ledger as ledger
+from fedprognos.deployment.site.approvals import Approvals
+from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at
+from fedprognos.deployment.site_messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
+from fedprognos.deployment.steps.signed_steps import (
+    REPLY,
+    RequestHeader,
+    open_request,
+    read_reply,
+    seal_reply,
+    seal_request,
+    sha256,
+)
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.evaluation import Results
 from fedprognos.features import Recipe, SurveyTerms, build_windows

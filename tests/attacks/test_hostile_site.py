@@ -10,8 +10,8 @@ import pytest
 from hostile_replies import LIES, LyingTransport
 from small_run import SmallRun
 
-from fedprognos.deployment.ledger import SiteLedger
-from fedprognos.deployment.steps import REPLY, read_reply, seal_reply
+from fedprognos.deployment.site.site_ledger import SiteLedger
+from fedprognos.deployment.steps.signed_steps import REPLY, read_reply, seal_reply
 from fedprognos.errors import FederationError
 from fedprognos.features import Moments
 from fedprognos.features.options import RecipeOptions

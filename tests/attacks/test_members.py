@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 from small_run import SmallRun
 
-from fedprognos.deployment.steps import REPLY, RequestHeader, open_request, read_reply, seal_reply, seal_request, sha256
+from fedprognos.deployment.steps.signed_steps import (
+    REPLY,
+    RequestHeader,
+    open_request,
+    read_reply,
+    seal_reply,
+    seal_request,
+    sha256,
+)
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.messages import FitReply
 

@@ -13,9 +13,9 @@ from small_run import SmallRun, experiment_of
 
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.replay import RefusedError
-from fedprognos.deployment.site import Site
-from fedprognos.deployment.site_data import SiteData
+from fedprognos.deployment.site.site_data import SiteData
+from fedprognos.deployment.site.site_service import Site
+from fedprognos.deployment.steps.replay import RefusedError
 from fedprognos.errors import MessageError
 from fedprognos.experiment import config
 from fedprognos.federation.messages import LedgerLine

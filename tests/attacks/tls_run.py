@@ -19,10 +19,10 @@ from deployments import Deployment, deployment, table
 from small_run import NAMES, SmallRun, WatchedMailbox, experiment_of, fleet_of
 
 from fedprognos.deployment import keys
-from fedprognos.deployment.engine import Hub, Mailbox
+from fedprognos.deployment.carrier import Hub, Mailbox
+from fedprognos.deployment.coordinator.site_transport import ABSENT_IN_S
 from fedprognos.deployment.flower import engine
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
-from fedprognos.deployment.site_transport import ABSENT_IN_S
 
 UNITS = 28
 """Of a site; with a quarter kept for the test and three tenths of the rest for validation, enough for every floor."""

@@ -21,9 +21,9 @@ import psutil
 import pytest
 import tomli_w
 
-from fedprognos.deployment.approvals import Approvals
 from fedprognos.deployment.folders import make_deployment
 from fedprognos.deployment.processes import free_port
+from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.evaluation import Results
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, synthetic

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from fedprognos.cli.deploy import _tell
-from fedprognos.deployment import site
 from fedprognos.deployment.flower import engine
 from fedprognos.deployment.folders import SiteOptions, read_options
-from fedprognos.deployment.site_data import read_site_data
-from fedprognos.deployment.steps import REPLY, read_reply, seal_reply
+from fedprognos.deployment.site import site_service as site
+from fedprognos.deployment.site.site_data import read_site_data
+from fedprognos.deployment.steps.signed_steps import REPLY, read_reply, seal_reply
 from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.messages import FitReply, FitRequest

@@ -16,10 +16,10 @@ from deployments import deployment
 from sites_here import site_here
 
 from fedprognos.deployment import keys
+from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.flower import engine
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
-from fedprognos.deployment.messages import HelloReply, HelloRequest
-from fedprognos.deployment.site_transport import SiteTransport
+from fedprognos.deployment.site_messages import HelloReply, HelloRequest
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import MessageCohort
 

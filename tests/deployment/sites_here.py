@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedprognos.deployment.engine import Presence
+from fedprognos.deployment.carrier import Presence
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.site import Site
-from fedprognos.deployment.site_data import SiteData
+from fedprognos.deployment.site.site_data import SiteData
+from fedprognos.deployment.site.site_service import Site
 from small_fleets import series_fleet
 
 

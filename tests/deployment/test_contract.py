@@ -14,13 +14,14 @@ sys.path.append(str(Path(__file__).parents[1] / "attacks"))
 
 from small_run import EXPERIMENT, CrashError, SmallRun
 
-from fedprognos.deployment import handshake, ledger_words, site_transport
-from fedprognos.deployment.approvals import Approvals
+from fedprognos.deployment import ledger_words
 from fedprognos.deployment.contract import Contract, in_words, unusual
-from fedprognos.deployment.deployed_run import UNSCORED
-from fedprognos.deployment.identity import fingerprint
-from fedprognos.deployment.ledger import SiteLedger, broken_at
-from fedprognos.deployment.steps import RequestHeader
+from fedprognos.deployment.coordinator import handshake, site_transport
+from fedprognos.deployment.coordinator.coordinator_service import UNSCORED
+from fedprognos.deployment.keys import fingerprint
+from fedprognos.deployment.site.approvals import Approvals
+from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at
+from fedprognos.deployment.steps.signed_steps import RequestHeader
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.experiment import config
 

@@ -13,7 +13,7 @@ import pytest
 from deployments import Deployment
 from test_engine import QueueEngine
 
-from fedprognos.deployment import coordinator
+from fedprognos.deployment.coordinator import coordinator_service as coordinator
 from fedprognos.deployment.processes import ProcessError
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 from deployments import SITES, Deployment, same_results
 
-from fedprognos.deployment import coordinator, site, site_transport
-from fedprognos.deployment.deployed_run import deployable
-from fedprognos.deployment.engine import Presence
+from fedprognos.deployment.carrier import Presence
+from fedprognos.deployment.coordinator import coordinator_service as coordinator
+from fedprognos.deployment.coordinator import site_transport
+from fedprognos.deployment.coordinator.coordinator_service import deployable
 from fedprognos.deployment.processes import ProcessError
-from fedprognos.deployment.site_data import read_site_data
+from fedprognos.deployment.site import site_service as site
+from fedprognos.deployment.site.site_data import read_site_data
 from fedprognos.experiment import config
 from fedprognos.experiment.run import run
 from fedprognos.report import write_report

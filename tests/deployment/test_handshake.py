@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedprognos.deployment.agreed_run import misfits
-from fedprognos.deployment.coordinator import submit
-from fedprognos.deployment.deployed_run import deployable
-from fedprognos.deployment.messages import (
+from fedprognos.deployment.coordinator.coordinator_service import deployable, submit
+from fedprognos.deployment.site_messages import (
     ContractReply,
     ContractRequest,
     DataTerms,
@@ -21,7 +19,7 @@ from fedprognos.deployment.messages import (
     RefusalRequest,
     StepsMissing,
 )
-from fedprognos.deployment.site_data import data_terms
+from fedprognos.deployment.steps.agreed_run import misfits
 from fedprognos.errors import ConfigError, MessageError, OutputError
 from fedprognos.experiment import config
 from fedprognos.features import SurveyTerms
@@ -71,7 +69,7 @@ def test_keys_at_their_default_are_not_sent_and_unknown_ones_are_refused_by_name
 
 def test_a_site_is_sent_what_it_needs_to_check_its_data_and_no_more() -> None:
     options = RecipeOptions(window=30, short="pad", drop=("mach",), cap=125, stride=7, setting_inputs=True)
-    assert data_terms(options) == DataTerms(SurveyTerms(drop=("mach",), cap=125.0), 30, "pad")
+    assert DataTerms.from_recipe(options) == DataTerms(SurveyTerms(drop=("mach",), cap=125.0), 30, "pad")
 
 
 def test_sites_that_do_not_fit_are_told_why() -> None:

@@ -12,7 +12,7 @@ from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedprognos.deployment.engine import EngineError, Presence, SiteLostError
+from fedprognos.deployment.carrier import EngineError, Presence, SiteLostError
 from fedprognos.deployment.flower.mailbox import KIND, FlowerMailbox, content, wrapped
 from fedprognos.errors import MessageError
 

@@ -8,16 +8,15 @@ import pytest
 from deployments import SITES
 from sites_here import MailboxHere
 
-from fedprognos.deployment import handshake, site_transport
 from fedprognos.deployment.contract import mode_of
-from fedprognos.deployment.deployed_run import DeployedRun, deployable
+from fedprognos.deployment.coordinator import handshake, site_transport
+from fedprognos.deployment.coordinator.coordinator_service import DeployedRun, deployable
+from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.identity import identity_of
-from fedprognos.deployment.masks import SECRETS
-from fedprognos.deployment.site import Site
-from fedprognos.deployment.site_data import read_site_data
-from fedprognos.deployment.site_transport import SiteTransport
-from fedprognos.deployment.steps import REPLY, read_reply
+from fedprognos.deployment.keys import identity_of
+from fedprognos.deployment.site.site_data import read_site_data
+from fedprognos.deployment.site.site_service import SECRETS, Site
+from fedprognos.deployment.steps.signed_steps import REPLY, read_reply
 from fedprognos.errors import ConfigError
 from fedprognos.evaluation import Results
 from fedprognos.experiment import config

@@ -30,12 +30,12 @@ from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.runtime import run_clientapp
 
-from fedprognos.deployment.backoff import Backoff
-from fedprognos.deployment.engine import EngineError
+from fedprognos.deployment.carrier import EngineError
 from fedprognos.deployment.flower import patches
 from fedprognos.deployment.flower.guard import Guard
 from fedprognos.deployment.flower.launch import Refused, why_refused
 from fedprognos.deployment.flower.mailbox import KIND, wrapped
+from fedprognos.deployment.processes import Backoff
 from fedprognos.errors import MessageError
 
 SEEN = {

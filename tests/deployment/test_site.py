@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from sites_here import site_here
 
-from fedprognos.deployment.delivery import keep_delivery
-from fedprognos.deployment.messages import DeliverRequest, HelloReply, HelloRequest
-from fedprognos.deployment.site import Site
-from fedprognos.deployment.site_data import SiteData, check_site_data, data_terms, read_site_data
+from fedprognos.deployment.site.delivery import keep_delivery
+from fedprognos.deployment.site.site_data import SiteData, check_site_data, read_site_data
+from fedprognos.deployment.site.site_service import Site
+from fedprognos.deployment.site_messages import DataTerms, DeliverRequest, HelloReply, HelloRequest
 from fedprognos.errors import ConfigError, DataError, MessageError, RecipeError
 from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode
@@ -73,7 +73,7 @@ def test_a_delivery_stays_below_the_site_s_folder_whatever_it_calls_itself(tmp_p
 
 def test_a_site_reads_its_part_of_a_benchmark_or_its_own_table(tmp_path: Path) -> None:
     _, demo, base = config.load("plants")
-    assert check_site_data(read_site_data("plant-a", demo, base), data_terms(demo.recipe)).sensors
+    assert check_site_data(read_site_data("plant-a", demo, base), DataTerms.from_recipe(demo.recipe)).sensors
     with pytest.raises(ConfigError, match="plant-a"):
         read_site_data("plant-x", demo, base)
     table = tmp_path / "fleet.csv"
@@ -91,7 +91,7 @@ def test_a_site_reads_its_part_of_a_benchmark_or_its_own_table(tmp_path: Path) -
     with pytest.raises(DataError, match="holds units of b"):
         read_site_data("a", own, tmp_path, table)
     with pytest.raises(RecipeError, match="longer than every unit"):
-        check_site_data(read_site_data("b", own, tmp_path, table), data_terms(own.recipe))
+        check_site_data(read_site_data("b", own, tmp_path, table), DataTerms.from_recipe(own.recipe))
 
 
 def changed(fleet: Fleet, **fields: Any) -> Fleet:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from sites_here import site_here
 
-from fedprognos.deployment import site_transport
-from fedprognos.deployment.engine import EngineError, Presence, SiteLostError
-from fedprognos.deployment.messages import ACTIVITIES, OPENING, REQUESTS
-from fedprognos.deployment.site_transport import SiteTransport
+from fedprognos.deployment.carrier import EngineError, Presence, SiteLostError
+from fedprognos.deployment.coordinator import site_transport
+from fedprognos.deployment.coordinator.site_transport import SiteTransport
+from fedprognos.deployment.site_messages import ACTIVITIES, OPENING, REQUESTS
 from fedprognos.errors import MessageError
 from fedprognos.features import SurveyTerms
 from fedprognos.federation.client import Client

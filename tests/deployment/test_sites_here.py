@@ -8,13 +8,13 @@ import pytest
 from deployments import DEPLOYED, SITES, same_results
 from sites_here import MailboxHere
 
-from fedprognos.deployment import handshake, site_transport
-from fedprognos.deployment.deployed_run import DeployedRun, deployable
+from fedprognos.deployment.coordinator import handshake, site_transport
+from fedprognos.deployment.coordinator.coordinator_service import DeployedRun, deployable
+from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.identity import identity_of
-from fedprognos.deployment.site import Site
-from fedprognos.deployment.site_data import read_site_data
-from fedprognos.deployment.site_transport import SiteTransport
+from fedprognos.deployment.keys import identity_of
+from fedprognos.deployment.site.site_data import read_site_data
+from fedprognos.deployment.site.site_service import Site
 from fedprognos.experiment import config
 from fedprognos.experiment.run import run
 from fedprognos.experiment.run_folder import RunFolder

@@ -16,8 +16,8 @@ sys.path.append(str(Path(__file__).parents[1] / "attacks"))
 
 from small_run import SmallRun
 
-from fedprognos.deployment import handshake, site_transport
-from fedprognos.deployment.steps import RequestHeader
+from fedprognos.deployment.coordinator import handshake, site_transport
+from fedprognos.deployment.steps.signed_steps import RequestHeader
 from fedprognos.deployment.tensor_cache import MARK, SentTensors, TensorCache, TensorsMissingError
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import encode

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedprognos.deployment import messages as deployment
-from fedprognos.deployment.messages import DataTerms
+from fedprognos.deployment import site_messages as deployment
+from fedprognos.deployment.site_messages import DataTerms
 from fedprognos.deployment.tensor_cache import TensorsMissing
 from fedprognos.features import SurveyTerms, survey
 from fedprognos.federation import messages as federation

@@ -21,13 +21,19 @@ from small_models import rows_of as stream_rows
 
 from fedprognos.deployment import keys
 from fedprognos.deployment.contract import Contract, in_words
-from fedprognos.deployment.deployed_run import deployable
+from fedprognos.deployment.coordinator.coordinator_service import deployable
 from fedprognos.deployment.folders import CoordinatorOptions, make_deployment, read_options
-from fedprognos.deployment.identity import Identity
+from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.ledger_words import in_words as ledger_words
-from fedprognos.deployment.messages import ContractRequest, HelloRequest, JoinReply, JoinRequest, StepsMissing
-from fedprognos.deployment.site_data import data_terms
-from fedprognos.deployment.steps import REPLY, REQUEST, Note, read_reply, seal_request, sha256
+from fedprognos.deployment.site_messages import (
+    ContractRequest,
+    DataTerms,
+    HelloRequest,
+    JoinReply,
+    JoinRequest,
+    StepsMissing,
+)
+from fedprognos.deployment.steps.signed_steps import REPLY, REQUEST, Note, read_reply, seal_request, sha256
 from fedprognos.deployment.tensor_cache import SentTensors, TensorCache, TensorsMissing
 from fedprognos.errors import FedprognosError, MessageError
 from fedprognos.experiment import config
@@ -176,7 +182,7 @@ def site_folders(place: Path) -> dict[str, Feed]:
     contract = Contract.of("demo", "1", experiment, {"a": site.identity.public}, coordinator.public)
     site.respond(encode(ContractRequest(contract.text)))
     site.approvals.approve(contract.digest)
-    join = encode(JoinRequest("demo", data_terms(experiment.recipe)))
+    join = encode(JoinRequest("demo", DataTerms.from_recipe(experiment.recipe)))
     first = seal_request(coordinator, contract.digest, 1, join, join, [])
     assert ledger_line(read_reply(site.respond(first))[1]).kind == JoinReply.__name__
     site.respond(encode(HelloRequest("demo")))

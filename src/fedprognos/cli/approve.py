@@ -21,9 +21,9 @@ def approve(
 
     Example: fedprognos deploy approve plant-a
     """
-    from fedprognos.deployment.approvals import Approvals
     from fedprognos.deployment.contract import in_words
     from fedprognos.deployment.folders import SiteOptions, read_options
+    from fedprognos.deployment.site.approvals import Approvals
 
     options = read_options(folder, SiteOptions)
     approvals = Approvals(folder, options.approved, options.members)
@@ -49,10 +49,10 @@ def ledger(folder: Folder) -> None:
 
     Example: fedprognos deploy ledger plant-a
     """
-    from fedprognos.deployment.approvals import Approvals
     from fedprognos.deployment.folders import SiteOptions, read_options
-    from fedprognos.deployment.ledger import SiteLedger
     from fedprognos.deployment.ledger_words import in_words
+    from fedprognos.deployment.site.approvals import Approvals
+    from fedprognos.deployment.site.site_ledger import SiteLedger
 
     read_options(folder, SiteOptions)  # a folder without a site has no ledger
     runs = {entry.contract.digest: entry.contract.run for entry in Approvals(folder).entries()}

@@ -107,10 +107,10 @@ def coordinator(folder: Folder) -> None:
 
     Example: fedprognos deploy coordinator deployment/coordinator
     """
-    from fedprognos.deployment.coordinator import serve
+    from fedprognos.deployment.coordinator.coordinator_service import serve
     from fedprognos.deployment.flower import engine
     from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
-    from fedprognos.deployment.identity import fingerprint, identity_of
+    from fedprognos.deployment.keys import fingerprint, identity_of
     from fedprognos.report import write_report
 
     place = coordinator_folder(folder)
@@ -136,16 +136,17 @@ def site(
     """
     from fedprognos.deployment.flower import engine
     from fedprognos.deployment.folders import EXPERIMENT, SiteOptions, read_options
-    from fedprognos.deployment.identity import fingerprint, identity_of
-    from fedprognos.deployment.site import serve
-    from fedprognos.deployment.site_data import check_site_data, data_terms, read_site_data
+    from fedprognos.deployment.keys import fingerprint, identity_of
+    from fedprognos.deployment.site.site_data import check_site_data, read_site_data
+    from fedprognos.deployment.site.site_service import serve
+    from fedprognos.deployment.site_messages import DataTerms
     from fedprognos.experiment import config
     from fedprognos.report import write_report
 
     options = read_options(folder, SiteOptions)
     _, experiment, base = config.load(columns or folder / EXPERIMENT)
     own = read_site_data(options.name, experiment, base, data, data_dir)
-    schema = check_site_data(own, data_terms(experiment.recipe))
+    schema = check_site_data(own, DataTerms.from_recipe(experiment.recipe))
     tested = 0 if own.test is None else len(own.test)
     console.print(f"{options.name}: {len(own.train)} units to learn from, {tested} to be tested on")
     console.print(f"  sensors: {', '.join(schema.sensors)}")
@@ -170,8 +171,7 @@ def run(
 
     Example: fedprognos deploy run fleet.toml --dir deployment/coordinator
     """
-    from fedprognos.deployment.coordinator import submit
-    from fedprognos.deployment.deployed_run import deployable
+    from fedprognos.deployment.coordinator.coordinator_service import deployable, submit
     from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
     from fedprognos.experiment import config
 
@@ -188,7 +188,7 @@ def run(
 
 def _follow(place: Path, results: Path) -> None:
     """Print the events of a run until it has ended."""
-    from fedprognos.deployment.coordinator import EVENTS, STATE
+    from fedprognos.deployment.coordinator.coordinator_service import EVENTS, STATE
     from fedprognos.deployment.processes import running
     from fedprognos.errors import FederationError
 
@@ -254,7 +254,7 @@ def cancel(
 
     Example: fedprognos deploy cancel deployment/coordinator
     """
-    from fedprognos.deployment.coordinator import cancel
+    from fedprognos.deployment.coordinator.coordinator_service import cancel
     from fedprognos.deployment.folders import coordinator_folder
     from fedprognos.deployment.processes import STATUS
 

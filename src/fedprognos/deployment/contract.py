@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fedprognos import __version__
-from fedprognos.deployment.identity import fingerprint
+from fedprognos.deployment.keys import fingerprint
 from fedprognos.errors import ConfigError, FedprognosError, MessageError
 from fedprognos.experiment import config
 from fedprognos.federation.options import FederationOptions

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedprognos.deployment.ledger import broken_at
-from fedprognos.deployment.messages import ACTIVITIES
+from fedprognos.deployment.site.site_ledger import broken_at
+from fedprognos.deployment.site_messages import ACTIVITIES
 
 NOTHING = "nothing of the data"
 MEMBERSHIP = "whoever has a row can guess whether it was trained on"

@@ -16,9 +16,8 @@ import httpx
 from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.exit import add_exit_handler
 
-from fedprognos.deployment.backoff import Backoff
 from fedprognos.deployment.flower import patches
-from fedprognos.deployment.processes import Child, ProcessError
+from fedprognos.deployment.processes import Backoff, Child, ProcessError
 
 SECRET_FILE, LIMIT = "FEDPROGNOS_CONTROL_SECRET_FILE", "FEDPROGNOS_MAX_MESSAGE_IN_BYTES"
 REFUSED_FILE = "FEDPROGNOS_REFUSED_FILE"

@@ -14,7 +14,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.constant import NodeStatus
 
-from fedprognos.deployment.engine import EngineError, Presence, SiteLostError
+from fedprognos.deployment.carrier import EngineError, Presence, SiteLostError
 from fedprognos.errors import MessageError
 
 KIND = "query.fedprognos"

@@ -27,9 +27,9 @@ from flwr.supercore.inflatable.inflatable_utils import (
 )
 from flwr.superlink.grid import HttpGrid
 
-from fedprognos.deployment.backoff import SHORTEST_IN_S, Backoff
-from fedprognos.deployment.engine import EngineError
+from fedprognos.deployment.carrier import EngineError
 from fedprognos.deployment.flower.guard import Guard
+from fedprognos.deployment.processes import SHORTEST_IN_S, Backoff
 from fedprognos.errors import MessageError
 
 RETRY: dict[str, Any] = {"initial_backoff": 0.02, "backoff_cap": 0.2, "max_tries_per_object": None}

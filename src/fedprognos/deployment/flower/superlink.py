@@ -24,7 +24,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedprognos.deployment.engine import EngineError, Presence
+from fedprognos.deployment.carrier import EngineError, Presence
 from fedprognos.deployment.flower.database import prepare_database
 from fedprognos.deployment.flower.guard import HEADER, UNLOCK
 from fedprognos.deployment.flower.launch import LIMIT, REFUSED_FILE, SECRET_FILE, start

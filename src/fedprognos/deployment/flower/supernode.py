@@ -26,14 +26,13 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime import run_clientapp
 
-from fedprognos.deployment.backoff import Backoff
-from fedprognos.deployment.engine import Tell
+from fedprognos.deployment.carrier import Tell
 from fedprognos.deployment.flower import patches
 from fedprognos.deployment.flower.launch import ClockError, JoinRefusedError, KeyInUseError, start
 from fedprognos.deployment.flower.mailbox import content, wrapped
 from fedprognos.deployment.flower.tasks import TaskQueue
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.processes import Child, ProcessError, free_port, listening
+from fedprognos.deployment.processes import Backoff, Child, ProcessError, free_port, listening
 
 LOOPBACK = "127.0.0.1"
 POLL_IN_S = 0.2

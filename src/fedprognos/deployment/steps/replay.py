@@ -20,11 +20,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 
-from fedprognos.deployment.agreed_run import AgreedRun
 from fedprognos.deployment.contract import Contract
-from fedprognos.deployment.identity import verify
-from fedprognos.deployment.messages import ANSWERS
-from fedprognos.deployment.steps import Note, Outcome, Transcript, read_reply, reply_text, sha256
+from fedprognos.deployment.keys import verify
+from fedprognos.deployment.site_messages import ANSWERS
+from fedprognos.deployment.steps.agreed_run import AgreedRun
+from fedprognos.deployment.steps.signed_steps import Note, Outcome, Transcript, read_reply, reply_text, sha256
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import decode, envelope_of, wire_of
 from fedprognos.federation.messages import Failure

@@ -7,12 +7,11 @@ import hmac
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedprognos.deployment.messages import DataTerms
+from fedprognos.deployment.site_messages import DataTerms
 from fedprognos.errors import ConfigError, DataError, RecipeError, unknown_name
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.scenario import scenarios
-from fedprognos.features import survey, survey_terms
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features import survey
 from fedprognos.fleet import Fleet, Schema
 from fedprognos.fleet.digest import fleet_digest
 from fedprognos.fleet.partition import PartitionOptions, RandomOptions
@@ -75,11 +74,6 @@ def read_site_data(
     (train,) = dealt.clients.values()
     _check_owner(name, train, data)
     return SiteData(train, next(iter(dealt.tests.values()), None), layout_of(own))
-
-
-def data_terms(options: RecipeOptions) -> DataTerms:
-    """What a recipe with these options needs of a site's data."""
-    return DataTerms(survey_terms(options), options.length, options.short)
 
 
 def check_site_data(data: SiteData, terms: DataTerms) -> Schema:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedprognos import __version__
-from fedprognos.deployment.messages import DeliverRequest
-from fedprognos.deployment.site_data import SiteData
+from fedprognos.deployment.site.site_data import SiteData
+from fedprognos.deployment.site_messages import DeliverRequest
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import Results, fleet_summary, write_predictions, write_trajectories
 from fedprognos.evaluation.options import EvaluationOptions

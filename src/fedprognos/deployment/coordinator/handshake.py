@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedprognos import __version__
+from fedprognos.deployment.carrier import EngineError, Tell
 from fedprognos.deployment.contract import Contract
-from fedprognos.deployment.engine import EngineError, Tell
-from fedprognos.deployment.identity import Identity
-from fedprognos.deployment.messages import ContractReply, ContractRequest, HelloReply, HelloRequest
-from fedprognos.deployment.site_transport import SiteTransport
+from fedprognos.deployment.coordinator.site_transport import SiteTransport
+from fedprognos.deployment.keys import Identity
+from fedprognos.deployment.site_messages import ContractReply, ContractRequest, HelloReply, HelloRequest
 from fedprognos.errors import FederationError, MessageError, OutputError
 from fedprognos.experiment.config import Experiment
 from fedprognos.federation.cohort import MessageCohort

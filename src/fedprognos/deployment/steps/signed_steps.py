@@ -1,7 +1,7 @@
 """The steps of a deployed run: every request names its step and is signed, every reply is signed by its site.
 
 With a request come the outcomes of earlier steps: what each member replied, with its signature, or that it failed. From
-them a site can follow the run by itself (:mod:`fedprognos.deployment.replay`).
+them a site can follow the run by itself (:mod:`fedprognos.deployment.steps.replay`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedprognos.deployment.identity import Identity, verify
+from fedprognos.deployment.keys import Identity, verify
 from fedprognos.errors import MessageError
 from fedprognos.federation.messages import Failure
 from fedprognos.files import replacing

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from fedprognos.features import Recipe, SurveyTerms
+from fedprognos.features import Recipe, SurveyTerms, survey_terms
+from fedprognos.features.options import RecipeOptions
 from fedprognos.federation import messages
 from fedprognos.fleet import Schema
 from fedprognos.networks import Calibration, Network
@@ -21,6 +22,11 @@ class DataTerms:
     survey: SurveyTerms
     window: int | None = None
     short: Literal["exclude", "pad"] = "exclude"
+
+    @staticmethod
+    def from_recipe(options: RecipeOptions) -> DataTerms:
+        """What a recipe with these options needs of a site's data."""
+        return DataTerms(survey_terms(options), options.length, options.short)
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedprognos import __version__
-from fedprognos.deployment import messages
-from fedprognos.deployment.approvals import Approval, Approvals
+from fedprognos.deployment import site_messages as messages
+from fedprognos.deployment.carrier import Engine, Tell, WriteReport
 from fedprognos.deployment.contract import MAX_CONTRACT_IN_BYTES, Contract, in_words, side_by_side
-from fedprognos.deployment.delivery import keep_delivery
-from fedprognos.deployment.differences import Differences
-from fedprognos.deployment.engine import Engine, Tell, WriteReport
 from fedprognos.deployment.folders import SiteOptions, read_options
-from fedprognos.deployment.identity import identity_of, verify
-from fedprognos.deployment.ledger import SiteLedger, check_budget, check_runs
-from fedprognos.deployment.masks import forget_secrets, member_of
+from fedprognos.deployment.keys import Identity, identity_of, verify, write_private
 from fedprognos.deployment.processes import STATUS, alone, bounded_memory
-from fedprognos.deployment.replay import RefusedError, Replay, StepsMissingError
-from fedprognos.deployment.site_data import SiteData, check_site_data
-from fedprognos.deployment.steps import (
+from fedprognos.deployment.site.approvals import Approval, Approvals, Differences
+from fedprognos.deployment.site.delivery import keep_delivery
+from fedprognos.deployment.site.site_data import SiteData, check_site_data
+from fedprognos.deployment.site.site_ledger import SiteLedger, check_budget, check_runs
+from fedprognos.deployment.steps.replay import RefusedError, Replay, StepsMissingError
+from fedprognos.deployment.steps.signed_steps import (
     REQUEST,
     RequestHeader,
     open_request,
@@ -35,11 +34,13 @@ from fedprognos.errors import MessageError
 from fedprognos.features.channels import columns_of
 from fedprognos.federation.client import Client, failure
 from fedprognos.federation.codec import decode, encode, ledger_line
+from fedprognos.federation.cohort import digest
 from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.floors import Floors
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import Failure, FitRequest
 from fedprognos.federation.pool_messages import PersonalRequest
+from fedprognos.federation.secure.member import Member
 from fedprognos.files import write_json
 from fedprognos.networks import Bundle
 from fedprognos.networks.threads import one_torch_thread
@@ -263,3 +264,34 @@ def serve(folder: Path, engine: Engine, data: SiteData, tell: Tell, write_report
         while True:
             if (task := inbox.next()) is not None:
                 task.reply(site.respond(task.data))
+
+
+SECRETS = "masks.json"
+SURVIVORS = "survivors.json"
+
+
+def member_of(contract: Contract, site: str, identity: Identity, place: Path) -> Member | None:
+    """This site as a member of a contract's masked sums; None where nothing is masked."""
+    if contract.mode != "masked":
+        return None
+    path, everywhere = place / SECRETS, place.parent / SURVIVORS
+    members = digest("\n".join(f"{name} {key}" for name, key in sorted(contract.members.items())).encode())
+
+    def known() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(everywhere.read_text("utf-8")) if everywhere.is_file() else {}
+        return found
+
+    def keep(state: dict[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(path, json.dumps({"batches": state["batches"]}).encode())
+        if state["signed"] != (kept := known()).get(members, {}):
+            write_private(everywhere, json.dumps({**kept, members: state["signed"]}).encode())
+
+    secrets = json.loads(path.read_text("utf-8")) if path.is_file() else {"batches": {}}
+    state = {"batches": secrets["batches"], "signed": known().get(members, {})}
+    return Member(site, identity.key, contract.members, state, keep)
+
+
+def forget_secrets(place: Path) -> None:
+    """The run is over: nobody needs them any more."""
+    (place / SECRETS).unlink(missing_ok=True)
