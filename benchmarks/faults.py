@@ -28,7 +28,7 @@ from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.features.usual import levels
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.prognosis import faults
+from fedprognos.prognosis import sensor_faults
 from fedprognos.prognosis.predictor import table_of
 from fedprognos.prognosis.unit_state import UnitState
 
@@ -77,7 +77,7 @@ def flags_of(recipe: Recipe, unit: Unit, columns: tuple[list[int], list[int]]) -
         scaled, unseen = recipe.scale(table.sensors, table.settings)
         deviations = recipe.deviations(table.sensors, scaled)
     given = np.concatenate([table.sensors, table.settings], axis=1)
-    state = UnitState(recipe, faults.limits_of(recipe))
+    state = UnitState(recipe, sensor_faults.limits_of(recipe))
     found = []
     for k in range(len(table)):
         cuts = state.push(
@@ -91,7 +91,7 @@ def flags_of(recipe: Recipe, unit: Unit, columns: tuple[list[int], list[int]]) -
             unseen=bool(unseen[k]),
             trusting=True,
         )[2]
-        found += [(cut.position, faults.DISTRUSTED.intersection(state.doubts(cut)[0])) for cut in cuts]
+        found += [(cut.position, sensor_faults.DISTRUSTED.intersection(state.doubts(cut)[0])) for cut in cuts]
     return found
 
 
@@ -189,7 +189,7 @@ def main() -> None:
             continue
         if name == "FD001":
             results["chosen"] = chosen_margin(train, preset)
-            print(f"by the rule, on FD001's training engines: {results['chosen']}; in use: {faults.MARGIN}")
+            print(f"by the rule, on FD001's training engines: {results['chosen']}; in use: {sensor_faults.MARGIN}")
         results[name] = report(preset, train, test, options.units)
         for what, rows in results[name].items():
             for which, figures in rows.items():

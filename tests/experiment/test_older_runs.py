@@ -21,7 +21,7 @@ from fedprognos.networks import Bundle
 from fedprognos.prognosis.file_prediction import predict_files
 from fedprognos.report import write_report
 from fedprognos.service import ServiceOptions
-from fedprognos.service.app import create_app
+from fedprognos.service.http_app import create_app
 
 RECORDED = Path(__file__).with_name("run-0.1.zip")
 

@@ -13,8 +13,8 @@ from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import Health, Predictor, Stream
-from fedprognos.prognosis.faults import DISTRUSTED, LEAST_STILL
 from fedprognos.prognosis.predictor import table_of
+from fedprognos.prognosis.sensor_faults import DISTRUSTED, LEAST_STILL
 
 FLEETS: dict[str, tuple[Recipe, Fleet, Fleet]] = {}
 REAL = [

@@ -15,8 +15,8 @@ from fedprognos.errors import DataError, DataNotFoundError
 from fedprognos.features import Recipe, build_windows
 from fedprognos.fleet import Fleet
 from fedprognos.prognosis import Health, Predictor, Row, Stream, Update, Verdict
-from fedprognos.prognosis.faults import DISTRUSTED
 from fedprognos.prognosis.health import RowTable
+from fedprognos.prognosis.sensor_faults import DISTRUSTED
 from fedprognos.prognosis.unit_state import FLAGS
 from small_fleets import cyclic_fleet, recipe_of, series_fleet, series_unit
 

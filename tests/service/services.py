@@ -22,8 +22,8 @@ from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import Bundle, Network, NetworkSpec
 from fedprognos.prognosis import Predictor
 from fedprognos.service import ServiceOptions
-from fedprognos.service.app import create_app
-from fedprognos.service.run import Server, configuration
+from fedprognos.service.http_app import create_app
+from fedprognos.service.http_server import Server, configuration
 from small_fleets import recipe_of
 
 Json = dict[str, Any]

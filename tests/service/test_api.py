@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from services import Json, rows_of, running, small_bundle
 
 from fedprognos.prognosis.health import Health
-from fedprognos.service.forecast import forecast
+from fedprognos.service.fleet_view import forecast
 from small_fleets import cyclic_fleet, series_fleet
 
 FLEET = series_fleet([24, 14, 17])

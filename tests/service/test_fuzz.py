@@ -14,7 +14,7 @@ from services import rows_of, served, small_bundle
 
 from fedprognos.prognosis import Predictor
 from fedprognos.service import ServiceOptions
-from fedprognos.service.app import create_app
+from fedprognos.service.http_app import create_app
 from small_fleets import series_fleet
 
 FLEET = series_fleet([28, 14])

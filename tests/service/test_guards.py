@@ -10,7 +10,7 @@ from services import running, small_bundle
 
 from fedprognos.errors import ConfigError
 from fedprognos.service import ServiceOptions
-from fedprognos.service.options import read_token
+from fedprognos.service.service_options import read_token
 from small_fleets import series_fleet
 
 BUNDLE = small_bundle(series_fleet([30]))

@@ -15,7 +15,7 @@ import pytest
 from services import process, rows_of, served, small_bundle
 
 from fedprognos.prognosis import Predictor, Row
-from fedprognos.service import DurableStream, connections
+from fedprognos.service import DurableStream, http_server
 from small_fleets import series_fleet
 
 FLEET = series_fleet([400, 300])
@@ -93,8 +93,8 @@ def test_thousands_of_silent_connections_silence_nobody(tmp_path: Path) -> None:
 
 
 def test_a_request_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADERS_IN_S", 0.4)
-    monkeypatch.setattr(connections, "BODY_IN_S", 0.8)
+    monkeypatch.setattr(http_server, "HEADERS_IN_S", 0.4)
+    monkeypatch.setattr(http_server, "BODY_IN_S", 0.8)
     head = b"POST /v1/rows HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     with served(BUNDLE, tmp_path) as address:
         for beginning in (b"", head, head + b"Content-Length: 1000\r\n\r\n{"):

@@ -2,6 +2,6 @@
 
 from fedprognos.prognosis.health import Health, Row, Update, Verdict
 from fedprognos.prognosis.predictor import Predictor
-from fedprognos.prognosis.streaming import Stream
+from fedprognos.prognosis.stream import Stream
 
 __all__ = ["Health", "Predictor", "Row", "Stream", "Update", "Verdict"]

@@ -16,7 +16,7 @@ from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.health_files import Writer, writing
 from fedprognos.prognosis.lives import Lives
 from fedprognos.prognosis.predictor import Predictor
-from fedprognos.prognosis.streaming import Stream
+from fedprognos.prognosis.stream import Stream
 
 Progress = Callable[[float], None]
 

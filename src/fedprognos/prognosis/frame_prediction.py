@@ -15,7 +15,7 @@ from fedprognos.prognosis.frames import Inputs, choose_columns, rows_of
 from fedprognos.prognosis.health import Health, RowTable, Update, Verdict
 from fedprognos.prognosis.health_files import dates
 from fedprognos.prognosis.lives import Lives
-from fedprognos.prognosis.streaming import Stream
+from fedprognos.prognosis.stream import Stream
 
 if TYPE_CHECKING:
     from fedprognos.prognosis.predictor import Predictor

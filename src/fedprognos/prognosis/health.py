@@ -30,7 +30,7 @@ class Health:
         Why there is no value, or what the flags mean; empty where there is nothing to say.
     flags
         What makes the value less trustworthy: "out-of-range", "drift", "stuck" (a sensor is broken; see
-        :mod:`fedprognos.prognosis.faults`), "mid-life" (a model of whole lives has not seen its
+        :mod:`fedprognos.prognosis.sensor_faults`), "mid-life" (a model of whole lives has not seen its
         beginning), "unseen-condition", "padded" (fewer rows than a window), "stretched" (a
         cycle ended before the part that the model looks at did), "gap" (rows are missing within the window).
     """

@@ -17,8 +17,8 @@ from fedprognos.errors import RecipeError
 from fedprognos.features import Recipe
 from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Calibration
-from fedprognos.prognosis.faults import limits_of
 from fedprognos.prognosis.health import Health
+from fedprognos.prognosis.sensor_faults import limits_of
 from fedprognos.prognosis.unit_state import UnitState
 
 BATCH = 1024

@@ -25,7 +25,7 @@ from fedprognos.networks.threads import one_torch_thread
 from fedprognos.prognosis.frame_prediction import predict_frame
 from fedprognos.prognosis.health import Health, RowTable
 from fedprognos.prognosis.health_model import Forward, HealthModel, Steps
-from fedprognos.prognosis.streaming import Stream
+from fedprognos.prognosis.stream import Stream
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,9 +14,9 @@ from fedprognos.features.channels import Channels
 from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, rule_of
 from fedprognos.features.memory import Arrays, Memory
 from fedprognos.features.usual import SensorWatch
-from fedprognos.prognosis.clock import Clock
-from fedprognos.prognosis.faults import MID_LIFE, SensorLimits
 from fedprognos.prognosis.health import Health, Verdict
+from fedprognos.prognosis.row_clock import Clock
+from fedprognos.prognosis.sensor_faults import MID_LIFE, SensorLimits
 
 FLAGS = {PADDED: "padded", STRETCHED: "stretched", GAP: "gap", UNSEEN: "unseen-condition"}
 

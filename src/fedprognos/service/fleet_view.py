@@ -1,14 +1,20 @@
-"""The fleet as clients see it: the latest of every unit, most urgent first. Lives in memory, one thread."""
+"""The fleet as clients see it: where every unit stands, most urgent first, and when maintenance will be due.
+
+It lives in memory and is used from one thread.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fedprognos.prognosis.faults import DISTRUSTED
+import numpy as np
+
 from fedprognos.prognosis.health import Health
+from fedprognos.prognosis.sensor_faults import DISTRUSTED
 from fedprognos.service.durable_stream import Batch, DurableStream
 
 Status = Literal["due", "soon", "unknown", "ok", "warming-up"]
@@ -16,6 +22,8 @@ STATUSES: tuple[Status, ...] = ("due", "soon", "unknown", "ok", "warming-up")
 """In order of urgency."""
 SPARK = 40
 """Values of a sparkline."""
+SLOPE_VALUES, LEAST_SLOPE_VALUES = 40, 5
+"""Latest values that a slope of SoH is taken from, and the fewest that give one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -155,3 +163,64 @@ class FleetView:
     def flagged(self) -> int:
         """Units whose health is less trustworthy."""
         return sum(1 for view in self.units.values() if view.health is not None and view.health.flags)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A straight line from the latest health.
+
+    Parameters
+    ----------
+    slope
+        Change of health per position.
+    due
+        Position at which the line meets the threshold; None where it does not, or there is no threshold.
+    due_low, due_high
+        The same for the ends of the interval: earliest and latest; None where they are not bounded.
+    basis
+        What the line rests on, in words.
+    """
+
+    slope: float
+    due: float | None
+    due_low: float | None
+    due_high: float | None
+    basis: str
+
+
+def forecast(task: str, healths: Sequence[Health], threshold: float | None) -> Forecast | None:
+    """Carry the latest health on; None where nothing can be said.
+
+    A remaining useful life falls by one a cycle by definition. A state of health falls as it did lately: the median
+    of the slopes between all pairs of the last values (Theil, 1950; Sen, 1968), which single odd values do not move.
+
+    Examples
+    --------
+    >>> forecast("rul", [Health("pump", 100, 40.0, 30.0, 55.0)], 25.0)
+    Forecast(slope=-1.0, due=115.0, due_low=105.0, due_high=130.0, basis='one cycle less with every cycle')
+    """
+    known = [h for h in healths if h.value is not None]
+    if not known or known[-1] is not healths[-1]:
+        return None
+    last = known[-1]
+    if task == "rul":
+        slope, basis = -1.0, "one cycle less with every cycle"
+    else:
+        recent = known[-SLOPE_VALUES:]
+        if len(recent) < LEAST_SLOPE_VALUES:
+            return None
+        slope, basis = _median_slope(recent), f"as over the last {len(recent)} values"
+
+    def meets(value: float | None) -> float | None:
+        if value is None or threshold is None or slope >= 0:
+            return None
+        return last.position + max(value - threshold, 0.0) / -slope
+
+    return Forecast(slope, meets(last.value), meets(last.low), meets(last.high), basis)
+
+
+def _median_slope(healths: Sequence[Health]) -> float:
+    x = np.array([h.position for h in healths])
+    y = np.array([h.value for h in healths], dtype=np.float64)
+    first, second = np.triu_indices(len(x), 1)
+    return float(np.median((y[second] - y[first]) / (x[second] - x[first])))

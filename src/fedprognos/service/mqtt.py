@@ -22,7 +22,7 @@ from pydantic_core import to_json
 from fedprognos.errors import ConfigError, DataError, OutputError
 from fedprognos.prognosis.health import Health, Row, Verdict
 from fedprognos.service.durable_stream import DurableStream
-from fedprognos.service.json_rows import parse, read_row
+from fedprognos.service.json_shapes import parse, read_row
 
 LOG = logging.getLogger("fedprognos.watch")
 LARGEST_PAYLOAD = 5_000_000

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedprognos.arrays import Rows
 from fedprognos.features.history import Cut, rule_of
-from fedprognos.prognosis import snapshot
+from fedprognos.prognosis import stream_snapshot
 from fedprognos.prognosis.blanks import batches, without_blanks
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import BATCH, HealthModel
@@ -275,7 +275,7 @@ class Stream:
         """Write all that is remembered to a file, as a whole or not at all."""
         with self._lock:
             self.healths()  # a snapshot holds no window that the model has still to look at
-            snapshot.write(Path(path), self.model.digest, self._states, self.counts, self.evicted)
+            stream_snapshot.write(Path(path), self.model.digest, self._states, self.counts, self.evicted)
 
     def restore(self, path: str | Path) -> None:
         """Go on where :meth:`snapshot` was called.
@@ -286,4 +286,4 @@ class Stream:
             Where the file is damaged, or belongs to another recipe.
         """
         with self._lock:
-            self._states, self.counts, self.evicted = snapshot.read(Path(path), self.model)
+            self._states, self.counts, self.evicted = stream_snapshot.read(Path(path), self.model)

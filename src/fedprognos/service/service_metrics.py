@@ -17,7 +17,7 @@ SHORT_IN_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 4096)
 
 
-class Metrics:
+class ServiceMetrics:
     """Counters of one service, in a registry of their own."""
 
     def __init__(self, view: FleetView) -> None:

@@ -11,11 +11,9 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedprognos.service.options import LOOPBACK, ServiceOptions
-from fedprognos.service.page_files import FILES
+from fedprognos.service.service_options import LOOPBACK, ServiceOptions
 
-OPEN = frozenset({"/healthz", "/readyz", *FILES})
-"""Served without a token: the page holds no data, and health checks tell none."""
+HEALTH_CHECKS = frozenset({"/healthz", "/readyz"})
 HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -62,10 +60,17 @@ class RateLimit:
 
 
 class Guard:
-    """Stands before the application."""
+    """Stands before the application.
 
-    def __init__(self, app: ASGIApp, options: ServiceOptions) -> None:
+    Parameters
+    ----------
+    files
+        Paths of the page's files. They and the health checks hold no data, so they need no token.
+    """
+
+    def __init__(self, app: ASGIApp, options: ServiceOptions, files: frozenset[str]) -> None:
         self._app = app
+        self._open = files | HEALTH_CHECKS
         self._token = None if options.token is None else options.token.encode()
         self._max_body = options.max_body_in_bytes
         self._limit = RateLimit(options.rate_per_s)
@@ -96,7 +101,7 @@ class Guard:
         wait = self._limit.wait_in_s(address)
         if wait:
             return refuse(429, "too many requests from this address", {"retry-after": str(max(1, round(wait)))})
-        if self._token is not None and scope["path"] not in OPEN and not self._shows_token(headers):
+        if self._token is not None and scope["path"] not in self._open and not self._shows_token(headers):
             return refuse(401, "a token is needed: Authorization: Bearer ...", {"www-authenticate": "Bearer"})
         length = headers.get("content-length")
         if length is not None and length.isdecimal() and int(length[:20]) > self._max_body:

@@ -1,20 +1,76 @@
-"""Answers as clients get them, and the rows they send, for the OpenAPI document as well."""
+"""JSON on the wire: rows as machines send them, answers as clients get them, both for the OpenAPI document as well."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from pydantic_core import from_json
+
+from fedprognos.errors import DataError
 from fedprognos.features import Recipe
+from fedprognos.fleet.table_units import name_of_life
 from fedprognos.fleet.time_axis import SECONDS
-from fedprognos.prognosis.health import Health, Update, Verdict
+from fedprognos.prognosis.health import Health, Row, Update, Verdict
 from fedprognos.prognosis.rows import LARGEST_WHOLE, LONGEST_NAME
-from fedprognos.service.fleet_view import UnitView
-from fedprognos.service.forecast import Forecast
+from fedprognos.service.fleet_view import Forecast, UnitView
 from fedprognos.service.store import StoredRow
 
 NAME = r"^[^\u0000-\u001f\u007f]+$"
+ROW_FIELDS = frozenset({"unit", "life", "position", "sensors", "settings", "cycle", "end"})
+
+
+def parse(body: bytes) -> list[Any]:
+    """One row or a list of them; NaN and Infinity are let through, to be refused with the name of the sensor."""
+    try:
+        given = from_json(body, cache_strings="keys")
+    except ValueError as error:
+        raise DataError(f"not JSON: {error}") from None
+    return given if isinstance(given, list) else [given]
+
+
+def read_row(value: object, unit: str | None = None) -> Row | str:
+    """A row, or why it is none.
+
+    Parameters
+    ----------
+    unit
+        Who sends the row, where that is known: the row need not say, and may not speak for another.
+
+    A machine that was repaired counts its lives: each is a unit of its own, named as in training.
+
+    Examples
+    --------
+    >>> read_row({"unit": "pump", "position": 1, "sensors": {"heat": 3.5}})
+    Row(unit='pump', position=1, sensors={'heat': 3.5}, settings={}, cycle=None, end=False)
+    >>> read_row({"unit": "pump", "life": 2, "position": 1, "sensors": {"heat": 3.5}}).unit
+    'pump#2'
+    >>> read_row({"unit": "pump", "sensors": {}})
+    "'position' is missing"
+    """
+    if not isinstance(value, Mapping):
+        return "a row is an object with unit, position and sensors"
+    if not value.keys() <= ROW_FIELDS:
+        extra = sorted(value.keys() - ROW_FIELDS)[0]
+        return f"'{extra[:40]}' is not part of a row; it has {', '.join(sorted(ROW_FIELDS))}"
+    name = value.get("unit", unit)
+    if unit is not None and name != unit:
+        return f"the payload speaks for unit '{str(name)[:256]}'"
+    for field, given in (("unit", name), ("position", value.get("position")), ("sensors", value.get("sensors"))):
+        if given is None:
+            return f"'{field}' is missing"
+    settings, life = value.get("settings"), value.get("life", 1)
+    if not isinstance(life, int) or isinstance(life, bool) or not 1 <= life <= 1_000_000:
+        return "'life' counts the lives of a machine: 1, 2, ..."
+    return Row(
+        name_of_life(name, str(life)) if isinstance(name, str) else name,
+        value["position"],
+        value["sensors"],
+        {} if settings is None else settings,
+        value.get("cycle"),
+        value.get("end", False),
+    )
 
 
 @dataclass(frozen=True)

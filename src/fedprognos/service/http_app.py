@@ -1,4 +1,4 @@
-"""The HTTP application: routes and the life of the service."""
+"""The HTTP application: its routes, the page's files, errors as answers, and the life of the service."""
 
 from __future__ import annotations
 
@@ -6,37 +6,48 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
+from starlette.exceptions import HTTPException
 
 from fedprognos import __version__
-from fedprognos.errors import OutputError
+from fedprognos.errors import DataError, OutputError
 from fedprognos.fleet.time_axis import SECONDS
 from fedprognos.prognosis.health import Row, Verdict
 from fedprognos.prognosis.health_files import dates
 from fedprognos.prognosis.predictor import Predictor
-from fedprognos.service import answers
-from fedprognos.service.batching import Batcher
+from fedprognos.service import json_shapes
+from fedprognos.service.batching import Batcher, BusyError
 from fedprognos.service.durable_stream import Batch, DurableStream
-from fedprognos.service.events import Events
-from fedprognos.service.fleet_view import FleetView
-from fedprognos.service.forecast import forecast
-from fedprognos.service.guards import Guard, refuse
-from fedprognos.service.json_rows import parse, read_row
-from fedprognos.service.metrics import Metrics
-from fedprognos.service.options import ServiceOptions, near_margin
-from fedprognos.service.page_files import add_page
-from fedprognos.service.problems import add_problems
+from fedprognos.service.fleet_events import FleetEvents
+from fedprognos.service.fleet_view import FleetView, forecast
+from fedprognos.service.http_guards import Guard, TooLargeError, refuse
+from fedprognos.service.json_shapes import parse, read_row
+from fedprognos.service.service_metrics import ServiceMetrics
+from fedprognos.service.service_options import ServiceOptions, near_margin
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": answers.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 422, 429, 503)
+    code: {"model": json_shapes.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 422, 429, 503)
 }
 
 
+SCRIPT = "text/javascript; charset=utf-8"
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/words.js": ("words.js", SCRIPT),
+    "/link.js": ("link.js", SCRIPT),
+    "/chart.js": ("chart.js", SCRIPT),
+    "/unit.js": ("unit.js", SCRIPT),
+    "/page.js": ("page.js", SCRIPT),
+    "/favicon.svg": ("favicon.svg", "image/svg+xml"),
+}
 CHECKED_IN_S = 5.0
 """How long an answer about the disk holds."""
 
@@ -58,8 +69,8 @@ class Service:
         )
         self.view = FleetView(options.threshold, near_margin(predictor.recipe))
         self.view.load(self.stream)
-        self.events = Events(self.view)
-        self.metrics = Metrics(self.view)
+        self.events = FleetEvents(self.view)
+        self.metrics = ServiceMetrics(self.view)
         self._asked, self._problem = -CHECKED_IN_S, ""
 
     async def problem(self) -> str:
@@ -119,18 +130,18 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    app.add_middleware(Guard, options=options)
+    app.add_middleware(Guard, options=options, files=frozenset(FILES))
     _add_rows(app, service)
     _add_answers(app, service)
     _add_operation(app, service)
-    add_page(app)
-    add_problems(app, options, service.metrics)
+    _add_page(app)
+    _add_problems(app, options, service.metrics)
     return app
 
 
 def _add_rows(app: FastAPI, service: Service) -> None:
-    refused: dict[int | str, dict[str, Any]] = {422: {"model": answers.RowsAnswer, "description": "No row was taken"}}
-    body = answers.rows_body(service.predictor.recipe, service.options.max_rows, service.predictor.policies)
+    no_row_taken = {"model": json_shapes.RowsAnswer, "description": "No row was taken"}
+    body = json_shapes.rows_body(service.predictor.recipe, service.options.max_rows, service.predictor.policies)
 
     async def post_rows(request: Request) -> Response:
         """Send one row, or a list of rows of any units; answered when the accepted ones are on disk.
@@ -147,18 +158,18 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         rows = [row for row in read if isinstance(row, Row)]
         updates = iter(await service.batcher.submit(rows) if rows else ())
         service.metrics.refused(len(read) - len(rows))
-        results = [answers.row_result(row if isinstance(row, str) else next(updates)) for row in read]
+        results = [json_shapes.row_result(row if isinstance(row, str) else next(updates)) for row in read]
         accepted = sum(result.result is Verdict.ACCEPTED for result in results)
         duplicates = sum(result.result is Verdict.DUPLICATE for result in results)
-        answer = answers.RowsAnswer(accepted, duplicates, len(results) - accepted - duplicates, results)
+        answer = json_shapes.RowsAnswer(accepted, duplicates, len(results) - accepted - duplicates, results)
         return _json(answer, 200 if accepted or duplicates else 422)
 
     app.router.add_api_route(
         "/v1/rows",
         post_rows,
         methods=["POST"],
-        response_model=answers.RowsAnswer,
-        responses=refused,
+        response_model=json_shapes.RowsAnswer,
+        responses={422: no_row_taken},
         openapi_extra={"requestBody": body},
         route_class_override=_Direct,
     )
@@ -168,7 +179,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     view, recipe, layout = service.view, service.predictor.recipe, service.predictor.table
     cyclic = recipe.cycle is not None
 
-    @app.get("/v1/units", response_model=answers.UnitsAnswer)
+    @app.get("/v1/units", response_model=json_shapes.UnitsAnswer)
     async def get_units(
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
         offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
@@ -176,9 +187,9 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Units, the most urgent first."""
         total, units = view.page(limit, offset, q)
-        return _json(answers.UnitsAnswer(total, time.time(), units))
+        return _json(json_shapes.UnitsAnswer(total, time.time(), units))
 
-    @app.get("/v1/units/{unit:path}", response_model=answers.UnitAnswer)
+    @app.get("/v1/units/{unit:path}", response_model=json_shapes.UnitAnswer)
     async def get_unit(unit: str) -> Response:
         """One unit: its health, history and forecast, and its latest rows."""
         found = view.units.get(unit)
@@ -188,14 +199,14 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         date, end_date = None, None
         if found.health is not None and not cyclic:
             date, end_date = dates(found.health, recipe.time_measure)
-        answer = answers.unit_answer(
+        answer = json_shapes.unit_answer(
             found,
             now=time.time(),
             date=date,
             end_date=end_date,
             history=healths,
             forecast=forecast(recipe.task, healths, view.threshold),
-            samples=[answers.sample(row, recipe) for row in rows],
+            samples=[json_shapes.sample(row, recipe) for row in rows],
         )
         return _json(answer)
 
@@ -204,10 +215,10 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         """Forget a unit: its window, rows and healths, here and on disk. Rows sent later begin it anew."""
         return Response(status_code=204) if await service.forget(unit) else _unknown(unit)
 
-    @app.get("/v1/fleet", response_model=answers.FleetAnswer)
+    @app.get("/v1/fleet", response_model=json_shapes.FleetAnswer)
     async def get_fleet() -> Response:
         """The fleet in numbers, and what its model is about."""
-        answer = answers.FleetAnswer(
+        answer = json_shapes.FleetAnswer(
             units=len(view.units),
             counts=view.counts(),
             flagged=view.flagged(),
@@ -241,16 +252,16 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
 
 def _add_operation(app: FastAPI, service: Service) -> None:
-    @app.get("/healthz", response_model=answers.Ready)
+    @app.get("/healthz", response_model=json_shapes.Ready)
     async def healthz() -> Response:
         """Whether the process lives."""
-        return _json(answers.Ready("alive"))
+        return _json(json_shapes.Ready("alive"))
 
-    @app.get("/readyz", response_model=answers.Ready)
+    @app.get("/readyz", response_model=json_shapes.Ready)
     async def readyz() -> Response:
         """Whether rows can be taken and stored."""
         problem = await service.problem()
-        return refuse(503, problem) if problem else _json(answers.Ready("ready"))
+        return refuse(503, problem) if problem else _json(json_shapes.Ready("ready"))
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
@@ -258,6 +269,48 @@ def _add_operation(app: FastAPI, service: Service) -> None:
         service.metrics.followers.set(service.events.followers)
         service.metrics.waiting.set(service.batcher.waiting)
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_page(app: FastAPI) -> None:
+    """Routes for the page; its files are read once."""
+    folder = files("fedprognos.service") / "page"
+    for path, (name, kind) in FILES.items():
+        app.router.add_route(path, partial(_served, (folder / name).read_bytes(), kind), include_in_schema=False)
+
+
+async def _served(content: bytes, kind: str, _: Request) -> Response:
+    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+
+def _add_problems(app: FastAPI, options: ServiceOptions, metrics: ServiceMetrics) -> None:
+    """Handlers that turn errors into json_shapes."""
+
+    @app.exception_handler(BusyError)
+    async def busy(_: Request, error: BusyError) -> JSONResponse:
+        return refuse(503, error.what, {"retry-after": "1"})
+
+    @app.exception_handler(OutputError)
+    async def not_stored(_: Request, error: OutputError) -> JSONResponse:
+        metrics.failed.inc()
+        return refuse(503, f"{error.what}; {error.hint}", {"retry-after": "10"})
+
+    @app.exception_handler(TooLargeError)
+    async def too_large(_: Request, __: TooLargeError) -> JSONResponse:
+        detail = f"the body is larger than {options.max_body_in_bytes} bytes"
+        return refuse(413, detail, {"connection": "close"})
+
+    @app.exception_handler(DataError)
+    async def bad_data(_: Request, error: DataError) -> JSONResponse:
+        return refuse(400, error.what)
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_query(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        return refuse(422, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def plain(_: Request, error: HTTPException) -> JSONResponse:
+        return refuse(error.status_code, str(error.detail), dict(error.headers or {}))
 
 
 def _json(value: Any, status: int = 200) -> Response:

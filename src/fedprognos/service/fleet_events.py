@@ -26,7 +26,7 @@ class _Follower:
         self.wake = asyncio.Event()
 
 
-class Events:
+class FleetEvents:
     """Everyone who follows."""
 
     def __init__(self, view: FleetView) -> None:
