@@ -4,16 +4,24 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-all fuzz lint docs bench pictures results results-quick release-check clean
+.PHONY: demo test test-long test-soak fuzz lint docs bench pictures results results-quick release-check clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedprognos demo --out runs/demo
 
+# Three tiers, and every test is in one of them. The first takes three minutes on two cores; it says what it leaves out.
+# LIMITS="--cpu-each S --cpu-total S" fails if tests take more processor seconds, as .ci/run asks for.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
+	$(PYTEST) -m "not long and not soak" $(LIMITS)
 
-test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+# Browsers, a broker, training, many random examples; needs chromium and mosquitto.
+test-long: $(VENV)/.dev
+	$(PYTEST) -m "(long or hypothesis) and not soak" --hypothesis-profile=thorough
+
+# Kills, pauses and attacks over TLS with real processes; most of them wait on the clock, so nothing else should run.
+test-soak: $(VENV)/.dev
+	$(BIN)/python -m pytest -m soak
 
 # Damaged messages, files and requests: no traceback, no hang, no memory blow-up.
 CASES ?= 2000

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
 import re
-import subprocess
-import sys
+import runpy
 import tomllib
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 
 ROOT = Path(__file__).parents[1]
 yaml = pytest.importorskip("yaml")
@@ -24,11 +27,18 @@ def test_configurations_can_be_read(file: str) -> None:
 def test_the_hosted_ci_runs_what_everyone_runs() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))
     assert ".ci/run" in [step.get("run") for step in workflow["jobs"]["checks"]["steps"]]
-    assert set(re.findall(r"^make (\w+)$", (ROOT / ".ci/run").read_text("utf-8"), re.MULTILINE)) == {
-        "test",
-        "lint",
-        "docs",
-    }
+    targets = re.findall(r"^make ([\w-]+)", (ROOT / ".ci/run").read_text("utf-8"), re.MULTILINE)
+    assert set(targets) == {"test", "test-long", "lint", "docs"}
+
+
+def test_every_test_is_in_one_tier() -> None:
+    chosen = re.findall(r'^test[\w-]*:.*\n\t.*-m "?(.*?)"?(?: [-$].*)?$', (ROOT / "Makefile").read_text("utf-8"), re.M)
+    assert len(chosen) == 3
+    for long, soak, hypothesis in itertools.product([False, True], repeat=3):
+        markers = {"long": long, "soak": soak, "hypothesis": hypothesis}
+        count = sum(Expression.compile(tier).evaluate(markers.__getitem__) for tier in chosen)
+        # What is drawn at random runs twice: a little in the fast tier, thoroughly in the long one.
+        assert count == (2 if hypothesis and not long and not soak else 1), markers
 
 
 def test_hooks_use_the_tools_of_make_lint() -> None:
@@ -43,8 +53,10 @@ def test_hooks_use_the_tools_of_make_lint() -> None:
 @pytest.fixture(scope="module")
 def generated() -> str:
     """Every key, command and metric, as the site shows them."""
-    done = subprocess.run([sys.executable, ROOT / "docs" / "generate.py"], capture_output=True, text=True, check=True)
-    return done.stdout
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        runpy.run_path(str(ROOT / "docs" / "generate.py"), run_name="__main__")
+    return shown.getvalue()
 
 
 def test_every_key_and_option_is_explained(generated: str) -> None:

@@ -17,13 +17,13 @@ from tls_run import TlsWorld, tls_world
 
 from fedprognos.deployment.coordinator import handshake, site_transport
 
-OVER_TLS = pytest.param("tls", marks=pytest.mark.long)
+OVER_TLS = pytest.param("tls", marks=pytest.mark.soak)
 
 
 @pytest.fixture(autouse=True)
 def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sites in this process need no pauses."""
-    if request.node.get_closest_marker("long") is not None:
+    if request.node.get_closest_marker("soak") is not None:
         return
     monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.0)
     monkeypatch.setattr(handshake, "ASK_AGAIN_IN_S", 0.0)

@@ -402,7 +402,7 @@ def test_an_approved_contract_that_keeps_one_window_out_gets_no_error_of_it(star
         assert not results.rows
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_real_sites_live_and_take_no_more_memory_than_they_may(real_sites: TlsWorld) -> None:
     """After the attacks above, the window of 20,000,000 and the 15,000 neurons among them."""
     for name in NAMES:

@@ -69,7 +69,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_in_the_way(tmp_path: Path) -> No
     assert database._usable(path)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_kill_at_any_moment_does_not_bar_the_next_start(tmp_path: Path) -> None:
     path = tmp_path / "superlink.db"
     code = (

@@ -26,7 +26,7 @@ from fedprognos.deployment.flower.tasks import TaskQueue
 from fedprognos.deployment.processes import listening
 from fedprognos.federation.client_folder import ClientFolder
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.soak
 TWO_WILL_DO = "federation.min_clients=2"
 SLOW = "train.epochs=150"
 TRAINING = "training: round"

@@ -19,7 +19,7 @@ KILLS = int(os.environ.get("FEDPROGNOS_KILLS", "50"))
 CHANGES = ("federation.methods=['fedavg', 'fedma']", "federation.fedavg={rounds=3, epochs=1}", "train.epochs=5")
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["checked", "masked"])
 def test_runs_whose_processes_are_killed_at_random_end_with_the_same_bytes(tmp_path: Path, mode: str) -> None:
     rng = random.Random(mode)  # noqa: S311 - when to kill, not a secret

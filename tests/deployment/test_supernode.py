@@ -92,7 +92,7 @@ def site_whose_supernode_ends(
     return SuperNode(folder, SiteOptions(name="a", coordinator="localhost:1"), said.append)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_site_restarted_soon_after_a_kill_waits_until_it_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,10 +171,8 @@ def test_rounds_can_be_followed_in_tensorboard_and_mlflow(tmp_path: Path) -> Non
     assert logged.data.metrics["final.fedavg.mean.rmse"] == pytest.approx(row.rmse)
 
 
-@pytest.mark.parametrize(
-    "moment", [pytest.param(0.15, marks=pytest.mark.long), 0.5, pytest.param(0.85, marks=pytest.mark.long)]
-)
-@pytest.mark.long
+@pytest.mark.parametrize("moment", [0.15, 0.5, 0.85])
+@pytest.mark.soak
 def test_a_run_killed_at_any_moment_goes_on_and_ends_with_the_same_bytes(  # type: ignore[no-untyped-def]
     finished, tmp_path: Path, moment: float
 ) -> None:
@@ -361,7 +359,7 @@ def test_one_exchange_reaches_the_bar_on_fd004_and_central_training(tmp_path: Pa
         assert found.values("rmse_capped").mean() <= 14.3
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
     import psutil
 

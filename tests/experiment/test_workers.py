@@ -76,7 +76,7 @@ def test_epochs_are_reported_and_nothing_is_left_behind() -> None:
     assert not os.path.exists(store)  # noqa: PTH110
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_killed_worker_costs_one_answer_not_the_run() -> None:
     with Workers(fleets_of(), 2) as workers:
         cohort = cohort_of(workers)
@@ -98,7 +98,7 @@ def test_a_killed_worker_costs_one_answer_not_the_run() -> None:
         assert all(isinstance(r, FitReply) for r in again.values())
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_client_that_takes_too_long_is_left_out() -> None:
     with Workers(fleets_of(), 2) as workers:
         cohort = cohort_of(workers, timeout_in_s=8.0)

@@ -70,7 +70,7 @@ def test_huge_bodies_and_ever_new_units_are_refused_in_bounded_memory(tmp_path: 
         assert peak_in_MB(child.pid) - before < 30
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_thousands_of_silent_connections_silence_nobody(tmp_path: Path) -> None:
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(allowed, 8192), allowed))
@@ -117,7 +117,7 @@ def test_a_request_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pyte
                 time.sleep(0.5)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_full_disk_is_said_and_nothing_accepted_is_lost(tmp_path: Path) -> None:
     bundle = BUNDLE.save(tmp_path / "bundle")
     state = tmp_path / "state"

@@ -22,7 +22,7 @@ from small_fleets import series_fleet
 
 FLEET = series_fleet([300, 240])
 BUNDLES = {"window": small_bundle(FLEET), "life": small_bundle(FLEET, **LIFE)}
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.soak
 
 
 async def send_all(client: aiomqtt.Client) -> None:

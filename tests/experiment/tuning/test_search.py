@@ -281,7 +281,7 @@ def test_the_command_shows_the_best_trials_and_where_they_are(whole: Path) -> No
         assert words in shown.output
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_process_leaves_a_search_that_ends_as_if_nothing_had_been(
     whole: Path, tmp_path: Path, sign: signal.Signals
