@@ -57,7 +57,7 @@ def problem(neurons: int, cell: str, seed: int = 0) -> tuple[dict[str, Any], Out
         "bias_ih": rng.normal(size=gates * neurons),
         "bias_hh": rng.normal(size=gates * neurons),
     }
-    return layer, OutputSums.of(h.reshape(-1, 6, neurons), y.reshape(-1, 6))
+    return layer, OutputSums.from_outputs(h.reshape(-1, 6, neurons), y.reshape(-1, 6))
 
 
 def timed(function: Callable[[], Any], repeats: int) -> tuple[float, Any]:
@@ -97,7 +97,7 @@ def forward(count: int, steps: int, neurons: int) -> list[dict[str, Any]]:
     y = np.random.default_rng(0).normal(size=(count, steps))
     with torch.no_grad():
         alone, (outputs, _) = timed(lambda: body(x), 3)
-    sums, _ = timed(lambda: OutputSums.of(outputs.numpy(), y), 3)
+    sums, _ = timed(lambda: OutputSums.from_outputs(outputs.numpy(), y), 3)
     return [{"rows": count * steps, "neurons": neurons, "forward_in_s": alone, "with_sums": (alone + sums) / alone}]
 
 

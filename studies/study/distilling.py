@@ -21,11 +21,11 @@ from fedprognos.federation.average import average
 from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.seeds import stream
-from fedprognos.federation.strategies.absorb import SideBySide
 from fedprognos.networks import Network, Weights
 from fedprognos.networks.batches import LifeBatches
 from fedprognos.networks.fit import OPTIMIZERS, decay_share
 from studies.study.bench import Bench
+from studies.study.parts import SideBySide
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,7 +51,6 @@ def tasks(seeds: int = SEEDS) -> Iterator[Task]:
         yield Task("beside", first, parts.beside, seed)
         yield Task("beside central", first, parts.beside_central, seed)
         yield _exchange("random-3", seed)
-    yield from (Task("rounds", first, courses.further_rounds, seed, change="further") for seed in every)
     for scenario in (first, "random-3"):
         yield from (Task("different widths", scenario, parts.different_widths, seed) for seed in every)
     for scenario in ("random-30", "lifespan-10"):

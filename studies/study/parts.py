@@ -9,14 +9,23 @@ from typing import Any
 import numpy as np
 
 from fedprognos.arrays import FloatArray
+from fedprognos.federation.absorption import (
+    Bodies,
+    ask_for_sums,
+    concat_bodies,
+    in_groups,
+    layer_arrays,
+    small_network,
+)
 from fedprognos.federation.average import average
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.plan import ClientModels, Plan, summed, train
 from fedprognos.federation.strategies import strategies
-from fedprognos.federation.strategies.absorb import AbsorbOptions, SideBySide, in_groups
+from fedprognos.federation.strategies.absorb import AbsorbOptions
 from fedprognos.federation.strategies.fedma import FedMAOptions, algorithm_1
+from fedprognos.matching import Absorption, OutputSums, absorb
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.head import exact_head, mean_squared_error
+from fedprognos.networks.head import HeadStatistics, exact_head, mean_squared_error
 from studies.study.bench import Bench, latency_in_us, mean_of
 
 MULTIPLES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -202,12 +211,50 @@ def seeing(network: Network, more: Mapping[str, int]) -> Network:
     return Network(spec, {**network.weights, **missing})
 
 
+@dataclass(frozen=True, eq=False)
+class SideBySide:
+    """Bodies as one wide network, and the sums from which it is absorbed to any width.
+
+    Parameters
+    ----------
+    fit, held
+        What the head sees: on rows trained on, and on rows kept out.
+    """
+
+    bodies: Bodies
+    network: Network
+    fit: HeadStatistics
+    held: HeadStatistics | None
+    sums: tuple[OutputSums, ...]
+    alpha: float
+    ridge: float
+
+    @classmethod
+    def from_bodies(
+        cls, cohort: MessageCohort, plan: Plan, bodies: Bodies, clients: Sequence[str] | None = None
+    ) -> SideBySide:
+        """Ask these clients, or all, for the sums."""
+        network, _ = concat_bodies(bodies)
+        fit, held, sums = ask_for_sums(cohort, plan, network, clients or cohort.clients)
+        alpha = plan.federation.of("absorb", AbsorbOptions).alpha[0]
+        return cls(bodies, network, fit, held, sums, alpha, plan.federation.ridge)
+
+    def result_at(self, width: int) -> Absorption:
+        """Absorbed to this width."""
+        arrays = layer_arrays(self.network)
+        return absorb(arrays, self.sums, width=width, alpha=self.alpha, ridge=self.ridge, head=self.fit.sums)
+
+    def at(self, width: int) -> Network:
+        """The network of this width."""
+        return small_network(self.network, self.result_at(width))
+
+
 def side_by_side(cohort: MessageCohort, plan: Plan, bodies: Mapping[str, Network]) -> SideBySide:
     """Bodies and the order in which their neurons go; in groups first where they are many."""
     options = plan.federation.of("absorb", AbsorbOptions)
     widest = max(body.spec.hidden for body in bodies.values())
-    grouped = in_groups(cohort, plan, options, {(name,): body for name, body in bodies.items()}, widest)
-    return SideBySide.of(cohort, plan, options, grouped, cohort.clients)
+    alone: Bodies = {(name,): body for name, body in bodies.items()}
+    return SideBySide.from_bodies(cohort, plan, in_groups(cohort, plan, alone, widest, options.alpha[0]))
 
 
 def best_body(bench: Bench, plan: Plan, bodies: Mapping[str, Network]) -> Model:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -17,20 +16,20 @@ from fedprognos import matching
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.plan import Plan, summed
 from fedprognos.federation.strategies import strategies
-from fedprognos.federation.strategies.absorb import AbsorbOptions, SideBySide
+from fedprognos.federation.strategies.absorb import AbsorbOptions
 from fedprognos.federation.strategies.fedavg import FedAvgOptions
 from fedprognos.networks import Network
 from fedprognos.networks.head import HeadStatistics, mean_squared_error, solve_head
 from studies.study.bench import Bench
 from studies.study.distilling import distilled
-from studies.study.parts import Model, exact_only, side_by_side
+from studies.study.parts import Model, SideBySide, exact_only, side_by_side
 
 KEPT_OUT = ("train.validation_fraction=0.2", "train.warmup=10000")
 """Options with which a fifth is kept out, and only judged on: the last epoch counts."""
-ROUNDS, SHORT, SLOW = 12, 20, 0.25
-"""Rounds after the exchange, gradient steps of each, and their learning rate as a share of the first one's."""
-TAUGHT, RATE = 3, 0.001
-"""Rounds of distilling, as long as those, and their learning rate."""
+MORE_STEPS = 240
+"""Gradient steps of more local work before the exchange."""
+TAUGHT, SHORT, RATE = 3, 20, 0.001
+"""Rounds of distilling, gradient steps of each, and their learning rate."""
 GROUPS: Mapping[str, tuple[int, float, bool]] = {
     "groups judged on everybody's rows": (512, 4.0, False),
     "groups kept at twice a client's width": (512, 2.0, True),
@@ -49,10 +48,10 @@ def tried(bench: Bench) -> Iterator[Model]:
     yield judged(cohort, plan, EVERYTHING, everything)
     whole, base = side_by_side(cohort, plan, bodies), plan.spec.hidden
     widths = [int(m * base) for m in (1, 1.5, 4) if m * base <= whole.network.spec.hidden and m < len(bodies)]
-    ways = [replace(whole, alphas=(alpha,)) for alpha in AbsorbOptions().alpha]
+    ways = [replace(whole, alpha=alpha) for alpha in AbsorbOptions().alpha]
     for width in widths:
-        each = [judged(cohort, plan, f"alpha {way.alphas[0]:g}", way.at(width)) for way in ways]
-        taken = min(each, key=lambda model: float((model.more or {})["fitted"]))  # as SideBySide.best does
+        each = [judged(cohort, plan, f"alpha {way.alpha:g}", way.at(width)) for way in ways]
+        taken = min(each, key=lambda model: float((model.more or {})["fitted"]))  # as the strategy does
         yield from (replace(taken, method="absorbed"), *each)
     flat = grouped(cohort, plan, bodies, *GROUPS["no groups"])
     if len(whole.bodies) < len(bodies):
@@ -66,18 +65,13 @@ def tried(bench: Bench) -> Iterator[Model]:
 
 
 def further(bench: Bench) -> Iterator[Model]:
-    """More local work: in rounds after the exchange, before it, or in rounds of FedAvg."""
+    """More local work: before the exchange, or in rounds of FedAvg."""
     plan = exact_only(bench.plan())
-    more, first = ROUNDS * SHORT, plan.train.steps or 0
-    again: dict[str, Any] = {"rounds": ROUNDS + 1, "further_steps": SHORT, "further_rate": SLOW}
-    for number, network in rounds(bench, exact_only(bench.plan(absorb=again)), "absorb"):
-        if number - 1 in (1, ROUNDS // 2, ROUNDS):
-            label = f"absorbed, then {number - 1} averages of {SHORT} steps"
-            yield judged(bench.cohort(), plan, label, network)
-    longer = replace(plan, train=plan.train.model_copy(update={"steps": first + more}))
+    steps = (plan.train.steps or 0) + MORE_STEPS
+    longer = replace(plan, train=plan.train.model_copy(update={"steps": steps}))
     for method, words in (("concat", "every neuron"), ("absorb", "absorbed")):
         *_, (_, network) = rounds(bench, longer, method)
-        yield judged(bench.cohort(), plan, f"{words}, {more} steps more", network)
+        yield judged(bench.cohort(), plan, f"{words}, {MORE_STEPS} steps more", network)
     options = plan.federation.of("fedavg", FedAvgOptions)
     *_, (_, network) = rounds(bench, plan, "fedavg")
     yield judged(bench.cohort(), plan, f"FedAvg, {options.rounds} rounds of {options.epochs} epochs", network)
@@ -94,19 +88,18 @@ def grouped(
     cohort: MessageCohort, plan: Plan, bodies: Mapping[str, Network], most: int, widths: float, own_rows: bool
 ) -> SideBySide:
     """Bodies absorbed in groups of another kind first; one group is none."""
-    options = plan.federation.of("absorb", AbsorbOptions)
     sizes = {name: body.spec.hidden for name, body in bodies.items()}
     parts = matching.groups(sizes, most)
-    found: dict[tuple[str, ...], Network] = {(name,): body for name, body in bodies.items()}
+    grouped_bodies: dict[tuple[str, ...], Network] = {(name,): body for name, body in bodies.items()}
     if len(parts) > 1:
         target = int(widths * max(sizes.values()))
-        found = {
-            part: SideBySide.of(
-                cohort, plan, options, {(n,): bodies[n] for n in part}, part if own_rows else cohort.clients
+        grouped_bodies = {
+            part: SideBySide.from_bodies(
+                cohort, plan, {(n,): bodies[n] for n in part}, part if own_rows else cohort.clients
             ).at(target)
             for part in parts
         }
-    return SideBySide.of(cohort, plan, options, found, cohort.clients)
+    return SideBySide.from_bodies(cohort, plan, grouped_bodies)
 
 
 def at_widths(cohort: MessageCohort, plan: Plan, label: str, whole: SideBySide, widths: list[int]) -> Iterator[Model]:

@@ -101,7 +101,9 @@ def run_recurrent(layer, x):
 def sums_of(layers, x, y, mask=None):
     """Sums of every layer's outputs, with those of the labels for the last."""
     outputs = run(layers, x)
-    return [OutputSums.of(h, mask=mask) for h in outputs[:-1]] + [OutputSums.of(outputs[-1], y, mask=mask)]
+    return [OutputSums.from_outputs(h, mask=mask) for h in outputs[:-1]] + [
+        OutputSums.from_outputs(outputs[-1], y, mask=mask)
+    ]
 
 
 def typed(layers):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError
 from fedprognos.matching import gain
-from fedprognos.matching.fast import Buffer, costs, popularity
-from fedprognos.matching.hyperparameters import Hyperparameters
+from fedprognos.matching.match.fast import Buffer, costs, popularity
+from fedprognos.matching.match.hyperparameters import Hyperparameters
 
 
 @settings(max_examples=300, deadline=None)

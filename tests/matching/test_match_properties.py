@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from truth import known_clients, pair_f1, same_partition
 
 from fedprognos.matching import Anchor, gain, match
-from fedprognos.matching.bbp_map import assign, empty_state, initialise, settle
-from fedprognos.matching.options import Growth, MatchOptions
-from fedprognos.matching.problem import ClientNeurons, canonical, make_problem
+from fedprognos.matching.match.bbp_map import assign, empty_state, initialise, settle
+from fedprognos.matching.match.match_options import Growth, MatchOptions
+from fedprognos.matching.match.problem import ClientNeurons, canonical, make_problem
 
 COSTS = ["pfnm", "spahm"]
 seeds = st.integers(0, 2**32 - 1)

@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import reference_match
 
-from fedprognos.matching import Anchor, bbp_map, match
+from fedprognos.matching import Anchor, match
+from fedprognos.matching.match import bbp_map
 
 
 @st.composite

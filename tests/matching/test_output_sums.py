@@ -25,8 +25,10 @@ def some(seed=0, count=20, steps=15, neurons=6):
 @given(seeds, st.integers(1, 19))
 def test_sums_of_the_parts_are_the_sums_of_the_whole(seed, cut):
     h, y, mask = some(seed)
-    whole = OutputSums.of(h, y, mask)
-    parts = OutputSums.of(h[:cut], y[:cut], mask[:cut]).add(OutputSums.of(h[cut:], y[cut:], mask[cut:]))
+    whole = OutputSums.from_outputs(h, y, mask)
+    parts = OutputSums.from_outputs(h[:cut], y[:cut], mask[:cut]).add(
+        OutputSums.from_outputs(h[cut:], y[cut:], mask[cut:])
+    )
     for field in fields(whole):
         np.testing.assert_allclose(getattr(parts, field.name), getattr(whole, field.name), rtol=1e-12, atol=1e-12)
     rows = h[mask]
@@ -39,25 +41,25 @@ def test_padding_is_left_out_and_empty_sequences_do_not_start():
     h, y, _ = some(count=3)
     mask = np.ones((3, 15), bool)
     mask[1, 10:], mask[2] = False, False
-    found = OutputSums.of(h, y, mask)
+    found = OutputSums.from_outputs(h, y, mask)
     assert (found.n, found.starts) == (25, 2)
-    one = OutputSums.of(h[0], y[0]).add(OutputSums.of(h[1, :10], y[1, :10]))
+    one = OutputSums.from_outputs(h[0], y[0]).add(OutputSums.from_outputs(h[1, :10], y[1, :10]))
     np.testing.assert_allclose(one.S, found.S)
     # A sequence that goes on from an earlier part does not begin here.
-    assert OutputSums.of(h[0], y[0], starts=0).starts == 0
+    assert OutputSums.from_outputs(h[0], y[0], starts=0).starts == 0
 
 
 def test_float32_outputs_are_added_in_float64():
     h, y, _ = some()
     single = h.astype("f4")
-    found = OutputSums.of(np.tile(single, (100, 1, 1)), np.tile(y, (100, 1)))
-    np.testing.assert_allclose(found.S, 100 * OutputSums.of(single.astype("f8"), y).S, rtol=1e-13)
+    found = OutputSums.from_outputs(np.tile(single, (100, 1, 1)), np.tile(y, (100, 1)))
+    np.testing.assert_allclose(found.S, 100 * OutputSums.from_outputs(single.astype("f8"), y).S, rtol=1e-13)
 
 
 def test_sums_of_some_neurons():
     h, y, _ = some()
     chosen = np.array([4, 1])
-    one, other = OutputSums.of(h, y).take(chosen), OutputSums.of(h[..., chosen], y)
+    one, other = OutputSums.from_outputs(h, y).take(chosen), OutputSums.from_outputs(h[..., chosen], y)
     for field in fields(one):
         np.testing.assert_allclose(getattr(one, field.name), getattr(other, field.name))
 
@@ -65,9 +67,9 @@ def test_sums_of_some_neurons():
 def test_sums_of_other_neurons_or_without_labels_do_not_add_up():
     h, y, _ = some()
     with pytest.raises(DataError, match="do not add up"):
-        OutputSums.of(h, y).add(OutputSums.of(h[..., :3], y))
+        OutputSums.from_outputs(h, y).add(OutputSums.from_outputs(h[..., :3], y))
     with pytest.raises(DataError, match="do not add up"):
-        OutputSums.of(h, y).add(OutputSums.of(h))
+        OutputSums.from_outputs(h, y).add(OutputSums.from_outputs(h))
 
 
 @settings(max_examples=60, deadline=None)
@@ -77,14 +79,14 @@ def test_true_sums_pass(seed, labelled):
     h[..., 3] = h[..., 0]
     h[..., 4] = 0.0
     h[..., 5] = -1.0
-    OutputSums.of(h, y if labelled else None, mask).check(label_range=(-2.0, 2.0), client="a")
-    OutputSums.of(h[:1, :1], y[:1, :1]).check()
-    OutputSums.of(7 * h, y).check(bounded=False)
+    OutputSums.from_outputs(h, y if labelled else None, mask).check(label_range=(-2.0, 2.0), client="a")
+    OutputSums.from_outputs(h[:1, :1], y[:1, :1]).check()
+    OutputSums.from_outputs(7 * h, y).check(bounded=False)
 
 
 def forged(**changes):
     h, y, _ = some()
-    found = OutputSums.of(h, y)
+    found = OutputSums.from_outputs(h, y)
     return replace(found, **{name: change(getattr(found, name)) for name, change in changes.items()})
 
 
@@ -126,9 +128,9 @@ def test_impossible_sums_are_refused_by_name_of_client(sums, message):
 def test_label_squares_that_no_labels_of_this_mean_have_are_refused():
     rng = np.random.default_rng(0)
     labels = rng.uniform(0, 1, size=(3, 40))
-    sums = OutputSums.of(np.zeros((3, 40, 1)), labels=labels)
+    sums = OutputSums.from_outputs(np.zeros((3, 40, 1)), labels=labels)
     sums.check(label_range=(0.0, 1.0))
-    ends = OutputSums.of(np.zeros((1, 4, 1)), labels=[[0.0, 1.0, 1.0, 0.0]])
+    ends = OutputSums.from_outputs(np.zeros((1, 4, 1)), labels=[[0.0, 1.0, 1.0, 0.0]])
     ends.check(label_range=(0.0, 1.0))
     with pytest.raises(DataError, match="labels' squares"):
         replace(sums, y=1.2, yy=120.0).check(label_range=(0.0, 1.0))
@@ -137,7 +139,7 @@ def test_label_squares_that_no_labels_of_this_mean_have_are_refused():
 @pytest.mark.parametrize("more", [{"labels": np.zeros((2, 5))}, {"mask": np.ones((3, 4), bool)}])
 def test_labels_and_masks_of_another_shape_are_refused(more):
     with pytest.raises(DataError, match="outputs of shape"):
-        OutputSums.of(np.zeros((2, 4, 3)), **more)
+        OutputSums.from_outputs(np.zeros((2, 4, 3)), **more)
 
 
 def test_sums_added_up_before_have_no_client():
@@ -150,7 +152,7 @@ def test_sums_added_up_before_have_no_client():
 def test_contributions_are_the_losses_of_refits_without_a_client(seed, ridge):
     h, y, _ = some(seed, neurons=7)
     clients = {"a": np.array([0, 3]), "b": np.array([1, 2, 5]), "none": np.array([], int)}
-    whole, without = contributions(OutputSums.of(h, y), clients, ridge=ridge)
+    whole, without = contributions(OutputSums.from_outputs(h, y), clients, ridge=ridge)
     rows, labels = h.reshape(-1, 7), y.ravel()
     penalty = ridge * np.mean(np.square(rows))
 
@@ -170,7 +172,7 @@ def test_repeats_tell_who_predicts_whom():
     h = np.tanh(rng.normal(size=(1, 4000, 6)))
     h[..., 2], h[..., 3] = h[..., 0], 0.6 * h[..., 0] + 0.4 * h[..., 1]
     clients = {"a": np.array([0, 1]), "b": np.array([2, 3]), "c": np.array([4, 5])}
-    found = repeats(OutputSums.of(h), clients)
+    found = repeats(OutputSums.from_outputs(h), clients)
     np.testing.assert_allclose(np.diag(found), 1.0)
     np.testing.assert_allclose(found[:2, :2], 1.0, atol=1e-6)
     assert (found[2, :2] < 0.01).all()

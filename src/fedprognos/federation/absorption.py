@@ -1,16 +1,27 @@
-"""What absorption takes from messages and networks, and what it leaves: sums, small networks, a record."""
+"""What the absorb strategy needs around the mathematics: sums from clients, groups, small networks, a record."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedprognos import matching
 from fedprognos.arrays import FloatArray, IntArray
-from fedprognos.matching import Absorption, LabelledSums, LinearWeights, RecurrentWeights
+from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.plan import Plan, summed
+from fedprognos.federation.secure.messages import LEAST_MEMBERS
+from fedprognos.matching import Absorption, LabelledSums, LinearWeights, OutputSums, RecurrentWeights
 from fedprognos.networks import Network
-from fedprognos.networks.head import HeadStatistics, solve_head
+from fedprognos.networks.head import HeadStatistics, exact_head, solve_head
+
+MOST_NEURONS = 512
+"""Neurons whose sums are sent at once (2 MB, as they grow with the square); more are absorbed in groups first."""
+GROUP_WIDTH = 2.0
+"""A group is absorbed to this many times the widest client's neurons, or to more where the next sums have room."""
+Bodies = Mapping[tuple[str, ...], Network]
+"""Networks by the clients they came from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,21 +33,21 @@ class AbsorptionRecord:
     before, after
         The clients' networks side by side, and the small network.
     result
-        Who was kept in `before`, and who was absorbed by whom.
+        Which neurons of `before` were kept, and which were absorbed by which.
     sums
         What the head of `before` saw, over all clients.
     neurons
-        Which neurons of the last layer of `before` are whose.
+        Each client's neurons in the last layer of `before`.
     whole, without
-        Error of the head with all neurons, and without each client's; in the label's own measure.
+        Error of the head with all neurons, and without each client's, in the label's own measure.
     repeats : (clients, clients)
         How well (R2) the features of one client predict those of another.
     predicted
         Error by width as the sums predict it.
     measured
-        Error by width on what training kept out, of the widths that were tried.
+        Error by width on rows kept out of training: with all neurons, where any rows are kept out.
     alpha
-        How much what gates would miss counted.
+        How much the gates of other neurons counted.
     """
 
     before: Network
@@ -51,6 +62,39 @@ class AbsorptionRecord:
     measured: Mapping[int, float]
     alpha: float
 
+    @classmethod
+    def from_result(
+        cls,
+        plan: Plan,
+        wide: Network,
+        neurons: Mapping[str, IntArray],
+        fit: HeadStatistics,
+        held: HeadStatistics | None,
+        result: Absorption,
+        alpha: float,
+    ) -> AbsorptionRecord:
+        """All that the sums say besides the small network: contributions, repeats, errors by width."""
+        ridge = plan.federation.ridge
+
+        def rmse(standardised_loss: float) -> float:
+            return float(np.sqrt(standardised_loss)) * plan.recipe.label_std
+
+        whole, without = matching.contributions(fit.sums, neurons, ridge=ridge)
+        validation_mse = exact_head(fit, held, ridge).validation_mse
+        return cls(
+            before=wide,
+            after=small_network(wide, result),
+            result=result,
+            sums=fit.sums,
+            neurons=neurons,
+            whole=rmse(whole),
+            without={name: rmse(loss) for name, loss in without.items()},
+            repeats=matching.repeats(fit.sums, neurons),
+            predicted={width: rmse(loss) for width, loss in result.losses[-1].items()},
+            measured={} if validation_mse is None else {wide.spec.hidden: rmse(validation_mse)},
+            alpha=alpha,
+        )
+
     @property
     def width(self) -> int:
         """Neurons kept in the last layer."""
@@ -62,8 +106,61 @@ class AbsorptionRecord:
         return {name: int(np.isin(own, self.result.kept[-1]).sum()) for name, own in self.neurons.items()}
 
 
+def concat_bodies(bodies: Bodies) -> tuple[Network, dict[str, IntArray]]:
+    """The bodies side by side, and which neurons of the last layer came from which."""
+    members = sorted(bodies)
+    ends = np.cumsum([bodies[m].spec.hidden for m in members])
+    neurons = {label_of(m): np.arange(end - bodies[m].spec.hidden, end) for m, end in zip(members, ends, strict=True)}
+    return Network.concat([bodies[m] for m in members]), neurons
+
+
+def ask_for_sums(
+    cohort: Cohort, plan: Plan, network: Network, clients: Iterable[str]
+) -> tuple[HeadStatistics, HeadStatistics | None, tuple[OutputSums, ...]]:
+    """Head statistics of these clients' rows (trained on, kept out), and sums of every layer's outputs."""
+    clients = tuple(clients)
+    fit, held = summed(plan.evaluate(cohort, clients, network, statistics=True))
+    return fit, held, plan.outputs(cohort, clients, network).layers
+
+
+def in_groups(cohort: Cohort, plan: Plan, bodies: Bodies, widest: int, alpha: float) -> Bodies:
+    """Absorb groups of bodies by themselves, then groups of groups, until the sums of all fit into one message.
+
+    A group is judged on the rows of its own members. So no message, and nothing that a client does, grows with the
+    number of clients, except for the number of levels: its logarithm. A body so wide that no other fits beside it is
+    absorbed by itself first.
+    """
+    least = max(min(int(GROUP_WIDTH * widest), MOST_NEURONS // 2), 1)
+    while sum(network.spec.hidden for network in bodies.values()) > MOST_NEURONS and len(bodies) > 2:
+        by_label = {label_of(members): members for members in bodies}
+        parts = matching.groups({n: bodies[members].spec.hidden for n, members in by_label.items()}, MOST_NEURONS)
+        target = max(least, MOST_NEURONS // len(parts))  # as many as the next sums have room for
+        absorbed: dict[tuple[str, ...], Network] = {}
+        for part in parts:
+            members = tuple(sorted(client for label in part for client in by_label[label]))
+            wide, _ = concat_bodies({by_label[label]: bodies[by_label[label]] for label in part})
+            if wide.spec.hidden > target:
+                wide = absorb_group(cohort, plan, wide, members, target, alpha)
+            absorbed[members] = wide
+        bodies = absorbed
+    return bodies
+
+
+def absorb_group(
+    cohort: Cohort, plan: Plan, wide: Network, members: Sequence[str], width: int, alpha: float
+) -> Network:
+    """A group's network absorbed to a width, judged on the rows of those members that are there."""
+    present = [client for client in members if client in cohort.clients]
+    if cohort.sums is not None and len(present) < LEAST_MEMBERS:
+        present = []  # a masked sum of one or two clients would reveal theirs, so all clients answer
+    fit, _, sums = ask_for_sums(cohort, plan, wide, present or cohort.clients)
+    ridge = plan.federation.ridge
+    result = matching.absorb(layer_arrays(wide), sums, width=width, alpha=alpha, ridge=ridge, head=fit.sums)
+    return small_network(wide, result)
+
+
 def with_trained_head(network: Network, statistics: HeadStatistics, ridge: float) -> Network:
-    """The network with the head that fits its own outputs best: what training goes on from.
+    """The network with the head that fits its own outputs best: the start of further training.
 
     What exact heads see beside the network takes no part in training, so it takes none in this head.
     """
@@ -74,7 +171,7 @@ def with_trained_head(network: Network, statistics: HeadStatistics, ridge: float
 
 
 def layer_arrays(network: Network) -> list[LinearWeights | RecurrentWeights]:
-    """The layers below the head as the matcher wants them."""
+    """The layers below the head, as `fedprognos.matching.absorb` takes them."""
     return [
         layer.recurrent(network.weights) if layer.is_recurrent else LinearWeights(*network.layer(layer).values())
         for layer in network.anatomy.layers[:-1]
@@ -82,26 +179,21 @@ def layer_arrays(network: Network) -> list[LinearWeights | RecurrentWeights]:
 
 
 def small_network(network: Network, result: Absorption) -> Network:
-    """The network of the arrays that absorption left; the head reads what was absorbed from those that stayed."""
+    """The network of the arrays that absorption left; the head reads absorbed neurons as mixtures of the kept ones."""
     weights = dict(network.weights)
     for layer, arrays in zip(network.anatomy.layers[:-1], result.layers, strict=True):
-        values = vars(arrays).values() if isinstance(arrays, LinearWeights) else (
-            arrays.weight_ih, arrays.weight_hh, arrays.bias_ih, arrays.bias_hh
-        )  # fmt: skip
+        values = vars(arrays).values()  # in the order of the layer's tensors
         weights |= {n: np.asarray(a, np.float32) for n, a in zip(layer.tensors, values, strict=True)}
-    weights["head.weight"] = (network.weights["head.weight"].astype(np.float64) @ result.mixtures[-1]).astype(
-        np.float32
-    )
+    head = network.weights["head.weight"].astype(np.float64) @ result.mixtures[-1]
+    weights["head.weight"] = head.astype(np.float32)
     groups = [str(layer.group) for layer in network.anatomy.layers[:-1]]
     return Network(network.spec.with_widths(dict(zip(groups, result.widths, strict=True))), weights).check("absorbed")
 
 
 def label_of(members: Sequence[str]) -> str:
-    """A body by the clients it came from; that of the round before came from all.
+    """A body named by the clients it came from.
 
-    >>> label_of(["a"]), label_of(["a", "b", "c"]), label_of([])
-    ('a', 'a and 2 more', '(federated)')
+    >>> label_of(["a"]), label_of(["a", "b", "c"])
+    ('a', 'a and 2 more')
     """
-    if not members:
-        return "(federated)"
     return members[0] if len(members) == 1 else f"{members[0]} and {len(members) - 1} more"

@@ -9,24 +9,20 @@ own; nothing here knows torch, files or clients.
 [3, 2, 1, 0]
 """
 
-from fedprognos.matching.absorption import Absorption, absorb
-from fedprognos.matching.contributions import contributions, groups, repeats
-from fedprognos.matching.elimination import Absorbed
-from fedprognos.matching.gain import gain
-from fedprognos.matching.matcher import match
-from fedprognos.matching.recurrent import match_recurrent
-from fedprognos.matching.result import Anchor, Diagnostics, Matching
-from fedprognos.matching.signatures import (
-    Gates,
-    LinearWeights,
-    RecurrentWeights,
-    gates_of,
-    linear_signature,
-    recurrent_signature,
-)
-from fedprognos.matching.sums import LabelledSums, OutputSums
+from fedprognos.matching.absorb.absorption import RIDGE, Absorption, absorb
+from fedprognos.matching.absorb.client_groups import groups
+from fedprognos.matching.absorb.contributions import contributions, repeats
+from fedprognos.matching.absorb.elimination import Absorbed
+from fedprognos.matching.absorb.output_sums import LabelledSums, OutputSums
+from fedprognos.matching.arguments import LinearWeights, RecurrentWeights
+from fedprognos.matching.match.gain import gain
+from fedprognos.matching.match.matcher import match
+from fedprognos.matching.match.recurrent import match_recurrent
+from fedprognos.matching.match.result import Anchor, Diagnostics, Matching
+from fedprognos.matching.match.signatures import Gates, gates_of, linear_signature, recurrent_signature
 
 __all__ = [
+    "RIDGE",
     "Absorbed",
     "Absorption",
     "Anchor",

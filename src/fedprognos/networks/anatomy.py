@@ -42,7 +42,7 @@ class Layer:
     tensors: tuple[str, ...]
 
     def signature(self, tensors: Tensors) -> NDArray[Any]:
-        """``(neurons, D)``: one vector for each neuron, to be matched. See :mod:`fedprognos.matching.signatures`.
+        """``(neurons, D)``: one vector for each neuron, to be matched. See :mod:`fedprognos.matching.match.signatures`.
 
         The input axis must be in the order of the federated model already (Algorithm 1, line 10).
         """

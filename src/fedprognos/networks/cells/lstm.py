@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from fedprognos.matching.signatures import gates_of, recurrent_signature
+from fedprognos.matching import gates_of, recurrent_signature
 from fedprognos.networks.cells import TORCH_TENSORS, Cell, OnnxNode, Step, cells
 
 if TYPE_CHECKING:

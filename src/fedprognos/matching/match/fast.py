@@ -1,4 +1,4 @@
-r"""The table of :func:`~fedprognos.matching.gain.gain` for all pairs by one matrix product, as costs to be minimised.
+r"""The table of :func:`~fedprognos.matching.gain` for all pairs by one matrix product, as costs to be minimised.
 
 With precisions s = 1/sigma and p = 1/sigma0, a global neuron that stands for n client neurons summing to T has
 G = p mu0 + s T and S = p + n s. Completing the square in the data term gives
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedprognos.matching.arrays import Floats, Indices
-from fedprognos.matching.hyperparameters import Hyperparameters
+from fedprognos.matching.arguments import Floats, Indices
+from fedprognos.matching.match.hyperparameters import Hyperparameters
 
 
 class Buffer:

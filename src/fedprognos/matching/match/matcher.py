@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import DataError
-from fedprognos.matching.bbp_map import bbp_map
-from fedprognos.matching.options import MatchOptions, growth_limits
-from fedprognos.matching.problem import ClientNeurons, anchor_neurons, canonical, checked, make_problem
-from fedprognos.matching.result import Anchor, Matching
+from fedprognos.matching.match.bbp_map import bbp_map
+from fedprognos.matching.match.match_options import MatchOptions, growth_limits
+from fedprognos.matching.match.problem import ClientNeurons, anchor_neurons, canonical, checked, make_problem
+from fedprognos.matching.match.result import Anchor, Matching
 
 
 def match(

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import ConfigError
-from fedprognos.matching.arrays import Floats, Indices
-from fedprognos.matching.problem import MatchProblem
+from fedprognos.matching.arguments import Floats, Indices
+from fedprognos.matching.match.problem import MatchProblem
 
 FLOOR = 1e-12
 

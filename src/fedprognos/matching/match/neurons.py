@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedprognos.matching.arrays import Booleans, Floats, Indices
-from fedprognos.matching.problem import ClientNeurons, MatchProblem
+from fedprognos.matching.arguments import Booleans, Floats, Indices
+from fedprognos.matching.match.problem import ClientNeurons, MatchProblem
 
 
 class GlobalNeurons:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedprognos.matching.arrays import Booleans, Floats, Indices
-from fedprognos.matching.fast import Buffer, costs, popularity
-from fedprognos.matching.hyperparameters import Hyperparameters, estimated, start
-from fedprognos.matching.neurons import GlobalNeurons
-from fedprognos.matching.options import Growth, MatchOptions
-from fedprognos.matching.problem import ClientNeurons, MatchProblem
-from fedprognos.matching.result import Absorbing, Diagnostics, Matching
-from fedprognos.matching.solvers import Solver, solver_named
+from fedprognos.matching.arguments import Booleans, Floats, Indices
+from fedprognos.matching.match.fast import Buffer, costs, popularity
+from fedprognos.matching.match.hyperparameters import Hyperparameters, estimated, start
+from fedprognos.matching.match.match_options import Growth, MatchOptions
+from fedprognos.matching.match.neurons import GlobalNeurons
+from fedprognos.matching.match.problem import ClientNeurons, MatchProblem
+from fedprognos.matching.match.result import Absorbing, Diagnostics, Matching
+from fedprognos.matching.match.solvers import Solver, solver_named
 
 FIRST_OFFER = 8
 """New columns offered first, beyond the expected ones; at least one, or they could not be doubled."""

@@ -13,7 +13,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import DataError
-from fedprognos.matching.arrays import Booleans, Floats, Indices
+from fedprognos.matching.arguments import Booleans, Floats, Indices
 
 BLOCK = 16_384
 """Rows turned to float64 at once."""
@@ -35,7 +35,7 @@ class OutputSums:
     Examples
     --------
     >>> outputs = np.array([[[0.5, 0.1], [0.2, 0.3]], [[0.4, 0.0], [0.0, 0.0]]])  # 2 sequences, 2 steps, 2 neurons
-    >>> one = OutputSums.of(outputs, labels=[[1.0, 0.5], [2.0, 0.0]], mask=[[True, True], [True, False]])
+    >>> one = OutputSums.from_outputs(outputs, labels=[[1.0, 0.5], [2.0, 0.0]], mask=[[True, True], [True, False]])
     >>> one.n, one.starts, one.s.round(2).tolist(), one.q.round(2).tolist()
     (3, 2, [1.1, 0.4], [1.4, 0.25])
     >>> one.add(one).n
@@ -53,7 +53,7 @@ class OutputSums:
         return len(self.s)
 
     @classmethod
-    def of(
+    def from_outputs(
         cls,
         outputs: ArrayLike,
         labels: ArrayLike | None = None,
@@ -138,7 +138,7 @@ class OutputSums:
             hint = "look at how this client adds up outputs"
             raise DataError(f"sent invalid sums: {problem}", where=f"client '{client}'", hint=hint)
         if problem:
-            raise DataError(f"invalid sums: {problem}", where=where, hint="OutputSums.of adds up outputs")
+            raise DataError(f"invalid sums: {problem}", where=where, hint="OutputSums.from_outputs adds up outputs")
 
     def _shape_problem(self) -> str:
         size = np.shape(self.s)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import DataError, unknown_name
-from fedprognos.matching.arrays import AnyArray, Indices
-from fedprognos.matching.problem import checked
+from fedprognos.matching.arguments import AnyArray, Indices, RecurrentWeights
+from fedprognos.matching.match.problem import checked
 
 
 @dataclass(frozen=True)
@@ -27,27 +27,6 @@ class Gates:
 
 CELLS = {"lstm": Gates(4), "gru": Gates(3, separate=(2,))}
 """The recurrent bias of a GRU's n gate is multiplied by r, so it is not the same as an input bias."""
-
-
-@dataclass(frozen=True, eq=False)
-class RecurrentWeights:
-    """One recurrent layer as torch keeps it.
-
-    ``weight_ih`` is ``(U H, inputs)``, ``weight_hh`` ``(U H, H)``, both biases ``(U H,)``.
-    """
-
-    weight_ih: ArrayLike
-    weight_hh: ArrayLike
-    bias_ih: ArrayLike
-    bias_hh: ArrayLike
-
-
-@dataclass(frozen=True, eq=False)
-class LinearWeights:
-    """One linear layer as torch keeps it: ``weight`` is ``(H, inputs)``, ``bias`` ``(H,)``."""
-
-    weight: ArrayLike
-    bias: ArrayLike
 
 
 def linear_signature(weight: ArrayLike, bias: ArrayLike) -> AnyArray:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import operator
 import warnings
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import ConfigError, unknown_name
-from fedprognos.matching.gain import COSTS
-from fedprognos.matching.problem import MatchProblem
+from fedprognos.matching.arguments import check_whole
+from fedprognos.matching.match.gain import COSTS
+from fedprognos.matching.match.problem import MatchProblem
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,3 @@ def growth_limits(problem: MatchProblem, cap: int | None, quota: int | None) -> 
     growing = len(problem.clients) - (0 if problem.anchored else 1)
     # A client may leave a neuron it opened to others and open one more; without this the quota would leak.
     return Growth(min(cap, problem.widest + growing * quota), quota)
-
-
-def check_whole(name: str, value: int, least: int) -> None:
-    """Refuse anything but a whole number of at least ``least``."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")

@@ -1,6 +1,6 @@
 """The gain of assigning a client's neuron to a global one, formula by formula: the specification of the matcher.
 
-:mod:`fedprognos.matching.fast` computes the same table by one matrix product. Tests hold the two together.
+:mod:`fedprognos.matching.match.fast` computes the same table by one matrix product. Tests hold the two together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import unknown_name
-from fedprognos.matching.arrays import Floats
+from fedprognos.matching.arguments import Floats
 
 COSTS = ("pfnm", "spahm")
 

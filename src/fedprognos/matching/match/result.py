@@ -8,7 +8,7 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from fedprognos.matching.arrays import Floats, Indices
+from fedprognos.matching.arguments import Floats, Indices
 
 Absorbing = Literal["all merged", "all kept", "neither"]
 

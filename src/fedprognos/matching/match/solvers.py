@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from fedprognos.errors import MissingExtraError, unknown_name
-from fedprognos.matching.arrays import Floats, Indices
+from fedprognos.matching.arguments import Floats, Indices
 
 Solver: TypeAlias = Callable[[Floats], Indices]
 

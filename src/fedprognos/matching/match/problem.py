@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.matching.arrays import AnyArray, Floats, Indices
-from fedprognos.matching.result import Anchor, Matching
+from fedprognos.matching.arguments import AnyArray, Floats, Indices
+from fedprognos.matching.match.result import Anchor, Matching
 
 
 @dataclass(frozen=True, eq=False)

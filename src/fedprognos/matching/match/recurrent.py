@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import DataError, unknown_name
-from fedprognos.matching.arrays import AnyArray, Indices
-from fedprognos.matching.matcher import match_clients
-from fedprognos.matching.options import MatchOptions, check_whole
-from fedprognos.matching.problem import ClientNeurons, canonical, checked_counts, same_dimensions
-from fedprognos.matching.result import Matching
-from fedprognos.matching.signatures import (
+from fedprognos.matching.arguments import AnyArray, Indices, RecurrentWeights, check_whole
+from fedprognos.matching.match.match_options import MatchOptions
+from fedprognos.matching.match.matcher import match_clients
+from fedprognos.matching.match.problem import ClientNeurons, canonical, checked_counts, same_dimensions
+from fedprognos.matching.match.result import Matching
+from fedprognos.matching.match.signatures import (
     Gates,
-    RecurrentWeights,
     checked_weights,
     gates_of,
     hidden_dimensions,

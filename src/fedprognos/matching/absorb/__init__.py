@@ -1,0 +1,1 @@
+"""Matching neurons by what they put out: absorption."""
