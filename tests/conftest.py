@@ -118,6 +118,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for item in items:
         test = getattr(item, "obj", None)
+        test = getattr(test, "__func__", test)  # a method of a class takes no attributes, its function does
         if is_hypothesis_test(test) and not item.get_closest_marker("long"):
             # Hypothesis has no public way to change the settings of a test that has its own.
             written = test._hypothesis_internal_use_settings
