@@ -18,8 +18,7 @@ from fedprognos.deployment.keys import Identity, identity_of
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_ledger import SiteLedger
 from fedprognos.deployment.site.site_service import Site
-from fedprognos.deployment.steps.signed_steps import REQUEST, RequestHeader, open_request
-from fedprognos.deployment.tensor_cache import SentTensors, TensorCache
+from fedprognos.deployment.steps.signed_steps import STEP, StepHeader, open_step
 from fedprognos.experiment import config
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.fleet import Fleet
@@ -50,7 +49,7 @@ class WatchedMailbox:
     """Lets a test see every step before the site does, and do something else first."""
 
     inner: Mailbox
-    before: Callable[[str, RequestHeader, bytes], None] = lambda site, header, data: None
+    before: Callable[[str, StepHeader, bytes], None] = lambda site, header, data: None
     steps: list[tuple[str, bytes]] = field(default_factory=list)
     at_most: int = 500
     """Messages after which the coordinator is killed."""
@@ -63,8 +62,8 @@ class WatchedMailbox:
         if self.pushed >= self.at_most:
             raise CrashError
         self.pushed += 1
-        if data.startswith(REQUEST):
-            header, _, _ = open_request(data)
+        if data.startswith(STEP):
+            header, _ = open_step(data)
             self.before(site, header, data)
             self.steps.append((site, data))
         return self.inner.push(site, data, ttl_in_s)
@@ -96,7 +95,6 @@ class SmallRun:
     name: str = "small"
     absent_in_s: float = 5.0
     said: list[str] = field(default_factory=list)
-    sent: SentTensors = field(default_factory=SentTensors)
 
     def __post_init__(self) -> None:
         self.experiment = deployable(config.parse(experiment_of(self.changes), "test"), lambda text: None)
@@ -123,10 +121,6 @@ class SmallRun:
         """What a site answers to these messages, whoever sends them."""
         return [self.sites[name].respond(frame) for frame in frames]
 
-    def whole(self, name: str, message: bytes) -> bytes:
-        """A message with the tensors that a site has."""
-        return TensorCache(self.place(name) / "tensors", self.limit_in_mb << 20).complete(message)
-
     def told(self, name: str) -> str:
         """What sites showed their engineers."""
         return "\n".join(self.said)
@@ -143,7 +137,7 @@ class SmallRun:
         """Run it; the coordinator's folder. Called again it continues."""
         place = RunFolder(self.folder / "run", self.name, self.experiment, "deployed")
         limit = self.largest_request or self.limit_in_mb << 20
-        transport = SiteTransport(self.mailbox, NAMES, limit, absent_in_s=self.absent_in_s, sent=self.sent)
+        transport = SiteTransport(self.mailbox, NAMES, limit, absent_in_s=self.absent_in_s)
         report = self.folder / "run" / "report.html"
         DeployedRun(
             self.name, self.experiment, place, transport, self.identity, 0.0, self.said.append, lambda path: report

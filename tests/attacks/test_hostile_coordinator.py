@@ -7,7 +7,8 @@ floors, limits and the tripwire.
 
 from __future__ import annotations
 
-from dataclasses import make_dataclass, replace
+import json
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,16 @@ from fedprognos.deployment.site import site_ledger as ledger
 from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at
 from fedprognos.deployment.site_messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
+from fedprognos.deployment.steps.fingerprint import Fingerprint, fingerprint_of
 from fedprognos.deployment.steps.signed_steps import (
     REPLY,
-    RequestHeader,
-    open_request,
+    STEP,
+    Note,
+    StepHeader,
+    open_step,
     read_reply,
     seal_reply,
-    seal_request,
+    seal_step,
     sha256,
 )
 from fedprognos.errors import FederationError, MessageError
@@ -37,7 +41,7 @@ from fedprognos.evaluation import Results
 from fedprognos.features import Recipe, SurveyTerms, build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.codec import decode, encode, envelope_of, ledger_line
+from fedprognos.federation.codec import decode, encode, envelope_of
 from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.messages import (
@@ -207,103 +211,147 @@ def crafted(recipe: Recipe, network: Network, run: str) -> list[Any]:
     ]
 
 
+def notes_of(data: bytes) -> list[tuple[Note, bytes]]:
+    """The notes of a step with the replies that follow them."""
+    header, replies = open_step(data)
+    return [(note, replies[note.step, note.site]) for note in header.notes]
+
+
+def with_body(frame: bytes, body: bytes) -> bytes:
+    """A step that carries a request, as steps did before sites made theirs."""
+    return frame + body
+
+
 def test_a_coordinator_with_its_own_keys_gets_nothing_beyond_the_agreed_steps(start: Start) -> None:
     """At every step of an honest run it tries every attack as well; the run ends as if it had not."""
     with start("one") as undisturbed:
         undisturbed.perform()
     with start("two") as run:
-        known, answered = len(run.lines("a")), list[bytes]()
+        known, answered, honest = len(run.lines("a")), list[tuple[int, bytes]](), dict[int, bytes]()
         recipe = recipe_of(fleet_of("a", 6), window=8, cap=40, stride=3)
         network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1)
         messages = [encode(request) for request in crafted(recipe, network, run.name)]
 
-        def attack(site: str, header: RequestHeader, data: bytes) -> None:
+        def attack(site: str, header: StepHeader, data: bytes) -> None:
             if site != "a":
                 return
-            _, replies, _ = open_request(data)
-            notes = [(note, replies[note.step, note.site]) for note in header.notes]
-            tried, steps = messages[header.step % 3 :: 3], (header.step, header.step + 1, max(header.step - 1, 1))
-            pairs = [(message, step) for message in tried for step in steps]
-            frames = [seal_request(run.identity, header.contract, step, m, m, notes) for m, step in pairs]
-            answered.extend(run.ask("a", *frames, *tried))  # with a contract, and outside any
+            notes, tried = notes_of(data), messages[header.step % 3 :: 3]
+            steps = (header.step, header.step + 1, max(header.step - 1, 1))
+            frames = [
+                (step, seal_step(run.identity, header.contract, step, fingerprint_of(message), notes))
+                for message in tried
+                for step in steps
+            ]
+            frames += [(header.step, with_body(data, message)) for message in tried]
+            frames += [(0, message) for message in tried]  # outside any contract
+            answered.extend(zip((step for step, _ in frames), run.ask("a", *(f for _, f in frames)), strict=True))
+            [honest[header.step]] = run.ask("a", data)
 
         run.mailbox.before = attack
         run.perform()
-        assert len(answered) > 50
-        for reply in answered:
-            assert not reply.startswith(REPLY)
-            assert type(decode(reply, (*ANSWERS, StepsMissing))).__name__ in ("Failure", "StepsMissing")
+        assert len(answered) > 80
+        for step, reply in answered:
+            if reply.startswith(REPLY):  # the reply that it has already, to the bit
+                assert reply == honest[step]
+            else:
+                assert type(decode(reply, (*ANSWERS, StepsMissing))).__name__ in ("Failure", "StepsMissing")
         assert run.weights() == undisturbed.weights()
         lines = run.lines("a")
         assert broken_at(lines) is None
         assert sum("refused" in line for line in lines[known:]) > 40
+        new = [line for line in lines[known:] if "step" in line and not line.get("repeat") and "refused" not in line]
+        answers = [(line["contract"], line["step"]) for line in new if line["kind"] != StepsMissing.__name__]
+        assert len(set(answers)) == len(answers)
         assert "REFUSED" in run.told("a")
 
 
-def test_a_step_is_answered_once_with_one_request(start: Start) -> None:
+def test_a_step_asked_twice_gets_the_same_bytes_whatever_comes_with_it(start: Start) -> None:
     with start() as run:
         known, replies = len(run.lines("a")), list[list[bytes]]()
 
-        def again(site: str, header: RequestHeader, data: bytes) -> None:
-            if site == "a":
-                replies.append(run.ask("a", data, data))
+        def again(site: str, header: StepHeader, data: bytes) -> None:
+            if site != "a":
+                return
+            notes = [(note.model_copy(update={"code": "absent", "size": 0}), b"") for note, _ in notes_of(data)]
+            other = seal_step(run.identity, header.contract, header.step, Fingerprint(kind="FitRequest"), notes)
+            replies.append(run.ask("a", data, other, data))
 
         run.mailbox.before = again
         run.perform()
         assert replies
-        assert all(one == other and one.startswith(REPLY) for one, other in replies)  # the same bytes, kept on disk
+        assert all(len(set(same)) == 1 and same[0].startswith(REPLY) for same in replies)
         lines = [line for line in run.lines("a")[known:] if "step" in line and not line.get("repeat")]
         assert len({(line["contract"], line["step"]) for line in lines}) == len(lines)  # a run before may end late
 
 
-def nudged(request: Any) -> dict[str, bytes]:
-    """A request as encoded, with one number changed by less than machines differ, or without end."""
-    other = replace(request, recipe=request.recipe.model_copy(update={"label_mean": request.recipe.label_mean + 1e-8}))
-    fraction = request.validation_fraction
-    found = {"computed": encode(other), "agreed": encode(replace(request, validation_fraction=fraction * (1 + 9e-7)))}
-    cap, honest = b'\\"cap\\": 40.0', encode(request)
-    assert cap in honest
-    for name, value in (("constant", b"Infinity"), ("number", b"1e4000")):  # as many bytes as before
-        space = b'\\"cap\\":' + value
-        size = int.from_bytes(honest[:8], "little") + len(space) - len(cap)
-        found[name] = size.to_bytes(8, "little") + honest[8:].replace(cap, space)
-    return found
-
-
-def test_a_request_that_differs_in_a_last_digit_is_refused_or_answered_as_the_agreed_one(start: Start) -> None:
-    """0.25 and 0.2500002 of 18 units keep out 4 and 5: the difference of two such sums is one unit."""
+def test_a_coordinator_that_came_to_another_request_is_told_so_and_changes_no_answer(start: Start) -> None:
     answers = dict[int, bytes]()
     with start("one") as honest:
 
-        def note(site: str, header: RequestHeader, data: bytes) -> None:
+        def remember(site: str, header: StepHeader, data: bytes) -> None:
             if site == "a":
                 answers[header.step] = read_reply(honest.ask("a", data)[0])[1]
 
-        honest.mailbox.before = note
+        honest.mailbox.before = remember
         honest.perform()
     with start("two") as run:
         refused, steps = list[bytes](), list[int]()
 
-        def nudge(site: str, header: RequestHeader, data: bytes) -> None:
-            _, replies, message = open_request(data)
-            whole = run.whole("a", message) if site == "a" else b""
-            if site != "a" or ledger_line(whole).kind != EvaluateRequest.__name__ or steps:
+        def diverge(site: str, header: StepHeader, data: bytes) -> None:
+            ours = header.fingerprint
+            if site != "a" or ours.kind != EvaluateRequest.__name__ or steps:
                 return
-            notes = [(note, replies[note.step, note.site]) for note in header.notes]
-            found = nudged(decode(whole, (EvaluateRequest,)))
-            frames = {
-                name: seal_request(run.identity, header.contract, header.step, changed, changed, notes)
-                for name, changed in found.items()
-            }
-            refused.extend(run.ask("a", frames["agreed"], frames["constant"], frames["number"]))
-            assert read_reply(run.ask("a", frames["computed"])[0])[1] == answers[header.step]
+            name, norm = next((name, norm) for name, norm in ours.norms.items() if "head." not in name and norm)
+            others = [
+                {"kind": "OutputsRequest"},
+                {"sum": ("batch", 0)},
+                {"norms": {**ours.norms, name: norm * (1 + 1e-5)}},
+                {"norms": {**ours.norms, name: 1e300}},
+                {"norms": {}},
+                {"shapes": {**ours.shapes, name: (1, 1)}},
+                {"numbers": ours.numbers * 1.01},
+            ]
+            frames = [sealed(run, header, data, ours.model_copy(update=other)) for other in others]
+            refused.extend(run.ask("a", *frames))
+            rounded = ours.model_copy(update={"norms": {n: v * (1 + 1e-8) for n, v in ours.norms.items()}})
+            [reply] = run.ask("a", sealed(run, header, data, rounded))
+            assert read_reply(reply)[1] == answers[header.step]
             steps.append(header.step)
 
-        run.mailbox.before = nudge
+        run.mailbox.before = diverge
         run.perform()
         assert steps
-        assert len(refused) == 3
-        assert all(not reply.startswith(REPLY) for reply in refused)
+        assert len(refused) == 7
+        assert {decode(reply, ANSWERS).code for reply in refused} <= {"diverged", "message"}
+
+
+def sealed(run: SmallRun, header: StepHeader, data: bytes, fingerprint: Fingerprint) -> bytes:
+    """The same step with another fingerprint."""
+    return seal_step(run.identity, header.contract, header.step, fingerprint, notes_of(data))
+
+
+def test_a_step_needs_the_coordinator_s_signature_of_all_that_it_says(start: Start) -> None:
+    with start() as run:
+        refused = list[bytes]()
+
+        def alter(site: str, header: StepHeader, data: bytes) -> None:
+            if site != "a" or header.step != 3:
+                return
+            stranger = identity_of(run.place("b"))
+            notes = notes_of(data)
+            frames = [seal_step(stranger, header.contract, 3, header.fingerprint, notes)]
+            signed = header.model_dump()
+            for change in ({"step": 4}, {"fingerprint": {**signed["fingerprint"], "numbers": 1.0}}, {"notes": []}):
+                document = json.dumps({**signed, **change}).encode()
+                body = b"".join(reply for _, reply in notes) if "notes" not in change else b""
+                frames.append(STEP + len(document).to_bytes(8, "little") + document + body)
+            refused.extend(run.ask("a", *frames))
+
+        run.mailbox.before = alter
+        run.perform()
+        assert len(refused) == 4
+        assert {decode(reply, ANSWERS).code for reply in refused} == {"message"}
+        assert run.weights()
 
 
 def test_messages_that_nobody_signed_fill_neither_disk_nor_memory(
@@ -339,30 +387,39 @@ def test_a_delivery_of_a_huge_network_is_refused(tmp_path: Path) -> None:
         SmallRun(tmp_path).sites["a"]._answer(DeliverRequest("x", RECIPE, huge, "{}", "{}", None, 1, 0.3, 0))
 
 
-@pytest.mark.parametrize("how", ["another's key", "changed reply", "invented member", "left out"])
+FORGERIES = (
+    *("another's key", "changed reply", "reply of another step", "reply of another site"),
+    *("invented member", "left out"),
+)
+
+
+@pytest.mark.parametrize("how", FORGERIES)
 def test_outcomes_that_members_did_not_sign_are_refused(start: Start, how: str) -> None:
     with start() as run:
         refused = list[bytes]()
 
-        def forge(site: str, header: RequestHeader, data: bytes) -> None:
-            _, replies, message = open_request(data)
-            whole = [note for note in header.notes if note.site == "b" and note.size]
-            if site != "a" or not whole or header.step != 4:
+        def forge(site: str, header: StepHeader, data: bytes) -> None:
+            given = notes_of(data)
+            by_b = [note for note, _ in given if note.site == "b" and note.size]
+            if site != "a" or not by_b or header.step != 4:
                 return
             notes = []
-            for note in header.notes:
-                reply, said = replies[note.step, note.site], note
-                if note is whole[-1] and how == "another's key":
-                    sealed = seal_reply(run.identity, header.contract, note.step, note.request, reply)
-                    said = note.model_copy(update={"signature": read_reply(sealed)[0].signature})
-                if note is whole[-1] and how == "changed reply":
+            for note, honest in given:
+                changed, reply = note, honest
+                if note is by_b[-1] and how in ("another's key", "reply of another step", "reply of another site"):
+                    key = run.identity if how == "another's key" else identity_of(run.place("b"))
+                    step = note.step - (how == "reply of another step")
+                    signer = "c" if how == "reply of another site" else "b"
+                    signature = read_reply(seal_reply(key, header.contract, step, signer, reply))[0].signature
+                    changed = note.model_copy(update={"signature": signature})
+                if note is by_b[-1] and how == "changed reply":
                     reply = reply[:-4] + bytes(4)
-                    said = note.model_copy(update={"reply": sha256(reply)})
-                if note is whole[-1] and how == "invented member":
+                    changed = note.model_copy(update={"reply": sha256(reply)})
+                if note is by_b[-1] and how == "invented member":
                     notes.append((note.model_copy(update={"site": "mallory"}), reply))
                 if not (note.site == "b" and how == "left out"):
-                    notes.append((said, reply))
-            frame = seal_request(run.identity, header.contract, header.step, message, message, notes)
+                    notes.append((changed, reply))
+            frame = seal_step(run.identity, header.contract, header.step, header.fingerprint, notes)
             refused.extend(run.ask("a", frame))
 
         run.mailbox.before = forge

@@ -106,7 +106,7 @@ def test_a_reply_too_large_to_be_relayed_costs_its_sender_its_place_and_nobody_e
         header, reply = read_reply(sealed)
         found = decode(reply, (FitReply,))
         large = encode(replace(found, weights={**found.weights, "more": np.zeros(240_000, np.float32)}))
-        return seal_reply(run.sites["c"].identity, header.contract, header.step, header.request, large)
+        return seal_reply(run.sites["c"].identity, header.contract, header.step, "c", large)
 
     run.sites["c"].respond = inflated  # type: ignore[method-assign]
     run.perform()

@@ -11,11 +11,11 @@ from small_run import SmallRun
 
 from fedprognos.deployment.steps.signed_steps import (
     REPLY,
-    RequestHeader,
-    open_request,
+    StepHeader,
+    open_step,
     read_reply,
     seal_reply,
-    seal_request,
+    seal_step,
     sha256,
 )
 from fedprognos.federation.codec import decode, encode, ledger_line
@@ -35,7 +35,7 @@ def replying(run: SmallRun, name: str, change: Callable[[bytes], bytes]) -> list
             return sealed
         header, reply = read_reply(sealed)
         sent.append(change(reply))
-        return seal_reply(site.identity, header.contract, header.step, header.request, sent[-1])
+        return seal_reply(site.identity, header.contract, header.step, name, sent[-1])
 
     site.respond = respond  # type: ignore[method-assign]
     return sent
@@ -76,23 +76,22 @@ def test_junk_that_an_accomplice_signed_is_neither_kept_nor_followed(tmp_path: P
     run, refused = SmallRun(tmp_path), list[bytes]()
     nan = np.float32("nan").tobytes()
 
-    def relay(site: str, header: RequestHeader, data: bytes) -> None:
-        _, replies, message = open_request(data)
+    def relay(site: str, header: StepHeader, data: bytes) -> None:
+        _, replies = open_step(data)
         if site != "a" or header.step != 4:
             return
-        whole = run.sites["a"].tensors.complete(message)
         for junk in (JUNK, replies[header.notes[-1].step, header.notes[-1].site][:-4] + nan):
             notes = []
             for note in header.notes:
                 reply, said = replies[note.step, note.site], note
                 if note.site == "c" and note.step == header.step - 1:
                     key = run.sites["c"].identity
-                    sealed = seal_reply(key, header.contract, note.step, note.request, junk)
+                    sealed = seal_reply(key, header.contract, note.step, "c", junk)
                     signature = read_reply(sealed)[0].signature
                     said = note.model_copy(update={"reply": sha256(junk), "size": len(junk), "signature": signature})
                     reply = junk
                 notes.append((said, reply))
-            frame = seal_request(run.identity, header.contract, header.step, whole, message, notes)
+            frame = seal_step(run.identity, header.contract, header.step, header.fingerprint, notes)
             refused.append(run.sites["a"].respond(frame))
 
     run.mailbox.before = relay

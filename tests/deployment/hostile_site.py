@@ -53,7 +53,7 @@ def respond(self: site.Site, data: bytes) -> bytes:
     if ledger_line(reply).kind != FitReply.__name__:
         return sealed
     spoilt = {"nan": nan, "shape": shape, "header": header, "huge": huge}[HOW](reply)
-    return seal_reply(self.identity, about.contract, about.step, about.request, spoilt)
+    return seal_reply(self.identity, about.contract, about.step, self.options.name, spoilt)
 
 
 def answer(self: site.Site, request: object) -> object:

@@ -21,7 +21,7 @@ from fedprognos.deployment.coordinator.coordinator_service import UNSCORED
 from fedprognos.deployment.keys import fingerprint
 from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at
-from fedprognos.deployment.steps.signed_steps import RequestHeader
+from fedprognos.deployment.steps.signed_steps import StepHeader
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.experiment import config
 
@@ -162,7 +162,7 @@ def test_a_crash_at_any_step_changes_no_byte(tmp_path: Path, who: str, at: int) 
     run = SmallRun(tmp_path / "two")
     crashed: list[int] = []
 
-    def crash(site: str, header: RequestHeader, data: bytes) -> None:
+    def crash(site: str, header: StepHeader, data: bytes) -> None:
         if header.step == at and site == "b" and not crashed:
             crashed.append(at)
             if who in ("site", "both"):
@@ -193,7 +193,7 @@ def test_a_site_that_lacks_more_steps_than_fit_into_a_message_gets_them_in_parts
     run = SmallRun(tmp_path / "two", changes=LONGER, largest_request=limit)
     lost: list[int] = []
 
-    def lose(site: str, header: RequestHeader, data: bytes) -> None:
+    def lose(site: str, header: StepHeader, data: bytes) -> None:
         assert len(data) <= limit
         if header.step == 14 and not lost:
             (steps,) = (tmp_path / "two" / "b").rglob("steps")
@@ -211,7 +211,7 @@ def test_a_site_that_lacks_more_steps_than_fit_into_a_message_gets_them_in_parts
 def test_a_site_whose_data_changed_in_a_run_refuses_to_continue(tmp_path: Path) -> None:
     run = SmallRun(tmp_path, changes={"federation": {"min_clients": None}})
 
-    def change(site: str, header: RequestHeader, data: bytes) -> None:
+    def change(site: str, header: StepHeader, data: bytes) -> None:
         if header.step == 4:
             run.sites["a"] = run.site("a", seed=9)
 

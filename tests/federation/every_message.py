@@ -10,7 +10,6 @@ import numpy as np
 
 from fedprognos.deployment import site_messages as deployment
 from fedprognos.deployment.site_messages import DataTerms
-from fedprognos.deployment.tensor_cache import TensorsMissing
 from fedprognos.features import SurveyTerms, survey
 from fedprognos.federation import messages as federation
 from fedprognos.federation.client import Client
@@ -44,7 +43,7 @@ KINDS = (
     *federation.ANSWERS,
     *(one for one in (*deployment.OPENING, *deployment.REQUESTS) if one not in federation.REQUESTS),
     *(deployment.HelloReply, deployment.ContractReply, deployment.JoinReply, deployment.StepsMissing),
-    *(deployment.RefusalReply, deployment.DeliverReply, TensorsMissing),
+    *(deployment.RefusalReply, deployment.DeliverReply),
 )
 RECORDED = Path(__file__).with_name("recorded")
 
@@ -111,7 +110,6 @@ def deployed_messages() -> list[Any]:
         deployment.RefusalReply(),
         deployment.DeliverRequest("engines", recipe, network, json.dumps(provenance), "{}", None, 7, 0.25, 0),
         deployment.DeliverReply(),
-        TensorsMissing(),
     ]
 
 

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from deployments import EXPERIMENT, table
-from every_message import FLEET, KINDS, RULE, client_here, every_request, small_network
+from every_message import KINDS, client_here, every_request
 from mutations import bounded, damaged, damaged_message
 from services import rows_of, small_bundle
 from sites_here import site_here
@@ -33,20 +33,20 @@ from fedprognos.deployment.site_messages import (
     JoinRequest,
     StepsMissing,
 )
-from fedprognos.deployment.steps.signed_steps import REPLY, REQUEST, Note, read_reply, seal_request, sha256
-from fedprognos.deployment.tensor_cache import SentTensors, TensorCache, TensorsMissing
+from fedprognos.deployment.steps.fingerprint import fingerprint_of
+from fedprognos.deployment.steps.signed_steps import REPLY, STEP, Note, read_reply, seal_step, sha256
 from fedprognos.errors import FedprognosError, MessageError
 from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import MessageCohort, gather
-from fedprognos.federation.messages import EvaluateRequest, Failure
+from fedprognos.federation.messages import Failure
 from fedprognos.fleet import synthetic
 from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.inspect import inspect_table
 from fedprognos.fleet.readers.table import read_table
-from fedprognos.networks import Bundle, Network, NetworkSpec
+from fedprognos.networks import Bundle
 from fedprognos.prognosis import Predictor, Stream
-from small_fleets import recipe_of, series_fleet
+from small_fleets import series_fleet
 
 Feed = Callable[[random.Random], None]
 """Feeds one damaged thing to what reads it; may raise a :class:`FedprognosError` and nothing else."""
@@ -67,7 +67,7 @@ class Replying:
 
 
 def messages(place: Path) -> dict[str, Feed]:
-    """Requests to a client and to a site, shortened messages, and replies to the coordinator."""
+    """Requests to a client and to a site, and replies to the coordinator."""
     client, site = client_here(place / "client"), site_here(place / "site")
     asked = every_request()
     encoded = [encode(request) for request in asked]
@@ -76,12 +76,7 @@ def messages(place: Path) -> dict[str, Feed]:
     _, experiment, _ = config.load("demo")
     contract = Contract.of("demo", "1", experiment, {"a": site.identity.public}, site.identity.public)
     opening = [encode(HelloRequest("demo")), encode(ContractRequest(contract.text))]
-    step = REQUEST + (9).to_bytes(8, "little") + b'{"step":1' + encoded[0]
-    wide = Network.seeded(NetworkSpec(inputs=small_network().spec.inputs, widths=(24,)), 0)
-    big = encode(EvaluateRequest(recipe_of(FLEET, conditions=RULE), wide, 7, 0.25))
-    sent, cache = SentTensors(), TensorCache(place / "tensors", 1 << 26)
-    cache.keep(big)
-    sent.answered("a", big, b"")
+    step = STEP + (9).to_bytes(8, "little") + b'{"step":1' + encoded[0]
 
     def request(rng: random.Random) -> None:
         assert decode(client.respond(damaged_message(rng.choice(encoded), rng)), KINDS) is not None
@@ -90,9 +85,6 @@ def messages(place: Path) -> dict[str, Feed]:
         data = damaged(step, rng) if rng.random() < 0.3 else damaged_message(rng.choice(opening), rng)
         assert decode(site.respond(data), KINDS) is not None
 
-    def shortened(rng: random.Random) -> None:
-        cache.complete(damaged(sent.shorten("a", big), rng))
-
     def reply(rng: random.Random) -> None:
         k = rng.randrange(len(asked))
         replying = Replying({"a": answered[k], "b": damaged_message(answered[k], rng)})
@@ -100,7 +92,7 @@ def messages(place: Path) -> dict[str, Feed]:
         good = gather(MessageCohort(replying), dict.fromkeys("ab", asked[k]), kind, 1, lambda failure: None)
         assert "a" in good
 
-    return {"requests": request, "requests to a site": to_a_site, "shortened requests": shortened, "replies": reply}
+    return {"requests": request, "requests to a site": to_a_site, "replies": reply}
 
 
 def tables(place: Path) -> dict[str, Feed]:
@@ -183,7 +175,7 @@ def site_folders(place: Path) -> dict[str, Feed]:
     site.respond(encode(ContractRequest(contract.text)))
     site.approvals.approve(contract.digest)
     join = encode(JoinRequest("demo", DataTerms.from_recipe(experiment.recipe)))
-    first = seal_request(coordinator, contract.digest, 1, join, join, [])
+    first = seal_step(coordinator, contract.digest, 1, fingerprint_of(join), [])
     assert ledger_line(read_reply(site.respond(first))[1]).kind == JoinReply.__name__
     site.respond(encode(HelloRequest("demo")))
     kept = {path: path.read_bytes() for path in (place / "site").rglob("*") if path.is_file()}
@@ -194,17 +186,17 @@ def site_folders(place: Path) -> dict[str, Feed]:
             assert len(line.splitlines()) <= 1
 
     def step(rng: random.Random) -> None:
-        message, number = damaged_message(join, rng), rng.choice((1, 2, 2**62))
+        number = rng.choice((1, 2, 2**62))
         outcome = damaged_message(encode(HelloRequest("demo")), rng)
         note = Note(step=1, site=rng.choice(("a", "b", "..")), reply=sha256(outcome), size=len(outcome))
         notes = [(note, outcome)] * rng.choice((0, 1, 3))
-        frame = seal_request(coordinator, contract.digest, number, message, message, notes)
+        frame = seal_step(coordinator, contract.digest, number, fingerprint_of(join), notes)
         frame = frame if rng.random() < 0.7 else damaged(frame, rng)
         answer = site.respond(frame)
         if answer.startswith(REPLY):  # the damage left the step as it was
             assert answer == site.respond(first)
         else:
-            assert isinstance(decode(answer, (*KINDS, StepsMissing, TensorsMissing)), Failure | StepsMissing)
+            assert isinstance(decode(answer, (*KINDS, StepsMissing)), Failure | StepsMissing)
 
     def folder(rng: random.Random) -> None:
         path = rng.choice(sorted(kept))
@@ -240,7 +232,7 @@ def requests_over_http(place: Path, client: httpx.Client) -> Feed:
 
 
 MAKERS = {
-    messages: ("requests", "requests to a site", "shortened requests", "replies"),
+    messages: ("requests", "requests to a site", "replies"),
     tables: ("tables", "tables to be guessed"),
     settings: ("experiments", "overrides", "deployments"),
     models: ("bundles", "snapshots"),

@@ -40,7 +40,6 @@ LEFT = {
     "SurvivorsReply": ("a signature of who is in a sum", NOTHING),
     "UnmaskReply": ("shares of one-time secrets", "with most members' shares, a total of all members; no part of it"),
     "DeliverReply": ("that the model arrived", NOTHING),
-    "TensorsMissing": ("that a message must be sent in full", NOTHING),
     "StepsMissing": ("that earlier steps must be sent again", NOTHING),
     "RefusalReply": ("that a reason was shown", NOTHING),
     "Failure": ("that a request could not be answered, and which kind of reason", NOTHING),

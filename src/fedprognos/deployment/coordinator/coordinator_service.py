@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import time
 import traceback
 from dataclasses import asdict, dataclass, field
@@ -28,8 +27,7 @@ from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, r
 from fedprognos.deployment.keys import Identity, identity_of
 from fedprognos.deployment.processes import STATUS, ProcessError, alone
 from fedprognos.deployment.steps.agreed_run import AgreedRun
-from fedprognos.deployment.steps.signed_steps import Transcript
-from fedprognos.deployment.tensor_cache import SentTensors
+from fedprognos.deployment.steps.signed_steps import Journal
 from fedprognos.errors import ConfigError, FedprognosError, OutputError
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
@@ -164,7 +162,7 @@ class Coordinator:
         (scenario,) = experiment.partition
         min_clients, timeout_in_s = experiment.federation.min_clients, experiment.federation.timeout_in_s
         timeout_in_s = timeout_in_s or MAX_WAIT_IN_S
-        ledgers, sent = place / "sites" / folder_name(scenario), SentTensors()
+        ledgers = place / "sites" / folder_name(scenario)
         missed = "is not connected; waiting for it (set federation.min_clients to continue without it)"
         with self.hub.open_run(min(ARRIVAL_IN_S, timeout_in_s)) as mailbox:
             transport = SiteTransport(
@@ -173,7 +171,6 @@ class Coordinator:
                 self.options.max_message_in_mb << 20,
                 timeout_in_s,
                 wait_for_all=min_clients is None,
-                sent=sent,
                 waiting=self.note,
                 missed=lambda site: tell(f"{site} {missed}"),
                 received=lambda site, line: ClientFolder(ledgers / folder_name(site)).record(line),
@@ -181,7 +178,7 @@ class Coordinator:
             )
             identity, grace_in_s = identity_of(self.folder), self.options.grace_in_s
             DeployedRun(name, experiment, folder, transport, identity, grace_in_s, tell, self.write_report).perform()
-        tell(f"sent {sent.bytes / 1e6:.2f} MB; {sent.saved / 1e6:.2f} MB were already at the sites")
+        tell(f"sent {transport.sent_bytes / 1e6:.2f} MB to the sites")
 
     def note(self, activity: str, waiting_for: tuple[str, ...]) -> None:
         """Write the status, every other second at most; raise where the engine has ended or the run is cancelled."""
@@ -252,13 +249,13 @@ class DeployedRun:
         if contract is None:
             contract = make_contract(self.transport, here, self.name, self.experiment, self.identity, path, self.tell)
         wait_for_approval(self.transport, contract, least, self.grace_in_s, self.tell)
-        steps = StepTransport(self.transport, contract, self.identity, Transcript(path / "steps"))
+        steps = StepTransport(self.transport, contract, self.identity, Journal(path))
 
         def keep(key: JobKey, result: JobResult, _: JobRecord) -> None:
             self.folder.keep_outputs(key, result)
 
         def before_delivery() -> None:  # a site that cannot take the model now is reported, not waited for
-            steps.way.wait_for_all = False
+            steps.sites.wait_for_all = False
 
         found = AgreedRun(contract, steps, self._notify, keep, before_delivery).perform()
         clients = {contract.scenario: found.members}
@@ -268,7 +265,7 @@ class DeployedRun:
         write_json(path / "provenance.json", {**about, "contract": contract.digest})
         self.tell(f"report {self.write_report(path)}" if results.rows else UNSCORED)
         (path / CONTRACT).replace(path / "contract-done.json")
-        shutil.rmtree(path / "steps", ignore_errors=True)
+        steps.journal.clear()
 
     def _notify(self, event: Event) -> None:
         match event:

@@ -1,19 +1,24 @@
-"""Requests on their way to sites: sent when a site is there, sent again when it restarted, given up after some time."""
+"""How the coordinator reaches its sites.
+
+:class:`SiteTransport` brings bytes to sites and their replies back: it sends when a site is there, again when the site
+restarted, and gives up after some time. :class:`StepTransport` sends the numbered, signed steps of a contract through
+it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from fedprognos.deployment.carrier import EngineError, Mailbox, SiteLostError
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.processes import Backoff
 from fedprognos.deployment.site_messages import ACTIVITIES, StepsMissing
-from fedprognos.deployment.steps.signed_steps import REPLY, Note, Outcome, Transcript, open_reply, seal_request, sha256
-from fedprognos.deployment.tensor_cache import SentTensors, TensorsMissing
+from fedprognos.deployment.steps.fingerprint import fingerprint_of
+from fedprognos.deployment.steps.signed_steps import REPLY, Journal, Note, Outcome, open_reply, seal_step
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import decode, ledger_line
 from fedprognos.federation.messages import Failure, LedgerLine
@@ -22,29 +27,30 @@ POLL_IN_S, LOOK_IN_S = 0.5, 3.0
 MAX_WAIT_IN_S = 12 * 3600.0
 """The wait for a reply where the experiment sets none."""
 ABSENT_IN_S = 45.0
-"""How long a request waits for an absent site before it continues without it, or before somebody is notified."""
+"""How long a message waits for an absent site before the run continues without it, or before somebody is notified."""
+MAX_ASKED_AGAIN = 3
+"""How often a site may say, in one step, that it lacks outcomes that it was sent already."""
+HEADER_IN_BYTES = 1024
+"""More than the note about one reply takes in the header of a step."""
 
 
 @dataclass
-class _Request:
-    """A request on its way to one site."""
+class _Pending:
+    """A message on its way to one site."""
 
-    data: bytes
     absent_since: float
     ticket: str = ""
     session: str = ""
-    whole: bool = False
     missed: bool = False
 
-    def again(self) -> None:
-        """Let it be sent once more."""
+    def send_again(self) -> None:
         self.ticket = self.session = ""
         self.absent_since, self.missed = time.monotonic(), False
 
 
 @dataclass(eq=False)
 class SiteTransport:
-    """Brings requests to sites through a mailbox: the federation's `Transport`.
+    """Brings messages to sites through a mailbox.
 
     Parameters
     ----------
@@ -54,8 +60,6 @@ class SiteTransport:
         Called again and again with what is asked and who has not answered; may raise to end the waiting.
     missed, received
         Called with a site that everybody waits for, and with every message that came.
-    seal, unseal
-        Applied to what is sent and to what came, each with the whole request; None lets it be sent again.
     """
 
     mailbox: Mailbox
@@ -63,213 +67,224 @@ class SiteTransport:
     limit_in_bytes: int
     timeout_in_s: float = MAX_WAIT_IN_S
     wait_for_all: bool = False
-    sent: SentTensors = field(default_factory=SentTensors)
     waiting: Callable[[str, tuple[str, ...]], None] = lambda activity, sites: None
     missed: Callable[[str], None] = lambda site: None
     received: Callable[[str, LedgerLine], None] = lambda site, line: None
-    seal: Callable[[str, bytes, bytes], bytes] = lambda site, whole, sent: sent
-    unseal: Callable[[str, bytes, bytes], bytes | None] = lambda site, whole, reply: reply
     absent_in_s: float = ABSENT_IN_S
+    sent_bytes: int = 0
     _absent: set[str] = field(default_factory=set)
     """Waited for in vain once; not waited for again until they are back."""
 
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
-        """Replies or failures of all sites that were sent something."""
+        """Send requests as they are: the handshake, before there is a contract."""
+        kind = ledger_line(next(iter(requests.values()))).kind
+        return self.exchange(requests, ACTIVITIES[kind], requests.__getitem__, lambda site, data: data)
+
+    def exchange(
+        self,
+        sites: Iterable[str],
+        activity: str,
+        message_to: Callable[[str], bytes],
+        accept: Callable[[str, bytes], bytes | None],
+    ) -> dict[str, bytes | Failure]:
+        """Send each site its message and wait for all replies.
+
+        Parameters
+        ----------
+        message_to
+            The message to a site, made whenever it is sent: a site that restarted may need more than before.
+        accept
+            Checks what came from a site; None lets the message be sent again.
+        """
         begun, looked, backoff = time.monotonic(), float("-inf"), Backoff(POLL_IN_S)
         replies: dict[str, bytes | Failure] = {}
-        pending: dict[str, _Request] = {}
-        for name, data in requests.items():
-            if len(data) > self.limit_in_bytes:
-                replies[name] = Failure(name, "message", f"the request is larger than {self.limit_in_bytes} bytes")
-            else:
-                pending[name] = _Request(data, begun - (self.absent_in_s if name in self._absent else 0.0))
-        kind = ledger_line(next(iter(requests.values()))).kind if requests else ""
+        pending = {name: _Pending(begun - (self.absent_in_s if name in self._absent else 0.0)) for name in sites}
         while pending:
-            self.waiting(ACTIVITIES.get(kind, kind), tuple(pending))
+            self.waiting(activity, tuple(pending))
             if time.monotonic() > begun + self.timeout_in_s:
-                late = f"no answer within {self.timeout_in_s:g} s"
-                replies |= {name: Failure(name, "timeout", late) for name in pending}
+                text = f"no answer within {self.timeout_in_s:g} s"
+                replies |= {name: Failure(name, "timeout", text) for name in pending}
                 break
             if time.monotonic() - looked > LOOK_IN_S:
-                self._push(pending)
+                replies |= self._push(pending, message_to)
                 looked = time.monotonic()
-            for name, request in list(pending.items()):
-                if (reply := self._pull(name, request) or self._given_up(name, request)) is not None:
+            for name, message in list(pending.items()):
+                reply = replies.get(name) or self._pull(name, message, accept) or self._given_up(name, message)
+                if reply is not None:
                     replies[name] = reply
                     del pending[name]
                     backoff.reset()
             if pending:
                 time.sleep(backoff.wait_in_s())
-        return {name: replies[name] for name in requests}
+        return replies
 
     def online(self) -> dict[str, str]:
         """The sites that are connected now, with their sessions."""
         return {name: site.session for name, site in self.mailbox.presence().items() if site.online}
 
-    def _push(self, pending: Mapping[str, _Request]) -> None:
+    def _push(self, pending: Mapping[str, _Pending], message_to: Callable[[str], bytes]) -> dict[str, Failure]:
         """Send to every site that is there and was not sent this, or restarted since and forgot it."""
         try:
-            here = self.online()
-        except EngineError:  # the next look is not far
-            return
-        self._absent.difference_update(here)
-        for name, request in pending.items():
-            if name in here and here[name] != request.session:
-                data = self.seal(name, request.data, self.sent.shorten(name, request.data))
-                with contextlib.suppress(EngineError):
-                    request.ticket = self.mailbox.push(name, data, self.timeout_in_s)
-                    request.session = here[name]
+            sessions = self.online()
+        except EngineError:  # looked at again in a moment
+            return {}
+        self._absent.difference_update(sessions)
+        failures = {}
+        for name, message in pending.items():
+            if name not in sessions or sessions[name] == message.session:
+                continue
+            data = message_to(name)
+            if len(data) > self.limit_in_bytes:
+                failures[name] = Failure(name, "message", f"a request of more than {self.limit_in_bytes} bytes")
+                continue
+            with contextlib.suppress(EngineError):
+                message.ticket = self.mailbox.push(name, data, self.timeout_in_s)
+                message.session = sessions[name]
+                self.sent_bytes += len(data)
+        return failures
 
-    def _pull(self, name: str, request: _Request) -> bytes | Failure | None:
+    def _pull(
+        self, name: str, message: _Pending, accept: Callable[[str, bytes], bytes | None]
+    ) -> bytes | Failure | None:
         """A reply, a failure, or None while there is neither; what one site sends concerns that site only."""
-        if not request.ticket:
+        if not message.ticket:
             return None
         try:
-            data = self.mailbox.pull(request.ticket)
+            data = self.mailbox.pull(message.ticket)
             if data is None:
                 return None
             if len(data) > self.limit_in_bytes:
                 raise MessageError(f"{len(data)} bytes, more than the {self.limit_in_bytes} agreed")
-            data = self.unseal(name, request.data, data)
+            data = accept(name, data)
             if data is None:
-                request.again()
+                message.send_again()
                 return None
             line = ledger_line(data)
         except SiteLostError:
-            request.again()
+            message.send_again()
             return None
         except MessageError as error:
             return Failure(name, error.code, error.what)
         self.received(name, line)
-        if line.kind == TensorsMissing.__name__ and not request.whole:
-            self.sent.forget(name)
-            request.whole = True
-            request.again()
-            return None
-        self.sent.answered(name, request.data, data)
         return data
 
-    def _given_up(self, name: str, request: _Request) -> Failure | None:
+    def _given_up(self, name: str, message: _Pending) -> Failure | None:
         """A failure where a site has been absent for too long and can be done without."""
-        if request.ticket or time.monotonic() <= request.absent_since + self.absent_in_s:
+        if message.ticket or time.monotonic() <= message.absent_since + self.absent_in_s:
             return None
         if not self.wait_for_all:
             self._absent.add(name)
             return Failure(name, "absent", "it is not connected")
-        if not request.missed:
-            request.missed = True
+        if not message.missed:
+            message.missed = True
             self.missed(name)
         return None
 
 
-MAX_ASKED_AGAIN = 3
-"""How often a site may say, for one request, that it lacks outcomes that it was sent already."""
-
-HEADER_IN_BYTES = 1024
-"""More than what is said about one reply takes."""
-
-
 @dataclass(eq=False)
 class StepTransport:
-    """Brings requests to the members of a contract; outcomes are on disk before anybody hears of them.
+    """Asks the members of a contract step by step; outcomes are on disk before any member is sent them.
 
-    Started again, it gives the outcomes of all steps that were settled before, and asks the rest.
+    Started again after a crash, it gives the outcomes of all steps that were settled before, and asks the rest.
     """
 
-    way: SiteTransport
+    sites: SiteTransport
     contract: Contract
     identity: Identity
-    transcript: Transcript
+    journal: Journal
     step: int = 0
-    _open: dict[str, Outcome] = field(default_factory=dict)
-    _known: dict[str, int] = field(default_factory=dict)
-    _behind: dict[str, int] = field(default_factory=dict)
-    _continued: bool = False
-    _asked: int = 0
 
     def __post_init__(self) -> None:
-        self.way = replace(self.way, seal=self._seal, unseal=self._unseal)
-        self._continued = self.transcript.read(1) is not None
+        self.clients = tuple(sorted(self.contract.members))
+        self._outcomes: dict[str, Outcome] = {}
+        self._latest_step: dict[str, int] = {}
+        """The step that each site has answered last: it has the outcomes of all steps before."""
+        self._behind: dict[str, int] = {}
+        self._continued = self.journal.outcomes(1) is not None
 
-    @property
-    def clients(self) -> tuple[str, ...]:
-        return tuple(sorted(self.contract.members))
-
-    @property
-    def largest_reply(self) -> int:
-        """In bytes: all replies to a step must fit into the next one's request, beside the request itself."""
-        return self.way.limit_in_bytes // (self._asked + 1)
+    def keep_only(self, members: tuple[str, ...]) -> None:
+        """Ask no members but these from now on."""
+        self.clients = members
 
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
-        """The replies of a step; the one before is settled by it."""
-        if self._open:
-            self.transcript.write(self.step, self._open)
-        self.step, self._open, self._asked = self.step + 1, {}, len(requests)
-        known = self.transcript.read(self.step)
-        if known is not None and set(known) == set(requests):
-            return {name: known[name].failure or known[name].reply for name in requests}
+        """The replies of the next step; the step before is settled by it.
+
+        The requests stay here: a site makes its own. Only their fingerprints travel.
+        """
+        if self._outcomes:
+            self.journal.keep_outcomes(self.step, self._outcomes)
+        self.step, self._outcomes = self.step + 1, {}
+        kept = self.journal.outcomes(self.step)
+        if kept is not None and set(kept) == set(requests):
+            return {name: kept[name].failure or kept[name].reply for name in requests}
         self._behind.clear()
-        received: dict[str, Outcome] = {}
-        self._received = received
-        for name, reply in self.way.send(requests).items():
-            if isinstance(reply, bytes) and name in received:
-                self._open[name] = received[name]
-            else:
-                self._open[name] = Outcome(failure=_failure(name, reply))
-        return {name: self._open[name].failure or self._open[name].reply for name in requests}
+        signed: dict[str, Outcome] = {}
+        # All replies to a step must fit into the next step beside its header.
+        most_in_bytes = self.sites.limit_in_bytes // (len(requests) + 1)
 
-    def reject(self, failure: Failure) -> None:
-        """What a member sent and nobody can use is told as a failure: no other member is sent it."""
-        if failure.client in self._open:
-            self._open[failure.client] = Outcome(failure=failure)
+        def message_to(site: str) -> bytes:
+            return self._sealed(site, requests[site])
 
-    def _seal(self, site: str, whole: bytes, sent: bytes) -> bytes:
-        first = self._known.get(site, self.step - 1 if self._continued else 1)
-        notes: list[tuple[Note, bytes]] = []
-        left = self.way.limit_in_bytes - len(sent)
-        for step in range(max(first, 1), self.step):
-            outcomes = sorted((self.transcript.read(step) or {}).items())
-            found = [outcome.note(step, member, whole=member != site) for member, outcome in outcomes]
-            left -= sum(HEADER_IN_BYTES + len(reply) for _, reply in found)
-            if left < 0 and notes:  # the site keeps these and says which step it lacks next
-                break
-            notes += found
-        return seal_request(self.identity, self.contract.digest, self.step, whole, sent, notes)
-
-    def _unseal(self, site: str, whole: bytes, data: bytes) -> bytes | None:
-        """The reply; None where the site must be asked again."""
-        if data.startswith(REPLY):
-            public = self.contract.members[site]
-            outcome = open_reply(data, self.contract.digest, self.step, sha256(whole), public, site)
-            self._known[site] = self.step
-            if len(outcome.reply) > self.largest_reply:
+        def accept(site: str, data: bytes) -> bytes | None:
+            if not data.startswith(REPLY):
+                return self._unsigned(site, data)
+            outcome = open_reply(data, self.contract.digest, self.step, site, self.contract.members[site])
+            self._latest_step[site] = self.step
+            if len(outcome.reply) > most_in_bytes:
                 raise MessageError(
-                    f"{len(outcome.reply)} bytes, more than the {self.largest_reply} that a reply may have where "
-                    f"{self._asked} members are asked; raise max_message_in_mb in every settings.toml"
+                    f"{len(outcome.reply)} bytes, more than the {most_in_bytes} that a reply may have where "
+                    f"{len(requests)} members are asked; raise max_message_in_mb in every settings.toml"
                 )
             if ledger_line(outcome.reply).kind != Failure.__name__:
-                self._received[site] = outcome
+                signed[site] = outcome
             return outcome.reply
+
+        activity = ACTIVITIES[ledger_line(next(iter(requests.values()))).kind]
+        for name, reply in self.sites.exchange(requests, activity, message_to, accept).items():
+            self._outcomes[name] = signed.get(name) or Outcome(failure=_failure(name, reply))
+        return {name: self._outcomes[name].failure or self._outcomes[name].reply for name in requests}
+
+    def reject(self, failure: Failure) -> None:
+        """Take the latest reply of a member for this failure: no other member is sent what nobody can use."""
+        if failure.client in self._outcomes:
+            self._outcomes[failure.client] = Outcome(failure=failure)
+
+    def _sealed(self, site: str, request: bytes) -> bytes:
+        """The current step for a site, with the outcomes that it lacks, as far as they fit into one message."""
+        first = self._latest_step.get(site, self.step - 1 if self._continued else 1)
+        notes: list[tuple[Note, bytes]] = []
+        left_in_bytes = self.sites.limit_in_bytes
+        for step in range(max(first, 1), self.step):
+            outcomes = sorted((self.journal.outcomes(step) or {}).items())
+            of_step = [outcome.note(step, member, with_reply=member != site) for member, outcome in outcomes]
+            left_in_bytes -= sum(HEADER_IN_BYTES + len(reply) for _, reply in of_step)
+            if left_in_bytes < 0 and notes:  # the site keeps what it gets and then says which step it lacks
+                break
+            notes += of_step
+        return seal_step(self.identity, self.contract.digest, self.step, fingerprint_of(request), notes)
+
+    def _unsigned(self, site: str, data: bytes) -> bytes | None:
+        """What a site may say without a signature: that it fails, or that it lacks outcomes; then None."""
         kind = ledger_line(data).kind
-        if kind == StepsMissing.__name__:
-            lacks = min(max(decode(data, (StepsMissing,)).first, 1), self.step)
-            if lacks <= self._known.get(site, self.step):  # else it kept what it was sent
-                self._behind[site] = self._behind.get(site, 0) + 1
-            if self._behind.get(site, 0) > MAX_ASKED_AGAIN:
-                raise MessageError("it lacks the outcomes of earlier steps again and again")
-            self._known[site] = lacks
-            return None
-        if kind not in (TensorsMissing.__name__, Failure.__name__):
+        if kind == Failure.__name__:
+            return data
+        if kind != StepsMissing.__name__:
             raise MessageError("sent a reply without its signature")
-        return data
+        lacks = min(max(decode(data, (StepsMissing,)).first, 1), self.step)
+        if lacks <= self._latest_step.get(site, self.step):  # else it kept what it was sent, and needs more
+            self._behind[site] = self._behind.get(site, 0) + 1
+        if self._behind.get(site, 0) > MAX_ASKED_AGAIN:
+            raise MessageError("it lacks the outcomes of earlier steps again and again")
+        self._latest_step[site] = lacks
+        return None
 
 
 def _failure(name: str, reply: bytes | Failure) -> Failure:
-    """What a site said of why it cannot answer, briefly, or what the transport knows."""
+    """Why a site did not answer, in brief: what it said itself, or what the transport knows."""
     if isinstance(reply, Failure):
         return reply
     try:
-        found = decode(reply, (Failure,))
+        failure = decode(reply, (Failure,))
     except MessageError as error:
         return Failure(name, error.code, error.what)
-    return Failure(name, found.code[:40] or "unknown", found.text[:400])
+    return Failure(name, failure.code[:40] or "unknown", failure.text[:400])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import fingerprint
 from fedprognos.deployment.site.site_data import SiteData
+from fedprognos.deployment.steps.signed_steps import Journal
 from fedprognos.errors import ConfigError, MessageError
 from fedprognos.features import conditions
 from fedprognos.features.counted import Counted, labelled_only
@@ -134,8 +134,7 @@ class Approvals:
         found = [entry for entry in self.entries() if entry.contract.digest.startswith(digest)]
         if len(found) != 1:
             raise ConfigError(f"{len(found)} contracts begin with '{digest}'", where=str(self._folder))
-        for kept in ("steps", "own"):
-            shutil.rmtree(self.place(found[0].contract.digest) / kept, ignore_errors=True)
+        Journal(self.place(found[0].contract.digest)).clear()
         return self.set_state(found[0], "approved")
 
 

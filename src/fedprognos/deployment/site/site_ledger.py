@@ -75,7 +75,7 @@ class SiteLedger(ClientFolder):
 
 def _answers(line: Mapping[str, Any]) -> bool:
     """Whether a message is a step's answer, for the first time."""
-    again = line.get("repeat") or line.get("kind") in ("StepsMissing", "TensorsMissing")
+    again = line.get("repeat") or line.get("kind") == "StepsMissing"
     return bool(line.get("step")) and not again and "refused" not in line
 
 

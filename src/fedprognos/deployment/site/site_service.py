@@ -20,16 +20,7 @@ from fedprognos.deployment.site.delivery import keep_delivery
 from fedprognos.deployment.site.site_data import SiteData, check_site_data
 from fedprognos.deployment.site.site_ledger import SiteLedger, check_budget, check_runs
 from fedprognos.deployment.steps.replay import RefusedError, Replay, StepsMissingError
-from fedprognos.deployment.steps.signed_steps import (
-    REQUEST,
-    RequestHeader,
-    open_request,
-    read_reply,
-    request_text,
-    seal_reply,
-    sha256,
-)
-from fedprognos.deployment.tensor_cache import TensorCache, TensorsMissing, TensorsMissingError
+from fedprognos.deployment.steps.signed_steps import STEP, StepHeader, open_step, read_reply, seal_reply, sha256
 from fedprognos.errors import MessageError
 from fedprognos.features.channels import columns_of
 from fedprognos.federation.client import Client, failure
@@ -77,7 +68,6 @@ class Site:
         )
         self.limit = options.max_message_in_mb << 20
         self.approvals = Approvals(self.folder, options.approved, options.members)
-        self.tensors = TensorCache(self.folder / "tensors", self.limit)
         self.fingerprint = self.data.fingerprint(self.identity.secret("data"))
         self.differences = Differences(self.data, self.client.floors, self.identity.secret("units"))
         self._replay: Replay | None = None
@@ -89,7 +79,7 @@ class Site:
             if len(data) > self.limit:
                 raise MessageError(f"{len(data)} bytes, more than the {self.limit} agreed")
             with bounded_memory((self.options.max_memory_in_mb << 20) + HEADROOM_IN_BYTES):
-                reply = self._step(data) if data.startswith(REQUEST) else self._opening(data)
+                reply = self._step(data) if data.startswith(STEP) else self._opening(data)
             if len(reply) > self.limit:
                 raise MessageError(f"the answer is larger than {self.limit} bytes")
             return reply
@@ -133,46 +123,36 @@ class Site:
         return messages.ContractReply(entry.state != "waiting")
 
     def _step(self, data: bytes) -> bytes:
-        """A step of a contract: the one that must come now, or the same again."""
-        header, replies, message = open_request(data)
+        """Answer a step of a contract: the one that must come now, or give the reply to an earlier one again."""
+        header, replies = open_step(data)
         self.ledger.about |= {"contract": header.contract, "step": header.step, "signature": header.signature}
         replay = self._following(header)
-        try:
-            whole = self.tensors.complete(message)
-        except TensorsMissingError:
-            return self._recorded(encode(TensorsMissing()))
-        kind = ledger_line(whole).kind
-        self.ledger.about |= {"digest": header.request, "request": kind[:40]}
-        if sha256(whole) != header.request:
-            raise RefusedError("the request is not the one that was signed")
-        if (known := replay.known_reply(header.step, header.request)) is not None:
+        if (kept := replay.journal.reply(header.step)) is not None:
             self.ledger.about["repeat"] = True
-            self.ledger.record(ledger_line(read_reply(known)[1]))
-            return known
+            self.ledger.record(ledger_line(read_reply(kept)[1]))
+            return kept
         try:
-            agreed = replay.check(header.step, whole, header.notes, replies)
+            request = replay.follow(header, replies)
         except StepsMissingError as error:
             return self._recorded(encode(messages.StepsMissing(error.first)))
+        self.ledger.about["request"] = ledger_line(request).kind
         check_budget(self.ledger, header.contract, self.options.max_answers_per_run, self.options.max_answers_per_month)
-        reply, encoded = self.client.gate(agreed, messages.REQUESTS, self._answer)
-        sealed = seal_reply(self.identity, header.contract, header.step, header.request, encoded)
+        reply, encoded = self.client.gate(request, messages.REQUESTS, self._answer)
+        sealed = seal_reply(self.identity, header.contract, header.step, self.options.name, encoded)
         if isinstance(reply, Failure):
             self.tell(f"could not answer: {self.ledger.last_error()}")
             return sealed
-        replay.keep_reply(header.step, sealed)
+        replay.journal.keep_reply(header.step, sealed)
         if isinstance(reply, messages.DeliverReply):
             self._finish(replay)
-        else:
-            self.tensors.keep(whole, encoded)
         return sealed
 
-    def _following(self, header: RequestHeader) -> Replay:
+    def _following(self, header: StepHeader) -> Replay:
         """The replay of an approved contract's run; raise where there is none."""
         entry = self.approvals.entry(header.contract)
         if entry is None or entry.state == "waiting":
             raise RefusedError("a step of a contract that was not approved here")
-        signed = request_text(header.contract, header.step, header.request, header.notes)
-        verify(entry.contract.coordinator, header.signature, signed, "the coordinator")
+        verify(entry.contract.coordinator, header.signature, header.signed_text, "the coordinator")
         self._bind(entry)
         if self._replay is None or self._replay.contract.digest != header.contract:
             if self._replay is not None:
@@ -209,7 +189,6 @@ class Site:
         replay.tidy()
         forget_secrets(self.approvals.place(replay.contract.digest))
         self._replay, self.client.member = None, None
-        self.tensors.clear()
 
     def _recorded(self, encoded: bytes) -> bytes:
         self.ledger.record(ledger_line(encoded))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from fedprognos.experiment.run_folder import JobRecord
 from fedprognos.experiment.schedule import Schedule
 from fedprognos.experiment.workers import OnEpoch
 from fedprognos.features import Recipe
-from fedprognos.federation.cohort import Cohort, MessageCohort, RelayingTransport, Transport, gather
+from fedprognos.federation.cohort import Cohort, MessageCohort, Transport, gather
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.score_messages import ScoreReply, ScoreRequest
@@ -53,6 +53,13 @@ from fedprognos.fleet import Schema
 from fedprognos.networks import Bundle, Calibration, Network
 
 Keep = Callable[[JobKey, JobResult, JobRecord], None]
+
+
+class MembersTransport(Transport, Protocol):
+    """Reaches the members of a contract."""
+
+    def keep_only(self, members: tuple[str, ...]) -> None:
+        """Ask no members but these from now on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +85,7 @@ class AgreedRun:
     """
 
     contract: Contract
-    transport: Transport
+    transport: MembersTransport
     notify: Observer
     keep: Keep = lambda key, result, record: None
     before_delivery: Callable[[], None] = lambda: None
@@ -87,7 +94,8 @@ class AgreedRun:
         experiment = self.contract.experiment()
         members = self._join(experiment)
         self.notify(Notice(f"sites: {', '.join(members)}"))
-        way, cache = _Members(self.transport, members), _Memory(Path())
+        self.transport.keep_only(members)
+        cache = _Memory(Path())
         bundles: dict[JobKey, dict[str | None, Bundle]] = {}
 
         def keep(key: JobKey, result: JobResult, record: JobRecord) -> None:
@@ -97,12 +105,12 @@ class AgreedRun:
         sums = None
         if self.contract.mode == "masked":
             sums = MaskedSums(self.contract.digest, self.contract.members)
-        venue = Sites(experiment, way, cache, self.notify, sums)
+        venue = Sites(experiment, self.transport, cache, self.notify, sums)
         records, chosen = Schedule(self.contract.run, experiment, venue, cache, keep, self.notify).work()
         self.before_delivery()
         owner = None if strategies[chosen.method].shared else min(members)
         bundle = bundles[JobKey(self.contract.scenario, chosen.method, 0)][owner]
-        return Outcomes(records, chosen, members, self._deliver(way, experiment, bundle))
+        return Outcomes(records, chosen, members, self._deliver(experiment, bundle))
 
     def _join(self, experiment: Experiment) -> tuple[str, ...]:
         """The members whose data fits; the others are told why theirs does not."""
@@ -128,10 +136,12 @@ class AgreedRun:
             )
         return tuple(sorted(fitting))
 
-    def _deliver(self, way: Transport, experiment: Experiment, bundle: Bundle) -> dict[str, bool]:
+    def _deliver(self, experiment: Experiment, bundle: Bundle) -> dict[str, bool]:
         self.notify(Notice("delivering the model"))
         request = delivery_request(self.contract.run, experiment, bundle)
-        replies = MessageCohort(way).ask(dict.fromkeys(way.clients, request), (DeliverReply, Failure))
+        replies = MessageCohort(self.transport).ask(
+            dict.fromkeys(self.transport.clients, request), (DeliverReply, Failure)
+        )
         for site, reply in replies.items():
             if isinstance(reply, Failure):
                 self.notify(Notice(f"{site} did not receive the model: {reply.text}"))
@@ -168,21 +178,6 @@ def misfits(schemas: Mapping[str, Schema]) -> dict[str, str]:
 def _described(schema: Schema) -> str:
     settings = f", operating settings {', '.join(schema.settings)}" if schema.settings else ""
     return f"{schema.task} from {', '.join(schema.sensors)}{settings} in {schema.time_measure} ({schema.target})"
-
-
-@dataclass(frozen=True, eq=False)
-class _Members:
-    """The way to those who joined."""
-
-    transport: Transport
-    clients: tuple[str, ...]
-
-    def send(self, requests: Mapping[str, bytes]) -> Mapping[str, bytes | Failure]:
-        return self.transport.send(requests)
-
-    def reject(self, failure: Failure) -> None:
-        if isinstance(self.transport, RelayingTransport):
-            self.transport.reject(failure)
 
 
 class _Memory(ReplyCache):

@@ -1,7 +1,13 @@
-"""The steps of a deployed run: every request names its step and is signed, every reply is signed by its site.
+"""The steps of a deployed run, on the wire and on disk.
 
-With a request come the outcomes of earlier steps: what each member replied, with its signature, or that it failed. From
-them a site can follow the run by itself (:mod:`fedprognos.deployment.steps.replay`).
+A step holds no request: coordinator and sites follow the same agreed run, so a site makes the request itself
+(:mod:`fedprognos.deployment.steps.replay`). What travels is
+
+* to a site: contract, step number, the fingerprint of the request, and what each member replied in earlier steps with
+  that member's signature. The coordinator signs all of it.
+* from a site: its reply, signed together with contract, step and the site's name.
+
+No signature covers a computed request, whose last digits differ from processor to processor.
 """
 
 from __future__ import annotations
@@ -16,28 +22,28 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedprognos.deployment.keys import Identity, verify
+from fedprognos.deployment.steps.fingerprint import Fingerprint
 from fedprognos.errors import MessageError
 from fedprognos.federation.messages import Failure
 from fedprognos.files import replacing
 
-REQUEST, REPLY, OUTCOMES = b"fedprognos step request 1\n", b"fedprognos step reply 1\n", b"fedprognos outcomes 1\n"
+STEP, REPLY, OUTCOMES = b"fedprognos step 2\n", b"fedprognos step reply 2\n", b"fedprognos outcomes 2\n"
 MAX_HEADER_IN_BYTES = 4 << 20
 M = TypeVar("M", bound=BaseModel)
 
 
-class _Wire(BaseModel):
+class _Header(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Note(_Wire):
-    """One member's outcome of a step: a signed reply of so many bytes that follow, or a failure.
+class Note(_Header):
+    """One member's outcome of a step: a signed reply of `size` bytes that follow the header, or a failure.
 
-    A site's own reply is named by its digest and not sent back to it.
+    A site's own reply is named by its digest and not sent back to it: its size is then 0.
     """
 
     step: int = Field(ge=1)
     site: str
-    request: str = ""
     reply: str = ""
     size: int = Field(default=0, ge=0)
     signature: str = ""
@@ -45,42 +51,44 @@ class Note(_Wire):
     text: str = ""
 
 
-class RequestHeader(_Wire):
-    """What is said about a request; `request` is the digest of the whole message."""
+class StepHeader(_Header):
+    """What a coordinator sends to a site: answer this step of this contract."""
 
     contract: str
     step: int = Field(ge=1)
-    request: str
+    fingerprint: Fingerprint
     notes: list[Note]
-    signature: str
+    signature: str = ""
+
+    @property
+    def signed_text(self) -> bytes:
+        """What the coordinator signs: all of it. Replies are covered by their digests in the notes."""
+        return b"fedprognos step|" + json.dumps(self.model_dump(exclude={"signature"}), sort_keys=True).encode()
 
 
-class ReplyHeader(_Wire):
-    """What is said about a reply."""
+class ReplyHeader(_Header):
+    """Which step a reply answers, and the signature of its site."""
 
     contract: str
     step: int
-    request: str
     signature: str
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a step at one member: a reply with the digest of its request and a signature, or a failure."""
+    """What came of a step at one member: a reply with its signature, or a failure."""
 
     reply: bytes = b""
-    request: str = ""
     signature: str = ""
     failure: Failure | None = None
 
-    def note(self, step: int, site: str, *, whole: bool) -> tuple[Note, bytes]:
+    def note(self, step: int, site: str, *, with_reply: bool) -> tuple[Note, bytes]:
         """As it is sent, and the bytes that follow."""
         if self.failure is not None:
             return Note(step=step, site=site, code=self.failure.code, text=self.failure.text), b""
-        data = self.reply if whole else b""
-        known = sha256(self.reply)
-        note = Note(step=step, site=site, request=self.request, reply=known, size=len(data), signature=self.signature)
-        return note, data
+        data = self.reply if with_reply else b""
+        digest = sha256(self.reply)
+        return Note(step=step, site=site, reply=digest, size=len(data), signature=self.signature), data
 
 
 def sha256(data: bytes) -> str:
@@ -88,86 +96,98 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def request_text(contract: str, step: int, request: str, notes: Sequence[Note]) -> bytes:
-    """What a coordinator signs of a request: contract, step, digest, and all that it says of earlier steps."""
-    said = sha256(json.dumps([note.model_dump() for note in notes], sort_keys=True).encode())
-    return f"fedprognos request|{contract}|{step}|{request}|{said}".encode()
+def reply_text(contract: str, step: int, site: str, digest: str) -> bytes:
+    """What a site signs of a reply: it cannot be shown for another contract, step or site."""
+    return f"fedprognos reply|{contract}|{step}|{site}|{digest}".encode()
 
 
-def reply_text(contract: str, step: int, request: str, reply: str) -> bytes:
-    """What a site signs of a reply."""
-    return f"fedprognos reply|{contract}|{step}|{request}|{reply}".encode()
-
-
-def seal_request(
-    identity: Identity, contract: str, step: int, whole: bytes, sent: bytes, notes: Sequence[tuple[Note, bytes]]
+def seal_step(
+    identity: Identity, contract: str, step: int, fingerprint: Fingerprint, notes: Sequence[tuple[Note, bytes]]
 ) -> bytes:
-    """A request with its step and what came of earlier ones; `sent` is the message without what the site has."""
-    said = [note for note, _ in notes]
-    signature = identity.sign(request_text(contract, step, sha256(whole), said))
-    header = RequestHeader(contract=contract, step=step, request=sha256(whole), notes=said, signature=signature)
-    return _packed(REQUEST, header.model_dump(), [data for _, data in notes if data] + [sent])
+    """A step as it travels: the signed header, then the replies that its notes name."""
+    unsigned = StepHeader(contract=contract, step=step, fingerprint=fingerprint, notes=[note for note, _ in notes])
+    header = unsigned.model_copy(update={"signature": identity.sign(unsigned.signed_text)})
+    return _packed(STEP, header.model_dump(), [data for _, data in notes])
 
 
-def open_request(data: bytes) -> tuple[RequestHeader, dict[tuple[int, str], bytes], bytes]:
-    """Header, replies by step and site, and the message of a sealed request; its signature is not checked yet."""
-    document, rest = _unpacked(REQUEST, data)
-    header = _validated(RequestHeader, document)
-    replies, at = {}, 0
+def open_step(data: bytes) -> tuple[StepHeader, dict[tuple[int, str], bytes]]:
+    """Header and replies, by step and site, of a step; its signature is not checked yet."""
+    document, rest = _unpacked(STEP, data)
+    header = _validated(StepHeader, document)
+    replies, start = {}, 0
     for note in header.notes:
-        replies[note.step, note.site] = rest[at : at + note.size]
-        at += note.size
-    return header, replies, rest[at:]
+        replies[note.step, note.site] = rest[start : start + note.size]
+        start += note.size
+    if start != len(rest):
+        raise MessageError(f"a step with {len(rest)} bytes of replies where its header names {start}")
+    return header, replies
 
 
-def seal_reply(identity: Identity, contract: str, step: int, request: str, reply: bytes) -> bytes:
+def seal_reply(identity: Identity, contract: str, step: int, site: str, reply: bytes) -> bytes:
     """A reply with its site's signature."""
-    signature = identity.sign(reply_text(contract, step, request, sha256(reply)))
-    header = ReplyHeader(contract=contract, step=step, request=request, signature=signature)
-    return _packed(REPLY, header.model_dump(), [reply])
+    signature = identity.sign(reply_text(contract, step, site, sha256(reply)))
+    return _packed(REPLY, ReplyHeader(contract=contract, step=step, signature=signature).model_dump(), [reply])
 
 
-def open_reply(data: bytes, contract: str, step: int, request: str, public: str, site: str) -> Outcome:
-    """A reply whose signature is that of its site."""
-    document, reply = _unpacked(REPLY, data)
-    header = _validated(ReplyHeader, document)
-    if (header.contract, header.step, header.request) != (contract, step, request):
-        raise MessageError("a reply to another request")
-    verify(public, header.signature, reply_text(contract, step, request, sha256(reply)), site)
-    return Outcome(reply, request, header.signature)
+def open_reply(data: bytes, contract: str, step: int, site: str, public: str) -> Outcome:
+    """A reply whose signature is that of its site, for this step of this contract."""
+    header, reply = read_reply(data)
+    if (header.contract, header.step) != (contract, step):
+        raise MessageError(f"a reply to step {header.step} instead of step {step}")
+    verify(public, header.signature, reply_text(contract, step, site, sha256(reply)), site)
+    return Outcome(reply, header.signature)
 
 
 def read_reply(sealed: bytes) -> tuple[ReplyHeader, bytes]:
-    """Header and message of a sealed reply that is one's own."""
+    """Header and message of a sealed reply; its signature is not checked."""
     document, reply = _unpacked(REPLY, sealed)
     return _validated(ReplyHeader, document), reply
 
 
-class Transcript:
-    """The outcomes of a run's steps on disk, one file a step, each written as a whole."""
+class Journal:
+    """What is kept of a run, one file a step, each written as a whole: the members' outcomes, and one's own replies.
+
+    The coordinator has outcomes only. A site's own reply is on disk before it leaves, so that a step asked twice gets
+    the same bytes twice.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._outcomes, self._replies = folder / "steps", folder / "own"
 
-    def read(self, step: int) -> dict[str, Outcome] | None:
-        """The outcomes of a step, None where it has none."""
-        path = self._folder / f"{step:06d}"
+    def outcomes(self, step: int) -> dict[str, Outcome] | None:
+        """The outcomes of a step by member, None where it has none."""
+        path = self._outcomes / f"{step:06d}"
         if not path.is_file():
             return None
         document, rest = _unpacked(OUTCOMES, path.read_bytes())
-        found, at = {}, 0
-        for note in (_validated(Note, one) for one in document.get("notes", [])):
+        outcomes, start = {}, 0
+        for note in (_validated(Note, entry) for entry in document.get("notes", [])):
             failure = Failure(note.site, note.code, note.text) if note.code else None
-            found[note.site] = Outcome(rest[at : at + note.size], note.request, note.signature, failure)
-            at += note.size
-        return found
+            outcomes[note.site] = Outcome(rest[start : start + note.size], note.signature, failure)
+            start += note.size
+        return outcomes
 
-    def write(self, step: int, outcomes: Mapping[str, Outcome]) -> None:
+    def keep_outcomes(self, step: int, outcomes: Mapping[str, Outcome]) -> None:
         """Keep the outcomes of a step."""
-        notes = [outcome.note(step, site, whole=True) for site, outcome in sorted(outcomes.items())]
+        notes = [outcome.note(step, site, with_reply=True) for site, outcome in sorted(outcomes.items())]
         document = {"notes": [note.model_dump() for note, _ in notes]}
-        with replacing(self._folder / f"{step:06d}") as temporary:
+        with replacing(self._outcomes / f"{step:06d}") as temporary:
             temporary.write_bytes(_packed(OUTCOMES, document, [data for _, data in notes]))
+
+    def reply(self, step: int) -> bytes | None:
+        """The sealed reply that this site gave in a step, None where it gave none."""
+        path = self._replies / f"{step:06d}"
+        return path.read_bytes() if path.is_file() else None
+
+    def keep_reply(self, step: int, sealed: bytes) -> None:
+        """Keep one's own reply, before it leaves."""
+        with replacing(self._replies / f"{step:06d}") as temporary:
+            temporary.write_bytes(sealed)
+
+    def clear(self, *, keep_last_reply: bool = False) -> None:
+        """Remove everything; the last reply may stay for a coordinator that missed it and asks again."""
+        for path in [*self._outcomes.glob("*"), *sorted(self._replies.glob("*"))[: -1 if keep_last_reply else None]]:
+            path.unlink(missing_ok=True)
 
 
 def _packed(mark: bytes, document: Mapping[str, Any], parts: Sequence[bytes]) -> bytes:
@@ -176,17 +196,17 @@ def _packed(mark: bytes, document: Mapping[str, Any], parts: Sequence[bytes]) ->
 
 
 def _unpacked(mark: bytes, data: bytes) -> tuple[dict[str, Any], bytes]:
-    at = len(mark) + 8
-    size = int.from_bytes(data[len(mark) : at], "little")
-    if not data.startswith(mark) or len(data) < at or size > min(len(data) - at, MAX_HEADER_IN_BYTES):
+    start = len(mark) + 8
+    size = int.from_bytes(data[len(mark) : start], "little")
+    if not data.startswith(mark) or len(data) < start or size > min(len(data) - start, MAX_HEADER_IN_BYTES):
         raise MessageError("not a step of a run")
     try:
-        document = json.loads(data[at : at + size])
+        document = json.loads(data[start : start + size])
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise MessageError("not a step of a run")
-    return document, data[at + size :]
+    return document, data[start + size :]
 
 
 def _validated(kind: type[M], document: Any) -> M:
