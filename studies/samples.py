@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from fedprognos.errors import DataError
-
-LEVEL = 0.95
+from fedprognos.evaluation import Difference, difference_by_seed
 
 
 @dataclass(frozen=True)
@@ -35,38 +32,12 @@ class Sample:
         return float(np.std(list(self.by_seed.values()), ddof=1)) if self.seeds > 1 else None
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Mean of the differences seed by seed, with a 95 % t-interval (None with one seed)."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    seeds: int
-
-    @property
-    def verdict(self) -> str:
-        """Which side the interval lies on."""
-        if self.low is None or self.high is None:
-            return "one seed"
-        return "lower" if self.high < 0 else "higher" if self.low > 0 else "no difference shown"
-
-
 def paired(first: Sample, second: Sample) -> Difference:
-    """First minus second, seed by seed.
-
-    >>> found = paired(Sample({0: 1.0, 1: 2.0}, {}), Sample({0: 2.0, 1: 4.0}, {}))
-    >>> found.mean, round(found.low, 2), round(found.high, 2)
-    (-1.5, -7.85, 4.85)
-    """
+    """First minus second, seed by seed."""
     if first.by_seed.keys() != second.by_seed.keys():
         raise DataError(f"seeds {sorted(first.by_seed)} and {sorted(second.by_seed)} cannot be paired")
-    apart = np.array([first.by_seed[seed] - second.by_seed[seed] for seed in sorted(first.by_seed)])
-    mean, n = float(apart.mean()), len(apart)
-    if n < 2:
-        return Difference(mean, None, None, n)
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * float(apart.std(ddof=1)) / math.sqrt(n)
-    return Difference(mean, mean - reach, mean + reach, n)
+    seeds = sorted(first.by_seed)
+    return difference_by_seed(*(np.array([s.by_seed[seed] for seed in seeds]) for s in (first, second)))
 
 
 def improvement(local: float, federated: float) -> float:

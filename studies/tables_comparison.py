@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fedprognos.evaluation import OWN
+from fedprognos.evaluation import OWN, Difference
 from studies.lines import HEADS, Column, Comparison, Line, by_width
 from studies.markdown import BLANK, NOTHING, rounds, sample, signed, size, table
-from studies.samples import Difference, Sample, paired
+from studies.samples import Sample, paired
 
 COSTS = ["width", "parameters", "local epochs", "bytes", "round"]
 
@@ -112,15 +112,14 @@ def _difference(ours: Line | None, rival: Line, column: Column, digits: int) -> 
 def difference(found: Difference, digits: int) -> str:
     """Mean and interval; bold where the interval leaves zero out.
 
-    >>> difference(Difference(-1.5, -2.0, -1.0, 5), 2).replace(BLANK, " ")
+    >>> difference(Difference(-1.5, -2.0, -1.0), 2).replace(BLANK, " ")
     '**−1.50** [−2.00, −1.00]'
     """
     mean = signed(found.mean, digits)
     if found.low is None or found.high is None:
         return mean
-    clear = found.verdict != "no difference shown"
     interval = f"[{signed(found.low, digits)},{BLANK}{signed(found.high, digits)}]"
-    return f"{f'**{mean}**' if clear else mean}{BLANK}{interval}"
+    return f"{f'**{mean}**' if found.clear else mean}{BLANK}{interval}"
 
 
 def width_table(found: Sequence[Comparison], head: str) -> str | None:

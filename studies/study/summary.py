@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from fedprognos.arrays import BoolArray, FloatArray
+from fedprognos.evaluation.comparison import RESAMPLES, Difference, change_by_unit
 from fedprognos.experiment import config
 from fedprognos.files import write_json
 from studies.study.measure import MEASURED, PRESET, TESTS, read_measured
 from studies.study.tried import EVERYTHING
 
-RESAMPLES = 2000
 DESCRIBED = ("width", "parameters", "bytes", "latency_in_us", "alone")
 """Numbers of a model that are means over seeds."""
 Key = tuple[Any, ...]
@@ -73,7 +73,7 @@ class Lines:
             "engines": int(chosen.sum()),
         }
         if against is not None and against in self.capped:
-            found["difference"] = paired(own, self.capped[against][:, chosen])
+            found["difference"] = _in_percent(change_by_unit(own, self.capped[against][:, chosen]))
         return found
 
     def keys(self, **wanted: Any) -> list[Key]:
@@ -87,21 +87,8 @@ def _squares(said: Mapping[int, Sequence[FloatArray]], truth: FloatArray) -> Flo
     return np.array([np.mean([(one - truth) ** 2 for one in models], axis=0) for _, models in sorted(said.items())])
 
 
-def paired(own: FloatArray, other: FloatArray) -> list[float]:
-    """Difference of two RMSEs in percent of the second, and its 95 % interval: engines and seeds drawn again.
-
-    >>> paired(np.full((2, 3), 4.0), np.full((2, 3), 1.0))
-    [100.0, 100.0, 100.0]
-    """
-    seeds = max(len(own), len(other)) if 1 in (len(own), len(other)) else min(len(own), len(other))
-    a, b = (np.resize(one, (seeds, one.shape[1])) for one in (own, other))
-    rng = np.random.default_rng(0)
-    ratios = []
-    for _ in range(RESAMPLES):
-        drawn = np.ix_(rng.integers(seeds, size=seeds), rng.integers(a.shape[1], size=a.shape[1]))
-        ratios.append(np.sqrt(a[drawn].mean() / b[drawn].mean()))
-    low, high = np.quantile(ratios, (0.025, 0.975))
-    return [round(100 * (float(r) - 1), 2) for r in (np.sqrt(a.mean() / b.mean()), low, high)]
+def _in_percent(difference: Difference) -> list[float]:
+    return [round(100 * share, 2) for share in (difference.mean, difference.low or 0.0, difference.high or 0.0)]
 
 
 def _four(value: float) -> float:

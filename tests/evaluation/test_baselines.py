@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from fedprognos.evaluation import baselines, rmse
-from fedprognos.evaluation.baselines.age import age
-from fedprognos.evaluation.baselines.constant import constant
-from fedprognos.evaluation.baselines.last import last
-from fedprognos.evaluation.baselines.ridge import ridge
+from fedprognos.evaluation.baselines import age, constant, last, ridge
 from fedprognos.features import build_windows
 from fedprognos.fleet.split import split_cycles
 from small_fleets import cyclic_fleet, recipe_of, series_fleet

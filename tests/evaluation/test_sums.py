@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import Points, ScoreSums, score, score_sums
 from fedprognos.federation.codec import decode, encode
+from refusals import refuses
 
 VALUES = st.tuples(st.floats(0, 300), st.floats(0, 300), st.integers(0, 4))
 
@@ -75,12 +76,12 @@ def test_sums_that_no_predictions_have_are_refused(where: str, value: float) -> 
     good = score_sums(Points(np.ones(3), np.zeros(3), np.array([0, 0, 1]), task="rul", cap=5.0))
     fields = {"n": good.n, "units": good.units, "sums": dict(good.sums)}
     (fields if where in fields else fields["sums"])[where] = value  # type: ignore[index]
-    with pytest.raises(ValueError, match="no predictions have|invalid name"):
+    with refuses(ValueError, where if where != "n" and where.isidentifier() and len(where) < 40 else ""):
         ScoreSums(**fields)  # type: ignore[arg-type]
 
 
 def test_a_flood_of_sums_is_refused() -> None:
-    with pytest.raises(ValueError, match="more than 64"):
+    with refuses(ValueError, 64):
         ScoreSums(3, 2, {f"sum_{k}": 1.0 for k in range(65)})
 
 
@@ -91,5 +92,5 @@ def test_sums_cross_the_wire_and_those_of_unknown_metrics_with_them() -> None:
     assert mine.scores() == sums.scores()
     impossible = ScoreSums(3, 3, {"error": 1.0})
     object.__setattr__(impossible, "sums", {"squared": -1.0})
-    with pytest.raises(MessageError, match="no predictions have: squared"):
+    with refuses(MessageError, "squared"):
         decode(encode(impossible), (ScoreSums,))

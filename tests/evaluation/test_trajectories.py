@@ -16,6 +16,7 @@ from fedprognos.evaluation import (
     write_trajectories,
 )
 from fedprognos.features import build_windows
+from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 
 
@@ -91,5 +92,5 @@ def test_a_file_that_is_not_one_of_trajectories_is_refused(change: str, tmp_path
         path.write_bytes(path.read_bytes()[:-4])
     if change == "text":
         path.write_text("lives")
-    with pytest.raises(DataError, match="cannot be read"):
+    with refuses(DataError, "x.safetensors"):
         read_trajectories(path)

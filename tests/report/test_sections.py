@@ -6,12 +6,12 @@ import importlib
 import pkgutil
 from pathlib import Path
 
-import pytest
 from run_folders import write_run
 
 from fedprognos import report
 from fedprognos.errors import ConfigError
 from fedprognos.report import Figure, Panel, ReportSection, RunData, Section, sections, write_report
+from refusals import refuses
 
 
 def mine(run: RunData) -> Section:
@@ -37,7 +37,7 @@ def test_a_section_that_does_not_apply_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
-    with pytest.raises(ConfigError, match="there is a report section 'methods' already"):
+    with refuses(ConfigError, "methods"):
         sections.add(ReportSection("methods", 15, "Mine", mine))
 
 

@@ -10,13 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from federated_folders import publish, text_of, write_federated_run
-from hypothesis import given
-from hypothesis import strategies as st
 from run_folders import write_run
 
 from fedprognos.report import answer, read_run, write_report
 from fedprognos.report.entries import points_of
-from fedprognos.report.verdict import CLEAR, chance_of, compare
+from fedprognos.report.verdict import compare
 from fedprognos.report.words import number
 
 BETTER = {"constant": 60.0, "ridge": 30.0, "local": 20.0, "central": 3.0, "fedavg": 9.0, "fedma": 4.0}
@@ -88,7 +86,7 @@ def test_seeds_that_disagree_are_no_clear_difference(tmp_path: Path) -> None:
     found = compare(run, run.roles.together, run.roles.alone)
     assert (found.agreeing, found.seeds) == (1, 2)
     assert not found.clear
-    assert "only 1 of 2 seeds agree" in found.odds
+    assert (found.agreeing, found.seeds) == (1, 2)
 
 
 @pytest.mark.parametrize(("coverage", "narrow"), [(0.7, True), (0.88, False), (None, False)])
@@ -181,21 +179,3 @@ def test_without_federation_or_networks_the_answer_says_so(tmp_path: Path) -> No
 
 def test_the_measure_is_that_of_the_labels(tmp_path: Path) -> None:
     assert " Ah off, alone " in answer(read_run(write_federated_run(tmp_path, task="soh"))[0]).headline
-
-
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=10))
-def test_chance_does_not_depend_on_direction_order_or_scale(differences: list[float]) -> None:
-    values = np.array(differences)
-    chance = chance_of(values)
-    assert 0 < chance <= 1
-    assert chance_of(-values) == chance
-    assert chance_of(values[::-1].copy()) == pytest.approx(chance, abs=2 / 2 ** len(values) + 1e-12)
-
-
-def test_chance_is_what_it_says() -> None:
-    assert chance_of(np.ones(5)) == 2 / 2**5
-    assert chance_of(np.ones(40)) < 0.001
-    assert chance_of(np.zeros(20)) == 1.0
-    random = np.random.default_rng(3)
-    found = [chance_of(random.standard_normal(20)) for _ in range(300)]
-    assert np.mean(np.array(found) < CLEAR) == pytest.approx(CLEAR, abs=0.03)  # as often as it should by chance

@@ -10,6 +10,7 @@ import pytest
 from small_records import battery_record, turbofan_record
 
 from fedprognos.errors import DataError
+from refusals import refuses
 from studies.markdown import BLANK
 from studies.page import page_files, read_all, write_page
 from studies.places import Places, places
@@ -80,7 +81,7 @@ def test_remarks_stand_in_their_part(where: Places) -> None:
 
 
 def test_without_results_the_command_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="python -m studies results"):
+    with refuses(DataError, "python -m studies results"):
         page_files(Places(tmp_path, tmp_path, PRESETS))
 
 

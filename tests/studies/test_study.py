@@ -22,7 +22,7 @@ from studies.study.distilling import Teacher
 from studies.study.measure import MEASURED, TESTS, measure, read_measured, tasks
 from studies.study.page import write_page
 from studies.study.parts import Model, Task
-from studies.study.summary import paired, write_summary
+from studies.study.summary import write_summary
 from studies.study.tried import EVERYTHING
 
 TRUTH = [100.0, 60.0, 150.0, 20.0]
@@ -74,12 +74,6 @@ def test_what_was_measured_elsewhere_stays_on_the_page(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"cap": 130', '"cap": 125'))
     write_summary(new, new / "kept")
     assert {line["scenario"] for line in json.loads(path.read_text())["lines"]} == {"lifespan-10"}
-
-
-def test_a_difference_is_paired_over_engines_and_seeds() -> None:
-    hard = np.array([1.0, 100.0, 10000.0]) * np.ones((3, 1))  # engines differ wildly, the two models by 10 % everywhere
-    middle, low, high = paired(1.21 * hard, hard)
-    assert middle == low == high == pytest.approx(10.0)
 
 
 def test_newcomers_are_judged_on_their_own_kind(tmp_path: Path) -> None:

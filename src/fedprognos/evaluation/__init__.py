@@ -1,14 +1,32 @@
 """How good predictions are: one table of metrics, baselines, results."""
 
 from fedprognos.evaluation.baselines import Baseline, baselines
+from fedprognos.evaluation.comparison import Comparison, Difference, change_by_unit, difference_by_seed
+from fedprognos.evaluation.evaluation_options import EvaluationOptions
 from fedprognos.evaluation.fleet_summary import fleet_summary
 from fedprognos.evaluation.metrics import Metric, Points, Sum, metrics
-from fedprognos.evaluation.predictions import ClientPredictions, read_predictions, write_predictions
-from fedprognos.evaluation.results import Method, Results
-from fedprognos.evaluation.rows import HistoryRow, ResultRow
-from fedprognos.evaluation.scores import Scores, ScoreSums, rmse, score, score_sums
-from fedprognos.evaluation.summary import EVERYONE, OWN, SHARED, Summary, pooled, summarise, trained_on
-from fedprognos.evaluation.trajectories import Trajectories, read_trajectories, write_trajectories
+from fedprognos.evaluation.predictions import (
+    ClientPredictions,
+    Trajectories,
+    read_predictions,
+    read_trajectories,
+    write_predictions,
+    write_trajectories,
+)
+from fedprognos.evaluation.results import (
+    EVERYONE,
+    OWN,
+    SHARED,
+    HistoryRow,
+    Method,
+    ResultRow,
+    Results,
+    Summary,
+    pooled,
+    summarise,
+    trained_on,
+)
+from fedprognos.evaluation.scores import Scores, ScoreSums, moments_scored, rmse, score, score_sums
 
 __all__ = [
     "EVERYONE",
@@ -16,6 +34,9 @@ __all__ = [
     "SHARED",
     "Baseline",
     "ClientPredictions",
+    "Comparison",
+    "Difference",
+    "EvaluationOptions",
     "HistoryRow",
     "Method",
     "Metric",
@@ -28,8 +49,11 @@ __all__ = [
     "Summary",
     "Trajectories",
     "baselines",
+    "change_by_unit",
+    "difference_by_seed",
     "fleet_summary",
     "metrics",
+    "moments_scored",
     "pooled",
     "read_predictions",
     "read_trajectories",

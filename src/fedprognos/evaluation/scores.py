@@ -6,14 +6,16 @@ Scores are pooled over all test points, never averaged over batches.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
 from fedprognos.evaluation.metrics import Points, metrics, sums_of
+from fedprognos.fleet import Fleet
 
 MOST_SUMS = 64
 """Sums that one message may hold."""
@@ -30,6 +32,13 @@ def rmse(truth: FloatArray, prediction: FloatArray) -> float:
     return float(np.sqrt(np.mean(np.square(prediction - truth))))
 
 
+def moments_scored(tests: Iterable[Fleet], score_at: Literal["auto", "last", "all"]) -> Literal["last", "all"]:
+    """Which rows of test units are scored; with "auto" the last row if some unit ends before failure, else all."""
+    if score_at != "auto":
+        return score_at
+    return "last" if any(unit.rul_at_end for fleet in tests for unit in fleet) else "all"
+
+
 def score(points: Points, bootstrap: int = 0) -> Scores:
     """Every metric of some predictions; None where one does not apply.
 
@@ -40,19 +49,22 @@ def score(points: Points, bootstrap: int = 0) -> Scores:
 
     Examples
     --------
-    >>> found = score(Points(np.array([100.0, 100.0]), np.array([87.0, 110.0]), np.array([0, 1]), task="rul"))
-    >>> found["n_units"], found["mae"], round(found["nasa_score"], 4)
+    >>> scores = score(Points(np.array([100.0, 100.0]), np.array([87.0, 110.0]), np.array([0, 1]), task="rul"))
+    >>> scores["n_units"], scores["mae"], round(scores["nasa_score"], 4)
     (2, 11.5, 3.4366)
     """
     if not (len(points) and np.isfinite(points.truth).all() and np.isfinite(points.prediction).all()):
-        raise DataError("nothing to score, or a value that is not a number", where="evaluation")
-    found = {name: metric.of(points) for name, metric in metrics.items()}
-    low, high = _interval(points.error, points.unit, bootstrap)
-    return {**found, "n_test": len(points), "n_units": points.units, "rmse_low": low, "rmse_high": high}
+        raise DataError("there is nothing to score, or a label or prediction is not a number", where="evaluation")
+    values = {name: metric.value(points) for name, metric in metrics.items()}
+    low, high = _rmse_interval(points.error, points.unit, bootstrap)
+    return {**values, "n_test": len(points), "n_units": points.units, "rmse_low": low, "rmse_high": high}
 
 
-def _interval(error: FloatArray, unit: IntArray, samples: int) -> tuple[float | None, float | None]:
-    """Bootstrap over units: points of one unit rise and fall together, so units are what is resampled."""
+def _rmse_interval(error: FloatArray, unit: IntArray, samples: int) -> tuple[float | None, float | None]:
+    """The 95 % bootstrap interval of the RMSE; None with fewer than two units.
+
+    Errors of one unit rise and fall together. So whole units are resampled, not points.
+    """
     _, index = np.unique(unit, return_inverse=True)
     units = int(index.max()) + 1
     if samples == 0 or units < 2:
@@ -74,7 +86,7 @@ class ScoreSums:
     n, units
         Predictions and the units they are about.
     sums
-        Those of all metrics the site knows; ones that do not apply or are infinite are left out.
+        The sums of all metrics at the site; those that do not apply or are infinite are left out.
     """
 
     n: int
@@ -82,27 +94,27 @@ class ScoreSums:
     sums: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        """Refuse sums that no predictions have: they may come from anybody."""
+        """Refuse sums that no predictions can have: sums come from other sites."""
         if not 0 < self.units <= self.n:
             raise ValueError("sums that no predictions have: units")
         if len(self.sums) > MOST_SUMS:
             raise ValueError(f"more than {MOST_SUMS} sums")
-        known = sums_of()
+        sums = sums_of()
         for name, total in self.sums.items():
             if not re.fullmatch("[a-z][a-z0-9_]{0,39}", name):
                 raise ValueError("a sum with an invalid name")
-            if not np.isfinite(total) or (name in known and not known[name].possible(total, self.n)):
+            if not np.isfinite(total) or (name in sums and not sums[name].possible(total, self.n)):
                 raise ValueError(f"sums that no predictions have: {name}")
 
     def __add__(self, other: ScoreSums) -> ScoreSums:
-        """Sums over both; one that either side lacks cannot be known."""
+        """Sums over both sites; a sum that one of them lacks is left out."""
         both = {name: total + other.sums[name] for name, total in self.sums.items() if name in other.sums}
         return ScoreSums(self.n + other.n, self.units + other.units, both)
 
     def scores(self) -> Scores:
-        """The scores of all predictions together, without the interval of the RMSE, which takes units one by one."""
-        found = {name: metric.of_sums(self.n, self.sums) for name, metric in metrics.items()}
-        return {**found, "n_test": self.n, "n_units": self.units}
+        """The scores of all predictions together, without the interval of the RMSE, which needs the single units."""
+        values = {name: metric.value_from_sums(self.n, self.sums) for name, metric in metrics.items()}
+        return {**values, "n_test": self.n, "n_units": self.units}
 
 
 def score_sums(points: Points, most_share: float = 1.0) -> ScoreSums:
@@ -111,14 +123,18 @@ def score_sums(points: Points, most_share: float = 1.0) -> ScoreSums:
     Parameters
     ----------
     most_share
-        Sums of which one unit has more than this share are left out: they would be about that unit.
+        Leave out a sum if one unit has more than this share in it: such a sum would reveal that unit.
 
-    >>> truth, said = np.array([10.0, 30.0, 50.0]), np.array([12.0, 29.0, 44.0])
-    >>> found = score_sums(Points(truth, said, np.array([0, 0, 1]), task="rul", cap=40.0)).scores()
-    >>> found["rmse"] == float(np.sqrt((4 + 1 + 36) / 3)), found["late_rate"]
+    >>> truth, prediction = np.array([10.0, 30.0, 50.0]), np.array([12.0, 29.0, 44.0])
+    >>> scores = score_sums(Points(truth, prediction, np.array([0, 0, 1]), task="rul", cap=40.0)).scores()
+    >>> scores["rmse"] == float(np.sqrt((4 + 1 + 36) / 3)), scores["late_rate"]
     (True, 0.3333333333333333)
     """
-    known = sums_of(points.task).items()
-    shown = [(name, s) for name, s in known if s.values != "positive" or s.largest(points) <= most_share]
-    totals = {name: total for name, s in shown if (total := s.total(points)) is not None}
+    totals = {}
+    for name, needed in sums_of(points.task).items():
+        # Only sums of positive values can be dominated by one unit; signed values cancel, counts are at most one each.
+        if needed.values != "positive" or needed.largest(points) <= most_share:
+            total = needed.total(points)
+            if total is not None:
+                totals[name] = total
     return ScoreSums(len(points), points.units, totals)

@@ -11,8 +11,8 @@ import numpy as np
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.evaluation import EVERYONE, Baseline, ClientPredictions, Points, ResultRow, Scores, baselines, score
-from fedprognos.evaluation.options import EvaluationOptions
-from fedprognos.evaluation.score_at import moments_scored
+from fedprognos.evaluation.evaluation_options import EvaluationOptions
+from fedprognos.evaluation.scores import moments_scored
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.fleet import Fleet, pool

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, SerializeAsAny, create_model, model_validator
 
 from fedprognos.errors import ConfigError, unknown_name
-from fedprognos.evaluation.options import EvaluationOptions
+from fedprognos.evaluation.evaluation_options import EvaluationOptions
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.options import FederationOptions, federation_options
 from fedprognos.files import parse_toml

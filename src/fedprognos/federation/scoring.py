@@ -9,8 +9,8 @@ import numpy as np
 
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import Points, ScoreSums, score_sums
-from fedprognos.evaluation.metrics.rmse import SQUARED
-from fedprognos.evaluation.score_at import moments_scored
+from fedprognos.evaluation.metrics import SQUARED
+from fedprognos.evaluation.scores import moments_scored
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.dealing import reserved

@@ -24,7 +24,6 @@ from fedprognos.evaluation import (
     trained_on,
 )
 from fedprognos.evaluation.predictions import COLUMNS
-from fedprognos.evaluation.rows import with_new_names
 from fedprognos.files import read_json
 from fedprognos.report.entries import PERSONAL, Entry, Roles, entries, roles
 from fedprognos.report.match_records import AbsorbedNeurons, MatchRound, read_match_records
@@ -33,8 +32,6 @@ from fedprognos.report.words import measured_in
 
 BOUNDS = ("low", "high")
 NUMBERS = ("position", "truth", "prediction")
-TRAJECTORIES = ("trajectories", "lives")
-"""Folders of predictions along whole lives; version 0.1 called them lives."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,22 +249,22 @@ def _predictions(folder: Path) -> tuple[pd.DataFrame, str]:
 def _fleet(folder: Path, scenario: str) -> tuple[Mapping[str, Any] | None, str]:
     for path in sorted(folder.glob("*.json")):
         if unquote(path.stem) == scenario:
-            found = _json(path)
-            if found is None or not {"schema", "clients", "tests"} <= found.keys():
+            summary = _json(path)
+            if summary is None or not {"schema", "clients", "tests"} <= summary.keys():
                 return None, f"fleets/{path.name} cannot be read."
-            return {**found, "schema": with_new_names(found["schema"])}, ""
+            return summary, ""
     return None, f"The run's folder has no summary of the fleet of the scenario {scenario} in fleets/."
 
 
 def _trajectories(folder: Path, scenario: str) -> tuple[list[Trajectories], str]:
-    found: list[Trajectories] = []
-    for path in (path for name in TRAJECTORIES for path in sorted((folder / name).glob("*.safetensors"))):
+    lives: list[Trajectories] = []
+    for path in sorted((folder / "trajectories").glob("*.safetensors")):
         if unquote(path.name.partition("~")[0]) == scenario:
             try:
-                found += [one for one in read_trajectories(path) if one.scenario == scenario]
+                lives += [life for life in read_trajectories(path) if life.scenario == scenario]
             except DataError as error:
                 return [], f"{path.parent.name}/{path.name} {error.what}. Decisions cannot be judged."
-    return found, "" if found else "The run's folder has no predictions along whole lives. Decisions cannot be judged."
+    return lives, "" if lives else "The run's folder has no predictions along whole lives. Decisions cannot be judged."
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -1,85 +1,19 @@
-"""The answer in one sentence, for report and terminal alike: is training together worth it, and how sure is that?
-
-Two entries are compared unit by unit. If both were equally good, each test unit's difference of squared errors (mean
-over seeds) could as well have the other sign; how often random signs give a sum at least as far from zero is the
-chance of the difference found. Points of one unit rise and fall together, so units are what counts.
-"""
+"""The answer in one sentence, for report and terminal alike: is training together worth it, and how sure is that?"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import pandas as pd
 
-from fedprognos.arrays import FloatArray
+from fedprognos.evaluation.comparison import AGREE, CLEAR, Comparison, agreement, chance_of
 from fedprognos.report.entries import Entry, points_of
 from fedprognos.report.run_data import RunData
 from fedprognos.report.words import number, percent, plural
 
-FLIPS = 9999
-EXACT = 13
-"""With up to so many units all signs are tried."""
-FEW_UNITS = 6
-"""With fewer test units even all of them agreeing may be chance."""
-CLEAR = 0.05
-AGREE = 0.75
-"""Share of seeds that must agree for a difference to be clear."""
-SLACK = 0.05
+INTERVAL_SLACK = 0.05
 """Intervals that hold so much less than they should are called too narrow."""
-SAME = 0.005
-"""Errors that differ by less than this share are called equal."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How one entry's error compares with another's.
-
-    Parameters
-    ----------
-    change
-        By what share the first error exceeds the second.
-    units, chance
-        Test units compared, and how likely such a difference is by chance; None where points are missing.
-    agreeing, seeds
-        In how many seeds of how many the difference has the same direction.
-    """
-
-    change: float
-    units: int
-    chance: float | None
-    agreeing: int
-    seeds: int
-
-    @property
-    def clear(self) -> bool:
-        """Whether it is more than chance."""
-        sure = self.chance is not None and self.chance < CLEAR and self.agreeing >= AGREE * self.seeds
-        return sure and self.units >= FEW_UNITS and not self.same
-
-    @property
-    def same(self) -> bool:
-        """Whether there is hardly a difference at all."""
-        return abs(self.change) < SAME
-
-    @property
-    def amount(self) -> str:
-        """The difference in words."""
-        if self.same:
-            return "the same error"
-        return f"{percent(abs(self.change))} {'less' if self.change < 0 else 'more'} error"
-
-    @property
-    def odds(self) -> str:
-        """The chance in words."""
-        if self.units < FEW_UNITS:
-            return f"{plural(self.units, 'test unit')}: too few to say"
-        if self.chance is None:
-            return "how sure is unknown"
-        if self.chance < CLEAR and self.agreeing < AGREE * self.seeds:
-            return f"only {self.agreeing} of {self.seeds} seeds agree"
-        return "chance under 1\u00a0%" if self.chance < 0.01 else f"chance {percent(self.chance)}"
 
 
 @dataclass(frozen=True)
@@ -128,13 +62,31 @@ def _headline(run: RunData) -> str:
     return f"{'Alone' if single is r.alone else 'All data in one place'} {_error(run, single)} {off}."
 
 
-def _judged(run: RunData, found: Comparison) -> str:
-    if found.clear:
-        verdict = "not worth it" if found.change > 0 else "better" if baseline_wins(run) else "worth it"
-        return f"{verdict} ({found.amount}; {found.odds})"
-    if found.chance is None or found.units < FEW_UNITS:
-        return f"{found.amount} ({found.odds})"
-    return "no clear difference" + ("" if found.same else f" ({found.amount}, which may be chance)")
+def amount(comparison: Comparison) -> str:
+    """The difference in words."""
+    if comparison.same:
+        return "the same error"
+    return f"{percent(abs(comparison.change))} {'less' if comparison.change < 0 else 'more'} error"
+
+
+def odds(comparison: Comparison) -> str:
+    """The chance in words."""
+    if comparison.few_units:
+        return f"{plural(comparison.units, 'test unit')}: too few to say"
+    if comparison.chance is None:
+        return "how sure is unknown"
+    if comparison.chance < CLEAR and comparison.agreeing < AGREE * comparison.seeds:
+        return f"only {comparison.agreeing} of {comparison.seeds} seeds agree"
+    return "chance under 1\u00a0%" if comparison.chance < 0.01 else f"chance {percent(comparison.chance)}"
+
+
+def _judged(run: RunData, comparison: Comparison) -> str:
+    if comparison.clear:
+        verdict = "not worth it" if comparison.change > 0 else "better" if baseline_wins(run) else "worth it"
+        return f"{verdict} ({amount(comparison)}; {odds(comparison)})"
+    if comparison.chance is None or comparison.few_units:
+        return f"{amount(comparison)} ({odds(comparison)})"
+    return "no clear difference" + ("" if comparison.same else f" ({amount(comparison)}, which may be chance)")
 
 
 def baseline_wins(run: RunData) -> bool:
@@ -161,7 +113,7 @@ def _warnings(run: RunData) -> list[str]:
             "The round was chosen on the same data, which flatters a little."
         )
     coverage, asked = intervals(run)
-    if coverage is not None and coverage < asked - SLACK:
+    if coverage is not None and coverage < asked - INTERVAL_SLACK:
         found.append(
             f"Intervals are too narrow: they hold {percent(coverage)} of the true values, not {percent(asked)}."
         )
@@ -181,36 +133,23 @@ def compare(run: RunData, first: Entry, second: Entry) -> Comparison:
     """The first entry's error against the second's, unit by unit."""
     a, b = first.mean(run.error), second.mean(run.error)
     change = 0.0 if a is None or not b else (a - b) / b
-    pairs = zip(first.values(run.error), second.values(run.error), strict=False)
-    agree = [bool(x < y) == (change < 0) for x, y in pairs]
-    one, other = (_by_unit(run, entry) for entry in (first, second))
-    both = one.index.intersection(other.index)
+    by_seed = first.values(run.error), second.values(run.error)
+    agreeing, seeds = agreement(*by_seed, change), min(map(len, by_seed))
+    squares, other_squares = (_squares_by_unit(run, entry) for entry in (first, second))
+    both = squares.index.intersection(other_squares.index)
     if not len(both):
-        return Comparison(change, min(e.rows[0].n_units for e in (first, second)), None, sum(agree), len(agree))
-    one, other = one.loc[both], other.loc[both]
+        return Comparison(change, min(e.rows[0].n_units for e in (first, second)), None, agreeing, seeds)
+    squares, other_squares = squares.loc[both], other_squares.loc[both]
     if first.n_test != second.n_test:  # one of them answered for a part of the test: compare on what both answered for
-        mean_squares = [part["sum"].sum() / part["count"].sum() for part in (one, other)]
-        change = float(np.sqrt(mean_squares[0] / mean_squares[1])) - 1 if mean_squares[1] else 0.0
-    gain = one["count"] / one["count"].sum() * (one["sum"] / one["count"] - other["sum"] / other["count"])
-    return Comparison(change, len(both), chance_of(gain.to_numpy(np.float64)), sum(agree), len(agree))
+        mean, other_mean = (part["sum"].sum() / part["count"].sum() for part in (squares, other_squares))
+        change = float(np.sqrt(mean / other_mean)) - 1 if other_mean else 0.0
+    weight = squares["count"] / squares["count"].sum()
+    gain = weight * (squares["sum"] / squares["count"] - other_squares["sum"] / other_squares["count"])
+    return Comparison(change, len(both), chance_of(gain.to_numpy(np.float64)), agreeing, seeds)
 
 
-def _by_unit(run: RunData, entry: Entry) -> pd.DataFrame:
+def _squares_by_unit(run: RunData, entry: Entry) -> pd.DataFrame:
     """Sum and number of squared errors of every test unit, all seeds together."""
     points = points_of(run, entry)
     squared = (points["prediction"] - points["truth"].clip(upper=run.cap)) ** 2
     return squared.groupby([points["test_client"], points["unit"]], sort=True).agg(["sum", "count"])
-
-
-def chance_of(differences: FloatArray) -> float:
-    """How often random signs move the sum of paired differences at least as far from zero (two-sided).
-
-    >>> chance_of(np.ones(6)) == 2 / 2**6
-    True
-    """
-    n = len(differences)
-    every = n <= EXACT
-    draws = np.random.default_rng(0).choice((-1.0, 1.0), size=(0 if every else FLIPS, n))
-    signs = np.array(list(product((-1.0, 1.0), repeat=n))) if every else draws
-    reached = int((np.abs(signs @ differences) >= abs(differences.sum()) * (1 - 1e-9)).sum())
-    return reached / len(signs) if every else (reached + 1) / (len(signs) + 1)  # what was observed is one of the ways

@@ -12,7 +12,7 @@ from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site_messages import DeliverRequest
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import Results, fleet_summary, write_predictions, write_trajectories
-from fedprognos.evaluation.options import EvaluationOptions
+from fedprognos.evaluation.evaluation_options import EvaluationOptions
 from fedprognos.experiment.assess import evaluation_windows
 from fedprognos.experiment.evaluator import FinishedModel, HeldTests
 from fedprognos.experiment.events import JobKey

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fedprognos.evaluation import EVERYONE
+from fedprognos.evaluation.comparison import AGREE, CLEAR
 from fedprognos.report.entries import PERSONAL, best, comparable
 from fedprognos.report.parts import Card, Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.verdict import AGREE, CLEAR, SLACK, answer, compare, intervals
+from fedprognos.report.verdict import INTERVAL_SLACK, amount, answer, compare, intervals, odds
 from fedprognos.report.words import listed, number, percent, plural
 
 COLUMNS = (
@@ -56,7 +57,7 @@ def _intervals(run: RunData) -> list[str]:
     held = f"Its intervals should hold {percent(asked)} of the true values; on the test they hold {percent(coverage)}"
     if run.roles.together is not None and (width := run.roles.together.mean("interval_width")) is not None:
         held += f" and are {number(width)} {run.measure} wide"
-    return [] if coverage < asked - SLACK else [f"{held}."]
+    return [] if coverage < asked - INTERVAL_SLACK else [f"{held}."]
 
 
 def _certainty(run: RunData) -> Section:
@@ -77,8 +78,8 @@ def _certainty(run: RunData) -> Section:
             agree = TableCell(f"{found.agreeing} of {found.seeds}", found.agreeing)
             cells = [
                 TableCell(number(error), error),
-                TableCell(found.amount, found.change),
-                TableCell(found.odds.removeprefix("chance "), found.chance),
+                TableCell(amount(found), found.change),
+                TableCell(odds(found).removeprefix("chance "), found.chance),
                 agree,
             ]
             lines.append(Line(role, cells, run.palette.colour(e.method), e.label if e.is_baseline else ""))

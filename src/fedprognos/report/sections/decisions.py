@@ -9,7 +9,7 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.evaluation import Trajectories
-from fedprognos.evaluation.decisions import (
+from fedprognos.evaluation.maintenance import (
     ALPHA,
     ENOUGH,
     accurate,
