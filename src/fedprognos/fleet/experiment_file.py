@@ -19,6 +19,8 @@ _COLUMNS = (
     *("life", "new_life", "cycle", "sensors"),
 )
 _CYCLE_SHARE = 0.9
+_CAP_SHARE = 0.8
+"""The cap as a share of a short life: nearly every unit then has rows at the cap, where it is as good as new."""
 _STEPS_AN_EPOCH, _STEPS = 20, 1500
 """Least optimizer steps: in an epoch, and in all."""
 _TRAINED = 0.75
@@ -134,12 +136,16 @@ def _recipe(guess: Guess) -> list[str]:
     lines = ["\n[recipe]\n"]
     measure = guess.columns.time_measure or ""
     if guess.shortest_cycle is None or guess.cycle_samples is None:
-        cap = float(f"{0.6 * guess.median_life:.2g}")
+        cap = float(f"{_CAP_SHARE * guess.short_life:.3g}")
         whole = "every row since the unit was new; or a number: so many rows up to each moment"
         window = f'rows; the median unit has {guess.median_rows}. "life" would be all rows since the first'
         lines += [
             _key("history", "life", whole) if guess.from_new else _key("history", _window(guess), window),
-            _key("cap", cap, f"RUL above this counts as this; the median life is {guess.median_life:.4g} {measure}"),
+            _key(
+                "cap",
+                cap,
+                f"RUL above this counts as this; the median life is {guess.median_life:.4g} {measure}".strip(),
+            ),
         ]
     elif guess.columns.cycle == guess.columns.time:
         lines += [_key("cycle", "index", "what was measured in a cycle, as it stands")]
@@ -161,25 +167,22 @@ def _window(guess: Guess) -> int:
 
 
 def _training(guess: Guess, clients: int) -> list[str]:
-    """A network, training and methods that fit what the median client has."""
+    """The network, training and methods of the presets, which were chosen on training units kept out."""
+    lines = ["\n[model]\n", _key("cell", "gru"), _key("widths", [64])]
     if guess.from_new:
-        lines = ["\n[model]\n", _key("widths", [32]), _key("direct", 1, "exact heads see the latest row as well")]
-        lines += [
-            "\n[train]\n",
-            _key("learning_rate", 0.005),
-            _key("steps", 300, "as many for small owners as for large"),
-        ]
-        lines += [
-            _key("noise", 0.2),
-            _key("warp", 0.5, "lives shown faster and slower, so that age alone tells little"),
-        ]
+        lines += ["\n[train]\n", _key("learning_rate", 0.004)]
+        lines += [_key("steps", 1000, "as many for small owners as for large")]
+        lines += [_key("noise", 0.3)]
+        lines += [_key("warp", 0.7, "lives shown faster and slower, so that age alone tells little")]
         lines += [_key("validation_fraction", 0.0, "every unit trains; the number of steps is fixed")]
-        ridge = [_key("ridge", 0.01, "strength of exact heads")]
     else:
-        lines, ridge = ["\n[model]\n", _key("widths", [32]), *_epochs(guess, clients)], []
-    methods = ["local", "fedavg", "concat", "absorb", "central"]
-    lines += ["\n[federation]\n", _key("methods", methods, "also: reservoir, fedprox, fedma, single, direct"), *ridge]
-    lines += ["\n[evaluation]\n", _key("seeds", 2, "repetitions")]
+        lines += _epochs(guess, clients)
+    methods = ["local", "concat", "absorb", "central"]
+    lines += ["\n[federation]\n", _key("methods", methods, "also: fedavg, reservoir, fedprox, fedma, single, direct")]
+    if guess.from_new:
+        lines += [_key("ridge", 0.01, "strength of exact heads")]
+        lines += [_key("alike", True, "heads: every unit counts alike, however many rows it has")]
+    lines += ["\n[evaluation]\n", _key("seeds", 1, "repetitions")]
     lines += [_key("intervals", "published", "the model says how sure it is: about one training more; or none")]
     return lines
 

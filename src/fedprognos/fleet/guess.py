@@ -30,8 +30,9 @@ class Guess:
         units' names where nothing else tells owners.
     units, rows
         Counts.
-    median_rows, median_life, from_new
-        Rows and lifespan of the median unit, and whether records begin when units are new.
+    median_rows, median_life, short_life, from_new
+        Rows and lifespan of the median unit, the lifespan that nine units in ten exceed, and whether records begin when
+        units are new.
     shortest_cycle, cycle_samples
         Duration of the shortest cycle and samples of the median one (task soh).
     note
@@ -53,6 +54,7 @@ class Guess:
     rows: int
     median_rows: int
     median_life: float
+    short_life: float
     from_new: bool = False
     shortest_cycle: float | None = None
     cycle_samples: int | None = None

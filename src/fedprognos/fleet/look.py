@@ -180,9 +180,11 @@ class Look:
         if columns.cycle is not None:
             cycle = self.frame[columns.cycle]
             within = time.groupby([groups, cycle])
+            cycles = cycle.groupby(groups).max()
             return {
                 "median_rows": rows,
-                "median_life": float(cycle.groupby(groups).max().median()),
+                "median_life": float(cycles.median()),
+                "short_life": float(cycles.quantile(0.1)),
                 "shortest_cycle": float((within.max() - within.min()).min() / scale),
                 "cycle_samples": int(within.size().median()),
             }
@@ -190,7 +192,8 @@ class Look:
         from_first = columns.time_format is not None or columns.life is not None or columns.new_life == "failed"
         life_spans = spans["max"] - spans["min"] if from_first else spans["max"]
         new = columns.time_format is None and roles.begins_when_new(time, lives)
-        return {"median_rows": rows, "median_life": float(life_spans.median() / scale), "from_new": new}
+        median, short = life_spans.median() / scale, life_spans.quantile(0.1) / scale
+        return {"median_rows": rows, "median_life": float(median), "short_life": float(short), "from_new": new}
 
     def _say(self, role: str, find: Any) -> str | None:
         """What is given for a role, else what is found."""
