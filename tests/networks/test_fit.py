@@ -13,6 +13,7 @@ from fedprognos.features import WindowSet, build_windows, hold_out
 from fedprognos.networks import FitResult, Network, NetworkSpec, fit, predict
 from fedprognos.networks import cache as cache_module
 from fedprognos.networks.cache import cached_inputs
+from fedprognos.networks.cells import _unrolled_gru
 from fedprognos.networks.cells._unrolled_gru import UnrolledGRU
 from fedprognos.networks.options import Training
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
@@ -177,3 +178,28 @@ def test_the_gradient_of_a_gru_written_out_is_that_of_torch(
         found.append([out, last, *torch.autograd.grad(loss, wanted)])
     for mine, expected in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.skipif(_unrolled_gru.compiled is None, reason="fedprognos was installed without a C compiler")
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 999),
+    batch=st.integers(1, 11),
+    steps=st.integers(1, 30),
+    width=st.sampled_from([1, 7, 8, 11, 31, 32, 33, 64, 70]),
+)
+def test_compiled_steps_of_a_gru_are_those_in_torch(seed: int, batch: int, steps: int, width: int) -> None:
+    torch.manual_seed(seed)
+    module = UnrolledGRU(5, width, batch_first=True)
+    with torch.no_grad():
+        module.weight_hh_l0.mul_(3.0)  # gates that open and close all the way
+    x = 4 * torch.randn(batch, steps, 5)
+    weight = torch.randn(batch, steps, width)
+    results = {}
+    for name, compiled in (("compiled", _unrolled_gru.compiled), ("torch", None)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_unrolled_gru, "compiled", compiled)
+            out, _ = module(x)
+            results[name] = [out.detach(), *torch.autograd.grad((out * weight).sum(), list(module.parameters()))]
+    for fast, plain in zip(results["compiled"], results["torch"], strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-3, atol=1e-4 * float(plain.abs().max() + 1))
