@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fedprognos import checks as checks
     from fedprognos import registry as registry
     from fedprognos.api import absorb as absorb
     from fedprognos.api import match_networks as match_networks
@@ -70,6 +71,7 @@ _LAZY = {
     "FederatedModel": "fedprognos.estimator",
     "absorb": "fedprognos.api",
     "average": "fedprognos.federation.average",
+    "checks": "fedprognos",
     "load_fleets": "fedprognos.experiment.run",
     "match": "fedprognos.matching",
     "match_networks": "fedprognos.api",
@@ -105,6 +107,7 @@ __all__ = [
     "Unit",
     "absorb",
     "average",
+    "checks",
     "load_fleets",
     "match",
     "match_networks",
@@ -119,8 +122,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load public names on first use, so that importing the matcher alone never loads torch."""
-    if name == "registry":
-        return importlib.import_module("fedprognos.registry")
+    if name in ("checks", "registry"):
+        return importlib.import_module(f"fedprognos.{name}")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'fedprognos' has no attribute '{name}'")

@@ -1,0 +1,192 @@
+"""What is registered, and the examples from outside, keep the promises of their kinds; breaches are named."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedprognos as fp
+from fedprognos import checks
+from fedprognos.checks import CheckError
+from fedprognos.fleet.readers import ReadContext
+from refusals import refuses
+
+sys.path.append(str(Path(__file__).parent / "outside"))
+
+from my_aggregator import MIDRANGE
+from my_baseline import MEDIAN
+from my_cell import PLAIN
+from my_channel import HIGHEST
+from my_history import THINNED
+from my_mechanism import ROUNDED
+from my_metric import WITHIN
+from my_partition import ALTERNATING
+from my_reader import PUMPS
+from my_strategy import TRUST
+
+QUICK: dict[str, dict[str, Any]] = {
+    "fedavg": {"rounds": 2, "epochs": 1},
+    "fedprox": {"rounds": 2, "epochs": 1},
+    "fedma": {"rounds": 2},
+    "reservoir": {"units": 4},
+    "levels": {"levels": "voltage_in_V", "grid_end_in_s": 1500.0},
+    "life": {"window": None},
+    "condition": {"decimals": {"altitude_in_kft": 0}},
+    "lifespan": {"edges": (150,)},
+    "random": {"clients": 3},
+    "column": {"column": "site"},
+    "dirichlet": {"clients": 3, "alpha": 1.0},
+    "cmapss": {"subset": "FD001"},
+    "nasa-battery": {"batteries": ["B0018"]},
+    "synthetic-engines": {"units_per_site": 1, "test_units_per_site": 1},
+    "synthetic-batteries": {"units_per_site": 1},
+    "table": {"path": "fleet.csv", "unit": "pump", "time": "hour"},
+}
+"""Options that a registered thing needs, or that make its check quick."""
+
+
+def registered(shelf: Any, *outside: Any) -> Any:
+    """All things on a shelf and those from outside, each as a case of its own."""
+    marks = {name: [pytest.mark.needs_data(name)] for name in ("cmapss", "nasa-battery")}
+    return pytest.mark.parametrize(
+        "thing",
+        [pytest.param(thing, id=thing.name, marks=marks.get(thing.name, [])) for thing in (*shelf.values(), *outside)],
+    )
+
+
+@registered(fp.registry.cells, PLAIN)
+def test_cells(thing: Any) -> None:
+    checks.check_cell(thing)
+
+
+@registered(fp.registry.channels, HIGHEST)
+def test_channels(thing: Any) -> None:
+    checks.check_channel(thing)
+
+
+@registered(fp.registry.histories, THINNED)
+def test_histories(thing: Any) -> None:
+    checks.check_history(thing, **QUICK.get(thing.name, {}))
+
+
+@registered(fp.registry.metrics, WITHIN)
+def test_metrics(thing: Any) -> None:
+    checks.check_metric(thing)
+
+
+@registered(fp.registry.baselines, MEDIAN)
+def test_baselines(thing: Any) -> None:
+    checks.check_baseline(thing)
+
+
+@registered(fp.registry.aggregators, MIDRANGE)
+def test_averages(thing: Any) -> None:
+    checks.check_average(thing)
+
+
+@registered(fp.registry.mechanisms, ROUNDED)
+def test_mechanisms(thing: Any) -> None:
+    checks.check_mechanism(thing)
+
+
+@registered(fp.registry.strategies, TRUST)
+def test_strategies(thing: Any) -> None:
+    checks.check_strategy(thing, **QUICK.get(thing.name, {}))
+
+
+@registered(fp.registry.partitions, ALTERNATING)
+def test_partitions(thing: Any) -> None:
+    checks.check_partition(thing, **QUICK.get(thing.name, {}))
+
+
+@registered(fp.registry.readers, PUMPS)
+def test_readers(thing: Any, tmp_path: Path) -> None:
+    rows = [f"{pump},{hour},{hour / 2}" for pump in "abc" for hour in range(1, 5)]
+    (tmp_path / "fleet.csv").write_text("pump,hour,heat\n" + "\n".join(rows))
+    checks.check_reader(thing, ReadContext(folder=tmp_path), **QUICK.get(thing.name, {}))
+
+
+def test_every_shelf_is_checked() -> None:
+    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert {"averages" if name == "aggregators" else name for name in fp.registry.__all__} <= tested
+
+
+class TestBreaches:
+    """A broken promise is found, and the error names the thing and the part."""
+
+    def test_a_cell_whose_gates_do_not_fit(self) -> None:
+        with refuses(CheckError, "cell 'gru'", "weight_ih_l0", code="check"):
+            checks.check_cell(replace(fp.registry.cells["gru"], gates=4))
+
+    def test_a_cell_whose_step_is_another(self) -> None:
+        lstm, gru = fp.registry.cells["lstm"], fp.registry.cells["gru"]
+        with refuses(CheckError, "cell 'gru'", "step"):
+            checks.check_cell(replace(gru, step=lambda *tensors: lambda rows, states: 0.5 * states))
+        assert lstm.step is not None
+
+    def test_a_cell_whose_signature_does_not_follow_its_neurons(self) -> None:
+        def signature(weight_ih: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+            return np.sort(fp.registry.cells["gru"].signature(weight_ih, *rest), axis=0)
+
+        with refuses(CheckError, "cell 'sorted'", "signature"):
+            checks.check_cell(replace(fp.registry.cells["gru"], name="sorted", signature=signature))
+
+    def test_a_channel_that_looks_ahead(self) -> None:
+        with refuses(CheckError, "channel 'mean'", "batch"):
+            checks.check_channel(
+                replace(
+                    fp.registry.channels["mean"],
+                    batch=lambda rows, span: np.repeat(rows.mean(axis=0, keepdims=True), len(rows), axis=0),
+                )
+            )
+
+    def test_a_channel_that_differs_row_by_row(self) -> None:
+        with refuses(CheckError, "channel 'mean'", "push", "span 1"):
+            checks.check_channel(replace(fp.registry.channels["mean"], start=fp.registry.channels["change"].start))
+
+    def test_a_metric_whose_parts_do_not_add_up(self) -> None:
+        with refuses(CheckError, "metric 'rmse'", "pool"):
+            checks.check_metric(replace(fp.registry.metrics["rmse"], pool=lambda values, n: float(values.sum())))
+
+    def test_a_metric_that_prefers_noise(self) -> None:
+        with refuses(CheckError, "metric 'rmse'", "0.0"):
+            checks.check_metric(replace(fp.registry.metrics["rmse"], best="highest"))
+
+    def test_a_baseline_that_looks_at_test_labels(self) -> None:
+        with refuses(CheckError, "baseline 'oracle'", "labels"):
+            checks.check_baseline(fp.Baseline("oracle", "Oracle", 1, lambda train, test, recipe: test.labels))
+
+    def test_an_average_that_is_not_robust(self) -> None:
+        with refuses(CheckError, "average 'weak'", "10"):
+            checks.check_average(replace(fp.registry.aggregators["mean"], name="weak", robust=True))
+
+    def test_a_mechanism_with_too_little_noise(self) -> None:
+        gaussian = fp.registry.mechanisms["gaussian"]
+        with refuses(CheckError, "mechanism 'gaussian'", "0.497"):
+            checks.check_mechanism(
+                replace(
+                    gaussian, apply=lambda values, bound, noise, seed: gaussian.apply(values, bound, noise / 2, seed)
+                )
+            )
+
+    def test_a_strategy_that_forgets_its_seed(self) -> None:
+        start = fp.Network.seeded
+
+        def rounds(cohort: Any, plan: Any, options: Any) -> Any:
+            yield fp.Round(1, {cohort.clients: start(plan.spec, 0)}, 1)
+
+        with refuses(CheckError, "strategy 'still'", "seed"):
+            checks.check_strategy(fp.Strategy("still", "Still", 1, rounds))
+
+    def test_a_partition_that_loses_a_unit(self) -> None:
+        with refuses(CheckError, "partition 'alternating'", "unit"):
+            checks.check_partition(replace(ALTERNATING, deal=lambda fleet, options: {"all": list(fleet.units[1:])}))
+
+    def test_a_name_that_no_file_can_have(self) -> None:
+        with refuses(CheckError, "My Metric"):
+            checks.check_metric(replace(fp.registry.metrics["rmse"], name="My Metric"))
