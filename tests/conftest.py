@@ -116,14 +116,17 @@ class Costs:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if settings.get_current_profile_name() == "thorough":
         return
+    tests = {}  # by id: all cases of a parametrised test share one function
     for item in items:
         test = getattr(item, "obj", None)
         test = getattr(test, "__func__", test)  # a method of a class takes no attributes, its function does
         if is_hypothesis_test(test) and not item.get_closest_marker("long"):
-            # Hypothesis has no public way to change the settings of a test that has its own.
-            written = test._hypothesis_internal_use_settings
-            fewer = max(written.max_examples // FEWER, min(written.max_examples, 5))
-            test._hypothesis_internal_use_settings = settings(written, max_examples=fewer)
+            tests[id(test)] = test
+    for test in tests.values():
+        # Hypothesis has no public way to change the settings of a test that has its own.
+        written = test._hypothesis_internal_use_settings
+        fewer = max(written.max_examples // FEWER, min(written.max_examples, 5))
+        test._hypothesis_internal_use_settings = settings(written, max_examples=fewer)
 
 
 def processor_seconds() -> float:
