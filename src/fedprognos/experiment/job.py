@@ -24,6 +24,7 @@ from fedprognos.federation.heads import Judged, personal_heads
 from fedprognos.federation.intervals import Intervals, Uncalibrated
 from fedprognos.federation.messages import Failure
 from fedprognos.federation.plan import Plan, Round
+from fedprognos.federation.pool_messages import head_name
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import Strategy, strategies
@@ -185,7 +186,8 @@ class Job:
             if self.experiment.evaluation.best_on_test and len(rounds) > 1 and chosen.errors:
                 self._rows(owners, min(rounds, key=lambda c: c.test_rmse), "test")
         if head == "exact" and "personal" in wanted and not self.evaluator.shared_test:
-            own = personal_heads(self.clients, self.plan, chosen.network, owners)
+            name = head_name(self.key, chosen.round.number, *owners)
+            own = personal_heads(self.clients, self.plan, chosen.network, owners, name)
             facts = self._facts(chosen, "personal", selected_on)
             method = f"{self.key.method}+personal"
             self._evaluate(FinishedModel(self.key, method, owners, [chosen.network], facts, own))

@@ -16,7 +16,6 @@ from fedprognos.errors import DataNotFoundError, FedprognosError, MessageError
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, tag_of, wire_of
-from fedprognos.federation.cohort import digest
 from fedprognos.federation.dealing import RESERVE, Dealing, reserved
 from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.limits import Limits
@@ -257,7 +256,7 @@ class Client:
         fits, columns = self._fits(request), request.network.spec.features
         slopes = request.slopes or PooledSlopes.near(request.network, len(fits.fitted))
         slopes.check(len(fits.fitted), columns)
-        self.folder.save_head(digest(encode(request)), fits.head(slopes.freedoms, slopes.shared))
+        self.folder.save_head(request.head, fits.head(slopes.freedoms, slopes.shared))
         return PersonalReply(fits.fitted[-1].n)
 
     def _dealt(self, seed: int, phase: str, share: float) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import traceback
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from fedprognos.errors import DataNotFoundError
+from fedprognos.errors import DataNotFoundError, MessageError
 from fedprognos.federation.messages import LedgerLine
 from fedprognos.files import parse_json, replacing
 
@@ -32,6 +33,8 @@ class ClientFolder:
 
     def __init__(self, folder: Path, bundle: Path | None = None) -> None:
         self.folder, self.bundle = folder, bundle
+        self.heads = folder / "heads"
+        """Where personal heads are kept."""
 
     def record(self, line: LedgerLine) -> None:
         """Note a message that is about to leave."""
@@ -65,15 +68,20 @@ class ClientFolder:
             LedgerLine(raw["kind"], raw["bytes"], {k: tuple(v) for k, v in raw["tensors"].items()}) for raw in lines
         ]
 
-    def save_head(self, key: str, head: NDArray[np.float64]) -> None:
-        """Keep a personal head, by the digest of the request it answers."""
-        with replacing(self.folder / "heads" / f"{key}.safetensors") as temporary:
+    def save_head(self, name: str, head: NDArray[np.float64]) -> None:
+        """Keep a personal head."""
+        with replacing(self._head_path(name)) as temporary:
             save_file({"head": head}, temporary)
 
-    def load_head(self, key: str) -> NDArray[np.float64]:
+    def load_head(self, name: str) -> NDArray[np.float64]:
         """A personal head made earlier."""
-        path = self.folder / "heads" / f"{key}.safetensors"
+        path = self._head_path(name)
         if not path.is_file():
             raise DataNotFoundError("no such personal head", where=str(path))
         head: NDArray[np.float64] = load_file(path)["head"]
         return head
+
+    def _head_path(self, name: str) -> Path:
+        if not re.fullmatch("[0-9a-f]{32}", name):  # names come from elsewhere: none may leave the folder
+            raise MessageError("not the name of a personal head")
+        return self.heads / f"{name}.safetensors"

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedprognos.federation.codec import encode
-from fedprognos.federation.cohort import Cohort, digest, gather
+from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.plan import Plan, summed
-from fedprognos.federation.pool_messages import PersonalReply, PersonalRequest, PooledSlopes, PoolReply, PoolRequest
+from fedprognos.federation.pool_messages import (
+    ONLY_HEAD,
+    PersonalReply,
+    PersonalRequest,
+    PooledSlopes,
+    PoolReply,
+    PoolRequest,
+)
 from fedprognos.federation.privacy.statistics import ada_ssp
 from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.networks import Network
@@ -72,14 +78,16 @@ def with_heads(
     return judged
 
 
-def personal_heads(cohort: Cohort, plan: Plan, network: Network, clients: tuple[str, ...]) -> Mapping[str, str]:
-    """Let clients make heads of their own from slopes that they share; the names under which they keep them."""
+def personal_heads(
+    cohort: Cohort, plan: Plan, network: Network, clients: tuple[str, ...], head: str = ONLY_HEAD
+) -> Mapping[str, str]:
+    """Let clients make heads of their own from slopes that they share, and keep them under this name; by client."""
     there = [name for name in cohort.clients if name in clients]
     fraction, least = plan.train.validation_fraction, plan.federation.min_clients
     if cohort.sums is not None:  # shared slopes need each client's own sums: heads are made near the common one
-        near = PersonalRequest(plan.recipe, network, plan.seed, fraction)
+        near = PersonalRequest(plan.recipe, network, plan.seed, fraction, head=head)
         made = gather(cohort, dict.fromkeys(there, near), PersonalReply, least, plan.left_out)
-        return dict.fromkeys(made, digest(encode(near)))
+        return dict.fromkeys(made, head)
     asked = PoolRequest(plan.recipe, network, plan.seed, fraction)
     replies = gather(cohort, dict.fromkeys(there, asked), PoolReply, least, plan.left_out)
     grid = Grid.of(network.spec.features)
@@ -88,6 +96,7 @@ def personal_heads(cohort: Cohort, plan: Plan, network: Network, clients: tuple[
         sums = [one for reply in replies.values() if (one := reply.fits[k]) is not None]
         if sums:
             shared[k] = shared_slopes(sums, grid)
-    request = PersonalRequest(plan.recipe, network, plan.seed, fraction, PooledSlopes(grid.freedoms, shared))
+    slopes = PooledSlopes(grid.freedoms, shared)
+    request = PersonalRequest(plan.recipe, network, plan.seed, fraction, slopes, head)
     made = gather(cohort, dict.fromkeys(replies, request), PersonalReply, least, plan.left_out)
-    return dict.fromkeys(made, digest(encode(request)))
+    return dict.fromkeys(made, head)

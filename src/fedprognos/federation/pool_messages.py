@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,6 +16,16 @@ from fedprognos.networks import Network
 from fedprognos.networks.pooling import CentredSums, Grid
 
 MAX_STRENGTHS = 64
+ONLY_HEAD = "0" * 32
+"""Name of a personal head where a client makes a single one."""
+
+
+def head_name(*facts: object) -> str:
+    """A name for the personal heads of one model, from what the run says of it: scenario, method, seed, round, owners.
+
+    Never from computed numbers: another processor computes other last digits and would not find the head.
+    """
+    return hashlib.sha256("\x1f".join(map(str, facts)).encode()).hexdigest()[: len(ONLY_HEAD)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +81,13 @@ class PooledSlopes:
 
 @dataclass(frozen=True, eq=False)
 class PersonalRequest:
-    """Make yourself a head of your own and keep it: from shared slopes, or near the head of this model without them."""
+    """Make yourself a head of your own and keep it: from shared slopes, or near the head of this model without them.
+
+    Parameters
+    ----------
+    head
+        Name to keep it under, by which a :class:`ScoreRequest` asks for it.
+    """
 
     activity: ClassVar[str] = "making personal heads"
     recipe: Recipe
@@ -78,6 +95,7 @@ class PersonalRequest:
     seed: int
     validation_fraction: float
     slopes: PooledSlopes | None = None
+    head: str = ONLY_HEAD
 
 
 @dataclass(frozen=True)

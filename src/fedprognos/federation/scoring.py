@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,8 +28,6 @@ def score_reply(
     """Sums over the test units and over the part kept out of training."""
     network = request.network.check("request")
     if request.head:
-        if not re.fullmatch("[0-9a-f]{32}", request.head):
-            raise MessageError("not the name of a personal head")
         network = network.with_head(folder.load_head(request.head))
         held = None  # it helped to make this head
 

@@ -20,8 +20,6 @@ from fedprognos.experiment.methods import methods_of
 from fedprognos.experiment.run_folder import folder_name
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.federation.client import Client
-from fedprognos.federation.codec import encode
-from fedprognos.federation.cohort import digest
 from fedprognos.federation.pool_messages import PersonalRequest
 from fedprognos.files import parse_json, write_json
 from fedprognos.networks import Bundle
@@ -37,10 +35,9 @@ def keep_delivery(folder: Path, client: Client, data: SiteData, request: Deliver
     bundle.save(place / "bundle")
     personal = PersonalRequest(request.recipe, network, request.seed, request.validation_fraction)
     client.answer(personal)
-    head = digest(encode(personal))
     own = replace(
         bundle,
-        network=network.with_head(client.folder.load_head(head)),
+        network=network.with_head(client.folder.load_head(personal.head)),
         provenance={**provenance, "head": "personal", "client": client.name},
         metrics={},
         calibration=None,
@@ -48,7 +45,7 @@ def keep_delivery(folder: Path, client: Client, data: SiteData, request: Deliver
     own.save(place / "personal")
     if data.test is not None:
         scenario = Scenario(SCENARIO, {client.name: data.train}, {client.name: data.test})
-        _evaluate(place, client, scenario, request, bundle, head)
+        _evaluate(place, client, scenario, request, bundle, personal.head)
     return place
 
 
