@@ -48,20 +48,6 @@ def test_no_text_of_a_contract_can_pretend_to_be_a_line_of_its_own(run: SmallRun
     assert sum(line.strip().startswith("members") for line in lines) == 1
 
 
-def test_a_second_contract_that_differs_in_one_value_is_called_unusual(run: SmallRun) -> None:
-    """Caps of 40 and 41, both approved: their label sums differ by the rows that live longer."""
-    approvals, site = Approvals(run.folder / "twice"), run.sites["a"]
-    first, second = contract_of(run), contract_of(run, "2", recipe={"cap": 41.0})
-    other = contract_of(run, "3", recipe={"cap": 80.0, "stride": 2, "window": 9}, model={"widths": [9]})
-    entry = approvals.put(first, "a", site.identity.public)
-    assert not list(approvals.alike(second))  # nothing was answered yet
-    approvals.set_state(entry, "finished", "data")
-    said = list(approvals.alike(second))
-    assert any("UNUSUAL" in line and "recipe.cap was 40" in line and "is 41" in line for line in said)
-    assert not list(approvals.alike(other))
-    assert not list(approvals.alike(first))
-
-
 def test_a_contract_with_more_members_than_anybody_can_compare_is_refused(run: SmallRun) -> None:
     many = {f"m{k}": f"{k:064x}" for k in range(501)} | {"a": run.sites["a"].identity.public}
     with pytest.raises(MessageError, match="more than 500 members"):

@@ -21,7 +21,7 @@ from small_run import NAMES, SmallRun, WatchedMailbox, experiment_of, fleet_of
 from fedprognos.deployment import keys
 from fedprognos.deployment.carrier import Hub, Mailbox
 from fedprognos.deployment.coordinator.site_transport import ABSENT_IN_S
-from fedprognos.deployment.flower import engine
+from fedprognos.deployment.flower.superlink import host
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
 
 UNITS = 28
@@ -97,7 +97,7 @@ def tls_world(folder: Path) -> Iterator[TlsWorld]:
     with deployment(folder, NAMES, experiment=experiment, frame=pd.concat(parts), settings={}) as federation:
         place = federation.coordinator.resolve()
         public = {name: keys.read_public_key(public_key_file(place, name)) for name in NAMES}
-        with engine.host(place, read_options(place, CoordinatorOptions), public) as hub:
+        with host(place, read_options(place, CoordinatorOptions), public) as hub:
             for name in NAMES:
                 federation.start_site(name)
             yield TlsWorld(federation, hub)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedprognos.cli.deploy import _tell
-from fedprognos.deployment.flower import engine
+from fedprognos.deployment.flower.supernode import join
 from fedprognos.deployment.folders import SiteOptions, read_options
 from fedprognos.deployment.site import site_service as site
 from fedprognos.deployment.site.site_data import read_site_data
@@ -69,4 +69,4 @@ if __name__ == "__main__":
     options = read_options(Path(folder), SiteOptions)
     _, experiment, base = config.load(experiment_file)
     own = read_site_data(options.name, experiment, base, Path(table))
-    site.serve(Path(folder), engine, own, _tell)
+    site.serve(Path(folder), join, own, _tell)

@@ -17,7 +17,7 @@ from sites_here import site_here
 
 from fedprognos.deployment import keys
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
-from fedprognos.deployment.flower import engine
+from fedprognos.deployment.flower.superlink import host
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
 from fedprognos.deployment.site_messages import HelloReply, HelloRequest
 from fedprognos.federation.codec import decode, encode
@@ -32,7 +32,7 @@ def main() -> None:
         federation.start_site("plant-a")
         place = federation.coordinator.resolve()
         public = {"plant-a": keys.read_public_key(public_key_file(place, "plant-a"))}
-        with engine.host(place, read_options(place, CoordinatorOptions), public) as hub, hub.open_run(60.0) as box:
+        with host(place, read_options(place, CoordinatorOptions), public) as hub, hub.open_run(60.0) as box:
             transport = SiteTransport(box, ("plant-a",), 1 << 26)
             while not transport.online():
                 time.sleep(0.5)

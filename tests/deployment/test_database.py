@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fedprognos.deployment.flower import database
-from fedprognos.deployment.flower.database import prepare_database
+from fedprognos.deployment.flower import superlink as database
+from fedprognos.deployment.flower.superlink import prepare_database
 from fedprognos.errors import OutputError
 
 
@@ -74,7 +74,7 @@ def test_a_kill_at_any_moment_does_not_bar_the_next_start(tmp_path: Path) -> Non
     path = tmp_path / "superlink.db"
     code = (
         "import sys; from pathlib import Path\n"
-        "from fedprognos.deployment.flower.database import prepare_database\n"
+        "from fedprognos.deployment.flower.superlink import prepare_database\n"
         "print('ready', flush=True); prepare_database(Path(sys.argv[1])); print('done', flush=True)"
     )
     for k in range(8):

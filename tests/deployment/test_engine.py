@@ -98,10 +98,10 @@ def test_coordinator_and_sites_run_over_any_engine(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.02)
     made, engine, said = Deployment(tmp_path), QueueEngine(), list[str]()
     _, experiment, base = config.load(made.experiment)
-    works: list[Any] = [(coordinator.serve, made.coordinator, engine, said.append, write_report)]
+    works: list[Any] = [(coordinator.serve, made.coordinator, engine.host, said.append, write_report)]
     for name in SITES:
         data = read_site_data(name, experiment, base, tmp_path / f"{name}.csv")
-        works.append((site.serve, made.site[name], engine, data, said.append, write_report))
+        works.append((site.serve, made.site[name], engine.join, data, said.append, write_report))
     threads = [threading.Thread(target=_until_over, args=work) for work in works]
     place = coordinator.submit(made.coordinator, "small", deployable(experiment, said.append))
     for thread in threads:

@@ -12,7 +12,7 @@ from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedprognos.deployment.carrier import EngineError, Presence, SiteLostError
+from fedprognos.deployment.carrier import CarrierError, Presence, SiteLostError
 from fedprognos.deployment.flower.mailbox import KIND, FlowerMailbox, content, wrapped
 from fedprognos.errors import MessageError
 
@@ -99,5 +99,5 @@ def test_a_message_that_could_not_be_sent_is_an_engine_s_error(monkeypatch: pyte
     box = mailbox(None)
     box.presence()
     monkeypatch.setattr(box._grid, "push_messages", lambda messages: [])  # larger than the SuperLink reads
-    with pytest.raises(EngineError, match="to a was not sent"):
+    with pytest.raises(CarrierError, match="to a was not sent"):
         box.push("a", b"abc", 60.0)

@@ -30,7 +30,7 @@ from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.runtime import run_clientapp
 
-from fedprognos.deployment.carrier import EngineError
+from fedprognos.deployment.carrier import CarrierError
 from fedprognos.deployment.flower import patches
 from fedprognos.deployment.flower.guard import Guard
 from fedprognos.deployment.flower.launch import Refused, why_refused
@@ -77,7 +77,7 @@ def flower_as_it_was() -> Iterator[None]:
 
 def test_a_part_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(extensions, "get_middleware")
-    with pytest.raises(EngineError, match=r"no flwr.superlink.extensions.get_middleware"):
+    with pytest.raises(CarrierError, match=r"no flwr.superlink.extensions.get_middleware"):
         patches.guard_superlink("secret", 100)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sites_here import site_here
 
-from fedprognos.deployment.carrier import EngineError, Presence, SiteLostError
+from fedprognos.deployment.carrier import CarrierError, Presence, SiteLostError
 from fedprognos.deployment.coordinator import site_transport
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.site_messages import ACTIVITIES, OPENING, REQUESTS
@@ -113,7 +113,7 @@ def test_a_site_that_was_lost_and_comes_back_is_asked_again(good: bytes) -> None
 def test_an_engine_that_fails_for_a_moment_does_no_harm(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     mailbox = FakeMailbox({"a": good})
     for name in ("presence", "push"):
-        answers, work = iter([EngineError("not now"), None]), getattr(mailbox, name)
+        answers, work = iter([CarrierError("not now"), None]), getattr(mailbox, name)
 
         def at_second_try(*args: Any, answers: Any = answers, work: Any = work) -> Any:
             if (error := next(answers, None)) is not None:
@@ -132,7 +132,7 @@ def test_a_message_that_cannot_be_sent_to_one_site_holds_up_no_other(
 
     def not_to_a(site: str, *more: Any) -> str:
         if site == "a":
-            raise EngineError("too large for the engine")
+            raise CarrierError("too large for the engine")
         return push(site, *more)
 
     monkeypatch.setattr(mailbox, "push", not_to_a)

@@ -11,7 +11,6 @@ from typer.core import TyperArgument
 
 from fedprognos import __version__
 from fedprognos.cli import run as run_commands
-from fedprognos.cli.approve import approve, ledger
 from fedprognos.cli.data import data_app, printable
 from fedprognos.cli.deploy import deploy_app
 from fedprognos.cli.export import export
@@ -56,8 +55,6 @@ app.command()(send)
 app.command()(watch)
 app.command()(export)
 app.add_typer(data_app, name="data")
-deploy_app.command()(approve)
-deploy_app.command()(ledger)
 app.add_typer(deploy_app, name="deploy")
 
 

@@ -108,7 +108,7 @@ def coordinator(folder: Folder) -> None:
     Example: fedprognos deploy coordinator deployment/coordinator
     """
     from fedprognos.deployment.coordinator.coordinator_service import serve
-    from fedprognos.deployment.flower import engine
+    from fedprognos.deployment.flower.superlink import host
     from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
     from fedprognos.deployment.keys import fingerprint, identity_of
     from fedprognos.report import write_report
@@ -118,7 +118,7 @@ def coordinator(folder: Folder) -> None:
     console.print(f"Next: start the sites, then  fedprognos deploy run EXPERIMENT --dir {place}")
     console.print(f"This coordinator's identity, for the sites: {fingerprint(identity_of(place).public)}")
     with _until_interrupted("stopped; start it again to continue"):
-        serve(place, engine, _tell, write_report)
+        serve(place, host, _tell, write_report)
 
 
 @deploy_app.command()
@@ -134,7 +134,7 @@ def site(
 
     Example: fedprognos deploy site plant-a --data fleet.csv
     """
-    from fedprognos.deployment.flower import engine
+    from fedprognos.deployment.flower.supernode import join
     from fedprognos.deployment.folders import EXPERIMENT, SiteOptions, read_options
     from fedprognos.deployment.keys import fingerprint, identity_of
     from fedprognos.deployment.site.site_data import check_site_data, read_site_data
@@ -153,7 +153,7 @@ def site(
     identity = fingerprint(identity_of(folder).public)
     console.print(LEAVES.format(folder=folder, min_count=options.min_count, identity=identity))
     with _until_interrupted("left the federation; start again to rejoin"):
-        serve(folder, engine, own, _tell, write_report)
+        serve(folder, join, own, _tell, write_report)
 
 
 @deploy_app.command()
@@ -276,6 +276,67 @@ def stop(folder: Folder) -> None:
     from fedprognos.deployment.processes import stop_running
 
     console.print("stopped" if stop_running(coordinator_folder(folder)) else "was not running")
+
+
+@deploy_app.command()
+def approve(
+    folder: Folder,
+    contract: Annotated[str, typer.Option(help="First characters of the contract's digest; all that wait.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
+) -> None:
+    """Show the contracts that wait at a site, and approve them.
+
+    Before that a site answers nothing about its data.
+
+    Example: fedprognos deploy approve plant-a
+    """
+    from fedprognos.deployment.contract import in_words
+    from fedprognos.deployment.folders import SiteOptions, read_options
+    from fedprognos.deployment.site.approvals import Approvals, reasons_to_refuse
+    from fedprognos.deployment.site.site_ledger import SiteLedger
+
+    options = read_options(folder, SiteOptions)
+    approvals, ledger = Approvals(folder, options.approved, options.members), SiteLedger(folder)
+    entries = [
+        entry
+        for entry in approvals.entries()
+        if (entry.contract.digest.startswith(contract) if contract else entry.state == "waiting")
+    ]
+    if not entries:
+        console.print("no contract waits here; start the site, and a run at the coordinator")
+    for entry in entries:
+        lines = list(in_words(entry.contract, options.name))
+        lines += [f"  UNUSUAL: {text}" for text in approvals.differences(entry.contract.digest) or ()]
+        reasons = reasons_to_refuse(entry.contract, approvals, ledger, options)
+        lines += [f"  WILL BE REFUSED: {reason}" for reason in reasons or ()]
+        for line in lines:
+            console.print(printable(line))
+        if entry.state == "running":
+            console.print("it is approved and running")
+        elif reasons is None:
+            console.print("not approved: the site has not compared it with earlier runs yet. Start the site and wait.")
+        elif reasons:
+            console.print("not approved: this site would refuse to begin this run")
+        elif yes or typer.confirm("Approve this contract?"):
+            approvals.approve(entry.contract.digest)
+            console.print(f"approved: {entry.contract.digest}")
+
+
+@deploy_app.command()
+def ledger(folder: Folder) -> None:
+    """Show what left a site, what it could tell, what was refused, and whether the ledger is whole.
+
+    Example: fedprognos deploy ledger plant-a
+    """
+    from fedprognos.deployment.folders import SiteOptions, read_options
+    from fedprognos.deployment.ledger_words import in_words
+    from fedprognos.deployment.site.approvals import Approvals
+    from fedprognos.deployment.site.site_ledger import SiteLedger
+
+    read_options(folder, SiteOptions)  # a folder without a site has no ledger
+    runs = {entry.contract.digest: entry.contract.run for entry in Approvals(folder).entries()}
+    for line in in_words(SiteLedger(folder).lines(), runs):
+        console.print(printable(line))
 
 
 def _last_lines(place: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a deployment needs of the engine that carries its messages; another engine is one package beside `flower`."""
+"""What a deployment needs of whatever carries its messages. Another carrier is one package beside `flower`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ WriteReport = Callable[[Path], Path]
 """Makes the report of a finished run in its folder."""
 
 
-class EngineError(FedprognosError):
-    """The engine cannot carry messages just now."""
+class CarrierError(FedprognosError):
+    """Messages cannot be carried just now."""
 
-    code = "engine"
+    code = "carrier"
     exit_code = 10
 
 
-class SiteLostError(EngineError):
+class SiteLostError(CarrierError):
     """A site went away before it answered; it may come back."""
 
 
@@ -41,10 +41,10 @@ class Mailbox(Protocol):
     """The coordinator's way to the sites during one run."""
 
     def presence(self) -> Mapping[str, Presence]:
-        """Every site by name, or :class:`EngineError`."""
+        """Every site by name, or :class:`CarrierError`."""
 
     def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
-        """Send a request to a site that is online; a ticket to fetch the reply by, or :class:`EngineError`."""
+        """Send a request to a site that is online; a ticket to fetch the reply by, or :class:`CarrierError`."""
 
     def pull(self, ticket: str) -> bytes | None:
         """The reply, None while there is none; :class:`SiteLostError`, or `MessageError` where it cannot be read."""
@@ -54,13 +54,13 @@ class Hub(Protocol):
     """The coordinator's end."""
 
     def check(self) -> None:
-        """Raise `ProcessError` where the engine has ended."""
+        """Raise `ProcessError` where the carrier has ended."""
 
     def presence(self) -> Mapping[str, Presence]:
-        """Every site by name, or :class:`EngineError`."""
+        """Every site by name, or :class:`CarrierError`."""
 
     def refusals(self) -> list[str]:
-        """What sites tried that they may not, since this was last asked, in words; or :class:`EngineError`."""
+        """What sites tried that they may not, since this was last asked, in words; or :class:`CarrierError`."""
 
     def open_run(self, arrival_in_s: float) -> AbstractContextManager[Mailbox]:
         """A mailbox; a reply that is announced must arrive within this time."""
@@ -79,14 +79,10 @@ class Inbox(Protocol):
     """A site's end."""
 
     def next(self) -> Task | None:
-        """The next request, None where none came for a moment; raises `ProcessError` where the engine has ended."""
+        """The next request, None where none came for a moment; raises `ProcessError` where the carrier has ended."""
 
 
-class Engine(Protocol):
-    """Carries bytes between the coordinator and the sites, each known by its key; a module can be one."""
-
-    def host(self, folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> AbstractContextManager[Hub]:
-        """Start the coordinator's end; only sites with these public keys are let in."""
-
-    def join(self, folder: Path, options: SiteOptions, tell: Tell) -> AbstractContextManager[Inbox]:
-        """Start a site's end and connect to the coordinator."""
+Host = Callable[[Path, CoordinatorOptions, Mapping[str, bytes]], AbstractContextManager[Hub]]
+"""Starts the coordinator's end; only sites with these public keys are let in."""
+Join = Callable[[Path, SiteOptions, Tell], AbstractContextManager[Inbox]]
+"""Starts a site's end and connects it to the coordinator."""

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from fedprognos.deployment import keys
-from fedprognos.deployment.carrier import Engine, EngineError, Hub, Tell, WriteReport
+from fedprognos.deployment.carrier import CarrierError, Host, Hub, Tell, WriteReport
 from fedprognos.deployment.coordinator.handshake import (
     CONTRACT,
     contract_so_far,
@@ -78,13 +78,13 @@ class RunCancelledError(FedprognosError):
     code = "cancelled"
 
 
-def serve(folder: Path, engine: Engine, tell: Tell, write_report: WriteReport) -> None:
+def serve(folder: Path, host: Host, tell: Tell, write_report: WriteReport) -> None:
     """Run whatever is queued, until interrupted."""
     folder = folder.resolve()
     options = read_options(folder, CoordinatorOptions)
     _check_certificate(folder, tell)
     public = {name: keys.read_public_key(public_key_file(folder, name)) for name in options.sites}
-    with one_torch_thread(), alone(folder), engine.host(folder, options, public) as hub:
+    with one_torch_thread(), alone(folder), host(folder, options, public) as hub:
         tell(f"listening on {options.bind}:{options.port}; Ctrl-C stops")
         coordinator = Coordinator(folder, options, hub, tell, write_report)
         while True:
@@ -188,7 +188,7 @@ class Coordinator:
         self.hub.check()
         if self.queued is not None and not self.queued.is_file():
             raise RunCancelledError("the run was cancelled")
-        with contextlib.suppress(EngineError):
+        with contextlib.suppress(CarrierError):
             for text in self.hub.refusals():
                 self.tell(text)
             self._sites = {name: asdict(one) for name, one in sorted(self.hub.presence().items())}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedprognos import __version__
-from fedprognos.deployment.carrier import EngineError, Tell
+from fedprognos.deployment.carrier import CarrierError, Tell
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.keys import Identity
@@ -43,7 +43,7 @@ def wait_for_sites(
     shown: set[str] | None = None
     enough_since: float | None = None
     while True:
-        with contextlib.suppress(EngineError):
+        with contextlib.suppress(CarrierError):
             here = set(transport.online()) & set(wanted)
         missing = tuple(sorted(set(wanted) - here))
         if here != shown:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fedprognos.deployment.carrier import EngineError, Mailbox, SiteLostError
+from fedprognos.deployment.carrier import CarrierError, Mailbox, SiteLostError
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.processes import Backoff
@@ -126,7 +126,7 @@ class SiteTransport:
         """Send to every site that is there and was not sent this, or restarted since and forgot it."""
         try:
             sessions = self.online()
-        except EngineError:  # looked at again in a moment
+        except CarrierError:  # looked at again in a moment
             return {}
         self._absent.difference_update(sessions)
         failures = {}
@@ -137,7 +137,7 @@ class SiteTransport:
             if len(data) > self.limit_in_bytes:
                 failures[name] = Failure(name, "message", f"a request of more than {self.limit_in_bytes} bytes")
                 continue
-            with contextlib.suppress(EngineError):
+            with contextlib.suppress(CarrierError):
                 message.ticket = self.mailbox.push(name, data, self.timeout_in_s)
                 message.session = sessions[name]
                 self.sent_bytes += len(data)

@@ -14,7 +14,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.constant import NodeStatus
 
-from fedprognos.deployment.carrier import EngineError, Presence, SiteLostError
+from fedprognos.deployment.carrier import CarrierError, Presence, SiteLostError
 from fedprognos.errors import MessageError
 
 KIND = "query.fedprognos"
@@ -22,12 +22,12 @@ RECORD, ENTRY = "fedprognos", "message"
 
 
 @contextlib.contextmanager
-def engine_errors(what: str) -> Iterator[None]:
+def carrier_errors(what: str) -> Iterator[None]:
     """Errors of Flower's as errors of the engine."""
     try:
         yield
     except (httpx.HTTPError, ValueError) as error:
-        raise EngineError(f"{what}: {error}", hint="superlink.log says more") from error
+        raise CarrierError(f"{what}: {error}", hint="superlink.log says more") from error
 
 
 def wrapped(data: bytes) -> RecordDict:
@@ -60,7 +60,7 @@ class FlowerMailbox:
     def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
         number = str(next(self._numbers))  # Flower takes equal messages for one
         message = Message(wrapped(data), self._ids[site], KIND, ttl=ttl_in_s, group_id=number)
-        with engine_errors(f"a message to {site} was not sent"):
+        with carrier_errors(f"a message to {site} was not sent"):
             [ticket] = self._grid.push_messages([message])
         return str(ticket)
 

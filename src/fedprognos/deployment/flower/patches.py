@@ -27,7 +27,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
 )
 from flwr.superlink.grid import HttpGrid
 
-from fedprognos.deployment.carrier import EngineError
+from fedprognos.deployment.carrier import CarrierError
 from fedprognos.deployment.flower.guard import Guard
 from fedprognos.deployment.processes import SHORTEST_IN_S, Backoff
 from fedprognos.errors import MessageError
@@ -42,7 +42,7 @@ MAX_REFUSALS_IN_BYTES = 100_000
 
 def _replace(module: Any, name: str, value: Any) -> None:
     if not hasattr(module, name):
-        raise EngineError(f"this version of Flower has no {module.__name__}.{name}", hint="pip install 'flwr==1.41.*'")
+        raise CarrierError(f"this version of Flower has no {module.__name__}.{name}", hint="pip install 'flwr==1.41.*'")
     setattr(module, name, value)
 
 

@@ -6,12 +6,15 @@ import contextlib
 import hashlib
 import io
 import json
+import os
+import sqlite3
 import ssl
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
+from alembic.script import ScriptDirectory
 from flwr.common.constant import SUPERLINK_NODE_ID, Status, SubStatus
 from flwr.common.serde import run_from_proto
 from flwr.proto import control_pb2 as control
@@ -22,17 +25,21 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supercore.state.alembic.utils import build_alembic_config, run_migrations
 from flwr.supercore.task_identity import TaskIdentity
+from sqlalchemy import create_engine
+from sqlalchemy.exc import SQLAlchemyError
 
-from fedprognos.deployment.carrier import EngineError, Presence
-from fedprognos.deployment.flower.database import prepare_database
+from fedprognos.deployment.carrier import CarrierError, Presence
 from fedprognos.deployment.flower.guard import HEADER, UNLOCK
 from fedprognos.deployment.flower.launch import LIMIT, REFUSED_FILE, SECRET_FILE, start
-from fedprognos.deployment.flower.mailbox import FlowerMailbox, engine_errors, presence_of
+from fedprognos.deployment.flower.mailbox import FlowerMailbox, carrier_errors, presence_of
 from fedprognos.deployment.flower.patches import BoundedGrid
 from fedprognos.deployment.flower.tasks import TaskQueue
 from fedprognos.deployment.folders import CoordinatorOptions
 from fedprognos.deployment.processes import START_IN_S, Child, ProcessError, listening, wait_for
+from fedprognos.errors import OutputError
+from fedprognos.files import replacing
 
 ANY_ADDRESS = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses one cannot connect to, or has a better name for
 DATABASE = "superlink.db"
@@ -110,7 +117,7 @@ class SuperLink:
     def nodes(self) -> dict[str, NodeInfo]:
         """Every registered site by name: a node is who its key says it is."""
         names = {key: name for name, key in self._keys.items()}
-        with engine_errors("the SuperLink does not say who is there"):
+        with carrier_errors("the SuperLink does not say who is there"):
             found = self._control.ListNodes(control.ListNodesRequest()).nodes_info
         known = [node for node in found if bytes(node.public_key) in names and not node.unregistered_at]
         return {names[bytes(node.public_key)]: node for node in known}
@@ -135,13 +142,13 @@ class SuperLink:
     @contextlib.contextmanager
     def open_run(self, arrival_in_s: float) -> Iterator[FlowerMailbox]:
         """A run of the SuperLink's and the task that goes with it, taken on by this very process."""
-        with engine_errors("the SuperLink opened no run"):
+        with carrier_errors("the SuperLink opened no run"):
             run_id = self._start_run()
         queue = TaskQueue(self._address, TaskType.SERVER_APP, self._tasks_secret, self._authority)
         with contextlib.closing(queue):
             token = wait_for(lambda: queue.acquire(run_id), START_IN_S)
             if token is None:
-                raise EngineError("the SuperLink handed out no task", hint="superlink.log says more")
+                raise CarrierError("the SuperLink handed out no task", hint="superlink.log says more")
             with queue.at_work(token, "flwr-serverapp") as client:
                 given = client.PullTaskInput(PullTaskInputRequest())
                 TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
@@ -211,3 +218,43 @@ def _app() -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("pyproject.toml", (2020, 1, 1, 0, 0, 0)), APP)
     return buffer.getvalue()
+
+
+BESIDE = ("", "-wal", "-shm", "-journal")
+"""Endings of the files that belong to a database of SQLite's."""
+
+
+def prepare_database(path: Path) -> Path | None:
+    """Make a database that this version of Flower can use; where one that it cannot use went, or None."""
+    if path.is_file() and _usable(path):
+        return None
+    aside = None
+    for ending in BESIDE:
+        if (old := path.with_name(path.name + ending)).exists():
+            aside = path.with_name(f"{path.name}.damaged")
+            old.replace(aside.with_name(aside.name + ending))
+    with replacing(path) as temporary:
+        engine = create_engine(f"sqlite:///{temporary}")
+        try:
+            run_migrations(engine)
+        except SQLAlchemyError as error:
+            raise OutputError(
+                f"the coordinator's database cannot be written: {getattr(error, 'orig', None) or error}",
+                where=str(path),
+                hint="Free some space, then start the coordinator again.",
+            ) from error
+        finally:
+            engine.dispose()
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+    return aside
+
+
+def _usable(path: Path) -> bool:
+    """Whether a database is whole and of this version of Flower."""
+    newest = ScriptDirectory.from_config(build_alembic_config(create_engine("sqlite://"))).get_heads()
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=5.0)) as database:
+        [[sound]] = database.execute("PRAGMA quick_check(1)").fetchall()
+        found = [version for (version,) in database.execute("SELECT version_num FROM alembic_version")]
+        return bool(sound == "ok") and sorted(found) == sorted(newest)
+    return False

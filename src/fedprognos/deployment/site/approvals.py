@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,10 @@ import numpy as np
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.deployment.contract import Contract
+from fedprognos.deployment.folders import SiteOptions
 from fedprognos.deployment.keys import fingerprint
 from fedprognos.deployment.site.site_data import SiteData
+from fedprognos.deployment.site.site_ledger import SiteLedger, check_runs
 from fedprognos.deployment.steps.signed_steps import Journal
 from fedprognos.errors import ConfigError, MessageError
 from fedprognos.features import conditions
@@ -27,11 +29,9 @@ from fedprognos.files import parse_json, read_json, write_json, write_text
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.digest import fleet_digest
 
-CONTRACTS, TEXT, STATE = "contracts", "contract.json", "state.json"
+CONTRACTS, TEXT, STATE, CHECKED = "contracts", "contract.json", "state.json", "checked.json"
 MAX_WAITING = 20
 """Contracts that may wait for an answer; the coordinator's further ones are refused."""
-MOST_ALIKE = 3
-"""Values by which two contracts differ that are nearly the same."""
 ApprovalState = Literal["waiting", "approved", "running", "finished"]
 
 
@@ -42,13 +42,6 @@ class Approval:
     contract: Contract
     state: ApprovalState
     data: str = ""
-
-
-def _flat(value: Any, name: str = "") -> dict[str, str]:
-    """Every value of nested tables as text, by its full name."""
-    if not isinstance(value, Mapping):
-        return {name: str(value)}
-    return {k: v for key, one in value.items() for k, v in _flat(one, f"{name}.{key}".lstrip(".")).items()}
 
 
 class Approvals:
@@ -80,12 +73,9 @@ class Approvals:
         contract = Contract.parse((place / TEXT).read_text("utf-8", "replace"))
         if contract.digest != digest:
             raise MessageError("a contract that was changed after it came")
-        found: Any = {}
-        with contextlib.suppress(OSError, ValueError):  # a damaged state is none: the engineer is asked once more
-            found = parse_json((place / STATE).read_text("utf-8"))
-        found = found if isinstance(found, dict) else {}
-        state = found.get("state")
-        return Approval(contract, state if state in get_args(ApprovalState) else "waiting", str(found.get("data", "")))
+        kept = _read_state(place)
+        state: ApprovalState = kept["state"] if kept.get("state") in get_args(ApprovalState) else "waiting"
+        return Approval(contract, state, str(kept.get("data", "")))
 
     def entries(self) -> list[Approval]:
         """All contracts, the latest last; those of another version of this program are left out."""
@@ -113,16 +103,34 @@ class Approvals:
             entry = self.set_state(entry, "approved")
         return entry
 
-    def alike(self, contract: Contract) -> Iterator[str]:
-        """Earlier runs that were nearly this one: what their sums differ by may be about few rows."""
-        for entry in self.entries():
-            ran = entry.state in ("running", "finished") and entry.contract.digest != contract.digest
-            ours, theirs = _flat(contract.sections), _flat(entry.contract.sections)
-            differs = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-            if ran and 1 <= len(differs) <= MOST_ALIKE:
-                changed = ", ".join(f"{key} was {theirs.get(key)} and is {ours.get(key)}" for key in differs)
-                yield f"UNUSUAL: nearly run '{entry.contract.run}', which was answered here: {changed[:300]}"
-                yield "  sums of both runs differ by what lies between: ask what the second one is for"
+    def answered(self) -> list[str]:
+        """The runs that were answered here, with the data they were about: what a new run is compared with."""
+        places = sorted(path.parent for path in self._folder.glob("*/" + TEXT))
+        runs = []
+        for place in places:
+            state = _read_state(place)
+            if state.get("state") in ("running", "finished") or (place / UNITS).is_file():
+                runs.append(f"{place.name} {state.get('data', '')}")
+        return runs
+
+    def keep_differences(self, digest: str, differences: Sequence[str], data: str) -> None:
+        """Keep what the site found about its data of this fingerprint: `deploy approve` does not have the data."""
+        checked = {"compared_with": self.answered(), "data": data, "differences": list(differences)}
+        write_json(self.place(digest) / CHECKED, checked)
+
+    def differences(self, digest: str, data: str | None = None) -> list[str] | None:
+        """What the site found when it compared a contract with all runs answered so far; None where it has not yet.
+
+        Parameters
+        ----------
+        data
+            Fingerprint of the site's data now, where it is there.
+        """
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            checked = read_json(self.place(digest) / CHECKED)
+            if checked["compared_with"] == self.answered() and data in (None, checked["data"]):
+                return [str(text) for text in checked["differences"]]
+        return None
 
     def set_state(self, entry: Approval, state: ApprovalState, data: str = "") -> Approval:
         """Note what became of a contract."""
@@ -139,6 +147,34 @@ class Approvals:
 
 
 UNITS = "units.json"
+
+
+def _read_state(place: Path) -> dict[str, Any]:
+    """What was kept of a contract; a damaged state is none: the engineer is asked once more."""
+    with contextlib.suppress(OSError, ValueError):
+        state = parse_json((place / STATE).read_text("utf-8"))
+        return state if isinstance(state, dict) else {}
+    return {}
+
+
+def reasons_to_refuse(
+    contract: Contract, approvals: Approvals, ledger: SiteLedger, options: SiteOptions
+) -> list[str] | None:
+    """Why a site will refuse the first step of a contract, whoever approves it; None where its check is outstanding.
+
+    `deploy approve` shows these reasons, and the site refuses for them.
+    """
+    differences = approvals.differences(contract.digest)
+    if differences is None:
+        return None
+    reasons = []
+    if not options.small_differences:
+        reasons += [f"{text}; small_differences = true in settings.toml allows it" for text in differences]
+    try:
+        check_runs(ledger, options.max_runs_per_month)
+    except MessageError as error:
+        reasons.append(error.what)
+    return reasons
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Any
 
 from fedprognos import __version__
 from fedprognos.deployment import site_messages as messages
-from fedprognos.deployment.carrier import Engine, Tell, WriteReport
+from fedprognos.deployment.carrier import Join, Tell, WriteReport
 from fedprognos.deployment.contract import MAX_CONTRACT_IN_BYTES, Contract, in_words, side_by_side
 from fedprognos.deployment.folders import SiteOptions, read_options
 from fedprognos.deployment.keys import Identity, identity_of, verify, write_private
 from fedprognos.deployment.processes import STATUS, alone, bounded_memory
-from fedprognos.deployment.site.approvals import Approval, Approvals, Differences
+from fedprognos.deployment.site.approvals import Approval, Approvals, Differences, reasons_to_refuse
 from fedprognos.deployment.site.delivery import keep_delivery
 from fedprognos.deployment.site.site_data import SiteData, check_site_data
-from fedprognos.deployment.site.site_ledger import SiteLedger, check_budget, check_runs
+from fedprognos.deployment.site.site_ledger import SiteLedger, check_budget
 from fedprognos.deployment.steps.replay import RefusedError, Replay, StepsMissingError
 from fedprognos.deployment.steps.signed_steps import STEP, StepHeader, open_step, read_reply, seal_reply, sha256
 from fedprognos.errors import MessageError
@@ -71,6 +71,7 @@ class Site:
         self.fingerprint = self.data.fingerprint(self.identity.secret("data"))
         self.differences = Differences(self.data, self.client.floors, self.identity.secret("units"))
         self._replay: Replay | None = None
+        self._check_waiting()  # the data may have changed since
 
     def respond(self, data: bytes) -> bytes:
         """The reply to a request; a failure free of data where there is none."""
@@ -111,13 +112,16 @@ class Site:
         experiment, sensors = contract.experiment(), len(schema.sensors)
         inputs = sensors + len(schema.settings) + columns_of(experiment.recipe.extra, sensors)
         self.client.limits.check_model(experiment.model, inputs, side_by_side(contract))
-        known = self.approvals.entry(contract.digest) is not None
+        is_new = self.approvals.entry(contract.digest) is None
         entry = self.approvals.put(contract, self.options.name, self.identity.public)
-        if not known:
-            for line in (*in_words(contract, self.options.name), *self.approvals.alike(contract)):
+        reasons = [] if entry.state == "running" else self._checked(contract)
+        if is_new:
+            for line in in_words(contract, self.options.name):
                 self.tell(line)
-            for text in self.differences.too_small(contract, self.approvals):
+            for text in self.approvals.differences(contract.digest) or ():
                 self.tell(f"  UNUSUAL: {text}")
+            for text in reasons:
+                self.tell(f"  WILL BE REFUSED: {text}")
             if entry.state == "waiting":
                 self.tell(f"to approve it:  fedprognos deploy approve {self.folder}")
         return messages.ContractReply(entry.state != "waiting")
@@ -159,28 +163,37 @@ class Site:
                 self._replay.stop()
             place = self.approvals.place(header.contract)
             self._replay = Replay(entry.contract, self.options.name, place)
+            self.ledger.heads = place / "heads"  # two runs may name their heads alike
             self.client.member = member_of(entry.contract, self.options.name, self.identity, place)
         self._replay.finished = entry.state == "finished"
         return self._replay
 
+    def _check_waiting(self) -> None:
+        """Let `deploy approve` show what this site finds about the contracts that have not begun."""
+        for entry in self.approvals.entries():
+            if entry.state in ("waiting", "approved"):
+                self._checked(entry.contract)
+
+    def _checked(self, contract: Contract) -> list[str]:
+        """Compare a contract with the runs answered so far, unless that is done; the reasons to refuse it."""
+        if self.approvals.differences(contract.digest, self.fingerprint) is None:
+            differences = list(self.differences.too_small(contract, self.approvals))
+            self.approvals.keep_differences(contract.digest, differences, self.fingerprint)
+        return reasons_to_refuse(contract, self.approvals, self.ledger, self.options) or []
+
     def _bind(self, entry: Approval) -> None:
-        """A contract is about the data that was there when its first step came."""
+        """Bind a contract to the data that is there when its first step comes."""
         if entry.state == "approved":
-            check_runs(self.ledger, self.options.max_runs_per_month)
-            if not self.options.small_differences:
-                self._check_differences(entry)
+            if reasons := self._checked(entry.contract):
+                for text in reasons:
+                    self.tell(f"run '{entry.contract.run}': {text}")
+                # The reasons tell of this site's data: the coordinator learns no more than that there are some.
+                raise RefusedError("this site refuses to begin this run; its engineer is told why")
             self.differences.remember(self.approvals.place(entry.contract.digest))
             self.approvals.set_state(entry, "running", self.fingerprint)
+            self._check_waiting()  # they differ from this run, too
         elif entry.data != self.fingerprint:
             raise RefusedError("this site's data changed after the run began; it needs a new run")
-
-    def _check_differences(self, entry: Approval) -> None:
-        """Refuse a run that differs from an earlier one by too little; its engineer hears by what."""
-        found = list(self.differences.too_small(entry.contract, self.approvals))
-        for text in found:
-            self.tell(f"run '{entry.contract.run}': {text}; small_differences = true in settings.toml allows it")
-        if found:
-            raise RefusedError("sums of this run and of an earlier one would differ by a few rows or units")
 
     def _finish(self, replay: Replay) -> None:
         entry = self.approvals.entry(replay.contract.digest)
@@ -230,12 +243,12 @@ class Site:
         write_json(self.folder / STATUS, {"site": self.options.name, "doing": doing, "since": time.time()})
 
 
-def serve(folder: Path, engine: Engine, data: SiteData, tell: Tell, write_report: WriteReport | None = None) -> None:
+def serve(folder: Path, join: Join, data: SiteData, tell: Tell, write_report: WriteReport | None = None) -> None:
     """Join the federation and answer until interrupted."""
     folder = folder.resolve()
     options = read_options(folder, SiteOptions)
     site = Site(folder, options, data, tell, write_report)
-    with one_torch_thread(), alone(folder), engine.join(folder, options, tell) as inbox:
+    with one_torch_thread(), alone(folder), join(folder, options, tell) as inbox:
         site.note("nothing yet")
         if options.splits == "public":
             tell("UNUSUAL: splits = 'public': everybody can work out which units are kept out of training")
