@@ -14,6 +14,7 @@ def test_there_are_no_others() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")

@@ -127,6 +127,7 @@ def test_a_row_that_weighs_most_because_its_machine_is_short_is_seen_by_the_trip
         strict.answer(replace(plain, alike=True))
 
 
+@pytest.mark.long
 def test_nobody_can_tell_which_rows_training_saw_last(tmp_path: Path) -> None:
     """With batches of one row and public orders, the last rows weigh most in the weights and are known."""
     fleet = series_fleet([40] * 6, seed=5, name="a")

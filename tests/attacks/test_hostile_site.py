@@ -65,6 +65,7 @@ def everything(transport: LyingTransport, cache: ReplyCache, left: list[Failure]
     gather(cohort, dict.fromkeys("abc", ScoreRequest(recipe, network, 1, 0.3)), ScoreReply, 2, left.append)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lie", LIES)
 def test_a_reply_that_cannot_be_true_costs_its_sender_its_place_and_nobody_else(tmp_path: Path, lie: str) -> None:
     kind, change = LIES[lie]

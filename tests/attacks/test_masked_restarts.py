@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from small_run import SmallRun
 
 
+@pytest.mark.long
 def test_sites_that_restart_again_and_again_come_to_the_same_bytes(tmp_path: Path) -> None:
     changes = {"federation": {"mode": "masked"}}
     steady = SmallRun(tmp_path / "steady", changes)

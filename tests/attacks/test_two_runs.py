@@ -223,6 +223,7 @@ def test_a_site_begins_so_many_runs_in_a_month(tmp_path: Path) -> None:
     assert site.approvals.entries()[-1].state == "approved"
 
 
+@pytest.mark.long
 def test_a_coordinator_hears_no_more_than_that_it_is_refused(tmp_path: Path) -> None:
     """A whole run; then one more with the cap that only the longest life is above."""
     run = SmallRun(tmp_path, {"recipe": {"cap": 30}}, options={"max_leverage": 1.0}, units=12)

@@ -154,6 +154,7 @@ def test_a_finished_run_leaves_a_chained_ledger_and_can_not_be_run_again_without
 LONGER = {"federation": {"fedavg": {"rounds": 8, "epochs": 1}}, "model": {"widths": [8]}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("who", ["coordinator", "site", "both"])
 @pytest.mark.parametrize("at", [1, 2, 4, 7])
 def test_a_crash_at_any_step_changes_no_byte(tmp_path: Path, who: str, at: int) -> None:
@@ -186,6 +187,7 @@ def test_a_crash_at_any_step_changes_no_byte(tmp_path: Path, who: str, at: int) 
         assert len(new) == len(set(new))  # nothing was computed twice
 
 
+@pytest.mark.long
 def test_a_site_that_lacks_more_steps_than_fit_into_a_message_gets_them_in_parts(tmp_path: Path) -> None:
     limit = 30_000
     undisturbed = SmallRun(tmp_path / "one", changes=LONGER)

@@ -94,6 +94,7 @@ class QueueEngine:
         return next(iter(self.sent[ticket].replies), None)
 
 
+@pytest.mark.long
 def test_coordinator_and_sites_run_over_any_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.02)
     made, engine, said = Deployment(tmp_path), QueueEngine(), list[str]()

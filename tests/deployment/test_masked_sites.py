@@ -52,6 +52,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "ASK_AGAIN_IN_S", 0.0)
 
 
+@pytest.mark.long
 def test_a_masked_deployment_has_the_bytes_of_one_process_and_shows_totals_only(tmp_path: Path) -> None:
     _, experiment, base = config.load("demo", CHANGES)
     sites = {}

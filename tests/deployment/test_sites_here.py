@@ -91,6 +91,7 @@ def test_a_deployed_run_ends_with_the_bytes_of_one_process(
     assert (ours is not None) == (MANY in changes)
 
 
+@pytest.mark.long
 def test_imported_models_are_federated_as_in_one_process(tmp_path: Path) -> None:
     changes = (*ENGINES, *ROUNDS)
     local = run("plants", out=tmp_path / "l", overrides=(*changes, "federation.methods=['local']"), seeds=1, workers=1)

@@ -108,6 +108,7 @@ def test_equal_runs_give_equal_bytes_whatever_the_workers(finished, tmp_path: Pa
         assert (again.folder / file).read_bytes() == (finished.folder / file).read_bytes(), file
 
 
+@pytest.mark.long
 def test_more_seeds_reuse_what_was_done_and_give_other_weights(finished, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     shutil.copytree(finished.folder, tmp_path / "two")
     events: list[Event] = []
@@ -120,6 +121,7 @@ def test_more_seeds_reuse_what_was_done_and_give_other_weights(finished, tmp_pat
     assert {s.seeds for s in two.results.summary() if s.method == "central"} == {2}
 
 
+@pytest.mark.long
 def test_beginning_anew_repeats_everything(tmp_path: Path) -> None:
     quick = (*TINY, "federation.methods=['local']", "evaluation.baselines=[]")
     first = tiny(tmp_path / "x", overrides=quick)
@@ -147,6 +149,7 @@ def test_rounds_are_told_by_the_error_that_decides(tmp_path: Path) -> None:
     assert f"RMSE capped {' / '.join(errors)} cycles" in said.getvalue()
 
 
+@pytest.mark.long
 def test_rounds_can_be_followed_in_tensorboard_and_mlflow(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     pytest.importorskip("mlflow")
@@ -254,6 +257,7 @@ def test_models_trained_earlier_can_be_federated(finished, tmp_path: Path) -> No
         tiny(tmp_path / "x", overrides=(*changes, f"federation.bundles='{tmp_path}'"))
 
 
+@pytest.mark.long
 def test_intervals_come_from_units_left_out_of_the_head_in_turn(tmp_path: Path) -> None:
     changes = (
         *TINY,

@@ -48,6 +48,7 @@ def children() -> list[psutil.Process]:
     return [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
 
 
+@pytest.mark.long
 def test_the_number_of_workers_changes_no_byte() -> None:
     weights = []
     for count in (1, 2):

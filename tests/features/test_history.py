@@ -247,6 +247,7 @@ REAL = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("preset", REAL)
 def test_real_units_fed_row_by_row_give_the_windows_of_the_batch(preset: str) -> None:
     train, test = load_fleets(preset)

@@ -119,6 +119,7 @@ def in_groups(folder: Path, clients: str) -> tuple[HereCohort, Network]:
     return cohort, small
 
 
+@pytest.mark.long
 def test_with_many_clients_no_message_grows_and_each_client_is_asked_once_a_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_errors_grow_by_the_stretch_and_what_lies_beyond_the_cap_does_not() -> N
     assert plain.squared == wide.squared == pytest.approx(np.square(error / scale).sum())
 
 
+@pytest.mark.long
 def test_a_network_that_learns_units_by_heart_gets_wider_intervals(tmp_path: Path) -> None:
     lengths = {name: np.random.default_rng(k).integers(30, 120, 16).tolist() for k, name in enumerate(UNITS)}
     different = {name: series_fleet(lives, name=name) for name, lives in lengths.items()}

@@ -42,6 +42,7 @@ def same(a: Network, b: Network) -> bool:
     return a.spec == b.spec and all(np.array_equal(a.weights[k], b.weights[k]) for k in a.weights)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", strategies)
 def test_every_round_gives_models_that_fit_their_network(name: str, shape, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -58,6 +59,7 @@ def test_every_round_gives_models_that_fit_their_network(name: str, shape, tmp_p
         assert all(f.validation_rmse is not None and np.isfinite(f.validation_rmse) for f in judged.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", strategies)
 def test_the_same_seed_gives_the_same_bytes_whatever_the_order_of_clients(name: str, tmp_path: Path) -> None:
     first = run(name, cohort_of(tmp_path / "1", clients_for(name)))
@@ -77,6 +79,7 @@ def test_one_client_is_enough(name: str, tmp_path: Path) -> None:
     assert only(rounds[-1]).spec.widths == (5,)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["fails", "nan", "shape", "extra"])
 @pytest.mark.parametrize("name", SHARED)
 def test_a_client_that_misbehaves_is_left_out_or_stops_the_run(name: str, kind: str, tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def test_a_failed_save_leaves_the_old_bundle_and_nothing_else(tmp_path: Path, mo
     assert [p.name for p in tmp_path.iterdir()] == ["b"]
 
 
+@pytest.mark.long
 def test_loading_needs_no_pickle_and_no_training_data(tmp_path: Path) -> None:
     folder = bundle().save(tmp_path / "b")
     code = "import sys; from fedprognos import Bundle; b = Bundle.load(sys.argv[1]); print(b.network.spec.widths)"

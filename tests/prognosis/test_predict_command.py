@@ -294,6 +294,7 @@ def test_wrong_usage_has_its_exit_code(tmp_path: Path) -> None:
         predict_files(Predictor.of(BUNDLE), rows, rows)
 
 
+@pytest.mark.soak
 def test_a_killed_prediction_leaves_what_was_there(tmp_path: Path) -> None:
     bundle, rows, out = BUNDLE.save(tmp_path / "b"), tmp_path / "rows.csv", tmp_path / "out.csv"
     big = pd.concat([table(ENGINES, seed=None).assign(machine=f"m{k}") for k in range(100)])

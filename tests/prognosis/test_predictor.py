@@ -139,6 +139,7 @@ def test_real_engines_fed_row_by_row_give_the_offline_numbers(history: int | str
     assert stream.counts[Verdict.ACCEPTED] == few.rows
 
 
+@pytest.mark.long
 @pytest.mark.needs_data("nasa-battery")
 def test_real_battery_cycles_fed_row_by_row_give_the_offline_numbers() -> None:
     train, test = load_fleets("battery")

@@ -47,12 +47,14 @@ def flagged(recipe: Recipe, fleet: Fleet) -> float:
     return float(np.mean([bool(DISTRUSTED & set(health.flags)) for health in healths]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["plants", "plants-battery", *REAL])
 def test_machines_of_the_training_file_are_never_flagged(name: str) -> None:
     recipe, train, _ = preset(name)
     assert flagged(recipe, train) == 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["plants", "plants-battery", *REAL])
 def test_machines_that_wear_as_others_did_are_hardly_ever_flagged(name: str) -> None:
     recipe, _, test = preset(name)

@@ -59,6 +59,7 @@ def test_row_by_row_is_all_at_once(cell: str, reservoir: int, widths: tuple[int,
     assert all(abs(stream.health(unit).value - value) < 1e-5 * spread for unit, value in last.items())
 
 
+@pytest.mark.long
 @pytest.mark.needs_data("cmapss")
 @pytest.mark.parametrize(("cell", "widths", "reservoir"), [("gru", (64,), 200), ("lstm", (24, 16), 0)])
 def test_real_lives_row_by_row_are_the_offline_numbers(cell: str, widths: tuple[int, ...], reservoir: int) -> None:

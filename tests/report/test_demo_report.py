@@ -111,6 +111,7 @@ def test_sentences_are_short(page: str) -> None:
     assert [s for s in sentences if len(s.split()) > 30] == []
 
 
+@pytest.mark.long
 def test_tables_fit_at_1400_and_say_that_they_scroll_on_a_phone(folder: Path, tmp_path: Path) -> None:
     wide = "[...document.querySelectorAll('.scroll')].filter(x => x.scrollWidth > x.clientWidth + 1).length"
     said = "document.querySelectorAll('.scroll.more').length"
@@ -127,6 +128,7 @@ def test_tables_fit_at_1400_and_say_that_they_scroll_on_a_phone(folder: Path, tm
         assert "Scroll sideways" in browser.run(hint)
 
 
+@pytest.mark.long
 def test_the_first_screen_is_the_answer_and_the_keyboard_reaches_the_folds(folder: Path, tmp_path: Path) -> None:
     with Browser(tmp_path / "profile") as browser:
         browser.resize(1400, 900)

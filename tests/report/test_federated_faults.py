@@ -72,6 +72,7 @@ def test_points_that_do_not_say_their_head_are_not_mixed_up(tmp_path: Path) -> N
     assert "predictions/ lacks the column head" in write_report(folder).read_text("utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["rul", "soh"])
 def test_names_are_harmless_in_every_section(tmp_path: Path, task: str, figures: Read) -> None:
     folder = write_federated_run(
@@ -89,6 +90,7 @@ def test_names_are_harmless_in_every_section(tmp_path: Path, task: str, figures:
             assert not any("%{x} long" in t.get("hovertemplate", "") for t in panel["data"])
 
 
+@pytest.mark.long
 def test_thirty_clients_and_many_rounds_stay_small(tmp_path: Path, figures: Read) -> None:
     clients = [f"site-{k:02}" for k in range(30)]
     noise = {name: FEDERATED[name] for name in ("constant", "local", "fedavg", "fedma", "central")}

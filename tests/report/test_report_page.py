@@ -159,6 +159,7 @@ def test_one_seed_and_one_client(tmp_path: Path) -> None:
     assert "own data" not in text_of(page)
 
 
+@pytest.mark.long
 def test_thirty_clients_stay_legible_and_what_is_not_drawn_is_said(
     tmp_path: Path, figures: Callable[[str], Any]
 ) -> None:
@@ -237,6 +238,7 @@ def test_a_folder_of_version_0_1_still_gives_a_report(tmp_path: Path, figures: C
     assert re.search(r"Together [\d.]+ cycles off, alone [\d.]+:", text_of(pages[1]))
 
 
+@pytest.mark.long
 def test_the_page_draws_its_figures_in_a_browser(tmp_path: Path) -> None:
     path = write_report(write_federated_run(tmp_path / "run", clients=(EVIL, "south"), seeds=1))
     with Browser(tmp_path / "profile") as browser:
@@ -253,6 +255,7 @@ def test_the_page_draws_its_figures_in_a_browser(tmp_path: Path) -> None:
         assert browser.complaints == []
 
 
+@pytest.mark.long
 def test_the_page_fits_a_phone(tmp_path: Path) -> None:
     path = write_report(write_run(tmp_path / "run", unit=EVIL + "{k}"))
     with Browser(tmp_path / "profile") as browser:

@@ -48,6 +48,7 @@ def unwanted(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [*({**later, "sensors": own} for own in sensors), *({**row, "position": own} for own in clocks)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("history", BUNDLES)
 def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(history: str, tmp_path: Path) -> None:
     port = free_port()
@@ -85,6 +86,7 @@ def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(hist
         assert told[f"fleet/{unit}/health"]["value"] == pytest.approx(expected[unit][-1], abs=1e-5)
 
 
+@pytest.mark.long
 def test_a_broker_that_vanishes_is_waited_for_and_nothing_sent_meanwhile_is_lost(tmp_path: Path) -> None:
     port = free_port()
     rows = rows_of(FLEET["engines-0"], FLEET)
@@ -124,6 +126,7 @@ def test_a_broker_that_vanishes_is_waited_for_and_nothing_sent_meanwhile_is_lost
         )
 
 
+@pytest.mark.long
 def test_rows_that_were_not_stored_are_delivered_again(tmp_path: Path) -> None:
     port = free_port()
     rows = rows_of(FLEET["engines-0"], FLEET)
@@ -153,6 +156,7 @@ def test_rows_that_were_not_stored_are_delivered_again(tmp_path: Path) -> None:
     assert (second.tally.duplicates, second.tally.refused) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_health_that_was_stored_but_not_told_is_told_when_its_row_comes_again(tmp_path: Path) -> None:
     port = free_port()
     rows = rows_of(FLEET["engines-0"], FLEET)
@@ -174,6 +178,7 @@ def test_a_health_that_was_stored_but_not_told_is_told_when_its_row_comes_again(
     assert watch.tally.duplicates == 1
 
 
+@pytest.mark.long
 def test_a_password_lets_in(tmp_path: Path) -> None:
     port = free_port()
 

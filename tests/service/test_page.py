@@ -34,6 +34,7 @@ def address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield address
 
 
+@pytest.mark.long
 def test_the_fleet_is_shown_and_a_unit_opens_by_mouse_and_by_keyboard(
     browser: Browser, address: str, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_the_fleet_is_shown_and_a_unit_opens_by_mouse_and_by_keyboard(
     assert browser.complaints == []
 
 
+@pytest.mark.long
 def test_updates_arrive_by_themselves(browser: Browser, address: str) -> None:
     browser.resize(1280, 900)
     browser.open(f"{address}/#")
@@ -72,6 +74,7 @@ def test_updates_arrive_by_themselves(browser: Browser, address: str) -> None:
     browser.wait("document.querySelector('#verdict').textContent.includes('At cycle 22.')")
 
 
+@pytest.mark.long
 def test_it_fits_a_phone_and_finds_units(browser: Browser, address: str, tmp_path: Path) -> None:
     browser.resize(390, 844, phone=True, dark=True)
     browser.open(f"{address}/#")
@@ -90,6 +93,7 @@ def test_it_fits_a_phone_and_finds_units(browser: Browser, address: str, tmp_pat
     browser.wait("document.querySelector('#empty').textContent.startsWith('No unit')")
 
 
+@pytest.mark.long
 def test_hostile_names_stay_text(browser: Browser, address: str) -> None:
     browser.resize(1280, 900)
     browser.open(f"{address}/#unit=" + EVIL.replace(" ", "%20"))
@@ -98,6 +102,7 @@ def test_hostile_names_stay_text(browser: Browser, address: str) -> None:
     assert browser.run("document.title") != "hacked"
 
 
+@pytest.mark.long
 def test_a_token_is_asked_for_and_the_page_reconnects(browser: Browser, tmp_path: Path) -> None:
     bundle = small_bundle(FLEET)
     with served(bundle, tmp_path, token=TOKEN) as address:

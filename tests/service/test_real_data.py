@@ -79,6 +79,7 @@ def assert_same(found: Points, expected: Points, scale: float) -> None:
     assert worst <= 1e-6 * scale, f"{worst / scale:.2g} of the labels' spread"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("preset", "options"),
     [

@@ -50,6 +50,7 @@ def test_every_change_is_one_that_the_preset_takes(change: str) -> None:
     assert (changed.dump() == config.load(PRESET)[1].dump()) == (change == AS_IT_IS)
 
 
+@pytest.mark.long
 @pytest.mark.needs_data
 def test_a_measurement_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = replace(places(quick=True), out=tmp_path, runs=tmp_path / "runs")

@@ -85,6 +85,7 @@ def test_without_results_the_command_is_named(tmp_path: Path) -> None:
         page_files(Places(tmp_path, tmp_path, PRESETS))
 
 
+@pytest.mark.long
 def test_the_committed_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     where = places()

@@ -35,6 +35,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_the_best_trial_is_a_file_to_run(whole: Path) -> None:
     with (whole / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -55,6 +56,7 @@ def test_the_best_trial_is_a_file_to_run(whole: Path) -> None:
     assert head.endswith(f"{float(best['validation_rmse']):.6g}") and "validation RMSE" in head
 
 
+@pytest.mark.long
 def test_a_search_goes_on_where_it_was_and_ends_the_same(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "search"
     small(out, 1)
@@ -178,6 +180,7 @@ def test_nasas_test_files_are_not_opened(cmapss_folder: Path, tmp_path: Path) ->
         scenarios(experiment, tmp_path, base)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["fedavg", "central"])
 def test_a_trial_is_judged_by_the_very_error_a_run_tells(tmp_path: Path, method: str) -> None:
     values = {"recipe.window": 12, "neurons": 4, "train.learning_rate": 0.02}
@@ -207,6 +210,7 @@ def test_windows_of_any_length_are_judged_at_the_same_points(short: str) -> None
     assert len({name for name, *_ in points[0]}) == (3 if short == "exclude" else 5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["local", "central", "fedprox", "concat", "fedma"])
 def test_every_method_can_be_searched(tmp_path: Path, method: str) -> None:
     space = tuple(s for s in SPACE if "fedavg" not in s)
