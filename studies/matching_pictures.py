@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray, IntArray
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import average
 from fedprognos.files import write_text
 from fedprognos.matching import RecurrentWeights, match, match_recurrent
 from fedprognos.networks import Network, NetworkSpec

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from fedprognos.experiment.run import Extras as Extras
     from fedprognos.experiment.run import Run as Run
     from fedprognos.experiment.run import load_fleets as load_fleets
-    from fedprognos.federation.aggregation import Aggregator as Aggregator
-    from fedprognos.federation.average import average as average
+    from fedprognos.federation.averages import Aggregator as Aggregator
+    from fedprognos.federation.averages import average as average
     from fedprognos.federation.plan import Plan as Plan
     from fedprognos.federation.plan import Round as Round
     from fedprognos.federation.plan import train as train
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from fedprognos.prognosis import Predictor as Predictor
 
 _LAZY = {
-    "Aggregator": "fedprognos.federation.aggregation",
+    "Aggregator": "fedprognos.federation.averages",
     "Baseline": "fedprognos.evaluation",
     "Bundle": "fedprognos.networks",
     "Cell": "fedprognos.networks",
@@ -70,7 +70,7 @@ _LAZY = {
     "Unit": "fedprognos.fleet",
     "FederatedModel": "fedprognos.estimator",
     "absorb": "fedprognos.api",
-    "average": "fedprognos.federation.average",
+    "average": "fedprognos.federation.averages",
     "checks": "fedprognos",
     "load_fleets": "fedprognos.experiment.run",
     "match": "fedprognos.matching",

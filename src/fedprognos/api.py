@@ -102,8 +102,8 @@ def absorb(
     fleet: Fleet,
     *,
     width: int,
-    alpha: float = 0.3,
-    ridge: float = 0.01,
+    alpha: float | None = None,
+    ridge: float | None = None,
 ) -> Network:
     """Several networks as one of `width` neurons, matched by what they put out on a fleet, with an exact head.
 
@@ -116,7 +116,7 @@ def absorb(
     width
         Neurons of the last layer; layers below keep as many at most.
     alpha, ridge
-        As in :func:`fedprognos.matching.absorb`.
+        As in :func:`fedprognos.matching.absorb`, which has the defaults. The head takes the same ridge.
     """
     from fedprognos import matching
     from fedprognos.errors import ConfigError
@@ -133,6 +133,7 @@ def absorb(
             f"the networks have {joint.spec.inputs} inputs, the recipe makes {recipe.channels}",
             hint="pass the recipe they were trained with",
         )
+    alpha, ridge = (matching.ALPHA if alpha is None else alpha), (matching.RIDGE if ridge is None else ridge)
     sums = output_sums(joint, points)
     head = head_statistics(joint, points, recipe).sums
     result = matching.absorb(layer_arrays(joint), sums, width=width, alpha=alpha, ridge=ridge, head=head)
@@ -150,22 +151,12 @@ def match_networks(networks: Sequence[Network | nn.Module], **options: Any) -> N
     options
         Keys of `[federation.fedma]`, such as `width_limit`.
     """
-    from fedprognos.federation.average import average
-    from fedprognos.federation.strategies.fedma import FedMAOptions, bbp_map, matched_average
+    from fedprognos.federation.strategies.fedma import FedMAOptions, algorithm_1
     from fedprognos.networks.network import check_alike
 
     W = {f"{k:06d}": network for k, network in enumerate(_taken_over(networks))}
     check_alike(list(W.values()))
-    sizes, wanted, anatomy = dict.fromkeys(W, 1), FedMAOptions(**options), next(iter(W.values())).anatomy
-    for layer in anatomy.layers:
-        if layer.group is None:
-            mean = average({j: W_j.layer(layer) for j, W_j in W.items()}, anatomy)
-            W = {j: W_j.with_layer(layer, mean) for j, W_j in W.items()}
-        else:
-            Pi = bbp_map(layer, W, sizes, wanted, 0)
-            shared, places = matched_average(layer, W, sizes, Pi, wanted), Pi.assignments
-            W = {j: W_j.with_layer(layer, shared).permute_next(layer, places[j], Pi.size) for j, W_j in W.items()}
-    return next(iter(W.values()))
+    return algorithm_1(W, dict.fromkeys(W, 1.0), FedMAOptions(**options))[0]
 
 
 def windows(inputs: ArrayLike, labels: ArrayLike) -> tuple[Recipe, Fleet]:

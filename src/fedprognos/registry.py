@@ -11,7 +11,7 @@ from fedprognos.evaluation.baselines import baselines
 from fedprognos.evaluation.metrics import metrics
 from fedprognos.features.channels import channels
 from fedprognos.features.history import histories
-from fedprognos.federation.aggregation import aggregators
+from fedprognos.federation.averages import aggregators
 from fedprognos.federation.privacy.mechanisms import mechanisms
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet.partition import partitions

@@ -17,7 +17,7 @@ from torch import nn
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.features import WindowSet, build_windows, hold_out
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import average
 from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.seeds import stream

@@ -17,9 +17,9 @@ from fedprognos.federation.absorption import (
     layer_arrays,
     small_network,
 )
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import average
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.plan import ClientModels, Plan, summed, train
+from fedprognos.federation.plan import Plan, summed, train
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.strategies.absorb import AbsorbOptions
 from fedprognos.federation.strategies.fedma import FedMAOptions, algorithm_1
@@ -97,11 +97,11 @@ def one_exchange(bench: Bench) -> Iterator[Model]:
 def by_weights(bench: Bench, plan: Plan, bodies: Mapping[str, Network]) -> Iterator[Model]:
     """Neurons matched and averaged by their weights, and weights averaged as they come."""
     sizes = {name: fleet.rows for name, fleet in bench.scenario.clients.items()}
-    clients = ClientModels(bodies, sizes, dict.fromkeys(bodies, ()))
     for limit in MATCHED:
         cohort = trained(bench)
         options = plan.federation.of("fedma", FedMAOptions).model_copy(update={"width_limit": limit})
-        yield finished(bench, cohort, "BBP-MAP", algorithm_1(cohort, plan, options, clients, 1)[0])
+        matched, _ = algorithm_1(bodies, plan.counted(sizes), options, seed=plan.seed)
+        yield finished(bench, cohort, "BBP-MAP", matched)
     cohort = trained(bench)
     tensors = {name: body.weights for name, body in bodies.items()}
     averaged = average(tensors, plan.spec.anatomy, how="weighted", sizes=sizes)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.federation.aggregation import _stack, aggregators
-from fedprognos.federation.average import average
+from fedprognos.federation import averages
+from fedprognos.federation.averages import aggregators, average
 from fedprognos.networks.anatomy import anatomy_of
 from fedprognos.networks.placement import move, move_inputs, slice_neurons
 
@@ -89,7 +89,7 @@ def test_every_average_is_tested_here_or_among_the_robust_ones():
 def test_order_statistics_do_not_depend_on_the_size_of_blocks(monkeypatch):
     clients, places, widths = random_clients(0)
     whole = average(clients, ANATOMY, places, widths, how="median")
-    monkeypatch.setattr(_stack, "BLOCK", 30)
+    monkeypatch.setattr(averages, "SORTED_AT_ONCE", 30)
     for name, tensor in average(clients, ANATOMY, places, widths, how="median").items():
         np.testing.assert_array_equal(tensor, whole[name])
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from fedprognos.features import SurveyTerms
 from fedprognos.features.moments import Moments
-from fedprognos.federation.aggregation import aggregators
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import aggregators, average
 from fedprognos.federation.messages import EvaluateReply, Failure, FitReply, Reply, Request, SurveyReply, SurveyRequest
 from fedprognos.federation.plan import train
 from fedprognos.federation.rounds import judged_rounds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import average
 from fedprognos.matching import match, match_recurrent
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.placement import move, move_inputs

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from truth import known_clients, pair_f1
 
-from fedprognos.federation.aggregation import aggregators
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import aggregators, average
 from fedprognos.matching import match
 from fedprognos.networks.anatomy import anatomy_of
 from fedprognos.networks.placement import move, slice_neurons

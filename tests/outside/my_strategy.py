@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import fedprognos as fp
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import average
 from fedprognos.federation.plan import train
 
 

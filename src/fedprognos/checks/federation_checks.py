@@ -14,8 +14,7 @@ from fedprognos.checks.requirement import check_named, require, same_bytes
 from fedprognos.errors import FederationError
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.features.options import RecipeOptions
-from fedprognos.federation.aggregation import Aggregator, aggregators
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import Aggregator, aggregators, average
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort

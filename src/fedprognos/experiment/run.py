@@ -28,7 +28,7 @@ from fedprognos.experiment.schedule import Schedule, epochs_at_most, job_keys
 from fedprognos.experiment.workers import cores
 from fedprognos.features.channels import ChannelKind
 from fedprognos.features.history import HistoryRule
-from fedprognos.federation.aggregation import Aggregator
+from fedprognos.federation.averages import Aggregator
 from fedprognos.federation.privacy import Mechanism
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import Strategy

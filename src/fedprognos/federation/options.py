@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, PositiveFloat, PositiveInt, create_model, field_validator, model_validator
 
 from fedprognos.federation.privacy.options import PrivacyOptions
+from fedprognos.matching import RIDGE
 from fedprognos.options import Options
 
 Wire = Literal["float32", "float16", "bfloat16"]
@@ -31,7 +32,7 @@ class FederationOptions(Options):
     heads: Annotated[tuple[Literal["mean", "exact", "personal"], ...], Field(min_length=1)] = ("exact", "mean")
     """Heads evaluated for every method: as trained and averaged, solved exactly, or the client's own. The first decides
     which bundle is published."""
-    ridge: PositiveFloat = 10.0**-3.5
+    ridge: PositiveFloat = RIDGE
     """Strength of exact heads where training keeps nothing out to choose it on, relative to the spread of each
     feature."""
     alike: bool = False

@@ -9,7 +9,7 @@ own; nothing here knows torch, files or clients.
 [3, 2, 1, 0]
 """
 
-from fedprognos.matching.absorb.absorption import RIDGE, Absorption, absorb
+from fedprognos.matching.absorb.absorption import ALPHA, RIDGE, Absorption, absorb
 from fedprognos.matching.absorb.client_groups import groups
 from fedprognos.matching.absorb.contributions import contributions, repeats
 from fedprognos.matching.absorb.elimination import Absorbed
@@ -22,6 +22,7 @@ from fedprognos.matching.match.result import Anchor, Diagnostics, Matching
 from fedprognos.matching.match.signatures import Gates, gates_of, linear_signature, recurrent_signature
 
 __all__ = [
+    "ALPHA",
     "RIDGE",
     "Absorbed",
     "Absorption",

@@ -29,7 +29,7 @@ from fedprognos.federation.absorption import (
     small_network,
     with_trained_head,
 )
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import average
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.first_models import drop_collapsed, first_models
 from fedprognos.federation.plan import ClientModels, Plan, Round, masked_mean, summed, train
@@ -60,7 +60,7 @@ class AbsorbOptions(Options):
     """Local epochs a round; train.epochs by default."""
     width: Annotated[float, Field(ge=0.1)] = 1.5
     """Neurons of the federated layer, in multiples of the widest client's."""
-    alpha: Alphas = (0.3, 3.0, 30.0)
+    alpha: Alphas = (matching.ALPHA, 3.0, 30.0)
     """How much the gates of the other neurons count against the head when a neuron is priced. If you give several,
     each is tried, and the one whose small network fits the training rows best is used; groups use the first."""
 

@@ -8,8 +8,7 @@ from typing import Annotated
 from pydantic import PositiveInt
 
 from fedprognos.errors import ConfigError
-from fedprognos.federation.aggregation import AggregatorName
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import AggregatorName, average
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.plan import Plan, Round, masked_mean, train
 from fedprognos.federation.strategies import Budget, Strategy, strategies

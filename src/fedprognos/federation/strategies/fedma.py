@@ -1,27 +1,29 @@
 """FedMA, the paper's method: rounds of local training, each followed by Algorithm 1.
 
-The lines of the algorithm are named in the code. One round of a Q-layer model asks each client Q times.
+Comments name the lines of the algorithm, and each departure from it. One round of a Q-layer model asks each client Q
+times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from fedprognos.federation.aggregation import AggregatorName, aggregators
-from fedprognos.federation.average import average
+from fedprognos.federation.averages import AggregatorName, aggregators, average
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.first_models import drop_collapsed, first_models
-from fedprognos.federation.plan import ClientModels, MatchedLayer, Plan, Round, train
+from fedprognos.federation.plan import MatchedLayer, Plan, Round, train
 from fedprognos.federation.screening import drop_harmful
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.matching import Matching, match, match_recurrent
 from fedprognos.networks import Network
-from fedprognos.networks.anatomy import Layer
+from fedprognos.networks.anatomy import Layer, Tensors
 from fedprognos.options import Options, Tunable
+
+Retrain: TypeAlias = Callable[[Mapping[str, Network], int], Mapping[str, Network]]
 
 
 class FedMAOptions(Options):
@@ -70,37 +72,63 @@ def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions) -> Iterator[Round]:
             starts = {name: _start(federated, matched, name, options) for name in asked}
             trained = train(cohort, plan, starts, epochs=options.epochs, round_=r)
             clients = drop_harmful(cohort, plan, drop_collapsed(plan, trained))
-        federated, matched, retrained = algorithm_1(cohort, plan, options, clients, r)
-        spent += plan.epochs_of(options.epochs, clients.history) + retrained
+        spent += plan.epochs_of(options.epochs, clients.history)
+
+        def retrain(W: Mapping[str, Network], q: int, r: int = r) -> Mapping[str, Network]:
+            nonlocal spent
+            # Departure: a head that will be solved exactly is not retrained.
+            only_head_left = q == len(plan.spec.anatomy.layers) - 1
+            if only_head_left and "mean" not in plan.federation.heads:
+                return W
+            epochs = options.retrain_epochs or options.epochs
+            retrained = train(cohort, plan, W, epochs=epochs, round_=r, phase=f"retrain-{q}", frozen=q)
+            spent += plan.epochs_of(epochs, retrained.history)
+            # Departure: a client whose retrained network harms the others is left out from here on.
+            return drop_harmful(cohort, plan, retrained).networks
+
+        sizes = plan.counted(clients.sizes)
+        federated, matched = algorithm_1(clients.networks, sizes, options, seed=plan.seed, retrain=retrain)
         yield Round(r, {cohort.clients: federated}, spent, clients.history, tuple(matched.values()))
 
 
 def algorithm_1(
-    cohort: Cohort, plan: Plan, options: FedMAOptions, clients: ClientModels, r: int
-) -> tuple[Network, dict[str, MatchedLayer], int]:
-    """From the clients' networks W to the federated one, how each layer was matched, and the epochs retrained."""
-    W, sizes, matched, spent = dict(clients.networks), plan.counted(clients.sizes), dict[str, MatchedLayer](), 0
-    layers = plan.spec.anatomy.layers
+    networks: Mapping[str, Network],
+    sizes: Mapping[str, float],
+    options: FedMAOptions,
+    *,
+    seed: int = 0,
+    retrain: Retrain | None = None,
+) -> tuple[Network, dict[str, MatchedLayer]]:
+    """Algorithm 1: from the clients' networks to the federated one, and how each layer was matched.
+
+    Parameters
+    ----------
+    sizes
+        How much each client counts, for averages by data size.
+    retrain
+        Line 11: given the networks and q, trains the layers above q. Nothing is retrained without it.
+    """
+    W, matched = dict(networks), dict[str, MatchedLayer]()
+    layers = next(iter(W.values())).anatomy.layers
+    Q = len(layers)
     for q, layer in enumerate(layers, start=1):  # line 1
-        if layer.group is not None:  # line 2
-            Pi = bbp_map(layer, W, sizes, options, plan.seed)  # line 3
-            matched[layer.group] = MatchedLayer(layer.name, Pi, dict(W))
+        if q < Q:  # line 2
+            Pi = bbp_map(layer, W, sizes, options, seed)  # line 3
+            matched[str(layer.group)] = MatchedLayer(layer.name, Pi, dict(W))
             W_q = matched_average(layer, W, sizes, Pi, options)  # line 4
         else:
-            how = options.average if aggregators[options.average].robust else "mean"
-            heads = {j: W_j.layer(layer) for j, W_j in W.items()}
-            W_q = average(heads, plan.spec.anatomy, how=how, sizes=sizes)  # line 6
+            W_q = head_average(layer, W, sizes, options)  # line 6
         for j, W_j in W.items():  # line 8
             W[j] = W_j.with_layer(layer, W_q)  # line 9
-            if layer.group is not None:
+            if q < Q:
                 W[j] = W[j].permute_next(layer, Pi.assignments[j], Pi.size, client=j)  # line 10
-        # Departure: where only the head is left to retrain and it will be solved exactly, line 11 has nothing to do.
-        if q < len(layers) - 1 or (q < len(layers) and "mean" in plan.federation.heads):
-            epochs = options.retrain_epochs or options.epochs
-            retrained = train(cohort, plan, W, epochs=epochs, round_=r, phase=f"retrain-{q}", frozen=q)  # line 11
-            W = dict(drop_harmful(cohort, plan, retrained).networks)
-            spent += plan.epochs_of(epochs, retrained.history)
-    return W[min(W)], matched, spent
+        # Departure: line 11 stands after the loop over clients, so that all of them train at the same time. Each
+        # trains its own network, so the result is the same.
+        if q < Q and retrain is not None:
+            W = dict(retrain(W, q))  # line 11
+    # Every client now holds the same layers, because line 9 gave each of them every W_q. The paper returns
+    # {W_1, ..., W_Q}; here one client's copy of them is returned, the first by name.
+    return W[min(W)], matched
 
 
 def bbp_map(
@@ -133,8 +161,11 @@ def bbp_map(
 
 def matched_average(
     layer: Layer, networks: Mapping[str, Network], sizes: Mapping[str, float], Pi: Matching, options: FedMAOptions
-) -> Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    """The mean of matched neurons, over those who hold them (the paper: over all, because all do)."""
+) -> Tensors:
+    """The mean of matched neurons.
+
+    Departure: over the clients that hold the neuron. In the paper all clients do.
+    """
     ratio = float(np.mean(Pi.diagnostics.sigma) / np.mean(Pi.diagnostics.sigma0))
     return average(
         {name: network.layer(layer) for name, network in networks.items()},
@@ -145,6 +176,18 @@ def matched_average(
         sizes=sizes,
         ratio=ratio,
     )
+
+
+def head_average(
+    layer: Layer, networks: Mapping[str, Network], sizes: Mapping[str, float], options: FedMAOptions
+) -> Tensors:
+    """The mean of the heads, over all clients.
+
+    Departure: where `average` is robust, heads are averaged by it as well, or one client's head could do any harm.
+    """
+    how = options.average if aggregators[options.average].robust else "mean"
+    heads = {name: network.layer(layer) for name, network in networks.items()}
+    return average(heads, next(iter(networks.values())).anatomy, how=how, sizes=sizes)
 
 
 def _start(federated: Network, matched: Mapping[str, MatchedLayer], name: str, options: FedMAOptions) -> Network:
