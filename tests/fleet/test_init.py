@@ -211,7 +211,7 @@ def test_records_that_begin_when_units_are_new_are_read_whole(tmp_path: Path) ->
     new.to_csv(tmp_path / "new.csv", index=False)
     experiment, _ = fleet_of(tmp_path / "new.csv")
     assert experiment.recipe.history == "life"
-    assert (experiment.model.cell, experiment.model.widths, experiment.train.steps) == ("gru", (64,), 1000)
+    assert (experiment.model.widths, experiment.train.forget_bias, experiment.train.steps) == ((64,), 3, 1000)
     assert experiment.evaluation.intervals == "published"
     (tmp_path / "experiment.toml").unlink()
     late = new[(new["machine"] != "p3") | (new["cycle"] > 20)]

@@ -168,10 +168,11 @@ def _window(guess: Guess) -> int:
 
 def _training(guess: Guess, clients: int) -> list[str]:
     """The network, training and methods of the presets, which were chosen on training units kept out."""
-    lines = ["\n[model]\n", _key("cell", "gru"), _key("widths", [64])]
+    lines = ["\n[model]\n", _key("widths", [64])]
     if guess.from_new:
         lines += ["\n[train]\n", _key("learning_rate", 0.004)]
         lines += [_key("steps", 1000, "as many for small owners as for large")]
+        lines += [_key("forget_bias", 3.0, "the network remembers from the start; without it an LSTM learns slowly")]
         lines += [_key("noise", 0.3)]
         lines += [_key("warp", 0.7, "lives shown faster and slower, so that age alone tells little")]
         lines += [_key("validation_fraction", 0.0, "every unit trains; the number of steps is fixed")]
