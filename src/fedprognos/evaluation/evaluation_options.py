@@ -28,6 +28,9 @@ class EvaluationOptions(Options):
     intervals: Literal["published", "all", "none"] = "published"
     """Make prediction intervals for the published model, which takes about one training more; or for every seed and
     scenario of its method, to see how well they hold; or none. Only models with an exact head have them."""
+    refit: bool = False
+    """Train the published model once more on all units, those of the test as well, and publish it with the error and
+    the intervals of the evaluation. Test units that come in a file of their own stay out."""
     best_on_test: bool = False
     """Also report the round that is best on the test data, marked as such (as the paper does)."""
     coverage: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9

@@ -64,6 +64,14 @@ class Experiment(Options):
             )
         return self
 
+    @model_validator(mode="after")
+    def _refit_trains_again(self) -> Self:
+        if self.evaluation.refit and self.federation.privacy is not None:
+            raise ValueError("privacy counts every training; set evaluation.refit = false")
+        if self.evaluation.refit and self.federation.start == "bundles":
+            raise ValueError("models that were trained earlier are not trained again; set evaluation.refit = false")
+        return self
+
     @property
     def releases(self) -> int:
         """Noised sums that each client sends under privacy: all scenarios, methods and seeds together.

@@ -243,6 +243,8 @@ class Job:
             "round": chosen.round.number,
             "train_clients": list(owners),
         }
+        if chosen.judged.sums is not None:
+            provenance["ridge"] = chosen.judged.sums.strength
         if (options := self.plan.federation.privacy) is not None:
             account = options.account(self.plan.releases, self.trainers.sums is not None)
             provenance["privacy"] = {**vars(account), "text": account.in_words()}

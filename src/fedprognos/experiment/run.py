@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +22,7 @@ from fedprognos.experiment.events import EpochDone, Event, JobKey, Observer, Run
 from fedprognos.experiment.in_process import ClientsHere
 from fedprognos.experiment.job import JobResult
 from fedprognos.experiment.publish import Published, conclude
+from fedprognos.experiment.refit import refitted
 from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.experiment.schedule import Schedule, epochs_at_most, job_keys
@@ -144,7 +145,14 @@ def run(
             venue = ClientsHere(experiment, dealt, folder, workers or cores())
             with contextlib.closing(venue):
                 records, chosen = _scheduled(name, venue, notify)
+            first = next(iter(dealt.values()))
+            again = experiment.evaluation.refit and bool(first.whole)
+            if again:
+                chosen = replace(chosen, reason=f"{chosen.reason}. The model to use was then trained on all units")
             results, bundle = conclude(folder, name, experiment, records, chosen, venue.clients)
+            if again:
+                bundle = refitted(name, experiment, first, bundle, folder, workers or cores(), notify)
+                bundle.save(folder.path / "bundle")
             write_json(folder.path / "provenance.json", _provenance(started, records))
             folder.forget()
         return Run(folder.path, results, bundle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedprognos.errors import ConfigError, DataError
@@ -24,11 +24,14 @@ class Scenario:
         Training fleet of each client.
     tests
         Test fleets: one a client where the test units are theirs, else a common one named "all".
+    whole
+        All that each client has, the units or cycles of its test as well; empty where the test came as data of its own.
     """
 
     name: str
     clients: Mapping[str, Fleet]
     tests: Mapping[str, Fleet]
+    whole: Mapping[str, Fleet] = field(default_factory=dict)
 
     @property
     def shared_test(self) -> bool:
@@ -77,7 +80,7 @@ def _deal(name: str, source: Source, rule: PartitionOptions) -> Scenario:
             where=source.fleet.source or source.fleet.name,
             hint="give test units in a file of their own (data.test_path), or fewer clients",
         )
-    return Scenario(name, trains, tests)
+    return Scenario(name, trains, tests, clients)
 
 
 def _own_tests(test: Fleet, rule: PartitionOptions, clients: Mapping[str, Fleet]) -> dict[str, Fleet]:

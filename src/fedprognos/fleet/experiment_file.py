@@ -175,7 +175,7 @@ def _training(guess: Guess, clients: int) -> list[str]:
         lines += [_key("forget_bias", 3.0, "the network remembers from the start; without it an LSTM learns slowly")]
         lines += [_key("noise", 0.3)]
         lines += [_key("warp", 0.7, "lives shown faster and slower, so that age alone tells little")]
-        lines += [_key("validation_fraction", 0.0, "every unit trains; the number of steps is fixed")]
+        lines += [_key("validation_fraction", 0.2, "share of each owner's units kept out to choose by")]
     else:
         lines += _epochs(guess, clients)
     methods = ["local", "concat", "absorb", "central"]
@@ -185,6 +185,7 @@ def _training(guess: Guess, clients: int) -> list[str]:
         lines += [_key("alike", True, "heads: every unit counts alike, however many rows it has")]
     lines += ["\n[evaluation]\n", _key("seeds", 1, "repetitions")]
     lines += [_key("intervals", "published", "the model says how sure it is: about one training more; or none")]
+    lines += [_key("refit", True, "the model to use is trained on all units, after its error was measured on some")]
     return lines
 
 

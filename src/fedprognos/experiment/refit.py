@@ -1,0 +1,103 @@
+"""The model to use, trained on all units: the evaluation's test units and what its training kept out as well.
+
+The evaluation measures how good such a model is on units that it has not seen. Then the chosen method trains once more,
+with the same recipe, on everything its clients have. That model is published with the error and the intervals of the
+evaluation: it has learnt from more units, so both are on the safe side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprognos.evaluation import ClientPredictions, ResultRow
+from fedprognos.experiment.config import Experiment
+from fedprognos.experiment.evaluator import Errors, FinishedModel
+from fedprognos.experiment.events import EpochDone, JobKey, Notice, Observer
+from fedprognos.experiment.in_process import ClientsHere
+from fedprognos.experiment.job import Job
+from fedprognos.experiment.run_folder import RunFolder
+from fedprognos.experiment.scenario import Scenario
+from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.strategies import strategies
+from fedprognos.networks import Bundle, Epoch
+
+
+@dataclass(frozen=True)
+class NoTests:
+    """Evaluates nothing: every unit is trained on."""
+
+    clients: tuple[str, ...]
+    shared_test: bool = True
+    probe: NDArray[np.float32] | None = None
+    raw_bytes: int = 0
+
+    def errors(self, owners: Sequence[str], network: object) -> Errors:
+        return {}
+
+    def rows(self, model: FinishedModel) -> tuple[list[ResultRow], list[ClientPredictions]]:
+        return [], []
+
+
+def refitted(
+    name: str,
+    experiment: Experiment,
+    scenario: Scenario,
+    evaluated: Bundle,
+    folder: RunFolder,
+    workers: int,
+    notify: Observer,
+) -> Bundle:
+    """The evaluated model's method, trained on all units of a scenario.
+
+    Parameters
+    ----------
+    evaluated
+        The model that was evaluated: its method, recipe and ridge strength are used again, its error and its intervals
+        are those of the new model.
+    """
+    method = str(evaluated.provenance["method"])
+    key, units = JobKey(scenario.name, method, 0), sum(len(fleet) for fleet in scenario.whole.values())
+    notify(Notice(f"Training {strategies[method].label} once more, on all {units} units: the model to use."))
+    everything = Scenario(scenario.name, scenario.whole, {})
+    again = for_all_units(experiment, evaluated)
+
+    def on_epoch(client: str, epoch: Epoch) -> None:
+        notify(EpochDone(key, client.rpartition("/")[2], epoch.epoch, None))
+
+    with contextlib.closing(ClientsHere(again, {scenario.name: everything}, folder, workers)) as venue:
+        pooled = strategies[method].pooled
+        trainers = MessageCohort(
+            venue.transport(scenario.name, on_epoch, pooled=pooled),
+            wire=again.federation.wire,
+            cache=ReplyCache(folder.memory),
+            scope=f"{scenario.name} all units",
+            sums=None if pooled else venue.sums,
+        )
+        clients = NoTests(tuple(sorted(scenario.whole)))
+        result = Job(key, name, again, evaluated.recipe, clients, trainers, trainers, notify).run()
+    owner = None if strategies[method].shared else min(scenario.whole)
+    trained = result.bundles[owner]
+    provenance = {**evaluated.provenance, **trained.provenance, "trained_on": "all units", "units": units}
+    provenance.pop("no_intervals", None)
+    if "no_intervals" in evaluated.provenance:
+        provenance["no_intervals"] = evaluated.provenance["no_intervals"]
+    return replace(trained, provenance=provenance, metrics=evaluated.metrics, calibration=evaluated.calibration)
+
+
+def for_all_units(experiment: Experiment, evaluated: Bundle) -> Experiment:
+    """The same experiment where training keeps nothing out: what was chosen on units kept out is fixed now."""
+    federation = {"heads": tuple(h for h in experiment.federation.heads if h != "personal") or ("exact",)}
+    if isinstance(ridge := evaluated.provenance.get("ridge"), float):
+        federation["ridge"] = ridge  # type: ignore[assignment]
+    return experiment.model_copy(
+        update={
+            "train": experiment.train.model_copy(update={"validation_fraction": 0.0, "patience": None}),
+            "federation": experiment.federation.model_copy(update=federation),
+        }
+    )
