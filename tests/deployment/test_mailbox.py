@@ -15,6 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedprognos.deployment.carrier import CarrierError, Presence, SiteLostError
 from fedprognos.deployment.flower.mailbox import KIND, FlowerMailbox, content, wrapped
 from fedprognos.errors import MessageError
+from refusals import refuses
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def test_bytes_come_out_as_they_went_in_and_nothing_else_does() -> None:
         RecordDict({"fedprognos": ConfigRecord({"message": "text"})}),
         RecordDict({"fedprognos": ConfigRecord({"message": b"a", "more": 1})}),
     ):
-        with pytest.raises(MessageError, match="not a message of this federation"):
+        with pytest.raises(MessageError):
             content(Message(records, 7, KIND))
 
 
@@ -99,5 +100,5 @@ def test_a_message_that_could_not_be_sent_is_an_engine_s_error(monkeypatch: pyte
     box = mailbox(None)
     box.presence()
     monkeypatch.setattr(box._grid, "push_messages", lambda messages: [])  # larger than the SuperLink reads
-    with pytest.raises(CarrierError, match="to a was not sent"):
+    with refuses(CarrierError, "superlink.log"):
         box.push("a", b"abc", 60.0)

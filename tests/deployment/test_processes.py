@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedprognos.deployment.processes import Child, ProcessError, alone, bounded_memory, running, stop_running
+from refusals import refuses
 
 
 def test_a_folder_is_held_by_one_process_and_old_notes_mean_nothing(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_a_folder_is_held_by_one_process_and_old_notes_mean_nothing(tmp_path: Pa
     assert running(tmp_path) is None
     with alone(tmp_path):
         assert running(tmp_path) == os.getpid()
-        with pytest.raises(ProcessError, match="already running"), alone(tmp_path):
+        with refuses(ProcessError, tmp_path, "deploy stop"), alone(tmp_path):
             pass
         assert running(tmp_path) == os.getpid()
     assert running(tmp_path) is None
@@ -60,9 +61,9 @@ def child(folder: Path, code: str) -> Child:
 
 
 def test_why_a_process_ended_is_told_in_words(tmp_path: Path) -> None:
-    with pytest.raises(ProcessError, match="the key is refused"):
+    with refuses(ProcessError, "the key is refused"):
         child(tmp_path, "raise SystemExit(71)").check()
-    with pytest.raises(ProcessError, match=r"helper ended \(exit code 3\): ERROR: out of luck"):
+    with refuses(ProcessError, "helper", 3, "ERROR: out of luck"):
         code = r"import os, sys; print('\x1b[91mERROR\x1b[0m: out of', os.environ['WORD']); sys.exit(3)"
         child(tmp_path, code).check()
 
@@ -76,7 +77,7 @@ def test_a_child_ends_with_everything_below_it(tmp_path: Path) -> None:
     made.wait_until(lambda: bool(made.log.read_text().strip()))
     below = int(made.log.read_text())
     made.stop()
-    with pytest.raises(ProcessError, match="exit code -15"):
+    with refuses(ProcessError, "helper", -15):
         made.check()
     for _ in range(100):
         stat = Path(f"/proc/{below}/stat")

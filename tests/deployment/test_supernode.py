@@ -30,11 +30,12 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 
 from fedprognos.deployment import keys
 from fedprognos.deployment.flower import patches, supernode
-from fedprognos.deployment.flower.launch import ClockError, KeyInUseError, Refused, reasons
+from fedprognos.deployment.flower.launch import ClockError, JoinRefusedError, KeyInUseError, Refused, reasons
 from fedprognos.deployment.flower.superlink import SuperLink
 from fedprognos.deployment.flower.supernode import SuperNode, clock_ahead_in_s
 from fedprognos.deployment.folders import SiteOptions
 from fedprognos.deployment.processes import Child, ProcessError
+from refusals import refuses
 
 LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
 
@@ -112,11 +113,11 @@ def test_a_key_that_stays_in_use_and_an_unknown_one_end_the_site(
     site = site_whose_supernode_ends(tmp_path, monkeypatch, [Refused.IN_USE, Refused.KEY, 3], said)
     monkeypatch.setattr(supernode, "MISSED_IN_S", 0.0)
     with contextlib.closing(site):
-        with pytest.raises(KeyInUseError, match="in use"):
+        with refuses(KeyInUseError, "site.key"):
             site.next()
-        with pytest.raises(ProcessError, match="does not know this site's key"):
+        with refuses(JoinRefusedError, "site.key"):
             site.next()
-        with pytest.raises(ProcessError, match="exit code 3"):
+        with refuses(ProcessError, "supernode", 3):
             site.next()
         monkeypatch.setattr(supernode, "LASTED_IN_S", -1.0)  # as if it had been connected for long
         site = site_whose_supernode_ends(tmp_path, monkeypatch, [0], said)

@@ -74,7 +74,7 @@ def messages(place: Path) -> dict[str, Feed]:
     answered = [client.respond(data) for data in encoded]
     assert not [one for one in (decode(reply, KINDS) for reply in answered) if isinstance(one, Failure)]
     _, experiment, _ = config.load("demo")
-    contract = Contract.of("demo", "1", experiment, {"a": site.identity.public}, site.identity.public)
+    contract = Contract.from_experiment("demo", "1", experiment, {"a": site.identity.public}, site.identity.public)
     opening = [encode(HelloRequest("demo")), encode(ContractRequest(contract.text))]
     step = STEP + (9).to_bytes(8, "little") + b'{"step":1' + encoded[0]
 
@@ -171,7 +171,7 @@ def site_folders(place: Path) -> dict[str, Feed]:
     """Contracts, signed steps, and what a site keeps in its folder."""
     site, coordinator = site_here(place / "site"), Identity(Ed25519PrivateKey.generate())
     experiment = deployable(config.load("demo", ("recipe.conditions={}",))[1], lambda text: None)
-    contract = Contract.of("demo", "1", experiment, {"a": site.identity.public}, coordinator.public)
+    contract = Contract.from_experiment("demo", "1", experiment, {"a": site.identity.public}, coordinator.public)
     site.respond(encode(ContractRequest(contract.text)))
     site.approvals.approve(contract.digest)
     join = encode(JoinRequest("demo", DataTerms.from_recipe(experiment.recipe)))

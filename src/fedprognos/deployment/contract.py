@@ -1,6 +1,7 @@
-"""The contract of a deployed run: one experiment with given members, by digest, in words that an engineer can approve.
+"""The contract of a deployed run: one experiment with its members, named by its digest.
 
-Everything a coordinator may ask follows from it. A site answers to no other requests.
+Everything that a coordinator may ask follows from the contract, and a site answers nothing else. `in_words` shows it
+to the engineer who approves it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ MAX_CONTRACT_IN_BYTES = 1 << 20
 MAX_MEMBERS = 500
 SECTIONS = ("recipe", "model", "train", "federation", "evaluation")
 WEIGHT_CAP = 3.0
-"""The most a member counts, in multiples of the median one, where an experiment sets nothing: who says that it has a
-thousand times the others' rows would else decide all averages alone."""
+"""Largest weight of a member in multiples of the median weight, where an experiment sets none. Without it, a member
+that claims a thousand times the rows of the others would decide every average."""
 PLACEHOLDER = {"kind": "synthetic-engines"}
-"""Stands for the data in an experiment made from a contract: each site has its own."""
+"""Takes the place of the data in an experiment made from a contract: each site has its own data."""
 Mode = Literal["checked", "masked"]
 
 
@@ -39,15 +40,17 @@ class Contract:
     Parameters
     ----------
     run
-        The run's name and an id that no other run has.
+        Name of the run.
+    id
+        An id that no other run has.
     sections
-        The experiment, but for its data: how rows become inputs, shapes, training, methods, rounds, heads, floors.
+        The experiment without its data: how rows become inputs, shapes, training, methods, rounds, heads, floors.
     members
         Public identity keys of the sites, by name.
     coordinator
         The coordinator's public identity key.
     mode
-        Who sees what: "checked" lets the coordinator and the members see each member's replies, "masked" totals only.
+        "checked": the coordinator and the members see each member's replies. "masked": they see totals only.
     """
 
     run: str
@@ -60,7 +63,9 @@ class Contract:
     version: str = __version__
 
     @staticmethod
-    def of(run: str, id_: str, experiment: config.Experiment, members: Mapping[str, str], coordinator: str) -> Contract:
+    def from_experiment(
+        run: str, id_: str, experiment: config.Experiment, members: Mapping[str, str], coordinator: str
+    ) -> Contract:
         """The contract of an experiment that can be deployed."""
         (scenario,) = experiment.partition
         dump = experiment.dump()
@@ -83,26 +88,26 @@ class Contract:
 
     @staticmethod
     def parse(text: str) -> Contract:
-        """Read :attr:`text`; refuse anything else, and whatever this site's program does not know."""
+        """Read :attr:`text`. Refuse other documents, and experiments that this version does not know."""
         try:
             if len(text) > MAX_CONTRACT_IN_BYTES:
                 raise ValueError("too long")
-            found = Contract(**json.loads(text))
-            if found.text != text:
+            contract = Contract(**json.loads(text))
+            if contract.text != text:
                 raise ValueError("not in its canonical form")
-            found.check()
+            contract.check()
         except (ValueError, TypeError, AttributeError, RecursionError, ConfigError) as error:
             raise MessageError(f"not a contract: {str(error)[:200]}") from None
-        return found
+        return contract
 
     def check(self) -> None:
-        """Raise where members, mode, version or experiment are not what this program can hold to."""
+        """Raise where this program cannot keep the contract: members, mode, version or experiment."""
         if self.version != __version__:
             raise MessageError(
                 f"made by fedprognos {self.version}, this site has {__version__}", hint="install the same version"
             )
         if self.mode not in get_args(Mode):
-            raise MessageError(f"mode {str(self.mode)[:40]!r} is not known here")
+            raise MessageError(f"unknown mode {str(self.mode)[:40]!r}", hint=f"modes: {', '.join(get_args(Mode))}")
         if self.mode == "masked" and len(self.members) < LEAST_MEMBERS:
             raise MessageError(f"masked sums need {LEAST_MEMBERS} members")
         keys = [self.coordinator, *self.members.values()]
@@ -116,7 +121,7 @@ class Contract:
         if not all(isinstance(name, str) and 1 <= len(name) <= 80 and name.isprintable() for name in names):
             raise MessageError("a name in the contract is not 1 to 80 printable characters")
         if self.mode != mode_of(self.experiment().federation, len(self.members)):
-            raise MessageError("the mode is not the one that the experiment says")
+            raise MessageError(f"mode {self.mode!r} is not the one that the experiment gives")
 
     def experiment(self) -> config.Experiment:
         """The experiment, with a placeholder for the data."""
@@ -127,38 +132,38 @@ class Contract:
         try:
             experiment = config.parse(document, "contract")
         except FedprognosError as error:
-            raise MessageError(f"not an experiment that this site knows: {error.what}") from None
+            raise MessageError(f"this version cannot run the experiment: {error.what}") from None
         if experiment.federation.start == "bundles" and experiment.federation.imported is None:
-            raise MessageError("a contract about models trained earlier names the recipe that they were made with")
+            raise MessageError("federation.imported must name the recipe of the models trained earlier")
         pooled = [method for method in experiment.federation.methods if strategies[method].pooled]
         if pooled or experiment.evaluation.baselines or experiment.evaluation.best_on_test:
-            raise MessageError("what needs all data in one place cannot be deployed")
+            raise MessageError("central training, baselines and best_on_test need all data in one place")
         return experiment
 
 
 def mode_of(federation: FederationOptions, members: int) -> Mode:
-    """The mode of a contract: masked from three members on, unless replies must be seen one by one."""
+    """The mode of a contract: masked with three members or more, unless an option needs each reply."""
     if federation.mode is not None:
         if federation.mode == "masked" and members < LEAST_MEMBERS:
             raise ConfigError(f'federation.mode = "masked" needs {LEAST_MEMBERS} sites', hint='set it to "checked"')
         return federation.mode
     summed = [strategies[method] for method in federation.methods if strategies[method].sums_only]
     averages = {getattr(federation.of(s.name, s.options), "average", "weighted") for s in summed}
-    open_ = federation.screen is not None or federation.weight_cap is not None or averages - {"weighted"}
+    needs_each_reply = federation.screen is not None or federation.weight_cap is not None or averages - {"weighted"}
     shared = any(strategies[method].shared for method in federation.methods)
-    return "checked" if open_ or not shared or members < LEAST_MEMBERS else "masked"
+    return "checked" if needs_each_reply or not shared or members < LEAST_MEMBERS else "masked"
 
 
 def side_by_side(contract: Contract) -> int:
-    """How many of the members' networks a run puts side by side at most."""
+    """The largest number of members' networks that a run puts side by side."""
     methods = [strategies[name] for name in contract.experiment().federation.methods]
     return len(contract.members) if any(m.trains and m.shared and not m.sums_only for m in methods) else 1
 
 
 def in_words(contract: Contract, site: str) -> Iterator[str]:
-    """What a contract means for a site, line by line; unusual values are called by name.
+    """What a contract means for a site, line by line, with unusual values named.
 
-    No text in it can pretend to be a line of its own.
+    Line breaks inside a value are removed: a hostile text could fake a line, such as a fingerprint.
     """
     return (" ".join(line.splitlines()) for line in _in_words(contract, site))
 
@@ -177,33 +182,33 @@ def _in_words(contract: Contract, site: str) -> Iterator[str]:
     )
     yield f"Run '{contract.run}', contract {contract.digest[:16]}"
     labels = ", ".join(strategies[method].label for method in federation.methods)
-    often = "once" if evaluation.seeds == 1 else f"{evaluation.seeds} times, each with other random numbers"
-    yield f"  trains with: {labels}; {often}"
+    times = "once" if evaluation.seeds == 1 else f"{evaluation.seeds} times, each with other random numbers"
+    yield f"  trains with: {labels}; {times}"
     widths = " and ".join(map(str, experiment.model.widths)) or "no recurrent layer"
     yield f"  network: {experiment.model.cell}, neurons: {widths}; heads: {', '.join(federation.heads)}"
     length = f"{train.steps} gradient steps" if train.steps else f"at most {train.epochs} epochs"
     yield f"  {length}; {train.validation_fraction:.0%} of your units are kept out of training"
-    back = "a whole life" if recipe.history == "life" else f"{recipe.length} rows" if recipe.length else "a cycle"
+    history = "a whole life" if recipe.history == "life" else f"{recipe.length} rows" if recipe.length else "a cycle"
     rows = "row" if recipe.stride == 1 else f"{recipe.stride} rows"
-    cap = "are not capped" if recipe.cap is None else f"above {recipe.cap:g} count as that"
-    yield f"  looks back on {back}, at every {rows}; labels {cap}"
+    cap = "are not capped" if recipe.cap is None else f"are capped at {recipe.cap:g}"
+    yield f"  reads {history} at every {rows}; labels {cap}"
     if federation.imported is not None:
-        yield f"  begins with models that members trained earlier, made with the recipe {federation.imported[:16]}"
-    fewest = "all members" if federation.min_clients is None else f"{federation.min_clients} members"
-    yield f"  continues only while {fewest} answer"
+        yield f"  starts from models that the members trained earlier with recipe {federation.imported[:16]}"
+    needed = "all members" if federation.min_clients is None else f"at least {federation.min_clients} members"
+    yield f"  continues only while {needed} answer"
     yield from _set_options(experiment)
-    yield "  members (compare these fingerprints by telephone; they must be those that the members' own screens show):"
+    yield "  members (each member's screen shows its fingerprint: compare them by telephone):"
     for name, public in contract.members.items():
         yield f"    {name}: {fingerprint(public)}{' (this site)' if name == site else ''}"
     yield f"    coordinator: {fingerprint(contract.coordinator)}"
     yield "  leaves this site: moments of columns and labels, rounded bounds of sensors, trained weights,"
     if contract.mode == "masked":
-        shown = [strategies[m] for m in federation.methods if strategies[m].trains and not strategies[m].sums_only]
-        seen = [strategy.label for strategy in shown]
+        visible = [strategies[m] for m in federation.methods if strategies[m].trains and not strategies[m].sums_only]
         yield "  sums of errors and of the head's features. No row leaves."
         yield "  Sums are masked: coordinator and members see totals of all members only."
-        if seen:
-            yield f"  networks trained here are seen by the coordinator and all members for: {', '.join(seen)}"
+        if visible:
+            methods = ", ".join(strategy.label for strategy in visible)
+            yield f"  The coordinator and all members see the networks trained here with: {methods}"
     else:
         yield "  sums of errors and of the head's features. No row leaves."
         yield "  The coordinator and all members see each of these replies."
@@ -211,49 +216,49 @@ def _in_words(contract: Contract, site: str) -> Iterator[str]:
 
 
 def _set_options(experiment: config.Experiment) -> Iterator[str]:
-    """Everything that is not at its default, and how each method goes, by the names that experiments use."""
+    """Every option that is not at its default, and those of every method, by the names that experiments use."""
     for name in SECTIONS:
         section = getattr(experiment, name)
         fields = type(section).model_fields
         shown = experiment.federation.methods if name == "federation" else ()
-        own = {k: v for k, v in section if k in shown or v != fields[k].get_default(call_default_factory=True)}
-        if own:
-            yield f"  {name}: " + ", ".join(f"{key} = {_shown(value)[:200]}" for key, value in own.items())
+        values = {k: v for k, v in section if k in shown or v != fields[k].get_default(call_default_factory=True)}
+        if values:
+            yield f"  {name}: " + ", ".join(f"{key} = {_shown(value)[:200]}" for key, value in values.items())
 
 
 def _shown(value: Any) -> str:
-    """A value as experiments write it; what is not set is left out."""
+    """A value as experiments write it, without keys that are not set."""
     if isinstance(value, Options):
-        value = {key: one for key, one in value if one is not None}
+        value = {key: option for key, option in value if option is not None}
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_shown(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {_shown(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(_shown, value)) + "]"
     return json.dumps(value, default=str, ensure_ascii=True)
 
 
 def unusual(experiment: config.Experiment, members: int) -> Iterator[str]:
-    """Values that an honest experiment hardly has, and what they could be for."""
+    """Values that honest experiments rarely have, and what an attacker could use them for."""
     recipe, train, federation = experiment.recipe, experiment.train, experiment.federation
     if recipe.stride > 100:
-        yield f"recipe.stride = {recipe.stride}: so few windows are left that sums come close to single ones"
+        yield f"recipe.stride = {recipe.stride}: so few windows are left that sums reveal single ones"
     if 0 < train.validation_fraction < 0.05:
-        yield f"train.validation_fraction = {train.validation_fraction:g}: errors of so few units tell of them"
+        yield f"train.validation_fraction = {train.validation_fraction:g}: the errors of so few units reveal them"
     if recipe.cap is not None and recipe.cap < 10:
-        yield f"recipe.cap = {recipe.cap:g}: the mean label then tells how many rows are near the end of life"
+        yield f"recipe.cap = {recipe.cap:g}: the mean label then reveals how many rows are near the end of life"
     if recipe.length is not None and recipe.length > 5000:
-        yield f"recipe.history = {recipe.length}: longer than most lives; needs much memory"
+        yield f"recipe.history = {recipe.length}: longer than most lives, and needs much memory"
     if any(decimals > 4 for decimals in recipe.conditions.values()):
-        yield "recipe.conditions: so many decimals make conditions of single rows"
+        yield "recipe.conditions: with so many decimals a condition can hold a single row"
     if recipe.min_count < 20:
-        yield f"recipe.min_count = {recipe.min_count}: your own floor counts instead"
+        yield f"recipe.min_count = {recipe.min_count}: your own floor holds instead"
     if train.batch_size == 1 or train.learning_rate > 1 or train.learning_rate < 1e-7:
         yield f"batches of {train.batch_size} at a learning rate of {train.learning_rate:g}"
     if experiment.evaluation.seeds > 20:
-        yield f"evaluation.seeds = {experiment.evaluation.seeds}: each trains anew and tells a little more"
+        yield f"evaluation.seeds = {experiment.evaluation.seeds}: each one trains again and reveals a little more"
     if members >= LEAST_MEMBERS and mode_of(federation, members) == "checked":
-        yield "the coordinator and all members see each of your replies, though totals of so many could be masked"
+        yield "the coordinator and all members see each of your replies; with so many members, totals could be masked"
     if members < 3:
-        yield f"{members} members: whoever knows a sum and one part knows the other"
+        yield f"{members} members: each can subtract its part from a sum and gets the other's"
     if federation.min_clients is not None and federation.min_clients < 3 <= members:
-        yield f"federation.min_clients = {federation.min_clients}: the coordinator may go on with so few of {members}"
+        yield f"federation.min_clients = {federation.min_clients}: the run may continue with so few of {members}"

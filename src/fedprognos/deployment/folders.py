@@ -1,4 +1,4 @@
-"""The folders of a deployment: one for the coordinator, a small one for each site, the authority's apart."""
+"""The folders of a deployment: the authority's, the coordinator's and one for each site, with their settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CoordinatorOptions(Options):
     max_message_in_mb: PositiveInt = 64
     """Larger messages are refused before they are read."""
     grace_in_s: Annotated[float, Field(ge=0)] = 30.0
-    """How long to wait for absent sites where `min_clients` others are there; during a run 45 s at the least."""
+    """How long to wait for absent sites while `min_clients` others are there; during a run at least 45 s."""
 
 
 class SiteOptions(Options):
@@ -49,7 +49,7 @@ class SiteOptions(Options):
     min_units: PositiveInt = 5
     """No statistic of fewer units leaves the site either, unless the site has a single one."""
     max_leverage: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """No row may count for more than this in the statistics of a head; 1 lets statistics of few rows leave."""
+    """Largest leverage of a row in the statistics of a head; 1 switches the check off."""
     max_message_in_mb: PositiveInt = 64
     """Larger messages are refused."""
     max_memory_in_mb: PositiveInt = 4096
@@ -61,16 +61,15 @@ class SiteOptions(Options):
     max_runs_per_month: PositiveInt = 30
     """Runs that begin in a month."""
     small_differences: bool = False
-    """Whether a run may begin whose sums differ from an earlier one's by fewer rows or units than the floors."""
+    """Whether a run may begin whose sums differ from those of an earlier run by fewer rows or units than the floors."""
     approved: tuple[str, ...] = ()
     """Digests of contracts that are approved beforehand."""
     members: Mapping[str, Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = {}
-    """Fingerprints of all other members, as they gave them by other means; once there are any, contracts with other
-    keys or other members are refused."""
+    """Fingerprints of all other members, by name. With any set, contracts with other keys or members are refused."""
     splits: Literal["secret", "public"] = "secret"
-    """Which units are kept out of training: by a secret of the site's own, the same for all seeds, or by the run's seed
+    """What decides which units are kept out of training: the site's secret, the same for all seeds, or the run's seed
     as on one machine. Choose "public" only to compare a deployment with one machine: nested sums and counts of
-    residuals are then sent as there, too, and sums of many seeds tell of single units."""
+    residuals are then sent as there, and sums over many seeds reveal single units."""
     bundle: str | None = None
     """Folder of a model trained earlier, for experiments with federation.start = "bundles"."""
 
@@ -78,7 +77,7 @@ class SiteOptions(Options):
 def make_deployment(
     folder: Path, sites: Sequence[str], host: str, port: int, bind: str | None, experiment: Path | None
 ) -> tuple[Path, dict[str, Path]]:
-    """Make every folder of a new deployment; the coordinator's, and each site's by name."""
+    """Make every folder of a new deployment; return the coordinator's, and each site's by name."""
     _check_names(sites)
     if folder.exists() and any(folder.iterdir()):
         raise OutputError(
@@ -90,36 +89,36 @@ def make_deployment(
     keys.make_server_certificate(authority, coordinator, host)
     for secret in ("tasks.secret", "control.secret"):
         keys.make_secret(coordinator / secret)
-    own = {"host": host, "port": port, "sites": list(sites)} | ({} if bind is None else {"bind": bind})
-    _write_options(coordinator, CoordinatorOptions.model_validate(own))
+    settings = {"host": host, "port": port, "sites": list(sites)} | ({} if bind is None else {"bind": bind})
+    _write_options(coordinator, CoordinatorOptions.model_validate(settings))
     for parent in (coordinator, folder):
         keys.private_folder(parent / "sites")
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    made = {}
+    places = {}
     for name in sites:
-        made[name] = keys.private_folder(site_folder(folder, name))
-        keys.write_private(public_key_file(coordinator, name), keys.make_site_keys(made[name]))
-        keys.make_secret(made[name] / "tasks.secret")
-        _write_options(made[name], SiteOptions(name=name, coordinator=address))
-    for place in (coordinator, *made.values()):
+        places[name] = keys.private_folder(site_folder(folder, name))
+        keys.write_private(public_key_file(coordinator, name), keys.make_site_keys(places[name]))
+        keys.make_secret(places[name] / "tasks.secret")
+        _write_options(places[name], SiteOptions(name=name, coordinator=address))
+    for place in (coordinator, *places.values()):
         shutil.copy2(authority / "ca.crt", place / "ca.crt")
         if experiment is not None:
             keys.write_private(place / EXPERIMENT, experiment.read_bytes())
-    return coordinator, made
+    return coordinator, places
 
 
 def renew(folder: Path, sites: Sequence[str]) -> dict[str, Path]:
-    """A new certificate for the coordinator and new key pairs for the sites named; the folders to hand out again."""
+    """Make a new certificate for the coordinator and new keys for these sites; return the sites' new folders."""
     coordinator = coordinator_folder(folder)
     options = read_options(coordinator, CoordinatorOptions)
     keys.make_server_certificate(folder / "authority", coordinator, options.host)
-    handed = {}
+    renewed = {}
     for name in sites:
         if name not in options.sites:
             raise ConfigError(f"no site '{name}'", where=str(folder), hint=f"sites: {', '.join(options.sites)}")
-        handed[name] = keys.private_folder(site_folder(folder, name))
-        keys.write_private(public_key_file(coordinator, name), keys.make_site_keys(handed[name]))
-    return handed
+        renewed[name] = keys.private_folder(site_folder(folder, name))
+        keys.write_private(public_key_file(coordinator, name), keys.make_site_keys(renewed[name]))
+    return renewed
 
 
 def site_folder(folder: Path, site: str) -> Path:
@@ -136,7 +135,7 @@ def public_key_file(coordinator: Path, site: str) -> Path:
 
 
 def coordinator_folder(folder: Path) -> Path:
-    """The coordinator's folder, given itself or the deployment's."""
+    """The coordinator's folder, given that folder or the deployment's."""
     return folder / "coordinator" if (folder / "coordinator" / SETTINGS).is_file() else folder
 
 
@@ -145,22 +144,23 @@ def read_options(folder: Path, kind: type[O]) -> O:
     path = folder / SETTINGS
     if not path.is_file():
         raise ConfigError(
-            "there is no settings.toml", where=str(folder), hint="`fedprognos deploy init` makes such folders"
+            "there is no settings.toml", where=str(folder), hint="`fedprognos deploy init` makes the folders."
         )
-    found = parse_toml(path.read_bytes(), str(path))
-    for table in (key for key, value in found.items() if isinstance(value, dict)):
-        if misplaced := sorted(set(found[table]) & set(kind.model_fields)):
+    document = parse_toml(path.read_bytes(), str(path))
+    for table in (key for key, value in document.items() if isinstance(value, dict)):
+        if misplaced := sorted(set(document[table]) & set(kind.model_fields)):
             raise ConfigError(
-                f"'{misplaced[0]}' stands below [{table}], so it belongs to it",
+                f"'{misplaced[0]}' stands below [{table}], so TOML reads it as a key of that table",
                 where=str(path),
                 hint=f"Move it above [{table}].",
             )
-    return validated(kind, found, str(path))
+    return validated(kind, document, str(path))
 
 
 def _write_options(folder: Path, options: Options) -> None:
-    kept = options.model_dump(mode="json", exclude_none=True)
-    text = tomli_w.dumps({key: value for key, value in kept.items() if value != {}})  # keys below a table are its own
+    values = options.model_dump(mode="json", exclude_none=True)
+    # An empty table is left out: TOML would read every key that an owner adds below it as a key of that table.
+    text = tomli_w.dumps({key: value for key, value in values.items() if value != {}})
     keys.write_private(folder / SETTINGS, text.encode())
 
 
@@ -170,5 +170,5 @@ def _check_names(sites: Sequence[str]) -> None:
     for name in sites:
         if not (1 <= len(name) <= 60 and name.isprintable()) or name != name.strip():
             raise ConfigError(
-                f"'{name}' cannot be the name of a site", where="--sites", hint="use 1 to 60 printable characters"
+                f"'{name}' cannot be the name of a site", where="--sites", hint="Use 1 to 60 printable characters."
             )

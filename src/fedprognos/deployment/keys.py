@@ -1,4 +1,8 @@
-"""Keys and certificates: an authority, the coordinator's certificate, one key pair a site."""
+"""Keys and certificates: an authority, the coordinator's certificate, a key pair for each site's connection.
+
+Apart from these, coordinator and sites each have an identity: an Ed25519 key that they make themselves and that signs
+their messages. Only its public half leaves their machine.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +37,18 @@ UNUSED = (
     *("content_commitment", "key_encipherment", "data_encipherment"),
     *("key_agreement", "encipher_only", "decipher_only"),
 )
-"""What no key of ours is used for."""
+"""Purposes that certificates here exclude."""
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that only its owner can look into."""
+    """Make a folder that only its owner can read."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, from its first byte on; what was there is replaced."""
+    """Write a file that only its owner can read, or replace it. At no moment can anybody else read any of it."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     try:
@@ -57,12 +61,12 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def make_authority(folder: Path) -> x509.Certificate:
-    """A certificate authority of this federation's own: `ca.key` and `ca.crt`."""
+    """Make the certificate authority of this federation: `ca.key` and `ca.crt`."""
     return _issue(folder / "ca", "fedprognos federation authority", AUTHORITY_IN_DAYS)
 
 
 def make_server_certificate(authority: Path, folder: Path, host: str) -> x509.Certificate:
-    """The coordinator's `server.key` and `server.crt`, valid for its host's name and for this machine."""
+    """Make the coordinator's `server.key` and `server.crt`, valid for its host name and for this machine."""
     issuer = read_certificate(authority / "ca.crt")
     signer = load_pem_private_key(_read(authority / "ca.key"), password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
@@ -82,7 +86,7 @@ def make_server_certificate(authority: Path, folder: Path, host: str) -> x509.Ce
 
 
 def make_site_keys(folder: Path) -> bytes:
-    """A site's `site.key` and `site.pub`; gives the public one."""
+    """Make a site's `site.key` and `site.pub`; return the public key."""
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     write_private(folder / "site.key", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
@@ -91,7 +95,7 @@ def make_site_keys(folder: Path) -> bytes:
 
 
 def make_secret(path: Path) -> None:
-    """A random secret between processes of one machine."""
+    """Make a random secret that processes on one machine share."""
     write_private(path, secrets.token_hex(32).encode())
 
 
@@ -140,7 +144,7 @@ def _issue(
     signed_by: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None = None,
     *extensions: x509.ExtensionType,
 ) -> x509.Certificate:
-    """A new key and its certificate, written to `path` with endings; an authority signs its own."""
+    """Make a key and its certificate at `path` with the endings .key and .crt; an authority signs its own."""
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signer = signed_by or (subject, key)
@@ -184,23 +188,23 @@ class Identity:
         return self.key.sign(data).hex()
 
     def secret(self, purpose: str) -> bytes:
-        """A secret that only the owner of the key knows, one for each purpose."""
+        """A secret that follows from the private key, another one for each purpose."""
         return hmac.new(self.key.private_bytes_raw(), f"fedprognos {purpose}".encode(), hashlib.sha256).digest()
 
 
 def identity_of(folder: Path) -> Identity:
-    """The identity that lives in a folder; it is made there when first asked for."""
+    """The identity that a folder holds; it is made on first use."""
     path = folder / IDENTITY
     if not path.is_file():
         key = Ed25519PrivateKey.generate()
         write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     try:
-        found = load_pem_private_key(path.read_bytes(), password=None)
+        key = load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        found = None
-    if not isinstance(found, Ed25519PrivateKey):
-        raise ConfigError("not an identity key", where=str(path), hint="restore it from a backup, or remove it")
-    return Identity(found)
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError("not an identity key", where=str(path), hint="Restore it from a backup, or remove it.")
+    return Identity(key)
 
 
 def verify(public: str, signature: str, data: bytes, who: str) -> None:

@@ -1,4 +1,4 @@
-"""Processes of a deployment: one holder a folder, and children that end with everything below them."""
+"""The processes of a deployment: one coordinator or site for each folder, and the child processes it starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedprognos.files import HeldError, holder, holding
 
 LOCK, STATUS = "running.lock", "status.json"
 START_IN_S = 180.0
-"""On a machine with other work to do; a process that ends while it starts is noticed at once."""
+"""Generous, for a busy machine: a process that ends while it starts is noticed at once anyway."""
 PATIENCE_IN_S = 8.0
 MAX_LOG_IN_BYTES = 5_000_000
 T = TypeVar("T")
@@ -34,15 +34,21 @@ class ProcessError(FedprognosError):
 
 
 def wait_for(ready: Callable[[], T], patience_in_s: float) -> T:
-    """What `ready` gives, asked again until it is something or the time is over."""
+    """Call `ready` until its result is true or the time is over; return the last result."""
     deadline = time.monotonic() + patience_in_s
-    while not (found := ready()) and time.monotonic() < deadline:
+    while not (result := ready()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return found
+    return result
 
 
 class Child:
-    """A process in a group of its own that logs to `NAME.log`; `reasons` are errors to raise for its exit codes."""
+    """A child process in its own process group that logs to `NAME.log`.
+
+    Parameters
+    ----------
+    reasons
+        Errors to raise, by exit code.
+    """
 
     def __init__(
         self,
@@ -69,8 +75,8 @@ class Child:
     def check(self) -> None:
         """Raise where the process has ended, with the reason or the last line of its log."""
         if (code := self.process.poll()) is not None:
-            unknown = ProcessError(f"{self.name} ended (exit code {code}): {self._last_line()}", where=str(self.log))
-            raise self.reasons.get(code, unknown)
+            error = ProcessError(f"{self.name} ended (exit code {code}): {self._last_line()}", where=str(self.log))
+            raise self.reasons.get(code, error)
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Wait until the process has started."""
@@ -91,7 +97,7 @@ class Child:
         return ([line for line in lines if "error" in line.lower()] or lines or ["nothing logged"])[-1][-300:]
 
     def stop(self) -> None:
-        """End the whole group, politely at first."""
+        """End the whole group: first by SIGTERM, then by SIGKILL."""
         for sign in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, sign)
@@ -101,7 +107,7 @@ class Child:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold a folder: one coordinator or site at a time, with its process id in the lock."""
+    """Lock a folder, so that only one coordinator or site runs from it."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(holding(folder / LOCK))
@@ -115,12 +121,12 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def running(folder: Path) -> int | None:
-    """Process id of whoever holds a folder, None where nobody does."""
+    """The id of the process that runs from a folder, None where none does."""
     return holder(folder / LOCK)
 
 
 def stop_running(folder: Path) -> bool:
-    """End whoever holds a folder, and wait for the end; whether there was anybody."""
+    """End the process that runs from a folder and wait for its end; return whether there was one."""
     pid = running(folder)
     if pid is None:
         _tidy(folder)
@@ -135,7 +141,7 @@ def stop_running(folder: Path) -> bool:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process is at work; one that has ended and waits for its parent to notice is not."""
+    """Whether a process runs. A zombie, which has ended and waits for its parent, does not."""
     try:
         os.kill(pid, 0)
         stat = Path(f"/proc/{pid}/stat")
@@ -145,26 +151,26 @@ def _alive(pid: int) -> bool:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove the notes of a process that was killed, unless somebody has just taken the folder."""
+    """Remove what a killed process left, unless another process has just locked the folder."""
     if any((folder / name).exists() for name in (STATUS, LOCK)):
         with contextlib.suppress(ProcessError), alone(folder):
             pass
 
 
 def terminate_as_interrupt() -> None:
-    """Let SIGTERM end this process as Ctrl-C does, through every `finally`."""
+    """Treat SIGTERM like Ctrl-C, so that every `finally` runs."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port on this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def listening(host: str, port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether a server accepts connections there."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
         return True
     return False
@@ -172,15 +178,14 @@ def listening(host: str, port: int) -> bool:
 
 @contextlib.contextmanager
 def bounded_memory(more_in_bytes: int) -> Iterator[None]:
-    """Let this process take so much more memory and no more: what asks for it gets a `MemoryError`, not the machine."""
+    """Limit how much more memory this process may take: beyond it Python raises `MemoryError`."""
     statm = Path("/proc/self/statm")
     if not statm.is_file():
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used = int(statm.read_text("ascii").split()[0]) * resource.getpagesize()
-    most = used + more_in_bytes
-    limits = [most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
+    limits = [used + more_in_bytes, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
     try:
         yield

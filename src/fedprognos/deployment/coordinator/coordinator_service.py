@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import time
 import traceback
 from dataclasses import asdict, dataclass, field
@@ -41,29 +42,34 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.files import read_json, write_json
 from fedprognos.networks.threads import one_torch_thread
 
-QUEUE, RUNS, STATE, EVENTS = "queue", "runs", "state.json", "events.jsonl"
+QUEUE, RUNS, STATE, EVENTS, JOURNALS = "queue", "runs", "state.json", "events.jsonl", "journals"
 STATUS_IN_S = 2.0
 ARRIVAL_IN_S = 60.0
 """How long an announced reply may take to arrive."""
 DATA = "deployed"
-"""What stands for the data in a run's identity: it is not here."""
+"""Takes the place of the data's digest in a run's identity: the coordinator has no data."""
+UNSCORED = (
+    "no report here: the sites have too few test points, and too few points kept out of training, to send scores. "
+    "Their own reports have scores. To get scores here, set evaluation.score_at = 'all' or raise "
+    "train.validation_fraction."
+)
 CANCELLED = {"state": "cancelled", "error": "the run was cancelled"}
 
 
 def submit(folder: Path, name: str, experiment: config.Experiment) -> Path:
-    """Queue an experiment, or a finished, failed or stopped one again; the folder of its results."""
+    """Queue an experiment, also one that finished, failed or was stopped; return the folder of its results."""
     place = folder / RUNS / folder_name(name)
     try:
         RunFolder(place, name, experiment, DATA)
     except OutputError as error:
-        raise OutputError(error.what, where=error.where, hint="choose another --name, or remove the folder") from None
+        raise OutputError(error.what, where=error.where, hint="Choose another --name, or remove the folder.") from None
     write_json(folder / QUEUE / f"{folder_name(name)}.json", {"name": name, "experiment": experiment.dump()})
     (place / STATE).unlink(missing_ok=True)
     return place
 
 
 def cancel(folder: Path, name: str) -> None:
-    """Take an experiment out of the queue; where it runs, the coordinator ends it within seconds."""
+    """Take an experiment out of the queue. If it runs, the coordinator ends it within seconds."""
     queued, place = folder / QUEUE / f"{folder_name(name)}.json", folder / RUNS / folder_name(name)
     if not queued.is_file():
         names = sorted(unquote(path.stem) for path in (folder / QUEUE).glob("*.json"))
@@ -73,13 +79,13 @@ def cancel(folder: Path, name: str) -> None:
 
 
 class RunCancelledError(FedprognosError):
-    """Somebody took the experiment out of the queue while it ran."""
+    """The experiment was taken out of the queue while it ran."""
 
     code = "cancelled"
 
 
 def serve(folder: Path, host: Host, tell: Tell, write_report: WriteReport) -> None:
-    """Run whatever is queued, until interrupted."""
+    """Run the queued experiments one after another, until interrupted."""
     folder = folder.resolve()
     options = read_options(folder, CoordinatorOptions)
     _check_certificate(folder, tell)
@@ -119,7 +125,7 @@ class Coordinator:
     _sites: dict[str, Any] = field(default_factory=dict)
 
     def run(self, queued: Path) -> None:
-        """Run an experiment; its entry in the queue goes when it has ended, well or badly."""
+        """Run an experiment and remove it from the queue, whether it succeeds or fails."""
         try:
             document = read_json(queued)
             self.experiment = name = str(document["name"])
@@ -127,7 +133,7 @@ class Coordinator:
         except FileNotFoundError:  # cancelled just now
             return
         except (ValueError, KeyError, TypeError):
-            self.tell(f"{queued} is not an entry of the queue; it is set aside")
+            self.tell(f"{queued} is not an entry of the queue; it is renamed to *.damaged")
             queued.replace(queued.with_suffix(".damaged"))
             return
         self.queued = queued
@@ -148,10 +154,10 @@ class Coordinator:
             state = CANCELLED
             tell("cancelled")
         except Exception as error:  # a broken experiment must not end the coordinator, now or at every restart
-            known = isinstance(error, FedprognosError)
-            state = {"state": "failed", "error": str(error) if known else f"{type(error).__name__}: {error}"}
+            expected = isinstance(error, FedprognosError)
+            state = {"state": "failed", "error": str(error) if expected else f"{type(error).__name__}: {error}"}
             tell(f"failed: {state['error']}")
-            if not known:
+            if not expected:
                 self.tell("".join(traceback.format_exception(error)))
         self.experiment = self.queued = None
         write_json(place / STATE, state)
@@ -181,7 +187,7 @@ class Coordinator:
         tell(f"sent {transport.sent_bytes / 1e6:.2f} MB to the sites")
 
     def note(self, activity: str, waiting_for: tuple[str, ...]) -> None:
-        """Write the status, every other second at most; raise where the engine has ended or the run is cancelled."""
+        """Write the status, at most every two seconds; raise where the carrier has ended or the run is cancelled."""
         if time.monotonic() - self._noted_at < STATUS_IN_S:
             return
         self._noted_at = time.monotonic()
@@ -191,37 +197,31 @@ class Coordinator:
         with contextlib.suppress(CarrierError):
             for text in self.hub.refusals():
                 self.tell(text)
-            self._sites = {name: asdict(one) for name, one in sorted(self.hub.presence().items())}
+            self._sites = {name: asdict(presence) for name, presence in sorted(self.hub.presence().items())}
         doing = {"phase": activity, "waiting_for": list(waiting_for), "pid": os.getpid(), "sites": self._sites}
         write_json(self.folder / STATUS, {**({"experiment": self.experiment} if self.experiment else {}), **doing})
 
 
-UNSCORED = (
-    "no report here: sums of so few test points do not leave a site, and training kept too little out; the sites' own "
-    "reports have scores (evaluation.score_at = 'all' scores more points, train.validation_fraction keeps more out)"
-)
-
-
 def deployable(experiment: Experiment, tell: Tell) -> Experiment:
-    """The experiment without what needs the data in one place; refused where nothing would be left of it."""
+    """The experiment without what needs the data in one place; raise where nothing would be left of it."""
     if len(experiment.partition) > 1:
         raise ConfigError(
             f"{len(experiment.partition)} scenarios: {', '.join(experiment.partition)}",
             where="partition",
-            hint="Each site has the data it has; deploy an experiment with one [partition].",
+            hint="A deployed site has one set of data: deploy an experiment with one [partition].",
         )
     methods = tuple(m for m in experiment.federation.methods if not strategies[m].pooled)
     if not methods:
         raise ConfigError(
-            "central training needs all data in one place", where="federation.methods", hint="choose another method"
+            "central training needs all data in one place", where="federation.methods", hint="Choose another method."
         )
-    left_out = {
+    wanted = {
         "central training": methods != experiment.federation.methods,
         "baselines": bool(experiment.evaluation.baselines),
-        "the round that is best on the test": experiment.evaluation.best_on_test,
+        "evaluation.best_on_test": experiment.evaluation.best_on_test,
     }
-    if any(left_out.values()):
-        tell(f"left out, because it needs the data in one place: {', '.join(w for w, so in left_out.items() if so)}")
+    if left_out := [what for what, is_wanted in wanted.items() if is_wanted]:
+        tell(f"left out, because it needs the data in one place: {', '.join(left_out)}")
     federation = experiment.federation.model_copy(update={"methods": methods})
     evaluation = experiment.evaluation.model_copy(update={"baselines": (), "best_on_test": False})
     return experiment.model_copy(update={"federation": federation, "evaluation": evaluation})
@@ -229,7 +229,7 @@ def deployable(experiment: Experiment, tell: Tell) -> Experiment:
 
 @dataclass(eq=False)
 class DeployedRun:
-    """One experiment with the sites that `transport` reaches; started again after a crash it continues."""
+    """One experiment with the sites that `transport` reaches. Started again after a crash, it continues."""
 
     name: str
     experiment: Experiment
@@ -241,7 +241,7 @@ class DeployedRun:
     write_report: WriteReport
 
     def perform(self) -> None:
-        """Find the sites, agree on a contract, run it, and write what it came to."""
+        """Wait for the sites, agree on a contract, run it, and write the results."""
         started, path = time.time(), self.folder.path
         least, contract = self.experiment.federation.min_clients, contract_so_far(path)
         wanted = self.transport.clients if contract is None else tuple(contract.members)
@@ -249,23 +249,26 @@ class DeployedRun:
         if contract is None:
             contract = make_contract(self.transport, here, self.name, self.experiment, self.identity, path, self.tell)
         wait_for_approval(self.transport, contract, least, self.grace_in_s, self.tell)
-        steps = StepTransport(self.transport, contract, self.identity, Journal(path))
+        # A journal belongs to one contract: a crash after its last step must not leave outcomes for the next one.
+        journal = Journal(path / JOURNALS / contract.digest)
+        steps = StepTransport(self.transport, contract, self.identity, journal)
 
         def keep(key: JobKey, result: JobResult, _: JobRecord) -> None:
             self.folder.keep_outputs(key, result)
 
-        def before_delivery() -> None:  # a site that cannot take the model now is reported, not waited for
+        def before_delivery() -> None:  # nobody waits for a site that cannot take the model now
             steps.sites.wait_for_all = False
 
-        found = AgreedRun(contract, steps, self._notify, keep, before_delivery).perform()
-        clients = {contract.scenario: found.members}
-        results, _ = conclude(self.folder, self.name, self.experiment, found.records, found.chosen, clients)
+        outcome = AgreedRun(contract, steps, self._notify, keep, before_delivery).perform()
+        clients = {contract.scenario: outcome.members}
+        results, _ = conclude(self.folder, self.name, self.experiment, outcome.records, outcome.chosen, clients)
         finished, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.time() - started, 1)
-        about = {"finished": finished, "seconds": seconds, "delivered": dict(found.delivered)}
-        write_json(path / "provenance.json", {**about, "contract": contract.digest})
+        delivered = dict(outcome.delivered)
+        provenance = {"finished": finished, "seconds": seconds, "delivered": delivered, "contract": contract.digest}
+        write_json(path / "provenance.json", provenance)
         self.tell(f"report {self.write_report(path)}" if results.rows else UNSCORED)
         (path / CONTRACT).replace(path / "contract-done.json")
-        steps.journal.clear()
+        shutil.rmtree(path / JOURNALS, ignore_errors=True)
 
     def _notify(self, event: Event) -> None:
         match event:

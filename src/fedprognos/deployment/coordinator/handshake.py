@@ -1,4 +1,4 @@
-"""How a run begins: waiting for the sites, asking who they are, and putting the contract to them."""
+"""How a run begins: the coordinator waits for the sites, asks who they are, and sends them the contract to approve."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def contract_so_far(folder: Path) -> Contract | None:
     try:
         return Contract.parse(path.read_text("utf-8")) if path.is_file() else None
     except (MessageError, ValueError):
-        hint = "remove the run's folder to begin anew"
+        hint = "Remove the run's folder to begin a new run."
         raise OutputError("cannot be read", where=str(path), hint=hint) from None
 
 
 def wait_for_sites(
     transport: SiteTransport, wanted: tuple[str, ...], min_clients: int | None, grace_in_s: float, tell: Tell
 ) -> tuple[str, ...]:
-    """The sites that are there once all are, or once enough of them have been for some time."""
+    """Wait until all sites are connected, or enough of them for `grace_in_s`; return those that are."""
     here: set[str] = set()
     shown: set[str] | None = None
     enough_since: float | None = None
@@ -72,7 +72,7 @@ def make_contract(
     members = {}
     importing = experiment.federation.start == "bundles"
     recipes = Counter(
-        one.recipe for one in replies.values() if importing and isinstance(one, HelloReply) and one.recipe
+        reply.recipe for reply in replies.values() if importing and isinstance(reply, HelloReply) and reply.recipe
     )
     recipe = recipes.most_common(1)[0][0] if recipes else ""
     for site, reply in replies.items():
@@ -83,7 +83,7 @@ def make_contract(
         elif reply.version != __version__:
             tell(f"{site} cannot take part: it has fedprognos {reply.version}, the coordinator {__version__}")
         elif importing and not (recipe and reply.recipe == recipe):
-            tell(f"{site} cannot take part: it has no model, or one made with another recipe than most")
+            tell(f"{site} cannot take part: it has no model trained earlier, or its recipe is not that of most sites")
         else:
             members[site] = reply.identity
     wanted, least = len(transport.clients), experiment.federation.min_clients
@@ -95,7 +95,7 @@ def make_contract(
     if importing:
         federation = experiment.federation.model_copy(update={"imported": recipe})
         experiment = experiment.model_copy(update={"federation": federation})
-    contract = Contract.of(name, secrets.token_hex(8), experiment, members, identity.public)
+    contract = Contract.from_experiment(name, secrets.token_hex(8), experiment, members, identity.public)
     contract.check()
     write_text(folder / CONTRACT, contract.text)
     return contract
@@ -104,9 +104,9 @@ def make_contract(
 def wait_for_approval(
     transport: SiteTransport, contract: Contract, min_clients: int | None, grace_in_s: float, tell: Tell
 ) -> None:
-    """Wait until every member has approved the contract, or enough of them have for some time; refusals count as said.
+    """Wait until every member has approved or refused the contract, or enough have approved it for `grace_in_s`.
 
-    Members that have not approved it fail in the first step, and the run goes on without them where it may.
+    Members that have not approved it fail in the first step; the run continues without them where it may.
     """
     asking = MessageCohort(replace(transport, clients=tuple(contract.members), wait_for_all=False))
     waiting, shown, since = set(contract.members), set[str](), time.monotonic()

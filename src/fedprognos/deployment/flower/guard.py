@@ -1,5 +1,8 @@
-"""What stands in front of the SuperLink: Flower serves the interface that starts runs and registers nodes on the port
-for the sites, and leaves it open. Here it needs a secret of the coordinator's, and messages have a largest size."""
+"""Protects the SuperLink's port.
+
+Flower serves the interface that starts runs and registers nodes on the same port as the sites use, open to everybody.
+Here that interface needs the coordinator's secret, and messages have a size limit.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from typing import Any
 HEADER = "x-fedprognos-control"
 UNLOCK = "/fedprognos/unlock"
 FLEET = "/v1/fleet/"
-"""Sites are asked to come again until the coordinator has registered their keys and unlocks this path."""
+"""Sites get 503 here until the coordinator has registered their keys and unlocks the path."""
 OPEN = (FLEET, "/v1/runtime/", "/health")
-"""Paths with locks of their own: node keys, and tokens. Everything else needs the secret."""
+"""Paths that Flower protects by node keys and tokens. All others need the secret."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -26,7 +29,7 @@ class BodyTooLargeError(Exception):
 
 
 class Guard:
-    """ASGI middleware: closes what Flower leaves open, and refuses bodies beyond the limit while they arrive."""
+    """ASGI middleware that closes what Flower leaves open, and refuses bodies beyond the limit while they arrive."""
 
     def __init__(self, app: App, secret: str, limit_in_bytes: int) -> None:
         self.app, self.secret, self.limit = app, secret.encode(), limit_in_bytes
@@ -52,7 +55,7 @@ class Guard:
 
         async def passed_on(message: Message) -> None:
             nonlocal answered
-            if seen <= self.limit or answered:  # what the app says about being cut off is not the answer
+            if seen <= self.limit or answered:  # the app's complaint about the cut-off body is not the answer
                 answered = True
                 await send(message)
 
@@ -62,7 +65,7 @@ class Guard:
             await _respond(send, 413, b"larger than agreed")
 
     def _answer(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, bytes] | None:
-        """The guard's own answer to a request, or None where the app may see it."""
+        """The guard's answer to a request, or None where the app may handle it."""
         shown, length = headers.get(HEADER.encode(), b""), headers.get(b"content-length", b"0")
         if not path.startswith(OPEN) and not hmac.compare_digest(shown, self.secret):
             return 403, b"not open to you"

@@ -1,4 +1,4 @@
-"""Starts Flower's SuperLink or SuperNode as a child process, and ends it when the process that asked for it is gone."""
+"""Starts Flower's SuperLink or SuperNode as a child process. The child ends when its parent process is gone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSED_FILE = "FEDPROGNOS_REFUSED_FILE"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 LOOK_IN_S = 0.5
 FRAME_IN_BYTES = 1 << 20
-"""What Flower adds to a message at most."""
+"""The most that Flower adds to a message."""
 
 
 class Refused(IntEnum):
@@ -45,7 +45,7 @@ class ClockError(JoinRefusedError):
 
 
 class KeyInUseError(JoinRefusedError):
-    """Somebody is connected with this site's key: the site itself, until it is missed after a kill, or another."""
+    """A connection uses this site's key already: the site's own one before a kill, or another machine's."""
 
 
 def start(what: str, arguments: list[str], folder: Path, environment: dict[str, str]) -> Child:
@@ -57,7 +57,7 @@ def start(what: str, arguments: list[str], folder: Path, environment: dict[str, 
 
 
 def reasons(folder: Path) -> dict[int, ProcessError]:
-    """What the exit codes of a SuperNode mean to the site in a folder."""
+    """Errors for the exit codes of a SuperNode."""
     return {
         Refused.KEY: JoinRefusedError(
             "the coordinator does not know this site's key, and refuses it",
@@ -80,15 +80,15 @@ def reasons(folder: Path) -> dict[int, ProcessError]:
 
 
 def why_refused(error: BaseException | None) -> Refused | None:
-    """What an error in joining means for the site, where that is known."""
+    """Why a SuperNode could not join, as far as the error says."""
     if isinstance(error, httpx.HTTPStatusError):
-        found = FlowerError.from_json(error.response.text)
-        known = {
+        flower_error = FlowerError.from_json(error.response.text)
+        reasons_by_code = {
             ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED: Refused.KEY,
             ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE: Refused.IN_USE,
         }
-        if found is not None and found.code in known:
-            return known[ApiErrorCode(found.code)]
+        if flower_error is not None and flower_error.code in reasons_by_code:
+            return reasons_by_code[ApiErrorCode(flower_error.code)]
         if error.response.status_code == httpx.codes.UNAUTHORIZED:
             return Refused.CLOCK
     while error is not None:

@@ -1,4 +1,4 @@
-"""The coordinator's mailbox, and how messages travel inside Flower's: one record with one entry of bytes."""
+"""The coordinator's mailbox. Our bytes travel as the only entry of the only record of a Flower message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORD, ENTRY = "fedprognos", "message"
 
 @contextlib.contextmanager
 def carrier_errors(what: str) -> Iterator[None]:
-    """Errors of Flower's as errors of the engine."""
+    """Turn Flower's errors into :class:`CarrierError`."""
     try:
         yield
     except (httpx.HTTPError, ValueError) as error:
@@ -36,7 +36,7 @@ def wrapped(data: bytes) -> RecordDict:
 
 
 def content(message: Message) -> bytes:
-    """The bytes inside a Flower message, refused where there is anything else."""
+    """The bytes inside a Flower message; raise where it holds anything else."""
     if message.has_content() and list(message.content) == [RECORD]:
         record = message.content[RECORD]
         if isinstance(record, ConfigRecord) and list(record) == [ENTRY] and isinstance(data := record[ENTRY], bytes):
@@ -58,7 +58,7 @@ class FlowerMailbox:
         return {name: presence_of(node) for name, node in nodes.items()}
 
     def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
-        number = str(next(self._numbers))  # Flower takes equal messages for one
+        number = str(next(self._numbers))  # Flower drops a message that equals an earlier one
         message = Message(wrapped(data), self._ids[site], KIND, ttl=ttl_in_s, group_id=number)
         with carrier_errors(f"a message to {site} was not sent"):
             [ticket] = self._grid.push_messages([message])
@@ -66,22 +66,22 @@ class FlowerMailbox:
 
     def pull(self, ticket: str) -> bytes | None:
         try:
-            found = list(self._grid.pull_messages([ticket]))
+            messages = list(self._grid.pull_messages([ticket]))
         except httpx.TransportError:
             return None
         except Exception as error:
             raise MessageError(f"its answer cannot be read ({type(error).__name__})") from error
-        if not found:
+        if not messages:
             return None
-        if found[0].has_error():
-            if found[0].error.code == ErrorCode.NODE_UNAVAILABLE:  # it may only be restarting
+        if messages[0].has_error():
+            if messages[0].error.code == ErrorCode.NODE_UNAVAILABLE:  # it may only be restarting
                 raise SiteLostError("it went away")
-            raise MessageError(f"it could not process the message (code {found[0].error.code})")
-        return content(found[0])
+            raise MessageError(f"it could not process the message (code {messages[0].error.code})")
+        return content(messages[0])
 
 
 def presence_of(node: NodeInfo) -> Presence:
-    """What Flower knows of a site; it was last seen when it last sent a heartbeat."""
+    """Whether a site is online, and when it sent its last heartbeat."""
     seen = None
     if node.HasField("online_until"):
         beat = node.online_until - HEARTBEAT_PATIENCE * node.heartbeat_interval

@@ -1,6 +1,6 @@
-"""Everything of Flower that is changed, with the reason; `tests/deployment/test_patches.py` fails when Flower changes.
+"""Every change to Flower, each with its reason. The rest of the adapter uses Flower's interfaces as they are.
 
-The rest of the adapter uses Flower's interfaces as they are.
+`tests/deployment/test_patches.py` fails when a new version of Flower changes the patched parts.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from fedprognos.errors import MessageError
 
 RETRY: dict[str, Any] = {"initial_backoff": 0.02, "backoff_cap": 0.2, "max_tries_per_object": None}
 MAX_PARTS = 8
-"""Our messages have three parts: the message, its records, the one with the bytes."""
+"""Our messages have three parts: the message, its record, and the entry with the bytes."""
 ROUTINE = ("ListNodes", "/v1/control/list-nodes")
 MAX_REFUSALS_IN_BYTES = 100_000
-"""More refused messages than this are refused without a note."""
+"""Once the notes of refused messages have this size, further ones are refused without a note."""
 
 
 def _replace(module: Any, name: str, value: Any) -> None:
@@ -47,9 +47,9 @@ def _replace(module: Any, name: str, value: Any) -> None:
 
 
 def poll_often(backoff: Backoff) -> None:
-    """The SuperNode's loop looks for messages every three seconds only.
+    """Make the SuperNode look for messages more often than every three seconds.
 
-    Its clock is replaced. Sleeps below a second are waits for the site's own process, where looking costs nothing.
+    Its clock is replaced. Sleeps below a second wait for the site's own process; looking there costs nothing.
     """
     from flwr.supernode import start_client_internal
 
@@ -64,10 +64,11 @@ def poll_often(backoff: Backoff) -> None:
 
 
 def send_waiting_replies(backoff: Backoff) -> None:
-    """The SuperNode sends one batch of replies for each message that it fetched.
+    """Make the SuperNode send every reply that waits.
 
-    When a run ends while a message is on its way, the reply to that one takes the turn of the next, which would then
-    wait for a message that never comes. So a waiting reply counts as a fetched message.
+    It sends one batch of replies for each message that it fetches. When a run ends while a message is on its way, the
+    reply to that message is sent in place of the next one, which then waits for a message that never comes. Here a
+    waiting reply counts as a fetched message.
     """
     from flwr.supernode import start_client_internal
 
@@ -87,7 +88,7 @@ def send_waiting_replies(backoff: Backoff) -> None:
 
 
 def fetch_parts_often() -> None:
-    """A part of a message that is still on its way is fetched a second later only, by SuperNode and site alike."""
+    """Make SuperNode and site ask again soon for parts of a message that have not arrived; Flower waits a second."""
     from flwr.supernode import start_client_internal
     from flwr.supernode.runtime import run_clientapp
 
@@ -96,7 +97,7 @@ def fetch_parts_often() -> None:
 
 
 def guard_superlink(secret: str, limit_in_bytes: int) -> None:
-    """The SuperLink leaves its control interface open, and has no limit to what it reads."""
+    """Put the guard before the SuperLink, whose control interface is open and whose messages have no size limit."""
     from flwr.superlink import extensions
     from starlette.middleware import Middleware
 
@@ -105,15 +106,16 @@ def guard_superlink(secret: str, limit_in_bytes: int) -> None:
 
 
 def keep_routine_out_of_the_log() -> None:
-    """The coordinator looks every few seconds, for months, who is there; the SuperLink would log each time."""
+    """Keep the coordinator's regular look at who is online out of the log, which would grow for months."""
     for name in ("flwr", "uvicorn.access"):
         logging.getLogger(name).addFilter(lambda record: not any(word in record.getMessage() for word in ROUTINE))
 
 
 def bind_replies(refused: Path) -> None:
-    """The SuperLink knows the key of whoever sends a message, but lets them write any sender into it.
+    """Refuse messages whose sender is not the owner of the key that sent them.
 
-    A site could answer for another one, or send requests to sites in the coordinator's name.
+    The SuperLink checks the key but lets a node write any sender into a message. A site could answer for another site,
+    or send requests to sites in the coordinator's name.
     """
     from flwr.superlink.servicer.fleet import fleet_handlers
 
@@ -132,9 +134,10 @@ def bind_replies(refused: Path) -> None:
 
 
 def tell_keys_in_use_from_unknown_ones() -> None:
-    """The SuperLink gives one answer for a key that it does not know and one whose site is still connected.
+    """Give another error for a key in use than for an unknown key; the SuperLink gives the same.
 
-    The second is what a site meets that was killed and started again, until the SuperLink has missed it.
+    A site that was killed and started again meets the first, until the SuperLink notices that the old connection is
+    gone.
     """
     from flwr.superlink.servicer.fleet import fleet_handlers
 
@@ -153,14 +156,14 @@ def tell_keys_in_use_from_unknown_ones() -> None:
 
 
 class BoundedGrid(HttpGrid):
-    """Flower's grid would wait two hours for the parts of a reply, and fetch any number of them."""
+    """A grid that waits a short time for the parts of a reply, and takes few; Flower waits two hours and takes any."""
 
     def __init__(self, address: str, root_certificates: bytes, token: str, arrival_in_s: float) -> None:
         super().__init__(address, root_certificates=root_certificates, token=token)
         self._arrival = arrival_in_s
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Replies that have come; raises where one is not as it should be."""
+        """Replies that have come; raises where one is malformed."""
         client, run_id = self._runtime_client, self.run.run_id
         response = client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
         messages = []

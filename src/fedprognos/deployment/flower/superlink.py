@@ -1,4 +1,8 @@
-"""The coordinator's end: its SuperLink as a child process, and the line to its control interface."""
+"""The coordinator's end: its SuperLink as a child process, its control interface, and its database.
+
+The database holds Flower's own notes only: which keys are let in, which messages wait. Whatever a run needs to continue
+is in the run's folder, so a database that cannot be read is set aside and made again.
+"""
 
 from __future__ import annotations
 
@@ -75,10 +79,10 @@ class _ShowSecret:
 
 @contextlib.contextmanager
 def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -> Iterator[SuperLink]:
-    """A SuperLink with the sites' keys known to it; down again whatever happens."""
+    """Run a SuperLink that lets in these sites; it ends with the context, whatever happens."""
     address = "127.0.0.1" if options.bind in ANY_ADDRESS else options.bind
     if not wait_for(lambda: not listening(address, options.port), RELEASE_IN_S):
-        raise ProcessError(f"port {options.port} is in use", where=options.bind, hint="another coordinator?")
+        raise ProcessError(f"port {options.port} is in use", where=options.bind, hint="Does another coordinator run?")
     prepare_database(folder / DATABASE)
     refused = folder / "refused.jsonl"
     refused.unlink(missing_ok=True)
@@ -94,7 +98,7 @@ def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -
 
 
 class SuperLink:
-    """A hub: the coordinator's line to the control interface of its SuperLink."""
+    """A hub: reaches the control interface of the coordinator's SuperLink."""
 
     def __init__(self, child: Child, folder: Path, address: str, keys: Mapping[str, bytes], refused: Path) -> None:
         self._child, self._address, self._keys = child, address, keys
@@ -213,7 +217,7 @@ def _arguments(folder: Path, options: CoordinatorOptions) -> list[str]:
 
 
 def _app() -> bytes:
-    """What Flower wants to ship to the sites: a description without code."""
+    """What Flower ships to the sites: a description without code."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("pyproject.toml", (2020, 1, 1, 0, 0, 0)), APP)
@@ -221,11 +225,14 @@ def _app() -> bytes:
 
 
 BESIDE = ("", "-wal", "-shm", "-journal")
-"""Endings of the files that belong to a database of SQLite's."""
+"""Endings of the files that belong to an SQLite database."""
 
 
 def prepare_database(path: Path) -> Path | None:
-    """Make a database that this version of Flower can use; where one that it cannot use went, or None."""
+    """Make a database that this version of Flower can use; return where an unusable one was moved, or None.
+
+    It is made beside its place and renamed, so that neither a kill nor a full disk leaves half a database.
+    """
     if path.is_file() and _usable(path):
         return None
     aside = None

@@ -1,4 +1,4 @@
-"""A site's end: its SuperNode as a child process, and the messages that it hands out."""
+"""A site's end: its SuperNode as a child process, and the messages that come through it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ LOOPBACK = "127.0.0.1"
 POLL_IN_S = 0.2
 RETRY_IN_S = 3.0
 LASTED_IN_S = 30.0
-"""A SuperNode that ran for so long was connected: the reason why it ended may pass."""
+"""A SuperNode that ran for this long was connected: it is worth trying again."""
 MISSED_IN_S = 1.5 * HEARTBEAT_PATIENCE * HEARTBEAT_DEFAULT_INTERVAL
-"""A site that was killed is missed within this time, and its key is free again."""
+"""Within this time the SuperLink notices that a killed site is gone, and its key is free again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class FlowerTask:
     tell: Tell
 
     def reply(self, data: bytes) -> None:
-        """Send the reply; where the run ended in the meantime nobody waits for it."""
+        """Send the reply. If the run ended in the meantime, nobody waits for it."""
         with self.connection:
             try:
                 TaskIdentity.run_id, TaskIdentity.node_id = self.context.run_id, self.context.node_id
@@ -68,16 +68,16 @@ class FlowerTask:
 
 @contextlib.contextmanager
 def join(folder: Path, options: SiteOptions, tell: Tell) -> Iterator[SuperNode]:
-    """A SuperNode that connects to the coordinator; down again whatever happens."""
+    """Run a SuperNode that connects to the coordinator; it ends with the context, whatever happens."""
     patches.fetch_parts_often()
     with contextlib.closing(SuperNode(folder, options, tell)) as node:
         yield node
 
 
 class SuperNode:
-    """An inbox: messages are fetched in the background, because one whose run has ended never arrives.
+    """An inbox that fetches messages in the background, because a message whose run has ended never arrives.
 
-    The process is started when messages are first asked for, and again where it ended for a reason that will pass.
+    The process starts with the first look for messages, and again when it ended for a temporary reason.
     """
 
     def __init__(self, folder: Path, options: SiteOptions, tell: Tell) -> None:
@@ -90,7 +90,7 @@ class SuperNode:
         self._started = self._tried = time.monotonic()
 
     def close(self) -> None:
-        """Stop waiting for messages that may never arrive: a closed connection ends the threads that fetch them."""
+        """Close every connection, which ends the threads that wait for messages."""
         self._closed = True
         self._end()
 
@@ -131,7 +131,7 @@ class SuperNode:
         self._child = self._tasks = None
 
     def _consider(self, error: ProcessError) -> None:
-        """Wait where another try may help; raise where it will not."""
+        """Wait before another try if one may help, else raise."""
         lasted = time.monotonic() - self._started
         if isinstance(error, KeyInUseError):
             if lasted > LASTED_IN_S:  # it was connected

@@ -1,7 +1,7 @@
-"""Taking on the tasks that SuperLink and SuperNode hand out, in a process that is already there.
+"""Does the tasks of SuperLink and SuperNode in the process that is already running.
 
 Flower would start a new process for each message and load code from the network into it. This process has its data
-loaded, answers in a fraction of the time, and runs nothing but the fedprognos installed on the machine.
+loaded, answers in a fraction of the time, and runs only the fedprognos installed on the machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 
 class TaskQueue:
-    """Where tasks of one kind are handed out to who has the secret; without an authority's certificate on loopback."""
+    """Hands out tasks of one kind to processes that have the secret; on loopback without TLS (`authority` is None)."""
 
     def __init__(self, address: str, kind: TaskType, secret: Path, authority: Path | None = None) -> None:
         self._address, self._kind, self._authority = address, kind, authority
@@ -41,7 +41,7 @@ class TaskQueue:
         )
 
     def acquire(self, run_id: int | None = None) -> str | None:
-        """The token of a task that waits for us, or None; of one run only where one is given."""
+        """The token of a waiting task, or None; with `run_id`, of that run only."""
         response = self._queue.AcquireTask(AcquireTaskRequest(supported_task_types=[self._kind]))
         return str(response.token) if response.token and run_id in (None, response.task.run_id) else None
 
@@ -50,7 +50,7 @@ class TaskQueue:
 
     @contextlib.contextmanager
     def at_work(self, token: str, name: str) -> Iterator[RuntimeHttpClient]:
-        """A connection for one task, with a heartbeat as long as it is worked on."""
+        """A connection for one task, with a heartbeat while the task is worked on."""
         client = self._client(name, RuntimeTokenHttpInterceptor(token))
 
         def beat() -> bool:

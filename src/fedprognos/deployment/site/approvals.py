@@ -1,4 +1,9 @@
-"""The contracts that were put to a site, and what its engineer said to each: a folder for each, by digest."""
+"""The contracts that came to a site: which of them its engineer approved, and which the site will refuse.
+
+Two approved runs can differ by a few rows. Label caps of 368 and 369 differ by the machines that lived so long;
+yesterday's data and today's differ by the machine that was added. Whoever has the sums of both runs can subtract them.
+So a site refuses a run that would differ from an earlier one by fewer rows or units than its floors.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +36,13 @@ from fedprognos.fleet.digest import fleet_digest
 
 CONTRACTS, TEXT, STATE, CHECKED = "contracts", "contract.json", "state.json", "checked.json"
 MAX_WAITING = 20
-"""Contracts that may wait for an answer; the coordinator's further ones are refused."""
+"""Contracts that may wait for approval; further ones are refused."""
 ApprovalState = Literal["waiting", "approved", "running", "finished"]
 
 
 @dataclass(frozen=True)
 class Approval:
-    """A contract, what became of it, and the fingerprint of the data it runs on."""
+    """A contract, its state, and the fingerprint of the data that its run is about."""
 
     contract: Contract
     state: ApprovalState
@@ -45,61 +50,63 @@ class Approval:
 
 
 class Approvals:
-    """What a site has agreed to.
+    """The contracts of a site, each in a folder named by its digest.
 
     Parameters
     ----------
     folder
-        The site's own.
-    beforehand
+        The site's folder.
+    approved_digests
         Digests approved in the site's settings.
-    known
-        Fingerprints of members that the site's engineer has confirmed, by name; where there are any, contracts with
-        members beside them are refused.
+    confirmed
+        Fingerprints of members that the site's engineer has confirmed, by name. If there are any, contracts with
+        other members are refused.
     """
 
-    def __init__(self, folder: Path, beforehand: Iterable[str] = (), known: Mapping[str, str] | None = None) -> None:
-        self._folder, self._beforehand, self._known = folder / CONTRACTS, set(beforehand), dict(known or {})
+    def __init__(
+        self, folder: Path, approved_digests: Iterable[str] = (), confirmed: Mapping[str, str] | None = None
+    ) -> None:
+        self._folder, self._approved, self._confirmed = folder / CONTRACTS, set(approved_digests), confirmed or {}
 
     def place(self, digest: str) -> Path:
         """The folder of a contract."""
         return self._folder / digest
 
     def entry(self, digest: str) -> Approval | None:
-        """A contract that was put to this site, None where there is none."""
+        """A contract that came to this site, None where none with this digest did."""
         place = self.place(digest)
         if not (len(digest) == 64 and digest.isalnum() and (place / TEXT).is_file()):
             return None
         contract = Contract.parse((place / TEXT).read_text("utf-8", "replace"))
         if contract.digest != digest:
-            raise MessageError("a contract that was changed after it came")
+            raise MessageError("this contract was changed after it came")
         kept = _read_state(place)
         state: ApprovalState = kept["state"] if kept.get("state") in get_args(ApprovalState) else "waiting"
         return Approval(contract, state, str(kept.get("data", "")))
 
     def entries(self) -> list[Approval]:
-        """All contracts, the latest last; those of another version of this program are left out."""
-        places = sorted(self._folder.glob("*/" + TEXT), key=lambda path: path.stat().st_mtime)
-        found = []
-        for path in places:
+        """All contracts, the latest last, without those of another version of this program."""
+        paths = sorted(self._folder.glob("*/" + TEXT), key=lambda path: path.stat().st_mtime)
+        entries = []
+        for path in paths:
             with contextlib.suppress(MessageError):
-                found.append(self.entry(path.parent.name))
-        return [entry for entry in found if entry is not None]
+                entries.append(self.entry(path.parent.name))
+        return [entry for entry in entries if entry is not None]
 
     def put(self, contract: Contract, site: str, public: str) -> Approval:
-        """Note a contract that the coordinator puts to this site; raise where it can never be approved."""
+        """Keep a contract that came from the coordinator; raise where it can never be approved."""
         if contract.members.get(site) != public:
             raise MessageError("the contract does not name this site with its key")
         for name, key in contract.members.items():
-            if self._known and name != site and fingerprint(key).replace(" ", "") != self._known.get(name):
+            if self._confirmed and name != site and fingerprint(key).replace(" ", "") != self._confirmed.get(name):
                 raise MessageError(f"the key of '{name}' is not the one that this site has confirmed")
         entry = self.entry(contract.digest)
         if entry is None:
-            if sum(one.state == "waiting" for one in self.entries()) >= MAX_WAITING:
+            if sum(other.state == "waiting" for other in self.entries()) >= MAX_WAITING:
                 raise MessageError("too many contracts wait for an answer")
             write_text(self.place(contract.digest) / TEXT, contract.text)
             entry = Approval(contract, "waiting")
-        if entry.state == "waiting" and contract.digest in self._beforehand:
+        if entry.state == "waiting" and contract.digest in self._approved:
             entry = self.set_state(entry, "approved")
         return entry
 
@@ -133,17 +140,17 @@ class Approvals:
         return None
 
     def set_state(self, entry: Approval, state: ApprovalState, data: str = "") -> Approval:
-        """Note what became of a contract."""
+        """Keep the state of a contract."""
         write_json(self.place(entry.contract.digest) / STATE, {"state": state, "data": data})
         return Approval(entry.contract, state, data)
 
     def approve(self, digest: str) -> Approval:
-        """Approve the contract whose digest begins so, or one that has finished, once more."""
-        found = [entry for entry in self.entries() if entry.contract.digest.startswith(digest)]
-        if len(found) != 1:
-            raise ConfigError(f"{len(found)} contracts begin with '{digest}'", where=str(self._folder))
-        Journal(self.place(found[0].contract.digest)).clear()
-        return self.set_state(found[0], "approved")
+        """Approve the contract whose digest begins so; a finished one may then run once more."""
+        entries = [entry for entry in self.entries() if entry.contract.digest.startswith(digest)]
+        if len(entries) != 1:
+            raise ConfigError(f"{len(entries)} contracts begin with '{digest}'", where=str(self._folder))
+        Journal(self.place(entries[0].contract.digest)).clear()
+        return self.set_state(entries[0], "approved")
 
 
 UNITS = "units.json"
@@ -179,12 +186,12 @@ def reasons_to_refuse(
 
 @dataclass(frozen=True)
 class Differences:
-    """Compares a run that is to begin with all that a site has answered.
+    """Compares a new run with all runs that a site has answered.
 
     Parameters
     ----------
     secret
-        The site's own: what is kept of its units tells nothing without it.
+        Keys the seals of units that a site keeps: without it they reveal nothing.
     """
 
     data: SiteData
@@ -192,19 +199,20 @@ class Differences:
     secret: bytes
 
     def too_small(self, contract: Contract, approvals: Approvals) -> Iterator[str]:
-        """What the run and each earlier one would differ by, in words, where that is too little."""
+        """In words, where the new run and an earlier one would differ by fewer rows or units than the floors."""
         if not self.floors.parts:
             return
-        known, view = self._units, view_of(self.data.train, contract.experiment().recipe, self.floors)
-        if any(self._few_changed(known, before) for before in _remembered(approvals)):
-            yield "this site's data changed by a few units or rows since an earlier run, whose sums differ by them"
+        units, view = self._units, view_of(self.data.train, contract.experiment().recipe, self.floors)
+        if any(self._few_changed(units, before) for before in _remembered(approvals)):
+            yield "since an earlier run, this site's data changed by fewer units or rows than the floors"
         for entry in approvals.entries():
             digest = entry.contract.digest
             answered = entry.state in ("running", "finished") or (approvals.place(digest) / UNITS).is_file()
             if answered and digest != contract.digest:
                 other = view_of(self.data.train, entry.contract.experiment().recipe, self.floors)
                 for what in view.differences(other, self.floors):
-                    yield f"its {what} and those of run '{entry.contract.run}' differ in a few rows or units only"
+                    run = entry.contract.run
+                    yield f"its {what} differ from those of run '{run}' by fewer rows or units than the floors"
 
     def remember(self, place: Path) -> None:
         """Keep which data a run is about, in its contract's folder."""
@@ -212,28 +220,28 @@ class Differences:
 
     @cached_property
     def _units(self) -> dict[str, list[Any]]:
-        """A seal of every unit's data and its number of points, by a seal of its name."""
-        found = {}
+        """By the seal of a unit's name: the seal of its data, and its number of points."""
+        units = {}
         for kind, fleet in (("train", self.data.train), ("test", self.data.test)):
             for unit in fleet or ():
                 name = hmac.new(self.secret, unit.id.encode(), hashlib.sha256).hexdigest()[:32]
-                own = fleet_digest(self.data.train.select([unit]), self.secret)
-                found[f"{kind} {name}"] = [own, len(unit.positions)]
-        return found
+                seal = fleet_digest(self.data.train.select([unit]), self.secret)
+                units[f"{kind} {name}"] = [seal, len(unit.positions)]
+        return units
 
     def _few_changed(self, now: dict[str, Any], before: dict[str, Any]) -> bool:
-        """Whether units to learn from, or units to be tested on, changed and are too few; a single one counts rows."""
+        """Whether training or test units changed, but fewer than the floors; of a single unit, points are counted."""
         changed = [name for name in now.keys() | before.keys() if now.get(name) != before.get(name)]
         for kind, single in (("train", len(self.data.train) == 1), ("test", False)):
-            own = [name for name in changed if name.startswith(kind)]
-            points = sum(abs(now.get(name, ["", 0])[1] - before.get(name, ["", 0])[1]) for name in own)
-            if own and (points < self.floors.rows if single else len(own) < self.floors.units):
+            of_kind = [name for name in changed if name.startswith(kind)]
+            points = sum(abs(now.get(name, ["", 0])[1] - before.get(name, ["", 0])[1]) for name in of_kind)
+            if of_kind and (points < self.floors.rows if single else len(of_kind) < self.floors.units):
                 return True
         return False
 
 
 def _remembered(approvals: Approvals) -> Iterator[dict[str, Any]]:
-    """The units of every run that was answered, whichever version its contract is of."""
+    """The units of every run that was answered, also of contracts of other versions of this program."""
     for path in sorted(approvals.place("").glob(f"*/{UNITS}")):
         with contextlib.suppress(ValueError, OSError):
             yield read_json(path)
@@ -241,16 +249,16 @@ def _remembered(approvals: Approvals) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a recipe makes of a site's labelled points, one entry (N,) each.
+    """What a recipe makes of a site's N labelled points; every array is (N,).
 
     Parameters
     ----------
     condition
-        Number of the operating condition, -1 where a row counts nowhere.
+        Number of the operating condition, -1 for rows in no statistic.
     label
-        Capped; NaN where a row counts nowhere.
+        Capped label; NaN for rows in no statistic.
     point
-        Whether a history ends there.
+        Whether a history ends at the point.
     """
 
     unit: IntArray
@@ -259,7 +267,7 @@ class View:
     point: BoolArray
 
     def differences(self, other: View, floors: Floors) -> Iterator[str]:
-        """Names of what differs in too little."""
+        """What differs, by name, in fewer rows or units than the floors."""
 
         def few(rows: BoolArray) -> bool:
             units = len(np.unique(self.unit[rows]))
@@ -270,14 +278,15 @@ class View:
         points = (np.where(view.point, view.label, np.nan) for view in (self, other))
         if few(_unlike(*points)):
             yield "histories"
+        # A condition of one run meets a condition of the other: the rows in both are the difference of two sums.
         pairs, which = np.unique(np.stack([self.condition, other.condition]), axis=1, return_inverse=True)
         parts = (which.reshape(-1) == k for k in range(pairs.shape[1]) if pairs[:, k].max() >= 0)
         if any(map(few, parts)):
             yield "operating conditions"
 
 
-def _unlike(one: FloatArray, other: FloatArray) -> BoolArray:
-    return np.asarray(~((one == other) | (np.isnan(one) & np.isnan(other))))
+def _unlike(first: FloatArray, second: FloatArray) -> BoolArray:
+    return np.asarray(~((first == second) | (np.isnan(first) & np.isnan(second))))
 
 
 def view_of(fleet: Fleet, recipe: RecipeOptions, floors: Floors) -> View:
@@ -308,8 +317,8 @@ def _numbers(lengths: list[int]) -> IntArray:
 
 
 def _ends(rows: int, recipe: RecipeOptions) -> BoolArray:
-    """At which rows of a unit histories end: counted back from the last one."""
-    window, found = min(recipe.length or 1, rows), np.zeros(rows, dtype=bool)
+    """At which rows (rows,) of a unit histories end: every `stride` rows, counted back from the last."""
+    window, ends = min(recipe.length or 1, rows), np.zeros(rows, dtype=bool)
     if recipe.short == "pad" or rows >= (recipe.length or 1):
-        found[np.arange(rows - 1, window - 2, -recipe.stride)] = True
-    return found
+        ends[np.arange(rows - 1, window - 2, -recipe.stride)] = True
+    return ends

@@ -1,4 +1,4 @@
-"""What a site keeps of a finished federation: the model, a head of its own, and how both do on its own units."""
+"""What a site keeps of a finished run: the model, a head of its own, and how both do on its own units."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ SCENARIO = "site"
 
 
 def keep_delivery(folder: Path, client: Client, data: SiteData, request: DeliverRequest) -> Path:
-    """Keep the bundle, make a personal head, evaluate both; the folder with everything."""
+    """Keep the bundle, make a personal head and evaluate both; return the folder with everything."""
     place = folder / "results" / folder_name(request.experiment)
     network, provenance = request.network.check("request"), _table(request.provenance)
     bundle = Bundle(request.recipe, network, provenance, _table(request.metrics), request.calibration, data.table)
     bundle.save(place / "bundle")
     personal = PersonalRequest(request.recipe, network, request.seed, request.validation_fraction)
     client.answer(personal)
-    own = replace(
+    personal_bundle = replace(
         bundle,
         network=network.with_head(client.folder.load_head(personal.head)),
         provenance={**provenance, "head": "personal", "client": client.name},
         metrics={},
         calibration=None,
     )
-    own.save(place / "personal")
+    personal_bundle.save(place / "personal")
     if data.test is not None:
         scenario = Scenario(SCENARIO, {client.name: data.train}, {client.name: data.test})
         _evaluate(place, client, scenario, request, bundle, personal.head)
@@ -51,18 +51,18 @@ def keep_delivery(folder: Path, client: Client, data: SiteData, request: Deliver
 
 def _table(text: str) -> dict[str, Any]:
     try:
-        found = parse_json(text)
+        table = parse_json(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        table = None
+    if not isinstance(table, dict):
         raise MessageError("provenance and metrics must be JSON objects")
-    return found
+    return table
 
 
 def _evaluate(
     place: Path, client: Client, scenario: Scenario, request: DeliverRequest, bundle: Bundle, head: str
 ) -> None:
-    """Rows and predictions for the site's own report, as in any run's folder; `head` names the personal one."""
+    """Write the results for the site's own report, as in any run's folder; `head` names the personal head."""
     options = EvaluationOptions(seeds=1, bootstrap=request.bootstrap)
     windows = evaluation_windows(scenario, request.recipe, options)
     tests = HeldTests(windows, {client.name: client.folder}, request.coverage)
@@ -78,8 +78,9 @@ def _evaluate(
     }
     rows, predictions = tests.rows(FinishedModel(key, method, owners, [network], facts, None, request.calibration))
     facts["head"] = "personal"
-    more = tests.rows(FinishedModel(key, f"{method}+personal", owners, [network], facts, {client.name: head}))
-    rows, predictions = rows + more[0], predictions + more[1]
+    personal = FinishedModel(key, f"{method}+personal", owners, [network], facts, {client.name: head})
+    personal_rows, personal_predictions = tests.rows(personal)
+    rows, predictions = rows + personal_rows, predictions + personal_predictions
     job = folder_name(f"{SCENARIO}~{method}~seed0")
     write_predictions(place / "predictions" / f"{job}.csv", predictions)
     write_trajectories(place / "trajectories" / f"{job}.safetensors", predictions)

@@ -1,4 +1,4 @@
-"""A site's data: its own units to learn from and to be tested on, checked before it joins."""
+"""A site's data: its units to train on and to test on, checked before the site joins."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from fedprognos.fleet.readers.table import TableOptions, layout_of
 from fedprognos.fleet.table_layout import TableLayout
 
 EVERYTHING: dict[str, PartitionOptions] = {"own": RandomOptions(clients=1)}
-"""All units of the file belong to the site."""
+"""A partition with one client: all units of the file belong to the site."""
 
 
 @dataclass(frozen=True, eq=False)
 class SiteData:
-    """A site's units; `test` is None where the only unit trains, `table` where they come from no table."""
+    """A site's units. `test` is None where the only unit is trained on, `table` where they come from no table."""
 
     train: Fleet
     test: Fleet | None
     table: TableLayout | None = None
 
     def fingerprint(self, secret: bytes) -> str:
-        """Changes with the data, and tells nothing without the secret."""
+        """A digest that changes with the data and reveals nothing without the secret."""
         seal = hmac.new(secret, digestmod=hashlib.sha256)
         for fleet in (self.train, self.test):
             seal.update(b"none" if fleet is None else fleet_digest(fleet, secret).encode())
@@ -48,36 +48,36 @@ def read_site_data(
     base
         What relative paths in the experiment refer to.
     data
-        The site's own table. Without it, the part of the experiment's own data that belongs to a client of this
-        name: for benchmarks, and to try out a deployment.
+        The site's table. Without it, the part of the experiment's data that belongs to the client of this name: for
+        benchmarks, and to try out a deployment.
     """
     if data is None:
-        dealt = next(iter(scenarios(experiment, data_dir, base).values()))
-        if name not in dealt.clients:
-            raise unknown_name("client of the experiment", name, dealt.clients)
-        return SiteData(dealt.clients[name], dealt.tests.get(name), layout_of(experiment.data))
+        scenario = next(iter(scenarios(experiment, data_dir, base).values()))
+        if name not in scenario.clients:
+            raise unknown_name("client of the experiment", name, scenario.clients)
+        return SiteData(scenario.clients[name], scenario.tests.get(name), layout_of(experiment.data))
     options = experiment.data
     if not isinstance(options, TableOptions):
         raise ConfigError(
             f"the experiment's data is of kind '{options.kind}', which names no columns",
             where=str(data),
-            hint="give --columns FILE.toml with a [data] section of kind table; `fedprognos init` writes one",
+            hint="Give --columns FILE.toml with a [data] section of kind table; `fedprognos init` writes one.",
         )
     test_path = None if options.test_path is None else Path(options.test_path).name
     if test_path is not None and not (data.parent / test_path).is_file():
         raise DataError(
             "the file with the test units is missing", where=str(data), hint=f"expected {data.parent / test_path}"
         )
-    own = options.model_copy(update={"path": data.name, "test_path": test_path})
-    part = experiment.model_copy(update={"data": own, "partition": EVERYTHING})
-    dealt = next(iter(scenarios(part, data_dir, data.parent).values()))
-    (train,) = dealt.clients.values()
+    site_options = options.model_copy(update={"path": data.name, "test_path": test_path})
+    site_experiment = experiment.model_copy(update={"data": site_options, "partition": EVERYTHING})
+    scenario = next(iter(scenarios(site_experiment, data_dir, data.parent).values()))
+    (train,) = scenario.clients.values()
     _check_owner(name, train, data)
-    return SiteData(train, next(iter(dealt.tests.values()), None), layout_of(own))
+    return SiteData(train, next(iter(scenario.tests.values()), None), layout_of(site_options))
 
 
 def check_site_data(data: SiteData, terms: DataTerms) -> Schema:
-    """Refuse data that an experiment cannot use; the columns that it will use."""
+    """The columns that an experiment will use; raise where it cannot use the data."""
     schema = survey(data.train, terms.survey).schema
     if schema.task == "rul" and terms.window is not None and terms.short == "exclude":
         longest = max(unit.rows for unit in data.train)
@@ -91,11 +91,11 @@ def check_site_data(data: SiteData, terms: DataTerms) -> Schema:
 
 
 def _check_owner(name: str, fleet: Fleet, data: Path) -> None:
-    """A file that names its owner must name this site."""
+    """Raise where the file's site column names another site."""
     others = sorted({str(unit.attributes["site"]) for unit in fleet if "site" in unit.attributes} - {name})
     if others:
         raise DataError(
             f"it holds units of {', '.join(others)}, but this site is '{name}'",
             where=str(data),
-            hint="give a file with the units of this site only",
+            hint="Give a file with the units of this site only.",
         )

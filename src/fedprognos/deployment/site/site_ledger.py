@@ -1,7 +1,7 @@
-"""A site's ledger: every request with its digest, every reply with its tensors, every refusal; each line chained.
+"""A site's ledger: every step that was asked, every reply with its tensors, every refusal.
 
-A line holds the digest of the line before it, so that none can be taken out or changed unnoticed. Requests come with
-the coordinator's signature, which says that it asked this.
+Each line holds the digest of the line before it, so nobody can remove or change one unnoticed. The line of a step
+holds the coordinator's signature, which proves that it asked.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from fedprognos.federation.messages import LedgerLine
 from fedprognos.files import parse_json
 
 MAX_BESIDE_A_DAY = 1000
-"""Refusals that are written down, and handshakes and repeats; the next line counts further ones."""
+"""Refusals, handshakes and repeats that are written down; further ones are counted in the next line."""
 
 
 class SiteLedger(ClientFolder):
-    """A client's folder whose ledger is chained, and counts what left in a run and in a month."""
+    """A client's folder whose ledger is chained and counts answers for each run and month."""
 
     def __init__(self, folder: Path, bundle: Path | None = None) -> None:
         super().__init__(folder, bundle)
         self.about: dict[str, Any] = {}
-        """What is said of the request that is being answered."""
+        """Facts about the message that is being answered; they go into its line."""
         self._lines: list[dict[str, Any]] | None = None
         self._beside: Counter[tuple[str, str]] = Counter()
         self._unwritten: Counter[str] = Counter()
 
     def record(self, line: LedgerLine) -> None:
-        """Note a message that is about to leave, with the request it answers."""
+        """Write down a message that is about to leave, and what it answers."""
         today = time.strftime("%Y-%m-%d", time.gmtime())
         if not _answers({**self.about, "kind": line.kind}):  # anybody can cause these: they must not fill the disk
             what = "refusals" if "refused" in self.about else "repeats"
@@ -55,32 +55,32 @@ class SiteLedger(ClientFolder):
         self.lines().append(entry)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Every line so far; one that was cut off by a crash is left out."""
+        """Every line so far, without one that a crash cut off."""
         if self._lines is None:
             path = self.folder / LEDGER
-            found = path.read_text("utf-8", "replace").split("\n") if path.is_file() else []
-            self._lines = [line for text in found if (line := _read(text)) is not None]
+            texts = path.read_text("utf-8", "replace").split("\n") if path.is_file() else []
+            self._lines = [line for text in texts if (line := _read(text)) is not None]
             if path.is_file() and not path.read_bytes().endswith(b"\n"):  # a crash cut the last line off
                 self._append(LEDGER, "")
         return self._lines
 
     def answered(self, contract: str, month: str) -> tuple[int, int]:
-        """How many steps were answered for a contract, and in a month such as 2026-11; repeats do not count."""
-        new = [line for line in self.lines() if _answers(line)]
+        """How many steps were answered for a contract, and in a month such as 2026-11, without repeats."""
+        answers = [line for line in self.lines() if _answers(line)]
         return (
-            sum(line.get("contract") == contract for line in new),
-            sum(str(line.get("time", "")).startswith(month) for line in new),
+            sum(line.get("contract") == contract for line in answers),
+            sum(str(line.get("time", "")).startswith(month) for line in answers),
         )
 
 
 def _answers(line: Mapping[str, Any]) -> bool:
-    """Whether a message is a step's answer, for the first time."""
+    """Whether a line is the first answer to a step."""
     again = line.get("repeat") or line.get("kind") == "StepsMissing"
     return bool(line.get("step")) and not again and "refused" not in line
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """A line; None where it is damaged, which the chain then shows."""
+    """A line, or None where it is damaged; the chain then shows that it is missing."""
     with contextlib.suppress(ValueError):
         line = parse_json(text)
         if isinstance(line, dict) and type(line.get("bytes")) is int and isinstance(line.get("kind"), str):
@@ -94,7 +94,7 @@ def _digest(line: Mapping[str, Any]) -> str:
 
 
 def broken_at(lines: list[dict[str, Any]]) -> int | None:
-    """The number of the first line that is not chained to the one before it, from 1; None where all are."""
+    """The number, from 1, of the first line that is not chained to the one before it; None where all are."""
     previous = ""
     for number, line in enumerate(lines, start=1):
         if line.get("previous") != previous or line.get("chain") != _digest(line):
@@ -104,7 +104,7 @@ def broken_at(lines: list[dict[str, Any]]) -> int | None:
 
 
 def check_budget(ledger: SiteLedger, contract: str, per_run: int, per_month: int) -> None:
-    """Raise where a site has answered as often as its owner allows."""
+    """Raise where a site has given as many answers as its owner allows."""
     run, month = ledger.answered(contract, time.strftime("%Y-%m", time.gmtime()))
     if run >= per_run:
         raise MessageError(f"this site's budget of {per_run} answers for a run is spent")
@@ -113,7 +113,7 @@ def check_budget(ledger: SiteLedger, contract: str, per_run: int, per_month: int
 
 
 def check_runs(ledger: SiteLedger, per_month: int) -> None:
-    """Raise where as many runs have begun this month as the owner allows; one that is approved again is a new one."""
+    """Raise where as many runs have begun this month as the owner allows; a run approved again counts again."""
     month = time.strftime("%Y-%m", time.gmtime())
     begun = [line for line in ledger.lines() if line.get("step") == 1 and _answers(line)]
     if sum(str(line.get("time", "")).startswith(month) for line in begun) >= per_month:
