@@ -41,7 +41,7 @@ def _tell(text: str) -> None:
 
 @contextlib.contextmanager
 def _until_interrupted(farewell: str) -> Iterator[None]:
-    """End on Ctrl-C or SIGTERM with a word and the exit code of an interrupt."""
+    """On Ctrl-C or SIGTERM, print a farewell and exit with the code of an interrupt."""
     from fedprognos.deployment.processes import terminate_as_interrupt
 
     terminate_as_interrupt()
@@ -69,11 +69,11 @@ def init(
     from fedprognos.deployment.keys import AUTHORITY_IN_DAYS, SERVER_IN_DAYS
 
     names = [name.strip() for name in sites.split(",") if name.strip()]
-    coordinator, made = make_deployment(folder, names, host, port, bind, experiment)
+    coordinator, places = make_deployment(folder, names, host, port, bind, experiment)
     columns = "" if experiment is not None else " --columns EXPERIMENT.toml"
     console.print(f"Made {folder}. Certificate: {SERVER_IN_DAYS} days, authority: {AUTHORITY_IN_DAYS} days.\n")
     console.print("1. Transfer each folder over a secure channel, then delete it here: it holds the site's key.")
-    for name, place in made.items():
+    for name, place in places.items():
         console.print(f"     {name}: {place}")
     console.print(f"2. Keep {folder / 'authority'} offline; only `deploy renew` needs it.")
     console.print(f"3. On the coordinator:  fedprognos deploy coordinator {coordinator}")
@@ -94,10 +94,10 @@ def renew(
     from fedprognos.deployment.folders import coordinator_folder, renew
     from fedprognos.deployment.keys import days_left, read_certificate
 
-    handed = renew(folder, site or [])
+    renewed = renew(folder, site or [])
     left = days_left(read_certificate(coordinator_folder(folder) / "server.crt"))
     console.print(f"New certificate, valid for {left} days. Restart the coordinator to use it.")
-    for name, place in handed.items():
+    for name, place in renewed.items():
         console.print(f"New keys of {name}: copy {place / 'site.key'} to the site. The old key is no longer accepted.")
 
 
@@ -130,7 +130,7 @@ def site(
     ] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")] = None,
 ) -> None:
-    """Check this site's data, say what will leave it, and join the federation.
+    """Check this site's data, show what will leave it, and join the federation.
 
     Example: fedprognos deploy site plant-a --data fleet.csv
     """
@@ -145,15 +145,15 @@ def site(
 
     options = read_options(folder, SiteOptions)
     _, experiment, base = config.load(columns or folder / EXPERIMENT)
-    own = read_site_data(options.name, experiment, base, data, data_dir)
-    schema = check_site_data(own, DataTerms.from_recipe(experiment.recipe))
-    tested = 0 if own.test is None else len(own.test)
-    console.print(f"{options.name}: {len(own.train)} units to learn from, {tested} to be tested on")
+    site_data = read_site_data(options.name, experiment, base, data, data_dir)
+    schema = check_site_data(site_data, DataTerms.from_recipe(experiment.recipe))
+    test_units = 0 if site_data.test is None else len(site_data.test)
+    console.print(f"{options.name}: {len(site_data.train)} units to train on, {test_units} to test on")
     console.print(f"  sensors: {', '.join(schema.sensors)}")
     identity = fingerprint(identity_of(folder).public)
     console.print(LEAVES.format(folder=folder, min_count=options.min_count, identity=identity))
     with _until_interrupted("left the federation; start again to rejoin"):
-        serve(folder, join, own, _tell, write_report)
+        serve(folder, join, site_data, _tell, write_report)
 
 
 @deploy_app.command()
@@ -176,10 +176,10 @@ def run(
     from fedprognos.experiment import config
 
     changes = (*(overrides or ()), *([f"evaluation.seeds={seeds}"] if seeds is not None else []))
-    known, experiment, _ = config.load(source, changes)
+    experiment_name, experiment, _ = config.load(source, changes)
     place = coordinator_folder(folder)
     read_options(place, CoordinatorOptions)
-    results = submit(place, name or known, deployable(experiment, _tell))
+    results = submit(place, name or experiment_name, deployable(experiment, _tell))
     console.print(f"queued; results will be in {results}")
     if wait:
         with _until_interrupted(f"no longer following; the run continues.  fedprognos deploy status {place}"):
@@ -205,7 +205,7 @@ def _follow(place: Path, results: Path) -> None:
             console.print(
                 f"\nReport  {report if report.is_file() else 'none: see above'}\nModel   {results / 'bundle'}"
             )
-            console.print("Each site has the model, its own head and its own report in its folder, under results/")
+            console.print("Each site has the model, its own head and its own report under results/ in its folder.")
             return
         if ended:
             raise FederationError(str(ended.get("error", "the run failed")), hint="Repeat the command to continue.")
@@ -225,22 +225,22 @@ def status(folder: Folder) -> None:
     from fedprognos.deployment.processes import STATUS, running
 
     place = coordinator_folder(folder)
-    pid, known, coordinates = running(place), _json(place / STATUS), (place / "sites").is_dir()
+    pid, kept, coordinates = running(place), _json(place / STATUS), (place / "sites").is_dir()
     if pid is None:
         start = f"coordinator {place}" if coordinates else f"site {place} --data FLEET.csv"
         console.print(f"not running.  Start: fedprognos deploy {start}")
         return
-    if not known or not coordinates:
-        doing = f"last asked: {known['doing']}" if "doing" in known else "starting"
-        console.print(f"{known.get('site', place.name)}: running (process {pid}), {doing}")
+    if not kept or not coordinates:
+        doing = f"last asked: {kept['doing']}" if "doing" in kept else "starting"
+        console.print(f"{kept.get('site', place.name)}: running (process {pid}), {doing}")
         return
-    at = f"{known['experiment']}: {known['phase']}" if "experiment" in known else known["phase"]
-    console.print(f"coordinator: running (process {pid}), {at}")
-    for name, one in known["sites"].items():
-        awaited = name in known["waiting_for"]
-        state = "online" if one["online"] else "offline"
-        doing = "" if not awaited else " (working)" if one["online"] else " (waiting for it)"
-        console.print(f"  {name}: {state}, last seen {one['last_seen'] or 'never'}{doing}")
+    activity = f"{kept['experiment']}: {kept['phase']}" if "experiment" in kept else kept["phase"]
+    console.print(f"coordinator: running (process {pid}), {activity}")
+    for name, presence in kept["sites"].items():
+        awaited = name in kept["waiting_for"]
+        state = "online" if presence["online"] else "offline"
+        doing = "" if not awaited else " (working)" if presence["online"] else " (waiting for it)"
+        console.print(f"  {name}: {state}, last seen {presence['last_seen'] or 'never'}{doing}")
     for line in _last_lines(place):
         console.print(f"  {printable(line)}")
 
@@ -248,7 +248,7 @@ def status(folder: Folder) -> None:
 @deploy_app.command()
 def cancel(
     folder: Folder,
-    name: Annotated[str | None, typer.Argument(help="Name of the run; the one at work by default.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the run; by default the one that runs now.")] = None,
 ) -> None:
     """Take an experiment out of the coordinator's queue, also while it runs or waits for sites.
 
@@ -259,16 +259,16 @@ def cancel(
     from fedprognos.deployment.processes import STATUS
 
     place = coordinator_folder(folder)
-    known = name or _json(place / STATUS).get("experiment")
-    if known is None:
-        raise ConfigError("no run is at work", where=str(place), hint="name the run to cancel")
-    cancel(place, str(known))
-    console.print(f"cancelled {known}; repeat `fedprognos deploy run` to continue it")
+    run_name = name or _json(place / STATUS).get("experiment")
+    if run_name is None:
+        raise ConfigError("no experiment runs", where=str(place), hint="Name the run to cancel.")
+    cancel(place, str(run_name))
+    console.print(f"cancelled {run_name}; repeat `fedprognos deploy run` to continue it")
 
 
 @deploy_app.command()
 def stop(folder: Folder) -> None:
-    """End the coordinator or site that runs from a folder; it continues when started again.
+    """End the coordinator or site that runs from a folder. Start it again to continue.
 
     Example: fedprognos deploy stop plant-a
     """
@@ -303,7 +303,7 @@ def approve(
         if (entry.contract.digest.startswith(contract) if contract else entry.state == "waiting")
     ]
     if not entries:
-        console.print("no contract waits here; start the site, and a run at the coordinator")
+        console.print("no contract waits here. Start the site, and a run at the coordinator.")
     for entry in entries:
         lines = list(in_words(entry.contract, options.name))
         lines += [f"  UNUSUAL: {text}" for text in approvals.differences(entry.contract.digest) or ()]
@@ -324,7 +324,7 @@ def approve(
 
 @deploy_app.command()
 def ledger(folder: Folder) -> None:
-    """Show what left a site, what it could tell, what was refused, and whether the ledger is whole.
+    """Show what left a site, what it could reveal, what was refused, and whether the ledger is complete.
 
     Example: fedprognos deploy ledger plant-a
     """
@@ -355,7 +355,7 @@ def _event(line: str | bytes) -> tuple[str, str]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path)
+        document = read_json(path)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -1,5 +1,5 @@
-"""The same experiment on machines of their own: sites that keep their data, and a coordinator.
+"""An experiment on several machines: sites that keep their data, and a coordinator.
 
-Nothing here knows what carries the messages; that is an :class:`~fedprognos.deployment.carrier.Engine`, and
-`deployment.flower` is one.
+`steps` holds the agreed run, and how its steps are signed and followed. `coordinator` and `site` are the two sides.
+`flower` carries the messages, and nothing else knows what does.
 """

@@ -243,12 +243,12 @@ class DeployedRun:
     def perform(self) -> None:
         """Wait for the sites, agree on a contract, run it, and write the results."""
         started, path = time.time(), self.folder.path
-        least, contract = self.experiment.federation.min_clients, contract_so_far(path)
+        min_clients, contract = self.experiment.federation.min_clients, contract_so_far(path)
         wanted = self.transport.clients if contract is None else tuple(contract.members)
-        here = wait_for_sites(self.transport, wanted, least, self.grace_in_s, self.tell)
+        sites = wait_for_sites(self.transport, wanted, min_clients, self.grace_in_s, self.tell)
         if contract is None:
-            contract = make_contract(self.transport, here, self.name, self.experiment, self.identity, path, self.tell)
-        wait_for_approval(self.transport, contract, least, self.grace_in_s, self.tell)
+            contract = make_contract(self.transport, sites, self.name, self.experiment, self.identity, path, self.tell)
+        wait_for_approval(self.transport, contract, min_clients, self.grace_in_s, self.tell)
         # A journal belongs to one contract: a crash after its last step must not leave outcomes for the next one.
         journal = Journal(path / JOURNALS / contract.digest)
         steps = StepTransport(self.transport, contract, self.identity, journal)

@@ -39,28 +39,28 @@ def wait_for_sites(
     transport: SiteTransport, wanted: tuple[str, ...], min_clients: int | None, grace_in_s: float, tell: Tell
 ) -> tuple[str, ...]:
     """Wait until all sites are connected, or enough of them for `grace_in_s`; return those that are."""
-    here: set[str] = set()
+    connected: set[str] = set()
     shown: set[str] | None = None
     enough_since: float | None = None
     while True:
         with contextlib.suppress(CarrierError):
-            here = set(transport.online()) & set(wanted)
-        missing = tuple(sorted(set(wanted) - here))
-        if here != shown:
-            shown = here
-            more = f"; waiting for {', '.join(missing)}" if missing else ""
-            tell(f"{len(here)} of {len(wanted)} sites are here{more}")
-        enough = min_clients is not None and len(here) >= min_clients
+            connected = set(transport.online()) & set(wanted)
+        missing = tuple(sorted(set(wanted) - connected))
+        if connected != shown:
+            shown = connected
+            awaited = f"; waiting for {', '.join(missing)}" if missing else ""
+            tell(f"{len(connected)} of {len(wanted)} sites are connected{awaited}")
+        enough = min_clients is not None and len(connected) >= min_clients
         enough_since = (enough_since or time.monotonic()) if enough else None
         if not missing or (enough_since is not None and time.monotonic() - enough_since >= grace_in_s):
-            return tuple(sorted(here))
+            return tuple(sorted(connected))
         transport.waiting("waiting for sites", missing)
         time.sleep(1.0)
 
 
 def make_contract(
     transport: SiteTransport,
-    here: tuple[str, ...],
+    sites: tuple[str, ...],
     name: str,
     experiment: Experiment,
     identity: Identity,
@@ -68,7 +68,7 @@ def make_contract(
     tell: Tell,
 ) -> Contract:
     """Ask the sites for their keys and write the contract of a new run."""
-    replies = MessageCohort(transport).ask(dict.fromkeys(here, HelloRequest(name)), (HelloReply, Failure))
+    replies = MessageCohort(transport).ask(dict.fromkeys(sites, HelloRequest(name)), (HelloReply, Failure))
     members = {}
     importing = experiment.federation.start == "bundles"
     recipes = Counter(

@@ -1,4 +1,4 @@
-"""A site at work: it answers the steps of contracts that its engineer approved, from its own data, and nothing else."""
+"""A site answers the steps of contracts that its engineer approved, from its own data, and nothing else."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ from fedprognos.networks.threads import one_torch_thread
 
 HEADROOM_IN_BYTES = 2 << 30
 """Address space that libraries reserve without using it."""
+SECRETS, SURVIVORS = "masks.json", "survivors.json"
 MAX_OPENING_IN_BYTES = 2 * MAX_CONTRACT_IN_BYTES
-"""Of a message that nobody signed."""
+"""Largest message before there is a contract: nobody has signed it."""
 
 
 @dataclass(eq=False)
 class Site:
-    """Answers for a site, whatever comes. What it replied is kept, so that a repeated request costs nothing."""
+    """Answers every message that comes to a site, with a reply or a failure."""
 
     folder: Path
     options: SiteOptions
@@ -92,12 +93,12 @@ class Site:
             return encoded
 
     def _opening(self, data: bytes) -> bytes:
-        """Before there is a contract a site says who it is, takes contracts to show, and nothing else."""
+        """Answer a message outside a contract: say who the site is, or take a contract for approval."""
         if len(data) > MAX_OPENING_IN_BYTES:
             raise RefusedError(f"{len(data)} bytes outside a contract")
         kind = ledger_line(data).kind[:40]
         self.ledger.about["request"] = kind
-        if kind not in {one.__name__ for one in messages.OPENING}:
+        if kind not in {allowed.__name__ for allowed in messages.OPENING}:
             raise RefusedError(f"{kind} outside a contract")
         return self._recorded(encode(self._open(decode(data, messages.OPENING))))
 
@@ -152,10 +153,10 @@ class Site:
         return sealed
 
     def _following(self, header: StepHeader) -> Replay:
-        """The replay of an approved contract's run; raise where there is none."""
+        """The replay of an approved contract's run; raise unless its coordinator signed this step."""
         entry = self.approvals.entry(header.contract)
         if entry is None or entry.state == "waiting":
-            raise RefusedError("a step of a contract that was not approved here")
+            raise RefusedError("this contract is not approved here")
         verify(entry.contract.coordinator, header.signature, header.signed_text, "the coordinator")
         self._bind(entry)
         if self._replay is None or self._replay.contract.digest != header.contract:
@@ -196,11 +197,12 @@ class Site:
             raise RefusedError("this site's data changed after the run began; it needs a new run")
 
     def _finish(self, replay: Replay) -> None:
+        """The model is delivered: remove what only the run needed."""
         entry = self.approvals.entry(replay.contract.digest)
         if entry is not None:
             self.approvals.set_state(entry, "finished", self.fingerprint)
         replay.tidy()
-        forget_secrets(self.approvals.place(replay.contract.digest))
+        (self.approvals.place(replay.contract.digest) / SECRETS).unlink(missing_ok=True)
         self._replay, self.client.member = None, None
 
     def _recorded(self, encoded: bytes) -> bytes:
@@ -239,8 +241,35 @@ class Site:
         return messages.DeliverReply()
 
     def note(self, doing: str) -> None:
-        """Note what the site does, for `deploy status`."""
+        """Write what the site does, for `deploy status`."""
         write_json(self.folder / STATUS, {"site": self.options.name, "doing": doing, "since": time.time()})
+
+
+def member_of(contract: Contract, site: str, identity: Identity, place: Path) -> Member | None:
+    """This site as a member of a contract's masked sums; None where nothing is masked.
+
+    The secrets of a run are in a private file, so that a restarted site continues. Who was in which sum is kept apart,
+    for all contracts with the same members, and never removed: the same sum again with one member fewer would reveal
+    that member's part.
+    """
+    if contract.mode != "masked":
+        return None
+    path, survivors = place / SECRETS, place.parent / SURVIVORS
+    members = digest("\n".join(f"{name} {key}" for name, key in sorted(contract.members.items())).encode())
+
+    def signed_before() -> dict[str, Any]:
+        signed: dict[str, Any] = json.loads(survivors.read_text("utf-8")) if survivors.is_file() else {}
+        return signed
+
+    def keep(state: dict[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(path, json.dumps({"batches": state["batches"]}).encode())
+        if state["signed"] != (kept := signed_before()).get(members, {}):
+            write_private(survivors, json.dumps({**kept, members: state["signed"]}).encode())
+
+    secrets = json.loads(path.read_text("utf-8")) if path.is_file() else {"batches": {}}
+    state = {"batches": secrets["batches"], "signed": signed_before().get(members, {})}
+    return Member(site, identity.key, contract.members, state, keep)
 
 
 def serve(folder: Path, join: Join, data: SiteData, tell: Tell, write_report: WriteReport | None = None) -> None:
@@ -251,39 +280,8 @@ def serve(folder: Path, join: Join, data: SiteData, tell: Tell, write_report: Wr
     with one_torch_thread(), alone(folder), join(folder, options, tell) as inbox:
         site.note("nothing yet")
         if options.splits == "public":
-            tell("UNUSUAL: splits = 'public': everybody can work out which units are kept out of training")
+            tell("UNUSUAL: splits = 'public': everybody can compute which units are kept out of training")
         tell(f"joining {options.coordinator} as '{options.name}'; Ctrl-C leaves")
         while True:
             if (task := inbox.next()) is not None:
                 task.reply(site.respond(task.data))
-
-
-SECRETS = "masks.json"
-SURVIVORS = "survivors.json"
-
-
-def member_of(contract: Contract, site: str, identity: Identity, place: Path) -> Member | None:
-    """This site as a member of a contract's masked sums; None where nothing is masked."""
-    if contract.mode != "masked":
-        return None
-    path, everywhere = place / SECRETS, place.parent / SURVIVORS
-    members = digest("\n".join(f"{name} {key}" for name, key in sorted(contract.members.items())).encode())
-
-    def known() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(everywhere.read_text("utf-8")) if everywhere.is_file() else {}
-        return found
-
-    def keep(state: dict[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_private(path, json.dumps({"batches": state["batches"]}).encode())
-        if state["signed"] != (kept := known()).get(members, {}):
-            write_private(everywhere, json.dumps({**kept, members: state["signed"]}).encode())
-
-    secrets = json.loads(path.read_text("utf-8")) if path.is_file() else {"batches": {}}
-    state = {"batches": secrets["batches"], "signed": known().get(members, {})}
-    return Member(site, identity.key, contract.members, state, keep)
-
-
-def forget_secrets(place: Path) -> None:
-    """The run is over: nobody needs them any more."""
-    (place / SECRETS).unlink(missing_ok=True)

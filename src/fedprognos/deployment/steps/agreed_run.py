@@ -1,7 +1,7 @@
 """The run that a contract describes, as one deterministic loop over a transport.
 
-The coordinator runs it to ask; every site runs it to know what it must be asked next. Both see the same replies, so
-both come to the same requests.
+The coordinator runs it to ask. Every site runs it to know what the next step asks of it. Both see the same replies, so
+both come to the same requests, up to the last digits of computed numbers.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class MembersTransport(Transport, Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
-    """What a run came to: its jobs, the method to use, who took part, and who received the model."""
+class RunOutcome:
+    """The result of a run: its jobs, the published model, who took part, and who received the model."""
 
     records: Mapping[JobKey, JobRecord]
     chosen: Published
@@ -90,12 +90,12 @@ class AgreedRun:
     keep: Keep = lambda key, result, record: None
     before_delivery: Callable[[], None] = lambda: None
 
-    def perform(self) -> Outcomes:
+    def perform(self) -> RunOutcome:
         experiment = self.contract.experiment()
         members = self._join(experiment)
         self.notify(Notice(f"sites: {', '.join(members)}"))
         self.transport.keep_only(members)
-        cache = _Memory(Path())
+        cache = _MemoryCache(Path())
         bundles: dict[JobKey, dict[str | None, Bundle]] = {}
 
         def keep(key: JobKey, result: JobResult, record: JobRecord) -> None:
@@ -105,15 +105,15 @@ class AgreedRun:
         sums = None
         if self.contract.mode == "masked":
             sums = MaskedSums(self.contract.digest, self.contract.members)
-        venue = Sites(experiment, self.transport, cache, self.notify, sums)
-        records, chosen = Schedule(self.contract.run, experiment, venue, cache, keep, self.notify).work()
+        sites = Sites(experiment, self.transport, cache, self.notify, sums)
+        records, chosen = Schedule(self.contract.run, experiment, sites, cache, keep, self.notify).work()
         self.before_delivery()
         owner = None if strategies[chosen.method].shared else min(members)
         bundle = bundles[JobKey(self.contract.scenario, chosen.method, 0)][owner]
-        return Outcomes(records, chosen, members, self._deliver(experiment, bundle))
+        return RunOutcome(records, chosen, members, self._deliver(experiment, bundle))
 
     def _join(self, experiment: Experiment) -> tuple[str, ...]:
-        """The members whose data fits; the others are told why theirs does not."""
+        """The members whose data fits; the others are sent the reason."""
         cohort, name = MessageCohort(self.transport), self.contract.run
         request = JoinRequest(name, DataTerms.from_recipe(experiment.recipe))
         replies = cohort.ask(dict.fromkeys(cohort.clients, request), (JoinReply, Failure))
@@ -149,7 +149,7 @@ class AgreedRun:
 
 
 def delivery_request(name: str, experiment: Experiment, bundle: Bundle) -> DeliverRequest:
-    """The message that brings a finished model to the sites."""
+    """The request that sends a finished model to the sites."""
     return DeliverRequest(
         name,
         bundle.recipe,
@@ -165,13 +165,13 @@ def delivery_request(name: str, experiment: Experiment, bundle: Bundle) -> Deliv
 
 
 def misfits(schemas: Mapping[str, Schema]) -> dict[str, str]:
-    """Why sites cannot take part, in words their engineers can act on."""
+    """Why sites cannot take part, by site: their columns are not those of most sites."""
     columns = {site: _described(schema) for site, schema in schemas.items()}
     common = Counter(columns.values()).most_common(1)
     return {
-        site: f"its columns are {own}; the federation's are {common[0][0]}"
-        for site, own in columns.items()
-        if own != common[0][0]
+        site: f"its columns are {described}; the federation's are {common[0][0]}"
+        for site, described in columns.items()
+        if described != common[0][0]
     }
 
 
@@ -180,26 +180,30 @@ def _described(schema: Schema) -> str:
     return f"{schema.task} from {', '.join(schema.sensors)}{settings} in {schema.time_measure} ({schema.target})"
 
 
-class _Memory(ReplyCache):
-    """Replies that jobs share, for as long as the loop runs: the run's transcript is what is kept."""
+class _MemoryCache(ReplyCache):
+    """Replies that jobs share while the loop runs; the run's journal is what is kept on disk.
+
+    Its keys are digests of requests. That is safe here: they compare requests of this process with each other only,
+    and one processor computes equal numbers from equal numbers.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._known: dict[str, bytes] = {}
+        self._replies: dict[str, bytes] = {}
 
     def read(self, key: str) -> bytes | None:
-        return self._known.get(key)
+        return self._replies.get(key)
 
     def keep(self, key: str, data: bytes) -> None:
-        self._known[key] = data
+        self._replies[key] = data
 
 
 @dataclass(frozen=True, eq=False)
 class SiteScores:
-    """Asks the sites about finished models only, not about every round: an `Evaluator`.
+    """Evaluates finished models, not every round, by sums of errors that the sites send: an `Evaluator`.
 
-    Scores are on the sites' own test units where every site has enough of them to send anything, else on what
-    training kept out; rows say which.
+    The coordinator has no test units. Scores are on the sites' test units if every site has enough of them to send a
+    sum, otherwise on what training kept out; each row says which.
     """
 
     cohort: Cohort
@@ -219,7 +223,7 @@ class SiteScores:
         return {}
 
     def rows(self, model: FinishedModel) -> tuple[list[ResultRow], list[ClientPredictions]]:
-        """Rows without predictions; none for the mean of several models, which no site is shown."""
+        """Rows without predictions; no rows for the mean of several models, which no site may see."""
         if len(model.networks) > 1:
             return [], []
         heads = dict.fromkeys(model.owners, "")
@@ -242,7 +246,7 @@ class SiteScores:
     def _sums(
         self, key: JobKey, network: Network, heads: Mapping[str, str], calibration: Calibration | None
     ) -> tuple[Literal["test", "validation"], dict[str, ScoreSums]]:
-        """Sums of each site's errors, with the personal head of that name where one is named."""
+        """Sums of each site's errors; `heads` names the personal head to use at a site, empty for the model's own."""
 
         def left_out(failure: Failure) -> None:
             self.notify(LeftOut(key, failure.client, failure.code, failure.text))
@@ -273,21 +277,21 @@ class SiteScores:
     def _masked_sums(
         self, requests: Mapping[str, ScoreRequest], left_out: Callable[[Failure], None]
     ) -> tuple[Literal["test", "validation"], dict[str, ScoreSums]]:
-        """Sums of all sites together; none of a model that belongs to one or two."""
+        """Sums over all sites; none for a model of one or two sites, because such a sum would reveal their parts."""
         if len(requests) < LEAST_MEMBERS:
             return "validation", {}
-        found = total(self.cohort, requests, ScoreReply, self.experiment.federation.min_clients, left_out)
-        if found.test is not None:
-            return "test", {EVERYONE: found.test}
-        return "validation", {} if found.validation is None else {EVERYONE: found.validation}
+        scores = total(self.cohort, requests, ScoreReply, self.experiment.federation.min_clients, left_out)
+        if scores.test is not None:
+            return "test", {EVERYONE: scores.test}
+        return "validation", {} if scores.validation is None else {EVERYONE: scores.validation}
 
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """Clients at sites of their own, reached by one transport; they evaluate, too: a `Venue`."""
+    """Deployed sites as the clients of an experiment: where a schedule finds transport and evaluator."""
 
     experiment: Experiment
-    way: Transport
+    site_transport: Transport
     cache: ReplyCache | None
     notify: Observer
     sums: Sums | None = None
@@ -295,14 +299,14 @@ class Sites:
     @property
     def clients(self) -> dict[str, tuple[str, ...]]:
         (scenario,) = self.experiment.partition
-        return {scenario: self.way.clients}
+        return {scenario: self.site_transport.clients}
 
     def transport(self, scenario: str, on_epoch: OnEpoch | None = None, *, pooled: bool = False) -> Transport:
-        """The one transport; `deployable` leaves out what is pooled, and epochs are not reported over a network."""
-        return self.way
+        """The same for all: `deployable` leaves out pooled methods, and epochs are not reported over a network."""
+        return self.site_transport
 
     def evaluator(self, scenario: str, recipe: Recipe) -> SiteScores:
-        cohort = MessageCohort(self.way, cache=self.cache, scope=scenario, sums=self.sums)
+        cohort = MessageCohort(self.site_transport, cache=self.cache, scope=scenario, sums=self.sums)
         return SiteScores(cohort, recipe, self.experiment, self.notify)
 
     def baselines(self, scenario: str) -> tuple[list[ResultRow], list[ClientPredictions]]:
@@ -312,4 +316,4 @@ class Sites:
         self.notify(Notice(f"left out {failure.client}: {failure.text}"))
 
     def close(self) -> None:
-        """Nothing to end: the engine belongs to the coordinator."""
+        """Nothing to end: the carrier belongs to the coordinator."""
