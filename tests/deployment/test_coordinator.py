@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from deployments import Deployment
-from test_engine import QueueEngine
+from test_carrier import QueueCarrier
 
 from fedprognos.deployment.coordinator import coordinator_service as coordinator
 from fedprognos.deployment.processes import ProcessError
@@ -30,18 +30,18 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def coordinator_without_sites(made: Deployment, said: list[str]) -> Iterator[None]:
-    engine = QueueEngine()
+    carrier = QueueCarrier()
 
     def serve() -> None:
         with contextlib.suppress(ProcessError):
-            coordinator.serve(made.coordinator, engine.host, said.append, write_report)
+            coordinator.serve(made.coordinator, carrier.host, said.append, write_report)
 
     thread = threading.Thread(target=serve)
     thread.start()
     try:
         yield
     finally:
-        engine.ended.set()
+        carrier.ended.set()
         thread.join(30)
 
 

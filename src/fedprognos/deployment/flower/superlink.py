@@ -122,9 +122,9 @@ class SuperLink:
         """Every registered site by name: a node is who its key says it is."""
         names = {key: name for name, key in self._keys.items()}
         with carrier_errors("the SuperLink does not say who is there"):
-            found = self._control.ListNodes(control.ListNodesRequest()).nodes_info
-        known = [node for node in found if bytes(node.public_key) in names and not node.unregistered_at]
-        return {names[bytes(node.public_key)]: node for node in known}
+            nodes = self._control.ListNodes(control.ListNodesRequest()).nodes_info
+        registered = [node for node in nodes if bytes(node.public_key) in names and not node.unregistered_at]
+        return {names[bytes(node.public_key)]: node for node in registered}
 
     def presence(self) -> dict[str, Presence]:
         return {name: presence_of(node) for name, node in self.nodes().items()}
@@ -262,6 +262,6 @@ def _usable(path: Path) -> bool:
     newest = ScriptDirectory.from_config(build_alembic_config(create_engine("sqlite://"))).get_heads()
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=5.0)) as database:
         [[sound]] = database.execute("PRAGMA quick_check(1)").fetchall()
-        found = [version for (version,) in database.execute("SELECT version_num FROM alembic_version")]
-        return bool(sound == "ok") and sorted(found) == sorted(newest)
+        versions = [version for (version,) in database.execute("SELECT version_num FROM alembic_version")]
+        return bool(sound == "ok") and sorted(versions) == sorted(newest)
     return False

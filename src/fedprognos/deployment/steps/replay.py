@@ -73,7 +73,7 @@ class Replay:
         self.step, self.finished = 0, False
         self.requests: Mapping[str, bytes] = {}
         """What the current step asks, by member, as made here."""
-        self._made: queue.Queue[Mapping[str, bytes] | BaseException | None] = queue.Queue()
+        self._next_requests: queue.Queue[Mapping[str, bytes] | BaseException | None] = queue.Queue()
         self._outcomes: queue.Queue[Mapping[str, bytes | Failure] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
@@ -85,7 +85,7 @@ class Replay:
 
     def send(self, requests: Mapping[str, bytes]) -> Mapping[str, bytes | Failure]:
         """Where the loop waits until the outcomes of its step are there."""
-        self._made.put(dict(requests))
+        self._next_requests.put(dict(requests))
         outcomes = self._outcomes.get()
         if outcomes is None:
             raise _Stopped
@@ -94,11 +94,11 @@ class Replay:
     def _loop(self) -> None:
         try:
             AgreedRun(self.contract, self, lambda event: None).perform()
-            self._made.put(None)
+            self._next_requests.put(None)
         except _Stopped:
             pass
         except Exception as error:
-            self._made.put(error)
+            self._next_requests.put(error)
 
     def stop(self) -> None:
         """End the loop."""
@@ -141,13 +141,13 @@ class Replay:
                 raise RefusedError("the agreed run has ended")
             self._thread.start()
         try:
-            made = self._made.get(timeout=NEXT_IN_S)
+            requests = self._next_requests.get(timeout=NEXT_IN_S)
         except queue.Empty:
             raise RefusedError("the agreed run did not come to another request in time") from None
-        if made is None or isinstance(made, BaseException):
+        if requests is None or isinstance(requests, BaseException):
             self._thread.join()
-            raise RefusedError("the agreed run has ended" + (f": {made}" if made is not None else ""))
-        self.step, self.requests = self.step + 1, made
+            raise RefusedError("the agreed run has ended" + ("" if requests is None else f": {requests}"))
+        self.step, self.requests = self.step + 1, requests
 
     def _give_outcomes(self, header: StepHeader, replies: Mapping[tuple[int, str], bytes]) -> None:
         """Give the loop the outcomes of the step it is at. The first ones that come are kept: no others count later."""

@@ -152,7 +152,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._outcomes, self._replies = folder / "steps", folder / "own"
+        self._outcomes, self._replies = folder / "steps", folder / "replies"
 
     def outcomes(self, step: int) -> dict[str, Outcome] | None:
         """The outcomes of a step by member, None where it has none."""

@@ -1,4 +1,4 @@
-"""Another engine than Flower, in one file: the same coordinator and sites run over it, to the same bytes."""
+"""Another carrier than Flower, in one file: the same coordinator and sites run over it, to the same bytes."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from fedprognos.report import write_report
 @dataclass
 class Task:
     data: bytes
-    engine: QueueEngine
+    carrier: QueueCarrier
     replies: list[bytes] = field(default_factory=list)
 
     def reply(self, data: bytes) -> None:
         self.replies.append(data)
-        self.engine.at_work.release()
+        self.carrier.at_work.release()
 
 
 @dataclass
 class Inbox:
-    engine: QueueEngine
+    carrier: QueueCarrier
     tasks: queue.SimpleQueue[Task] = field(default_factory=queue.SimpleQueue)
 
     def next(self) -> Task | None:
-        self.engine.check()
+        self.carrier.check()
         with contextlib.suppress(queue.Empty):
             task = self.tasks.get(timeout=0.02)
-            self.engine.at_work.acquire()  # torch's random numbers are those of the process: one site at a time
+            self.carrier.at_work.acquire()  # torch's random numbers are those of the process: one site at a time
             return task
         return None
 
 
-class QueueEngine:
+class QueueCarrier:
     """Coordinator and sites as threads of one process, with queues between them; hub and mailbox in one."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class QueueEngine:
         self.ended, self.at_work = threading.Event(), threading.Lock()
 
     @contextlib.contextmanager
-    def host(self, folder: Path, options: Any, keys: Any) -> Iterator[QueueEngine]:
+    def host(self, folder: Path, options: Any, keys: Any) -> Iterator[QueueCarrier]:
         assert sorted(keys) == sorted(options.sites)
         yield self
 
@@ -71,7 +71,7 @@ class QueueEngine:
         yield self.inboxes[options.name]
 
     @contextlib.contextmanager
-    def open_run(self, arrival_in_s: float) -> Iterator[QueueEngine]:
+    def open_run(self, arrival_in_s: float) -> Iterator[QueueCarrier]:
         yield self
 
     def check(self) -> None:
@@ -95,14 +95,14 @@ class QueueEngine:
 
 
 @pytest.mark.long
-def test_coordinator_and_sites_run_over_any_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coordinator_and_sites_run_over_any_carrier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.02)
-    made, engine, said = Deployment(tmp_path), QueueEngine(), list[str]()
+    made, carrier, said = Deployment(tmp_path), QueueCarrier(), list[str]()
     _, experiment, base = config.load(made.experiment)
-    works: list[Any] = [(coordinator.serve, made.coordinator, engine.host, said.append, write_report)]
+    works: list[Any] = [(coordinator.serve, made.coordinator, carrier.host, said.append, write_report)]
     for name in SITES:
         data = read_site_data(name, experiment, base, tmp_path / f"{name}.csv")
-        works.append((site.serve, made.site[name], engine.join, data, said.append, write_report))
+        works.append((site.serve, made.site[name], carrier.join, data, said.append, write_report))
     threads = [threading.Thread(target=_until_over, args=work) for work in works]
     place = coordinator.submit(made.coordinator, "small", deployable(experiment, said.append))
     for thread in threads:
@@ -111,7 +111,7 @@ def test_coordinator_and_sites_run_over_any_engine(tmp_path: Path, monkeypatch: 
     while not (place / coordinator.STATE).is_file() and time.monotonic() < deadline:
         time.sleep(0.1)
     status = json.loads((made.coordinator / "status.json").read_text("utf-8"))
-    engine.ended.set()
+    carrier.ended.set()
     for thread in threads:
         thread.join(30)
     assert json.loads((place / coordinator.STATE).read_text("utf-8")) == {"state": "done"}, said
