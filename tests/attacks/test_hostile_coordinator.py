@@ -310,7 +310,7 @@ def test_a_coordinator_that_came_to_another_request_is_told_so_and_changes_no_an
                 {"norms": {**ours.norms, name: 1e300}},
                 {"norms": {}},
                 {"shapes": {**ours.shapes, name: (1, 1)}},
-                {"numbers": ours.numbers * 1.01},
+                {"numbers": {**ours.numbers, "recipe": 1.01 * ours.numbers["recipe"]}},
             ]
             frames = [sealed(run, header, data, ours.model_copy(update=other)) for other in others]
             refused.extend(run.ask("a", *frames))
@@ -342,7 +342,7 @@ def test_a_step_needs_the_coordinator_s_signature_of_all_that_it_says(start: Sta
             notes = notes_of(data)
             frames = [seal_step(stranger, header.contract, 3, header.fingerprint, notes)]
             signed = header.model_dump()
-            for change in ({"step": 4}, {"fingerprint": {**signed["fingerprint"], "numbers": 1.0}}, {"notes": []}):
+            for change in ({"step": 4}, {"fingerprint": {**signed["fingerprint"], "numbers": {}}}, {"notes": []}):
                 document = json.dumps({**signed, **change}).encode()
                 body = b"".join(reply for _, reply in notes) if "notes" not in change else b""
                 frames.append(STEP + len(document).to_bytes(8, "little") + document + body)

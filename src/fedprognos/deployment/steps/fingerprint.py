@@ -39,7 +39,7 @@ class Fingerprint(BaseModel):
     shapes, norms
         Of every tensor, by name.
     numbers
-        Norm of all numbers outside the tensors: those of the recipe, mostly.
+        Norm of the numbers outside the tensors, by field of the request: those of the recipe, a fraction.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,7 +48,7 @@ class Fingerprint(BaseModel):
     sum: tuple[str, int] | None = None
     shapes: dict[str, tuple[int, ...]] = {}
     norms: dict[str, float] = {}
-    numbers: float = 0.0
+    numbers: dict[str, float] = {}
 
 
 def fingerprint_of(request: bytes) -> Fingerprint:
@@ -60,7 +60,11 @@ def fingerprint_of(request: bytes) -> Fingerprint:
         sum=envelope.get("sum"),
         shapes={name: tensor.shape for name, tensor in tensors.items()},
         norms={name: float(np.linalg.norm(tensor.astype(np.float64))) for name, tensor in tensors.items()},
-        numbers=float(np.linalg.norm(list(_numbers(envelope["body"])))),
+        numbers={
+            field: float(np.linalg.norm(numbers))
+            for field, part in sorted(envelope["body"].items())
+            if (numbers := list(_numbers(part)))
+        },
     )
 
 
@@ -77,8 +81,9 @@ def divergence(request: bytes, theirs: Fingerprint) -> str:
         solved = any(part in name for part in SOLVED_PARTS)
         if not _alike(norm, theirs.norms[name], max(tolerance, SOLVED_TOLERANCE if solved else 0.0)):
             return f"{name} has norm {theirs.norms[name]!r} instead of {norm!r}"
-    if not _alike(ours.numbers, theirs.numbers, SOLVED_TOLERANCE):
-        return f"its numbers have norm {theirs.numbers!r} instead of {ours.numbers!r}"
+    for field, norm in ours.numbers.items():
+        if not _alike(norm, theirs.numbers.get(field, np.nan), SOLVED_TOLERANCE):
+            return f"the numbers of {field} have norm {theirs.numbers.get(field)!r} instead of {norm!r}"
     return ""
 
 
