@@ -199,12 +199,12 @@ def identity_of(folder: Path) -> Identity:
         key = Ed25519PrivateKey.generate()
         write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        loaded = load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, Ed25519PrivateKey):
+        loaded = None
+    if not isinstance(loaded, Ed25519PrivateKey):
         raise ConfigError("not an identity key", where=str(path), hint="Restore it from a backup, or remove it.")
-    return Identity(key)
+    return Identity(loaded)
 
 
 def verify(public: str, signature: str, data: bytes, who: str) -> None:
