@@ -108,8 +108,8 @@ def test_names_that_steer_a_screen_are_refused(mark: str) -> None:
 def test_a_site_that_confirmed_members_accepts_no_others(tmp_path: Path) -> None:
     contract, pins = contract_of("demo"), {name: fingerprint(KEYS[name]).replace(" ", "") for name in "bc"}
     with refuses(MessageError, "'c'"):
-        Approvals(tmp_path, known={"b": pins["b"]}).put(contract, "a", KEYS["a"])
-    assert Approvals(tmp_path, known=pins).put(contract, "a", KEYS["a"]).state == "waiting"
+        Approvals(tmp_path, confirmed={"b": pins["b"]}).put(contract, "a", KEYS["a"])
+    assert Approvals(tmp_path, confirmed=pins).put(contract, "a", KEYS["a"]).state == "waiting"
 
 
 def test_nobody_counts_more_than_three_times_the_median_member_where_replies_are_seen() -> None:
