@@ -27,7 +27,7 @@ from fedprognos.features import Recipe, build_windows, recipe_for
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import FitRequest
+from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.rounds import judged_rounds

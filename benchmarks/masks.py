@@ -26,15 +26,14 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import EvaluateRequest, Failure
-from fedprognos.federation.recipe_setup import common_recipe
+from fedprognos.federation.exchanges import Failure, exchanges
+from fedprognos.federation.exchanges.evaluate import EvaluateRequest
+from fedprognos.federation.exchanges.survey import common_recipe
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.secure.coordinator import MaskedSums
 from fedprognos.federation.secure.fixed_point import add, to_fixed
 from fedprognos.federation.secure.member import Member
 from fedprognos.federation.secure.messages import MaskedReply
-from fedprognos.federation.secure.templates import template_of
-from fedprognos.federation.secure.vectors import size_of
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.threads import one_torch_thread
@@ -127,9 +126,9 @@ def main() -> None:
     )
     network = Network(spec, {name: np.zeros(shape, np.float32) for name, shape in spec.shapes.items()})
     request = EvaluateRequest(recipe, network, 0, 0.3, True)
-    template = template_of(request)
-    values = 1 + 1000 * np.random.default_rng(0).random(size_of(template))  # counts must be possible ones
-    plain = len(encode(template))
+    exchange = exchanges["EvaluateRequest"]
+    values = 1 + 1000 * np.random.default_rng(0).random(exchange.vector_length(request))  # counts must be possible ones
+    plain = len(encode(exchange.zeros(request)))
     for count in SITES:
         names = tuple(f"site-{k:02d}" for k in range(count))
         sites = Sites(names, values)

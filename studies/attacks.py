@@ -14,15 +14,11 @@ import numpy as np
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.features.moments import Moments
 from fedprognos.federation.client import Client
-from fedprognos.federation.messages import (
-    EvaluateReply,
-    FitReply,
-    FitRequest,
-    OutputsReply,
-    Reply,
-    Request,
-    SurveyReply,
-)
+from fedprognos.federation.exchanges import Reply, Request
+from fedprognos.federation.exchanges.evaluate import EvaluateReply
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest
+from fedprognos.federation.exchanges.outputs import OutputsReply
+from fedprognos.federation.exchanges.survey import SurveyReply
 from fedprognos.networks import HeadStatistics
 
 Change = Callable[[Request, Reply, Mapping[str, Reply]], Reply]
@@ -96,8 +92,8 @@ def on_moments(columns: bool) -> Change:
 class FlippedClient(Client):
     """Learns that worn machines last longest: labels are turned around within their range."""
 
-    def _windows_for(self, recipe: Recipe) -> WindowSet:
-        windows = super()._windows_for(recipe)
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
         labels = recipe.capped(windows.labels)
         return replace(windows, labels=labels.min() + labels.max() - labels)
 

@@ -20,7 +20,7 @@ from fedprognos.experiment.run import data_digest
 from fedprognos.experiment.scenario import training_scenario
 from fedprognos.experiment.tuning.trial_runner import FRACTION, TrialRunner, judged
 from fedprognos.experiment.workers import cores
-from fedprognos.federation.plan import summed
+from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
@@ -129,7 +129,7 @@ def _measure(
     cohort, plan = runner.prepared(experiment, seed, lambda failure: None, cache=cache, scope=scope)
     *_, last = strategies[runner.method].run(cohort, plan)
     (network,) = last.models.values()
-    fit, held = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
+    fit, held = evaluate(cohort, plan, cohort.clients, network).head_statistics
     if held is None:
         raise FederationError("no client keeps enough out of training to be judged by")
     mean_squares = [mean_squared_error(held, solve_head(fit, strength)) for strength in STRENGTHS]

@@ -21,8 +21,8 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import MessageCohort, digest
-from fedprognos.federation.messages import ANSWERS, REQUESTS, Failure, Reply
-from fedprognos.federation.recipe_setup import common_recipe
+from fedprognos.federation.exchanges import Failure, Reply, reply_kinds, request_kinds
+from fedprognos.federation.exchanges.survey import common_recipe
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
@@ -57,9 +57,9 @@ class HostileTransport:
             scope = "flipped" if self.attack.flipped and name == self.hostile else ""
             replies[name] = self._honest(name, data, scope)
         if self.hostile in requests:
-            decoded = {n: decode(d, ANSWERS) for n, d in replies.items() if isinstance(d, bytes)}
+            decoded = {n: decode(d, reply_kinds()) for n, d in replies.items() if isinstance(d, bytes)}
             own: Reply = decoded.pop(self.hostile)
-            request = decode(requests[self.hostile], REQUESTS)
+            request = decode(requests[self.hostile], request_kinds())
             replies[self.hostile] = encode(self.attack.change(request, own, decoded))
         return replies
 

@@ -19,18 +19,17 @@ from fedprognos.experiment.scenario import scenarios
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort, gather
-from fedprognos.federation.messages import EvaluateReply, EvaluateRequest, FitReply
-from fedprognos.federation.plan import Plan, fit_request
-from fedprognos.federation.recipe_setup import common_recipe
+from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
+from fedprognos.federation.exchanges.fit import FitReply, fit_request
+from fedprognos.federation.exchanges.survey import common_recipe
+from fedprognos.federation.plan import Plan
 from fedprognos.federation.reply_cache import ReplyCache
-from fedprognos.federation.screening.bodies import heads_side_by_side, skill_shares
-from fedprognos.federation.screening.statistics import capped_statistics
-from fedprognos.federation.screening.votes import ErrorsOf, falls_without
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network
 from fedprognos.networks.head import add_all, mean_squared_error, solve_head
 from fedprognos.networks.threads import one_torch_thread
+from fedprognos.privacy.screening import ErrorsOf, capped_statistics, falls_without, heads_side_by_side, skill_shares
 from studies.attacks import ATTACKS, Attack, FlippedClient
 from studies.poisoning import PRESET, HostileTransport, write_between
 
@@ -99,9 +98,9 @@ class Bench:
                     own = upside_down[name] if attack.flipped else fits[name]
                     sent = attack.change(requests[name], own, others)
                     changed = {**others, name: sent}
-                    _, seen = self._evaluated(changed, self.honest)  # type: ignore[arg-type]
-                    note("skill", attack.name, self._skill(changed, seen)[name])  # type: ignore[arg-type]
-                    note("bodies", attack.name, _harm(name, self._of_bodies(changed, seen)))  # type: ignore[arg-type]
+                    _, seen = self._evaluated(changed, self.honest)
+                    note("skill", attack.name, self._skill(changed, seen)[name])
+                    note("bodies", attack.name, _harm(name, self._of_bodies(changed, seen)))
                 if attack.name in STATISTICS:
                     seen = {**replies, name: self._lie(attack, name, network, replies)}
                     note("statistics", attack.name, _harm(name, self._of_statistics(seen)))
@@ -119,7 +118,8 @@ class Bench:
         request = EvaluateRequest(self.plan.recipe, network, self.plan.seed, self.plan.train.validation_fraction, True)
         if attack.flipped:
             return gather(self.flipped, {name: request}, EvaluateReply, None, lambda failure: None)[name]
-        return attack.change(request, replies[name], {})  # type: ignore[return-value]
+        changed: EvaluateReply = attack.change(request, replies[name], {})
+        return changed
 
     def _heads(self, fits: Mapping[str, FitReply]) -> dict[str, Any]:
         return heads_side_by_side({name: Network(self.plan.spec, fit.weights) for name, fit in fits.items()})
@@ -141,9 +141,10 @@ class Bench:
         return errors, sorted(judges)
 
     def _of_statistics(self, replies: Mapping[str, EvaluateReply]) -> tuple[ErrorsOf, list[str]]:
-        capped = capped_statistics(replies, self.plan.federation.weight_cap)
-        fits = {name: reply.fit for name, reply in capped.items() if reply.fit is not None}
-        judges = {name: reply.held or fits[name] for name, reply in capped.items() if name in fits}
+        parts = {name: (reply.fit, reply.held) for name, reply in replies.items() if reply.fit is not None}
+        capped = capped_statistics(parts, self.plan.federation.weight_cap)
+        fits = {name: fit for name, (fit, _) in capped.items()}
+        judges = {name: held or fit for name, (fit, held) in capped.items()}
 
         def errors(members: Any) -> Mapping[str, float]:
             head = solve_head(add_all(fits[name] for name in members), self.plan.federation.ridge)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from fedprognos.experiment.run import load_fleets as load_fleets
     from fedprognos.federation.averages import Aggregator as Aggregator
     from fedprognos.federation.averages import average as average
+    from fedprognos.federation.exchanges.fit import train as train
     from fedprognos.federation.plan import Plan as Plan
     from fedprognos.federation.plan import Round as Round
-    from fedprognos.federation.plan import train as train
     from fedprognos.federation.privacy import Mechanism as Mechanism
     from fedprognos.federation.strategies import Strategy as Strategy
     from fedprognos.fleet import Fleet as Fleet
@@ -79,7 +79,7 @@ _LAZY = {
     "plot": "fedprognos.api",
     "registry": "fedprognos",
     "run": "fedprognos.api",
-    "train": "fedprognos.federation.plan",
+    "train": "fedprognos.federation.exchanges.fit",
     "windows": "fedprognos.api",
 }
 

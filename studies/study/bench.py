@@ -24,10 +24,11 @@ from fedprognos.features import Recipe, WindowSet
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.fit import train
+from fedprognos.federation.exchanges.survey import recipe_from_survey
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.messages import Failure
-from fedprognos.federation.plan import Plan, train
-from fedprognos.federation.recipe_setup import recipe_from_survey
+from fedprognos.federation.plan import Plan
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.fleet import Fleet, pool
 from fedprognos.networks import Network, NetworkSpec, predict

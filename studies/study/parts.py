@@ -9,17 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedprognos.arrays import FloatArray
-from fedprognos.federation.absorption import (
-    Bodies,
-    ask_for_sums,
-    concat_bodies,
-    in_groups,
-    layer_arrays,
-    small_network,
-)
+from fedprognos.federation.absorption import Bodies, ask_for_sums, concat_bodies, in_groups, layer_arrays, small_network
 from fedprognos.federation.averages import average
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.plan import Plan, summed, train
+from fedprognos.federation.exchanges.evaluate import evaluate
+from fedprognos.federation.exchanges.fit import train
+from fedprognos.federation.plan import Plan
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.strategies.absorb import AbsorbOptions
 from fedprognos.federation.strategies.fedma import FedMAOptions, algorithm_1
@@ -262,7 +257,7 @@ def best_body(bench: Bench, plan: Plan, bodies: Mapping[str, Network]) -> Model:
     cohort = trained(bench)
     found: dict[str, tuple[float, Network]] = {}
     for name, body in sorted(bodies.items()):
-        fit, held = summed(plan.evaluate(cohort, cohort.clients, body, statistics=True))
+        fit, held = evaluate(cohort, plan, cohort.clients, body).head_statistics
         head = exact_head(fit, held, plan.federation.ridge).head
         found[name] = (mean_squared_error(fit, head), body.with_head(head))
     best = min(found, key=lambda name: found[name][0])

@@ -14,7 +14,8 @@ import numpy as np
 
 from fedprognos import matching
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.plan import Plan, summed
+from fedprognos.federation.exchanges.evaluate import evaluate
+from fedprognos.federation.plan import Plan
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.strategies.absorb import AbsorbOptions
 from fedprognos.federation.strategies.fedavg import FedAvgOptions
@@ -110,7 +111,7 @@ def at_widths(cohort: MessageCohort, plan: Plan, label: str, whole: SideBySide, 
 
 def judged(cohort: MessageCohort, plan: Plan, label: str, network: Network) -> Model:
     """The error on what was kept out."""
-    fit, held = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
+    fit, held = evaluate(cohort, plan, cohort.clients, network).head_statistics
     return _model(plan, label, network.spec.hidden, fit, held)
 
 

@@ -12,18 +12,15 @@ from fedprognos.evaluation import ScoreSums
 from fedprognos.features import Moments
 from fedprognos.federation.client import Client
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import (
-    ANSWERS,
-    ErrorSums,
-    EvaluateReply,
-    Failure,
-    FitReply,
-    OutputsReply,
-    SurveyReply,
-)
-from fedprognos.federation.pool_messages import CentredSums, PoolReply
-from fedprognos.federation.score_messages import ResidualReply, ScoreReply
-from fedprognos.federation.secure.survey import OutlineReply
+from fedprognos.federation.exchanges import Failure, reply_kinds
+from fedprognos.federation.exchanges.evaluate import ErrorSums, EvaluateReply
+from fedprognos.federation.exchanges.fit import FitReply
+from fedprognos.federation.exchanges.outputs import OutputsReply
+from fedprognos.federation.exchanges.personal import PoolReply
+from fedprognos.federation.exchanges.residuals import ResidualReply
+from fedprognos.federation.exchanges.scores import ScoreReply
+from fedprognos.federation.exchanges.survey import OutlineReply, SurveyReply
+from fedprognos.networks.pooling import CentredSums
 
 Lie = Callable[[Any], Any]
 
@@ -167,7 +164,7 @@ class LyingTransport:
         for name, data in requests.items():
             reply = self.members[name].respond(data)
             if name == self.liar:
-                honest = decode(reply, ANSWERS)
+                honest = decode(reply, reply_kinds())
                 if isinstance(honest, self.kind) and (changed := self.lie(honest)) is not honest:
                     reply = encode(changed)
                     self.lied += 1

@@ -18,9 +18,10 @@ from fedprognos.deployment.site import site_ledger as ledger
 from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.deployment.site_messages import ContractRequest, HelloReply, HelloRequest
 from fedprognos.errors import MessageError
-from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.codec import LedgerLine, decode, encode
+from fedprognos.federation.exchanges import Failure, reply_kinds
+from fedprognos.federation.exchanges.evaluate import EvaluateRequest
 from fedprognos.federation.limits import Limits
-from fedprognos.federation.messages import ANSWERS, EvaluateRequest, Failure, LedgerLine
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.options import ModelOptions
 from refusals import refuses
@@ -60,7 +61,7 @@ def test_invented_members_whose_networks_would_stand_side_by_side_meet_the_limit
     plain = contract_of(run, model={"widths": [400]}, federation={"methods": ["concat"], "fedavg": {}})
     wide = replace(plain, members=dict(sorted(members.items())))
     assert side_by_side(wide) == 401
-    reply = decode(run.sites["a"].respond(encode(ContractRequest(wide.text))), ANSWERS)
+    reply = decode(run.sites["a"].respond(encode(ContractRequest(wide.text))), reply_kinds())
     assert "memory" in reply.text
     assert not run.sites["a"].approvals.entry(wide.digest)
     Limits(4 << 30).check_model(ModelOptions(widths=(400,)), 6)  # alone it is a network like others
@@ -81,7 +82,7 @@ def test_invented_members_whose_networks_would_stand_side_by_side_meet_the_limit
 def test_numbers_without_measure_are_refused_before_anybody_can_approve_them(run: SmallRun, huge: Any) -> None:
     text = contract_of(run, "4", **huge).text
     begun = time.process_time()
-    reply = decode(run.sites["a"].respond(encode(ContractRequest(text))), ANSWERS)
+    reply = decode(run.sites["a"].respond(encode(ContractRequest(text))), reply_kinds())
     assert isinstance(reply, Failure)
     assert time.process_time() - begun < 5
 

@@ -12,9 +12,9 @@ from fedprognos.features import build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.dealing import Dealing
+from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
+from fedprognos.federation.exchanges.personal import PoolReply, PoolRequest
 from fedprognos.federation.floors import FloorError, Floors
-from fedprognos.federation.messages import EvaluateReply, EvaluateRequest
-from fedprognos.federation.pool_messages import PoolReply, PoolRequest
 from fedprognos.federation.seeds import stream
 from fedprognos.networks import Network, NetworkSpec
 from small_fleets import recipe_of, series_fleet
@@ -60,7 +60,7 @@ def test_parts_of_slightly_different_shares_do_not_differ_by_a_unit(tmp_path: Pa
 
     def parts(dealing: Dealing) -> list[set[int]]:
         client = Client("a", FLEET, ClientFolder(tmp_path), SITE, dealing=dealing)
-        held = [client._parts(RECIPE, 1, share)[1] for share in (6 / 12, 7 / 12)]
+        held = [client.parts(RECIPE, 1, share)[1] for share in (6 / 12, 7 / 12)]
         return [set(part.unit.tolist()) for part in held if part is not None]
 
     smaller, larger = parts(Dealing())
@@ -74,10 +74,10 @@ def test_parts_of_slightly_different_shares_do_not_differ_by_a_unit(tmp_path: Pa
 def test_sums_with_and_without_the_reserve_differ_by_the_floor_or_not_at_all(tmp_path: Path, units: int) -> None:
     fleet = FLEET.select(list(FLEET)[:units])
     site = Client("a", fleet, ClientFolder(tmp_path), SITE, dealing=Dealing(b"s"))
-    reply, everything = asked(site, 1, 0.0, apart=True), asked(site, 1, 0.0)
+    reply, everything = asked(site, 1, 0.0, without_reserve=True), asked(site, 1, 0.0)
     assert reply.fit is not None
     assert everything.fit is not None
-    left_out = set(range(units)) - set(site._learnt_from(RECIPE, 1, apart=True).unit.tolist())
+    left_out = set(range(units)) - set(site.learnt_from(RECIPE, 1, without_reserve=True).unit.tolist())
     assert len(left_out) == (5 if units >= 10 else 0)
     assert (everything.fit.n - reply.fit.n >= 20) == bool(left_out)
 
@@ -87,7 +87,7 @@ def test_a_reserve_of_few_rows_is_refused(tmp_path: Path) -> None:
     site = Client("a", fleet, ClientFolder(tmp_path), SITE, dealing=Dealing(b"s"))
     asked(site, 1, 0.0)
     with pytest.raises(FloorError):
-        asked(site, 1, 0.0, apart=True)
+        asked(site, 1, 0.0, without_reserve=True)
 
 
 def test_a_site_deals_its_units_by_a_secret_that_only_its_key_gives(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from fedprognos.features.survey import Survey
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.dealing import Dealing
+from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest
+from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
+from fedprognos.federation.exchanges.survey import SurveyRequest
 from fedprognos.federation.floors import FloorError, Floors
-from fedprognos.federation.messages import EvaluateReply, EvaluateRequest, FitReply, FitRequest, SurveyRequest
-from fedprognos.federation.score_messages import ScoreReply, ScoreRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import HeadStatistics, Network, NetworkSpec
 from fedprognos.networks.options import Training
@@ -119,7 +121,7 @@ def test_a_row_that_weighs_most_because_its_machine_is_short_is_seen_by_the_trip
     survey = client.answer(SurveyRequest(survey_terms(section))).survey  # type: ignore[union-attr]
     recipe = make_recipe(section, {"a": survey})
     network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(1,), direct=1), 1)
-    windows = client._windows_for(recipe)
+    windows = client.windows(recipe)
     assert (windows.unit == 8).sum() == 1
     plain = EvaluateRequest(recipe, network, 1, 0.0, statistics=True)
     strict = client_of(tmp_path, fleet, replace(SITE, leverage=0.6))

@@ -42,19 +42,15 @@ from fedprognos.features import Recipe, SurveyTerms, build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, envelope_of
+from fedprognos.federation.exchanges import Failure, reply_kinds
+from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
+from fedprognos.federation.exchanges.fit import FitRequest
+from fedprognos.federation.exchanges.outputs import OutputsRequest
+from fedprognos.federation.exchanges.personal import PersonalRequest, PoolRequest
+from fedprognos.federation.exchanges.scores import ScoreRequest
+from fedprognos.federation.exchanges.survey import SurveyRequest
 from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.limits import Limits
-from fedprognos.federation.messages import (
-    ANSWERS,
-    EvaluateReply,
-    EvaluateRequest,
-    Failure,
-    FitRequest,
-    OutputsRequest,
-    SurveyRequest,
-)
-from fedprognos.federation.pool_messages import PersonalRequest, PoolRequest
-from fedprognos.federation.score_messages import ScoreRequest
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.options import Training
 from refusals import refuses
@@ -106,7 +102,7 @@ def steal_row(ask: Any) -> np.ndarray[Any, Any] | None:
 
 def bare(folder: Path, **options: Any) -> Any:
     client = Client("a", FLEET, ClientFolder(folder), **options)
-    return lambda request: decode(client.respond(encode(request)), ANSWERS)
+    return lambda request: decode(client.respond(encode(request)), reply_kinds())
 
 
 def test_a_bare_client_gives_a_row_to_a_crafted_network_and_the_tripwire_does_not(tmp_path: Path) -> None:
@@ -158,9 +154,9 @@ def test_nothing_about_fewer_than_five_units_leaves_a_site_unless_it_has_one(tmp
         PoolRequest(recipe, Network.seeded(spec, 1), 1, 0.0),
     )
     for request in requests:
-        reply = decode(client.respond(encode(request)), ANSWERS)
+        reply = decode(client.respond(encode(request)), reply_kinds())
         assert isinstance(reply, Failure) == (units == 4), request
-    scores = decode(client.respond(encode(ScoreRequest(recipe, Network.seeded(spec, 1), 1, 0.3, "all"))), ANSWERS)
+    scores = decode(client.respond(encode(ScoreRequest(recipe, Network.seeded(spec, 1), 1, 0.3, "all"))), reply_kinds())
     assert (scores.test is None) == (units == 4)
 
 
@@ -255,7 +251,7 @@ def test_a_coordinator_with_its_own_keys_gets_nothing_beyond_the_agreed_steps(st
             if reply.startswith(REPLY):  # the reply that it has already, to the bit
                 assert reply == honest[step]
             else:
-                assert type(decode(reply, (*ANSWERS, StepsMissing))).__name__ in ("Failure", "StepsMissing")
+                assert type(decode(reply, (*reply_kinds(), StepsMissing))).__name__ in ("Failure", "StepsMissing")
         assert run.weights() == undisturbed.weights()
         lines = run.lines("a")
         assert broken_at(lines) is None
@@ -323,7 +319,7 @@ def test_a_coordinator_that_came_to_another_request_is_told_so_and_changes_no_an
         run.perform()
         assert steps
         assert len(refused) == 7
-        assert {decode(reply, ANSWERS).code for reply in refused} <= {"diverged", "message"}
+        assert {decode(reply, reply_kinds()).code for reply in refused} <= {"diverged", "message"}
 
 
 def sealed(run: SmallRun, header: StepHeader, data: bytes, fingerprint: Fingerprint) -> bytes:
@@ -351,7 +347,7 @@ def test_a_step_needs_the_coordinator_s_signature_of_all_that_it_says(start: Sta
         run.mailbox.before = alter
         run.perform()
         assert len(refused) == 4
-        assert {decode(reply, ANSWERS).code for reply in refused} == {"message"}
+        assert {decode(reply, reply_kinds()).code for reply in refused} == {"message"}
         assert run.weights()
 
 
@@ -362,7 +358,7 @@ def test_messages_that_nobody_signed_fill_neither_disk_nor_memory(
     site = SmallRun(tmp_path).sites["a"]
     strange = make_dataclass("K" * 300_000, [("experiment", str)], frozen=True)("x")
     for message in [encode(strange)] * 50 + [encode(HelloRequest("e" * 3_000_000))]:
-        assert isinstance(decode(site.respond(message), ANSWERS), Failure)
+        assert isinstance(decode(site.respond(message), reply_kinds()), Failure)
     site.respond(encode(HelloRequest("small")))
     lines = SiteLedger(tmp_path / "a").lines()
     assert [line["kind"] for line in lines] == ["Failure"] * 20 + ["HelloReply"]
@@ -378,7 +374,7 @@ def test_a_contract_of_a_huge_network_is_refused_before_anybody_can_approve_it(s
         members = {name: identity_of(run.place(name)).public for name in NAMES}
         contract = Contract.from_experiment("x", "1", run.experiment, members, run.identity.public)
         [reply] = run.ask("a", encode(ContractRequest(contract.text)))
-        assert "parameters" in decode(reply, ANSWERS).text
+        assert "parameters" in decode(reply, reply_kinds()).text
         assert Approvals(run.place("a")).entry(contract.digest) is None
 
 

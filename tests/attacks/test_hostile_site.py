@@ -13,20 +13,22 @@ from small_run import SmallRun
 from fedprognos.deployment.site.site_ledger import SiteLedger
 from fedprognos.deployment.steps.signed_steps import REPLY, read_reply, seal_reply
 from fedprognos.errors import FederationError
-from fedprognos.features import Moments
+from fedprognos.features import Moments, survey_terms
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import MessageCohort, gather
-from fedprognos.federation.heads import personal_heads, with_heads
-from fedprognos.federation.messages import Failure, FitReply, SurveyReply
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.fit import FitReply
+from fedprognos.federation.exchanges.personal import personal_heads
+from fedprognos.federation.exchanges.residuals import ResidualRequest
+from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
+from fedprognos.federation.exchanges.survey import OutlineReply, OutlineRequest, SurveyReply, common_recipe
+from fedprognos.federation.heads import with_heads
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.recipe_setup import common_recipe, survey_terms
 from fedprognos.federation.reply_cache import ReplyCache
-from fedprognos.federation.score_messages import ResidualRequest, ScoreReply, ScoreRequest
-from fedprognos.federation.secure.survey import OutlineReply, OutlineRequest
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.calibration import EDGES, prediction_ranges

@@ -15,8 +15,9 @@ from fedprognos.features import Recipe
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import Failure, ImportReply
-from fedprognos.federation.recipe_setup import common_recipe
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.import_model import ImportReply
+from fedprognos.federation.exchanges.survey import common_recipe
 from fedprognos.networks import Bundle, Network, NetworkSpec
 from refusals import refuses
 from small_fleets import recipe_of, series_fleet

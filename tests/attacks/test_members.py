@@ -19,7 +19,7 @@ from fedprognos.deployment.steps.signed_steps import (
     sha256,
 )
 from fedprognos.federation.codec import decode, encode, ledger_line
-from fedprognos.federation.messages import FitReply
+from fedprognos.federation.exchanges.fit import FitReply
 
 JUNK = b"for the others" * 9
 

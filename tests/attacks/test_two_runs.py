@@ -21,7 +21,7 @@ from fedprognos.deployment.site.site_service import Site
 from fedprognos.deployment.site_messages import ContractRequest
 from fedprognos.deployment.steps.replay import RefusedError
 from fedprognos.experiment import config
-from fedprognos.federation.messages import LedgerLine
+from fedprognos.federation.codec import LedgerLine
 from fedprognos.fleet import Fleet
 from small_fleets import cyclic_fleet, series_fleet
 

@@ -16,7 +16,7 @@ from fedprognos.deployment.site.site_data import read_site_data
 from fedprognos.deployment.steps.signed_steps import REPLY, read_reply, seal_reply
 from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode, ledger_line
-from fedprognos.federation.messages import FitReply, FitRequest
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 
 HONEST, ANSWER = site.Site.respond, site.Site._answer
 

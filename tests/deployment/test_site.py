@@ -16,13 +16,13 @@ from fedprognos.deployment.site_messages import DataTerms, DeliverRequest, Hello
 from fedprognos.errors import ConfigError, DataError, MessageError, RecipeError
 from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import ANSWERS
+from fedprognos.federation.exchanges import reply_kinds
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network, NetworkSpec
 from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
-REPLIES = (*ANSWERS, HelloReply)
+REPLIES = (*reply_kinds(), HelloReply)
 
 
 def answer(site: Site, request: Any) -> Any:

@@ -12,13 +12,14 @@ from sites_here import site_here
 from fedprognos.deployment.carrier import CarrierError, Presence, SiteLostError
 from fedprognos.deployment.coordinator import site_transport
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
-from fedprognos.deployment.site_messages import ACTIVITIES, OPENING, REQUESTS
+from fedprognos.deployment.site_messages import OPENING, step_requests
 from fedprognos.errors import MessageError
 from fedprognos.features import SurveyTerms
 from fedprognos.federation.client import Client
-from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.codec import LedgerLine, decode, encode
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import Failure, LedgerLine, SurveyReply, SurveyRequest
+from fedprognos.federation.exchanges import Failure, exchanges
+from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
 
 SURVEY = SurveyRequest(SurveyTerms())
 
@@ -175,7 +176,6 @@ def test_a_failure_is_the_site_s_own_and_short() -> None:
 
 
 def test_every_request_says_in_words_what_it_is_about() -> None:
-    assert set(ACTIVITIES) == {kind.__name__ for kind in (*OPENING, *REQUESTS)}
-    assert all(ACTIVITIES.values())
-    assert b"activity" not in encode(SURVEY)
-    assert decode(encode(SURVEY), REQUESTS) == SURVEY
+    assert set(exchanges) == {kind.__name__ for kind in (*OPENING, *step_requests())}
+    assert all(exchange.words.activity and exchange.words.leaves for exchange in exchanges.values())
+    assert decode(encode(SURVEY), step_requests()) == SURVEY

@@ -17,7 +17,9 @@ from fedprognos.experiment.workers import Workers
 from fedprognos.features import SurveyTerms
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest
+from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Epoch, NetworkSpec
 from fedprognos.networks.options import Training

@@ -9,10 +9,10 @@ from fedprognos.features import Recipe
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
+from fedprognos.federation.cohort import checked_reply
+from fedprognos.federation.exchanges import Failure, Reply, Request, reply_kinds
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.reply_checks import checked
 from fedprognos.federation.secure.sums import Sums
 from fedprognos.fleet import Fleet
 from fedprognos.networks import NetworkSpec
@@ -40,7 +40,7 @@ class HereCohort:
     def ask(
         self,
         requests: Mapping[str, Request],
-        kinds: tuple[type, ...] = ANSWERS,
+        kinds: tuple[type, ...] = reply_kinds(),
         tag: tuple[str, int] | None = None,
     ) -> dict[str, Reply | Failure]:
         replies: dict[str, Reply | Failure] = {}
@@ -52,7 +52,7 @@ class HereCohort:
             if self.change is not None and not isinstance(replies[name], Failure):
                 replies[name] = self.change(name, request, replies[name])  # type: ignore[arg-type]
             if tag is None:
-                replies[name] = checked(name, request, replies[name], self.declared)
+                replies[name] = checked_reply(name, request, replies[name], self.declared)
         return replies
 
 

@@ -11,24 +11,19 @@ import numpy as np
 from fedprognos.deployment import site_messages as deployment
 from fedprognos.deployment.site_messages import DataTerms
 from fedprognos.features import SurveyTerms, survey
-from fedprognos.federation import messages as federation
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode
-from fedprognos.federation.messages import (
-    EvaluateRequest,
-    Failure,
-    FitRequest,
-    ImportRequest,
-    OutputsRequest,
-    ResidualRequest,
-    ScoreRequest,
-    SurveyReply,
-    SurveyRequest,
-)
-from fedprognos.federation.pool_messages import PersonalRequest, PooledSlopes, PoolRequest
+from fedprognos.federation.exchanges import Failure, exchanges
+from fedprognos.federation.exchanges.evaluate import EvaluateRequest
+from fedprognos.federation.exchanges.fit import FitRequest
+from fedprognos.federation.exchanges.import_model import ImportRequest
+from fedprognos.federation.exchanges.outputs import OutputsRequest
+from fedprognos.federation.exchanges.personal import PersonalRequest, PooledSlopes, PoolRequest
+from fedprognos.federation.exchanges.residuals import ResidualRequest
+from fedprognos.federation.exchanges.scores import ScoreRequest
+from fedprognos.federation.exchanges.survey import MomentsRequest, OutlineRequest, SurveyReply, SurveyRequest
 from fedprognos.federation.secure import messages as secure
-from fedprognos.federation.secure.survey import MomentsRequest, OutlineRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, HeadStatistics, Network, NetworkSpec
 from fedprognos.networks.options import Training
@@ -39,11 +34,9 @@ from small_fleets import recipe_of, series_fleet
 RULE = {"altitude": 0, "mach": 2}
 FLEET = series_fleet([40 + 3 * k for k in range(24)], name="a")
 KINDS = (
-    *federation.REQUESTS,
-    *federation.ANSWERS,
-    *(one for one in (*deployment.OPENING, *deployment.REQUESTS) if one not in federation.REQUESTS),
-    *(deployment.HelloReply, deployment.ContractReply, deployment.JoinReply, deployment.StepsMissing),
-    *(deployment.RefusalReply, deployment.DeliverReply),
+    *(exchange.request for exchange in exchanges.values()),
+    *(exchange.reply for exchange in exchanges.values()),
+    *(secure.MaskedReply, Failure, deployment.StepsMissing),
 )
 RECORDED = Path(__file__).with_name("recorded")
 

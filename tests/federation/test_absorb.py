@@ -16,10 +16,12 @@ from fedprognos.errors import FederationError
 from fedprognos.experiment.match_records import round_details
 from fedprognos.federation import absorption
 from fedprognos.federation.codec import encode
+from fedprognos.federation.exchanges import Failure, Reply, Request
+from fedprognos.federation.exchanges.evaluate import evaluate
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest
+from fedprognos.federation.exchanges.outputs import OutputsReply, OutputsRequest
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.messages import Failure, FitReply, FitRequest, OutputsReply, OutputsRequest, Reply, Request
 from fedprognos.federation.options import federation_options
-from fedprognos.federation.plan import summed
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.strategies.absorb import AbsorbOptions
 from fedprognos.federation.totals import masked_total
@@ -306,7 +308,7 @@ def test_of_several_alphas_the_one_whose_small_network_fits_best_is_taken(fracti
         (round_,) = ABSORB.run(cohort, federated)
         (small,) = round_.models.values()
         assert round_.absorbed is not None
-        fit, _ = summed(federated.evaluate(cohort, cohort.clients, small, statistics=True))
+        fit, _ = evaluate(cohort, federated, cohort.clients, small).head_statistics
         return mean_squared_error(fit, solve_head(fit, federated.federation.ridge)), round_.absorbed.alpha
 
     every = {alpha: error(alpha)[0] for alpha in (0.0, 0.3, 300.0)}

@@ -15,11 +15,15 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.dealing import RESERVE, reserved
+from fedprognos.federation.exchanges import Failure, reply_kinds
+from fedprognos.federation.exchanges.evaluate import EvaluateRequest
+from fedprognos.federation.exchanges.fit import FitRequest
+from fedprognos.federation.exchanges.import_model import ImportRequest
+from fedprognos.federation.exchanges.personal import PersonalReply, PoolReply, personal_heads
+from fedprognos.federation.exchanges.residuals import ResidualReply, ResidualRequest
+from fedprognos.federation.exchanges.survey import SurveyRequest
 from fedprognos.federation.floors import Floors
-from fedprognos.federation.heads import personal_heads, with_heads
-from fedprognos.federation.messages import ANSWERS, EvaluateRequest, Failure, FitRequest, ImportRequest, SurveyRequest
-from fedprognos.federation.pool_messages import PersonalReply, PoolReply
-from fedprognos.federation.score_messages import ResidualReply, ResidualRequest
+from fedprognos.federation.heads import with_heads
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, Unit
@@ -93,7 +97,7 @@ def test_the_ledger_lists_every_message_that_left(tmp_path: Path) -> None:
 def test_full_errors_stay_in_the_owners_log(tmp_path: Path) -> None:
     bad = common_recipe().model_copy(update={"window": 999, "short": "exclude"})
     client = cohort_of(tmp_path).members["a"]
-    reply = decode(client.respond(encode(replace(fit_request(), recipe=bad))), ANSWERS)
+    reply = decode(client.respond(encode(replace(fit_request(), recipe=bad))), reply_kinds())
     assert isinstance(reply, Failure)
     assert reply.code == "recipe"
     assert "999" not in reply.text
@@ -126,7 +130,7 @@ def fit_request() -> FitRequest:
     ],
 )
 def test_requests_are_checked_before_they_are_answered(request_, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    reply = decode(cohort_of(tmp_path).members["a"].respond(encode(request_)), ANSWERS)
+    reply = decode(cohort_of(tmp_path).members["a"].respond(encode(request_)), reply_kinds())
     assert isinstance(reply, Failure)
     assert reply.client == "a"
 
@@ -136,11 +140,11 @@ def test_statistics_of_few_are_not_told(tmp_path: Path) -> None:
     recipe = common_recipe().model_copy(update={"stride": 2, "condition_keys": ((0.0,),), "mean": ((0.0, 0.0),),
                                                 "std": ((1.0, 1.0),)})  # fmt: skip
     asked = EvaluateRequest(recipe, NETWORK, 0, 0.3, statistics=True)
-    reply = decode(tiny.respond(encode(asked)), ANSWERS)
+    reply = decode(tiny.respond(encode(asked)), reply_kinds())
     assert isinstance(reply, Failure)
     assert "fewer than 20 windows" in reply.text
     few = Client("f", series_fleet([40] * 4, name="f"), ClientFolder(tmp_path / "f"), Floors(units=5))
-    assert "fewer than 20 windows or 5 units" in decode(few.respond(encode(residual_request())), ANSWERS).text
+    assert "fewer than 20 windows or 5 units" in decode(few.respond(encode(residual_request())), reply_kinds()).text
 
 
 @pytest.mark.parametrize(("units", "reserve"), [(9, 0), (10, 5), (50, 5), (51, 6), (80, 8)])
@@ -180,11 +184,11 @@ def test_the_reserve_is_not_learnt_from(tmp_path: Path) -> None:
     whole, rest = (client.answer(replace(fit_request(), without_reserve=without)) for without in (False, True))
     assert rest.windows < whole.windows  # type: ignore[union-attr]
     windows = build_windows(PLAN.recipe, client.fleet)
-    reserve = reserved(windows, client._dealt(0, "reserve", RESERVE), client.floors)
+    reserve = reserved(windows, client.split_seed(0, "reserve", RESERVE), client.floors)
     kept, apart = (set(windows.unit[part].tolist()) for part in (~reserve, reserve))
     assert not kept & apart
     assert kept | apart == set(windows.unit.tolist())
-    assert set(client._learnt_from(PLAN.recipe, 0, apart=True).unit.tolist()) == kept
+    assert set(client.learnt_from(PLAN.recipe, 0, without_reserve=True).unit.tolist()) == kept
 
 
 def test_the_exact_head_is_the_head_of_the_pooled_features(tmp_path: Path) -> None:
@@ -232,7 +236,7 @@ def test_a_personal_head_is_at_its_owners_level_and_never_leaves(tmp_path: Path)
     shared = with_heads(cohort, PLAN, clients, network)["exact"].network
     before = len(cohort.sent)
     keys = personal_heads(cohort, PLAN, shared, cohort.clients)
-    replies = [decode(d, ANSWERS) for _, d in cohort.sent[before:]]
+    replies = [decode(d, reply_kinds()) for _, d in cohort.sent[before:]]
     assert {type(r) for r in replies} == {PoolReply, PersonalReply}
     last = [d for (_, d), r in zip(cohort.sent[before:], replies, strict=True) if isinstance(r, PersonalReply)]
     assert all(len(d) < 400 for d in last)
@@ -251,6 +255,6 @@ def test_a_client_with_no_usable_unit_fails_and_says_so(tmp_path: Path) -> None:
         "u", np.arange(1.0, 40), np.random.default_rng(0).normal(size=(39, 2)), np.zeros((39, 2)), failed=False
     )
     client = Client("z", Fleet("z", SERIES, (censored,)), ClientFolder(tmp_path))
-    reply = decode(client.respond(encode(SurveyRequest(SurveyTerms()))), ANSWERS)
+    reply = decode(client.respond(encode(SurveyRequest(SurveyTerms()))), reply_kinds())
     assert isinstance(reply, Failure)
     assert "no unit has a known rul" in (client.folder.last_error() or "")

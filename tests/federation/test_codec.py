@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from fedprognos.errors import MessageError
 from fedprognos.features import SurveyTerms, survey
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import ANSWERS, REQUESTS, Failure, FitReply, FitRequest, SurveyReply, SurveyRequest
+from fedprognos.federation.exchanges import Failure, reply_kinds, request_kinds
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest
+from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
 from fedprognos.networks import Epoch, Network, NetworkSpec
 from fedprognos.networks.options import Training
 from small_fleets import recipe_of, series_fleet
@@ -30,13 +32,13 @@ MESSAGES = [SurveyRequest(TERMS), REQUEST, SurveyReply(survey(FLEET, TERMS)), RE
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
 def test_messages_come_back_whole(message: object) -> None:
     data = encode(message)
-    again = decode(data, (*REQUESTS, *ANSWERS))
+    again = decode(data, (*request_kinds(), *reply_kinds()))
     assert type(again) is type(message)
     assert encode(again) == data
 
 
 def test_every_weight_comes_back_bit_for_bit() -> None:
-    again = decode(encode(REPLY), ANSWERS)
+    again = decode(encode(REPLY), reply_kinds())
     assert all(np.array_equal(again.weights[k], WEIGHTS[k]) for k in WEIGHTS)
     assert again.history == REPLY.history
 
@@ -50,7 +52,7 @@ def test_damaged_bytes_are_refused_or_still_a_valid_message(data: st.DataObject)
     cut = data.draw(st.integers(0, len(whole)))
     for damaged in (bytes(whole), bytes(whole[:cut])):
         try:
-            message = decode(damaged, ANSWERS, "client a")
+            message = decode(damaged, reply_kinds(), "client a")
         except MessageError as error:
             assert "client a" in str(error)
         else:
@@ -61,13 +63,13 @@ def test_damaged_bytes_are_refused_or_still_a_valid_message(data: st.DataObject)
 @pytest.mark.parametrize("data", [b"", b"\0" * 8, b"\xff" * 40, b"\x02\0\0\0\0\0\0\0{}", b"pickle" * 9])
 def test_rubbish_is_not_a_message(data: bytes) -> None:
     with pytest.raises(MessageError):
-        decode(data, ANSWERS)
+        decode(data, reply_kinds())
 
 
 def test_numbers_that_are_none_are_refused_by_name() -> None:
     broken = {**WEIGHTS, "head.bias": np.array([np.nan], np.float32)}
     with pytest.raises(MessageError, match=r"head\.bias holds NaN"):
-        decode(encode(FitReply(broken, 1, (), 1, False)), ANSWERS)
+        decode(encode(FitReply(broken, 1, (), 1, False)), reply_kinds())
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,12 @@ class Surprise:
 
 def test_a_message_of_another_kind_or_version_is_refused() -> None:
     with pytest.raises(MessageError, match="unexpected message 'Surprise'"):
-        decode(encode(Surprise("a")), ANSWERS)
+        decode(encode(Surprise("a")), reply_kinds())
     with pytest.raises(MessageError, match="unexpected message 'FitRequest'"):
-        decode(encode(REQUEST), ANSWERS)
+        decode(encode(REQUEST), reply_kinds())
     newer = encode(Failure("a", "b", "c")).replace(rb"\"version\": 2", rb"\"version\": 3")
     with pytest.raises(MessageError, match=r"version 3.*\n.*same version"):
-        decode(newer, ANSWERS)
+        decode(newer, reply_kinds())
 
 
 @pytest.mark.parametrize(
@@ -100,4 +102,4 @@ def test_fields_of_the_wrong_type_are_refused(body: object) -> None:
 
     data = save({}, metadata={"fedprognos": json.dumps({"version": 2, "kind": "Failure", "body": body})})
     with pytest.raises(MessageError, match="malformed Failure"):
-        decode(data, ANSWERS)
+        decode(data, reply_kinds())

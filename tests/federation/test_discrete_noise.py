@@ -15,6 +15,7 @@ from scipy import stats
 from test_masked_runs import masked_cohort, open_cohort
 
 from fedprognos.errors import FederationError
+from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.privacy import mechanisms
 from fedprognos.federation.privacy.mechanisms.discrete import (
     apply,
@@ -102,13 +103,13 @@ def test_a_masked_private_total_is_the_plain_total_with_the_sites_noise(
     masked, opened = masked_cohort(tmp_path / "masked"), open_cohort(tmp_path / "open")
     (round_,) = strategies["reservoir"].run(masked, plan)
     (network,) = round_.models.values()
-    found = [plan.evaluate(cohort, cohort.clients, network, statistics=True).fit for cohort in (masked, opened)]
+    found = [evaluate(cohort, plan, cohort.clients, network).sums.fit for cohort in (masked, opened)]
     assert found[0].hh.tobytes() == found[1].hh.tobytes() and found[0].hy.tobytes() == found[1].hy.tobytes()
     rule = plan.privacy(masked, network.spec, 3)
     assert rule.mechanism == "discrete" and rule.share == pytest.approx(1 / 3)
     plain, noised = [], []
     for client in masked.members.values():
-        points = client._head_parts(plan.recipe, plan.seed, 0.0)[0]
+        points = client.head_parts(plan.recipe, plan.seed, 0.0)[0]
         sums = clipped_sums(network, points, plan.recipe, rule)
         plain.append(sums)
         noised.append(add_noise(sums, rule))
@@ -144,4 +145,4 @@ def test_a_private_sum_of_fewer_than_the_quorum_is_not_made(tmp_path: Path) -> N
         (round_,) = strategies["reservoir"].run(cohort, plan)
         (network,) = round_.models.values()
         with pytest.raises(FederationError, match="answered|needed"):
-            plan.evaluate(cohort, cohort.clients, network, statistics=True)
+            evaluate(cohort, plan, cohort.clients, network)

@@ -12,7 +12,7 @@ from cohorts import cohort_of
 from fedprognos.features import SurveyTerms
 from fedprognos.federation import cohort
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import SurveyRequest
+from fedprognos.federation.exchanges.survey import SurveyRequest
 
 
 def test_a_request_for_everybody_is_encoded_once_and_a_reply_never(

@@ -12,11 +12,11 @@ from cohorts import HereCohort, plan_of
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.exchanges.fit import FitRequest
+from fedprognos.federation.exchanges.residuals import ResidualRequest
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.intervals import Intervals, Uncalibrated
-from fedprognos.federation.messages import FitRequest
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.score_messages import ResidualRequest
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Calibration, Network, predict

@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_secure import STEPS, MaskingCohort
+from test_secure import STEPS, MaskingCohort, vector_of
 
 from fedprognos.experiment import config
 from fedprognos.experiment.scenario import scenarios
 from fedprognos.features import build_windows, recipe_for
-from fedprognos.federation.messages import EvaluateReply, EvaluateRequest, Failure
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.secure.coordinator import MaskedSums
 from fedprognos.federation.secure.fixed_point import Limbs, add, from_fixed, negated, to_fixed
 from fedprognos.federation.secure.masks import mask
 from fedprognos.federation.secure.messages import MaskedReply
-from fedprognos.federation.secure.templates import template_of
-from fedprognos.federation.secure.vectors import to_vector
 from fedprognos.federation.totals import add_all
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.head import head_statistics
@@ -80,7 +79,7 @@ def test_no_sum_of_one_site_can_be_told_from_all_that_the_coordinator_sees() -> 
     sent = {name: reply.masked.view(np.uint64) for name, reply in cohort.seen if isinstance(reply, MaskedReply)}
     assert set(sent) == set(members)
     for name, words in sent.items():
-        vector = to_vector(replies[name], template_of(request))
+        vector = vector_of(request, replies[name])
         own = cohort.members[name]._batches["run/1"].own[0]
         bare = add(words, negated(mask(own, *words.shape)))
         for seen in (words, bare):
@@ -92,5 +91,5 @@ def test_no_sum_of_one_site_can_be_told_from_all_that_the_coordinator_sees() -> 
         total = sent[rest[0]]
         for name in rest[1:]:
             total = add(total, sent[name])
-        plain = np.sum([to_vector(replies[name], template_of(request)) for name in rest], axis=0)
+        plain = np.sum([vector_of(request, replies[name]) for name in rest], axis=0)
         assert uniform(total) and np.median(np.abs(from_fixed(total) - plain)) > 1e12

@@ -12,9 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedprognos.errors import ConfigError, FederationError
 from fedprognos.features.options import RecipeOptions
 from fedprognos.federation.codec import ledger_line
-from fedprognos.federation.heads import personal_heads
-from fedprognos.federation.messages import EvaluateRequest, Failure
-from fedprognos.federation.recipe_setup import recipe_from_survey
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.evaluate import EvaluateRequest, evaluate
+from fedprognos.federation.exchanges.personal import personal_heads
+from fedprognos.federation.exchanges.survey import recipe_from_survey
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.secure.coordinator import MaskedSums
 from fedprognos.federation.secure.member import Member
@@ -115,7 +116,7 @@ def test_impossible_totals_end_the_step(tmp_path: Path) -> None:
 
     cohort.members["b"].answer = hostile  # type: ignore[method-assign,assignment]
     with pytest.raises(FederationError, match="impossible"):
-        plan.evaluate(cohort, cohort.clients, plan.common_start(), statistics=True)
+        evaluate(cohort, plan, cohort.clients, plan.common_start())
 
 
 def test_personal_heads_stay_near_the_common_one(tmp_path: Path) -> None:

@@ -18,9 +18,14 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import gather
-from fedprognos.federation.heads import personal_heads
+from fedprognos.federation.exchanges.personal import (
+    PersonalRequest,
+    PooledSlopes,
+    PoolReply,
+    PoolRequest,
+    personal_heads,
+)
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.pool_messages import PersonalRequest, PooledSlopes, PoolReply, PoolRequest
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec, predict
 from fedprognos.networks.pooling import CentredSums, Grid

@@ -14,7 +14,9 @@ from fedprognos.experiment.run import run
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
-from fedprognos.federation.messages import ANSWERS, EvaluateReply, EvaluateRequest, Failure, FitReply, FitRequest
+from fedprognos.federation.exchanges import Failure, reply_kinds
+from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.options import Wire
 from fedprognos.federation.precision import as_travelled, narrowed, widened
 from fedprognos.networks import Network, NetworkSpec
@@ -54,7 +56,7 @@ def test_weights_too_large_are_refused_and_infinity_is_not_let_in(wire: Wire, va
     sent = encode(FitReply({"w": np.array([1.0, 2.0], np.float32)}, 1, (), 1, False), wire)
     infinite = b"\x00\x7c" if wire == "float16" else b"\x80\x7f"
     with pytest.raises(MessageError, match="NaN or infinity"):
-        decode(sent[:-2] + infinite, ANSWERS)
+        decode(sent[:-2] + infinite, reply_kinds())
 
 
 @pytest.mark.parametrize("wire", NARROW)
@@ -70,7 +72,7 @@ def test_a_client_answers_in_the_precision_it_is_asked_in_and_never_rounds_stati
     assert wire_of(half) == wire
     numbers = sum(int(np.prod(shape)) for shape in ledger_line(half).tensors.values())
     assert len(full) - len(half) == pytest.approx(2 * numbers, abs=100)
-    trained, rounded = decode(full, ANSWERS), decode(half, ANSWERS)
+    trained, rounded = decode(full, reply_kinds()), decode(half, reply_kinds())
     for name, array in as_travelled(trained.weights, wire).items():
         assert np.array_equal(rounded.weights[name], array)
     asked = EvaluateRequest(recipe, Network(spec, rounded.weights), 1, 0.25, statistics=True)
@@ -86,7 +88,7 @@ def test_a_client_whose_weights_do_not_fit_says_so(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(client, "answer", lambda request, on_epoch: large)
     recipe = recipe_of(client.fleet)
     request = FitRequest(recipe, Training(), 0.2, seed=1, spec=NetworkSpec(inputs=recipe.channels, widths=(2,)))
-    reply = decode(client.respond(encode(request, "float16")), ANSWERS)
+    reply = decode(client.respond(encode(request, "float16")), reply_kinds())
     assert isinstance(reply, Failure)
     assert "beyond float16" in reply.text
 

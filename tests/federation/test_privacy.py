@@ -15,19 +15,13 @@ from torch import nn
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
 from fedprognos.features import build_windows
+from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.heads import Judged, with_heads
 from fedprognos.federation.intervals import Intervals, Uncalibrated
-from fedprognos.federation.messages import EvaluateReply, EvaluateRequest
 from fedprognos.federation.privacy import Privacy, PrivacyOptions, mechanisms
 from fedprognos.federation.privacy.accountant import concentrated_epsilon, gaussian_epsilon
 from fedprognos.federation.privacy.mechanisms.gaussian import gaussian_delta, gaussian_noise, noise_for
-from fedprognos.federation.privacy.statistics import (
-    ada_ssp,
-    add_noise,
-    clipped_rows,
-    clipped_sums,
-    row_weights,
-)
+from fedprognos.federation.privacy.statistics import ada_ssp, add_noise, clipped_rows, clipped_sums, row_weights
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import HeadStatistics, Network
 from fedprognos.networks.cells import Cell, cells

@@ -14,8 +14,7 @@ from torch import nn
 
 from fedprognos.errors import ConfigError
 from fedprognos.features import build_windows
-from fedprognos.federation.messages import FitReply, FitRequest
-from fedprognos.federation.plan import fit_request
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest, fit_request
 from fedprognos.federation.privacy import Privacy
 from fedprognos.federation.privacy.training import clipped_sum, private_fit
 from fedprognos.federation.rounds import judged_rounds

@@ -14,13 +14,22 @@ from hypothesis import strategies as st
 from fedprognos.features import SurveyTerms
 from fedprognos.features.moments import Moments
 from fedprognos.federation.averages import aggregators, average
-from fedprognos.federation.messages import EvaluateReply, Failure, FitReply, Reply, Request, SurveyReply, SurveyRequest
-from fedprognos.federation.plan import train
+from fedprognos.federation.exchanges import Failure, Reply, Request
+from fedprognos.federation.exchanges.evaluate import EvaluateReply
+from fedprognos.federation.exchanges.fit import FitReply, train
+from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
+from fedprognos.federation.first_models import drop_harmful
 from fedprognos.federation.rounds import judged_rounds
-from fedprognos.federation.screening import drop_harmful, harmless_statistics, plausible_surveys
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import HeadStatistics, Network
 from fedprognos.networks.anatomy import anatomy_of
+from fedprognos.privacy.screening import (
+    HeadParts,
+    capped_statistics,
+    capped_surveys,
+    doubted_surveys,
+    harmless_statistics,
+)
 
 ROBUST = [name for name, one in aggregators.items() if one.robust]
 ANATOMY = anatomy_of("lstm", 1, False)
@@ -111,25 +120,29 @@ STATISTICS = {
 }
 
 
+def parts_of(replies: dict[str, EvaluateReply]) -> dict[str, HeadParts]:
+    return {name: (reply.fit, reply.held) for name, reply in replies.items() if reply.fit is not None}
+
+
 @pytest.mark.parametrize("attack", STATISTICS)
 def test_statistics_that_harm_the_others_are_left_out_and_named(attack: str) -> None:
     replies = replies_of(1)
     change = STATISTICS[attack]
     hostile = replies["c3"]
     replies["c3"] = EvaluateReply(None, change(hostile.fit), change(hostile.held))
-    kept, found = harmless_statistics(replies, 1e-4, 0.05, cap=3.0)
-    assert [harm.client for harm in found] == ["c3"] and found[0].share > 0.05
+    kept, harms = harmless_statistics(capped_statistics(parts_of(replies), 3.0), 1e-4, 0.05)
+    assert [harm.client for harm in harms] == ["c3"] and harms[0].share > 0.05
     assert sorted(kept) == ["c0", "c1", "c2", "c4"]
-    assert "%" in found[0].failure("its statistics").text
+    assert f"{100 * harms[0].share:.0f} %" in harms[0].in_words("its statistics")
 
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 8))
 def test_honest_statistics_are_kept_as_they_are(seed: int, count: int) -> None:
     replies = replies_of(seed, count)
-    kept, found = harmless_statistics(replies, 1e-4, 0.05, cap=3.0)
-    assert not found
-    assert all(kept[name] is reply for name, reply in replies.items())
+    kept, harms = harmless_statistics(capped_statistics(parts_of(replies), 3.0), 1e-4, 0.05)
+    assert not harms
+    assert all(kept[name][0] is reply.fit and kept[name][1] is reply.held for name, reply in replies.items())
 
 
 def test_a_client_that_claims_to_be_large_counts_no_more_than_the_cap() -> None:
@@ -137,21 +150,18 @@ def test_a_client_that_claims_to_be_large_counts_no_more_than_the_cap() -> None:
     rng = np.random.default_rng(9)
     large = rows(rng, rng.normal(size=6), 300)
     claimed = HeadStatistics(10**9, large.yy * 1e6, large.hh * 1e6, large.hy * 1e6)
-    kept, _ = harmless_statistics({**replies, "c2": EvaluateReply(None, claimed)}, 1e-4, 1e9, cap=2.0)
-    assert kept["c2"].fit is not None and kept["c2"].fit.n == 600
+    capped = capped_statistics({**parts_of(replies), "c2": (claimed, None)}, 2.0)
+    assert capped["c2"][0].n == 600
 
 
 def test_moments_far_from_the_others_are_not_believed(tmp_path: Path) -> None:
     cohort = cohort_of(tmp_path, "abcde")
     asked = dict.fromkeys(cohort.clients, SurveyRequest(SurveyTerms(conditions={"altitude": 0}, cap=40)))
     surveys = {n: r.survey for n, r in cohort.ask(asked).items() if isinstance(r, SurveyReply)}
-    kept, failures = plausible_surveys(surveys, 3.0)
-    assert sorted(kept) == list("abcde") and not failures
+    assert sorted(capped_surveys(surveys, 3.0)) == list("abcde") and not doubted_surveys(surveys)
     labels = surveys["b"].labels
     wide = replace(surveys["b"], labels=Moments(labels.n, labels.mean, labels.m2 * 1e24))
-    kept, failures = plausible_surveys({**surveys, "b": wide}, None)
-    assert sorted(kept) == list("acde")
-    assert [(f.client, f.code) for f in failures] == [("b", "harmful")] and "labels" in failures[0].text
+    assert doubted_surveys({**surveys, "b": wide}) == {"b": "labels"}
 
 
 def test_bodies_whose_predictions_harm_the_others_are_found(tmp_path: Path) -> None:

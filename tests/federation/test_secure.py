@@ -19,17 +19,12 @@ from fedprognos.errors import FederationError, MessageError
 from fedprognos.evaluation import ScoreSums
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import digest
-from fedprognos.federation.messages import (
-    ErrorSums,
-    EvaluateReply,
-    EvaluateRequest,
-    Failure,
-    FitRequest,
-    OutputsRequest,
-    ScoreReply,
-    ScoreRequest,
-)
-from fedprognos.federation.secure import coordinator, shamir
+from fedprognos.federation.exchanges import Failure, exchanges
+from fedprognos.federation.exchanges.evaluate import ErrorSums, EvaluateReply, EvaluateRequest
+from fedprognos.federation.exchanges.fit import FitRequest
+from fedprognos.federation.exchanges.outputs import OutputsRequest
+from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
+from fedprognos.federation.secure import shamir
 from fedprognos.federation.secure.coordinator import MaskedSums
 from fedprognos.federation.secure.fixed_point import FINE_LIMBS, LIMBS, add, from_fixed, negated, to_fixed
 from fedprognos.federation.secure.member import Member, quorum
@@ -42,9 +37,8 @@ from fedprognos.federation.secure.messages import (
     UnmaskRequest,
 )
 from fedprognos.federation.secure.signing import survivors_text
-from fedprognos.federation.secure.sums import OpenSums, Tag, limbs_of
-from fedprognos.federation.secure.templates import summand, template_of
-from fedprognos.federation.secure.vectors import from_vector, size_of, to_vector, unreadable
+from fedprognos.federation.secure.sums import OpenSums, Tag
+from fedprognos.federation.secure.vectors import from_vector, to_vector, unreadable
 from fedprognos.federation.totals import add_all
 from fedprognos.networks import HeadStatistics
 
@@ -85,9 +79,13 @@ class MaskingCohort:
     def _reply(self, name: str, request: Any, tag: Tag | None) -> Any:
         if tag is None:
             return self.members[name].answer(request)
-        part, template = summand(self.answer(name, request)), template_of(request)
-        vector, hidden = to_vector(part, template), unreadable(part, template)
-        return self.members[name].masked(*tag, digest(encode(request)), vector, limbs_of(request), hidden=hidden)
+        exchange = exchanges[type(request).__name__]
+        vector, hidden = exchange.vector(request, self.answer(name, request))
+        return self.members[name].masked(*tag, digest(encode(request)), vector, exchange.limbs, hidden=hidden)
+
+
+def vector_of(request: Any, reply: Any) -> np.ndarray:
+    return exchanges[type(request).__name__].vector(request, reply)[0]
 
 
 def statistics(seed: int, width: int = 5) -> HeadStatistics:
@@ -207,14 +205,14 @@ def test_masked_messages_look_uniform_and_are_never_alike() -> None:
     MaskedSums("run", cohort.identities).total(cohort, dict.fromkeys(names, request_of()), lambda failure: None)
     masked = {name: reply.masked for name, reply in cohort.seen if isinstance(reply, MaskedReply)}
     assert set(masked) == set(names)
-    own = {name: to_fixed(to_vector(answer(name, None), template_of(request_of()))) for name in names}
+    own = {name: to_fixed(vector_of(request_of(), answer(name, None))) for name in names}
     for name, sent in masked.items():
         bits = np.unpackbits(sent.view(np.uint8))
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)  # also the high bits, zero in every honest number
         assert not np.isin(sent.view(np.uint64), own[name]).any()
     # The sum of fewer than all is still masked: nothing of it is near the plain sum of those.
     some = add(add(masked["a"].view(np.uint64), masked["b"].view(np.uint64)), masked["c"].view(np.uint64))
-    plain = sum(to_vector(answer(n, None), template_of(request_of())) for n in "abc")
+    plain = sum(vector_of(request_of(), answer(n, None)) for n in "abc")
     assert np.median(np.abs(from_fixed(some) - plain)) > 1e12
 
 
@@ -248,18 +246,17 @@ class TestWhatASiteRefuses:
         member, fewer = cohort.members["a"], ("a", "b", "c", "d")
         with pytest.raises(MessageError, match="other members"):
             member.answer(SurvivorsRequest(batch, 0, fewer))
-        vector = to_vector(answer("a", request), template_of(request))
+        vector = vector_of(request, answer("a", request))
         member.masked(batch, 1, digest(encode(request)), vector)  # the same request once more, under another number
         with pytest.raises(MessageError, match="other members"):
             member.answer(SurvivorsRequest(batch, 1, fewer))
 
     def test_the_same_network_with_another_seed_split_or_head_over_other_members(self) -> None:
         """Otherwise a network that is the same for every seed would tell a missing member's part."""
-        from fedprognos.federation.secure.answers import masked
-
         cohort, batch, _ = self.begun()
         member, everyone = cohort.members["a"], tuple(sorted(cohort.members))
-        plan = plan_of(widths=(5,))
+        plan, about = plan_of(widths=(5,)), exchanges["EvaluateRequest"].about
+        assert about is not None
         network = plan.common_start()
         for index, other in enumerate(
             (
@@ -269,7 +266,8 @@ class TestWhatASiteRefuses:
             ),
             start=1,
         ):
-            masked(member, (batch, index), other, answer("a", other))
+            vector, asked = vector_of(other, answer("a", other)), digest(encode(other))
+            member.masked(batch, index, asked, vector, about=digest(about(other)))
             if index == 1:
                 member.answer(SurvivorsRequest(batch, index, everyone))
             else:
@@ -290,7 +288,7 @@ class TestWhatASiteRefuses:
 
     def test_a_key_used_twice_and_a_sum_that_has_not_begun(self) -> None:
         cohort, batch, request = self.begun()
-        vector = to_vector(answer("a", request), template_of(request))
+        vector = vector_of(request, answer("a", request))
         with pytest.raises(MessageError):
             cohort.members["a"].masked(batch, 0, "other", vector)
         with pytest.raises(MessageError):
@@ -338,18 +336,18 @@ def test_every_reply_that_is_added_up_fits_its_template(tmp_path: Path) -> None:
     ]
     for request in requests:
         replies = cohort.ask(dict.fromkeys(cohort.clients, request))
-        template = template_of(request)
-        vectors = [to_vector(summand(reply), template) for reply in replies.values()]
-        assert {len(vector) for vector in vectors} == {size_of(template)}
-        back = from_vector(vectors[0], template)
-        np.testing.assert_array_equal(to_vector(back, template), vectors[0])
+        exchange = exchanges[type(request).__name__]
+        vectors = [exchange.vector(request, reply)[0] for reply in replies.values()]
+        assert {len(vector) for vector in vectors} == {exchange.vector_length(request)}
+        back = exchange.unvector(request, vectors[0], 1)
+        np.testing.assert_array_equal(to_vector(back, exchange.zeros(request)), vectors[0])
 
 
 def test_scores_that_only_one_site_has_cannot_be_read_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum of its test errors and of nothing would be its own, whatever the masks."""
     plan, names, unmasked = plan_of(), ("a", "b", "c"), list[np.ndarray]()
     request = ScoreRequest(plan.recipe, plan.common_start(), 0, 0.3)
-    template = template_of(request)
+    template = exchanges["ScoreRequest"].zeros(request)
     own = ScoreSums(41, 7, dict.fromkeys(sorted(template.test.sums), 3.5))
 
     def kept(vector: np.ndarray, *rest: Any) -> Any:
@@ -359,7 +357,7 @@ def test_scores_that_only_one_site_has_cannot_be_read_by_anybody(monkeypatch: py
     def reply(name: str, _: Any) -> ScoreReply:
         return ScoreReply(own if name == "a" else None, own)
 
-    monkeypatch.setattr(coordinator, "from_vector", kept)
+    monkeypatch.setattr("fedprognos.federation.exchanges.from_vector", kept)
     cohort = MaskingCohort(names, reply)
     found, members = MaskedSums("run", cohort.identities).total(cohort, dict.fromkeys(names, request), lambda f: None)
     assert members == names
@@ -374,7 +372,7 @@ def test_scores_that_only_one_site_has_cannot_be_read_by_anybody(monkeypatch: py
 
 def test_scores_that_one_site_lacks_are_not_known() -> None:
     plan = plan_of()
-    template = template_of(ScoreRequest(plan.recipe, plan.common_start(), 0, 0.3))
+    template = exchanges["ScoreRequest"].zeros(ScoreRequest(plan.recipe, plan.common_start(), 0, 0.3))
     names = sorted(template.test.sums)
     one = ScoreReply(ScoreSums(3, 1, dict.fromkeys(names, 0.0)), None)
     other = ScoreReply(ScoreSums(2, 1, dict.fromkeys(names[1:], 0.0)), None)

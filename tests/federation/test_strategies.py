@@ -12,8 +12,9 @@ from cohorts import HereCohort, cohort_of, plan_of
 
 from fedprognos.errors import ConfigError, FederationError
 from fedprognos.experiment import config
+from fedprognos.federation.exchanges import Failure, Reply, Request, reply_kinds
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.messages import Failure, FitReply, FitRequest, Reply, Request
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Round
 from fedprognos.federation.strategies import Budget, fedma, strategies
@@ -139,9 +140,8 @@ def test_fedavg_is_the_mean_weighted_by_data(tmp_path: Path) -> None:
     first = only(run("fedavg", cohort)[0])
     fits = [(n, d) for n, d in cohort.sent if b"FitReply" in d][:3]
     from fedprognos.federation.codec import decode
-    from fedprognos.federation.messages import ANSWERS
 
-    replies = [decode(d, ANSWERS) for _, d in fits]
+    replies = [decode(d, reply_kinds()) for _, d in fits]
     total = sum(r.windows for r in replies)
     for tensor, array in first.weights.items():
         expected = sum(r.windows / total * r.weights[tensor].astype(np.float64) for r in replies)

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.errors import FederationError
-from fedprognos.federation.messages import ErrorSums, EvaluateReply, OutputsReply, OutputsRequest
-from fedprognos.federation.score_messages import ResidualReply
+from fedprognos.federation.exchanges.evaluate import ErrorSums, EvaluateReply
+from fedprognos.federation.exchanges.outputs import OutputsReply, OutputsRequest
+from fedprognos.federation.exchanges.residuals import ResidualReply
 from fedprognos.federation.totals import add_all, total
 from fedprognos.networks import HeadStatistics
 

@@ -39,7 +39,7 @@ from fedprognos.errors import FedprognosError, MessageError
 from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import MessageCohort, gather
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.exchanges import Failure
 from fedprognos.fleet import synthetic
 from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.inspect import inspect_table

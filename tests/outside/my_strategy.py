@@ -5,7 +5,7 @@ from typing import Annotated
 
 import fedprognos as fp
 from fedprognos.federation.averages import average
-from fedprognos.federation.plan import train
+from fedprognos.federation.exchanges.fit import train
 
 
 class TrustOptions(fp.Options):

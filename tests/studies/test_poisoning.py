@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedprognos.federation.messages import FitReply, FitRequest
+from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.options import TrainOptions
 from small_fleets import recipe_of, series_fleet

@@ -18,7 +18,7 @@ from fedprognos.federation.averages import Aggregator, aggregators, average
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.privacy import Mechanism

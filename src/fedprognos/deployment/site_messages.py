@@ -6,11 +6,11 @@ These are the wire's own types, pinned by recorded messages in the tests; an exp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Literal
 
 from fedprognos.features import Recipe, SurveyTerms, survey_terms
 from fedprognos.features.options import RecipeOptions
-from fedprognos.federation import messages
+from fedprognos.federation.exchanges import Exchange, Words, add_notice, exchanges, reply_kinds, request_kinds
 from fedprognos.fleet import Schema
 from fedprognos.networks import Calibration, Network
 
@@ -33,7 +33,6 @@ class DataTerms:
 class HelloRequest:
     """Say who you are."""
 
-    activity: ClassVar[str] = "handshake"
     experiment: str
 
 
@@ -54,7 +53,6 @@ class HelloReply:
 class ContractRequest:
     """Here is the contract of a run, as its canonical text; is it approved?"""
 
-    activity: ClassVar[str] = "a contract to approve"
     contract: str
 
 
@@ -69,7 +67,6 @@ class ContractReply:
 class JoinRequest:
     """The first step of a run: say whether your data fits."""
 
-    activity: ClassVar[str] = "joining"
     experiment: str
     terms: DataTerms
 
@@ -93,7 +90,6 @@ class StepsMissing:
 class RefusalRequest:
     """You cannot take part, and this is why."""
 
-    activity: ClassVar[str] = "refused by the coordinator"
     experiment: str
     reason: str
 
@@ -110,7 +106,6 @@ class DeliverRequest:
     The bundle's provenance and metrics are JSON objects.
     """
 
-    activity: ClassVar[str] = "delivery of the model"
     experiment: str
     recipe: Recipe
     network: Network
@@ -128,13 +123,43 @@ class DeliverReply:
     """The model was kept; its scores on the site's own units stay there."""
 
 
-Opening = HelloRequest | ContractRequest
-OPENING: tuple[type[Opening], ...] = get_args(Opening)
+OPENING = (HelloRequest, ContractRequest)
 """What a site is asked before there is a contract."""
-Request = messages.Request | JoinRequest | RefusalRequest | DeliverRequest
-REQUESTS: tuple[type[Request], ...] = get_args(Request)
-"""What a site is asked in the steps of a contract."""
-ANSWERS: tuple[type, ...] = (*messages.ANSWERS, JoinReply, RefusalReply, DeliverReply)
-"""What a site replies in the steps of a contract."""
-ACTIVITIES = {kind.__name__: kind.activity for kind in (*OPENING, *REQUESTS)}
-"""What a site does for each kind of request, in words."""
+
+
+def step_requests() -> tuple[type, ...]:
+    """What a site is asked in the steps of a contract."""
+    return (*request_kinds(), JoinRequest, RefusalRequest, DeliverRequest)
+
+
+def step_replies() -> tuple[type, ...]:
+    """What a site replies in the steps of a contract."""
+    return (*reply_kinds(), JoinReply, RefusalReply, DeliverReply)
+
+
+for exchange in (
+    Exchange(
+        HelloRequest,
+        HelloReply,
+        1,
+        Words("handshake", "this site's name, version and public key, and which recipe a model for import has"),
+    ),
+    Exchange(
+        ContractRequest,
+        ContractReply,
+        2,
+        Words("a contract to approve", "whether the site's engineer approved a contract"),
+    ),
+    Exchange(
+        JoinRequest,
+        JoinReply,
+        3,
+        Words("joining", "names of the columns, and a seal that changes with the data", "which columns there are"),
+    ),
+    Exchange(
+        RefusalRequest, RefusalReply, 4, Words("refused by the coordinator", "that a reason was shown to the engineer")
+    ),
+    Exchange(DeliverRequest, DeliverReply, 100, Words("delivery of the model", "that the finished model arrived")),
+):
+    exchanges.add(exchange)
+add_notice(StepsMissing, Words("catching up", "that earlier steps must be sent again"))

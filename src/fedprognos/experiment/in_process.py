@@ -17,7 +17,7 @@ from fedprognos.experiment.scenario import Scenario
 from fedprognos.experiment.workers import OnEpoch, WorkerLostError, Workers
 from fedprognos.features import Recipe, check_usable
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.secure.sums import OpenSums, Sums
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, pool

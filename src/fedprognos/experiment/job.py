@@ -20,11 +20,11 @@ from fedprognos.experiment.match_records import matching_details, round_details
 from fedprognos.experiment.methods import MEAN_OF_LOCALS
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, MessageCohort
-from fedprognos.federation.heads import Judged, personal_heads
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.personal import head_name, personal_heads
+from fedprognos.federation.heads import Judged
 from fedprognos.federation.intervals import Intervals, Uncalibrated
-from fedprognos.federation.messages import Failure
 from fedprognos.federation.plan import Plan, Round
-from fedprognos.federation.pool_messages import head_name
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import Strategy, strategies

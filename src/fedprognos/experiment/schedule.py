@@ -29,8 +29,8 @@ from fedprognos.experiment.run_folder import JobRecord
 from fedprognos.experiment.workers import OnEpoch
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import MessageCohort, Transport
-from fedprognos.federation.messages import Failure
-from fedprognos.federation.recipe_setup import common_recipe
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.survey import common_recipe
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.secure.sums import Sums
 from fedprognos.federation.strategies import Budget, strategies

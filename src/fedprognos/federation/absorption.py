@@ -10,7 +10,9 @@ import numpy as np
 from fedprognos import matching
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.plan import Plan, summed
+from fedprognos.federation.exchanges.evaluate import evaluate
+from fedprognos.federation.exchanges.outputs import summed_outputs
+from fedprognos.federation.plan import Plan
 from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.matching import Absorption, LabelledSums, LinearWeights, OutputSums, RecurrentWeights
 from fedprognos.networks import Network
@@ -119,8 +121,9 @@ def ask_for_sums(
 ) -> tuple[HeadStatistics, HeadStatistics | None, tuple[OutputSums, ...]]:
     """Head statistics of these clients' rows (trained on, kept out), and sums of every layer's outputs."""
     clients = tuple(clients)
-    fit, held = summed(plan.evaluate(cohort, clients, network, statistics=True))
-    return fit, held, plan.outputs(cohort, clients, network).layers
+    evaluation = evaluate(cohort, plan, clients, network)
+    fit, held = evaluation.head_statistics
+    return fit, held, summed_outputs(cohort, plan, evaluation.harmless(clients), network)
 
 
 def in_groups(cohort: Cohort, plan: Plan, bodies: Bodies, widest: int, alpha: float) -> Bodies:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from fedprognos.errors import DataNotFoundError, MessageError
-from fedprognos.federation.messages import LedgerLine
+from fedprognos.federation.codec import LedgerLine
 from fedprognos.files import parse_json, replacing
 
 LEDGER, LOG = "ledger.jsonl", "errors.jsonl"

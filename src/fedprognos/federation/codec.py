@@ -22,7 +22,6 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fedprognos.errors import MessageError
-from fedprognos.federation.messages import LedgerLine
 from fedprognos.federation.options import Wire
 from fedprognos.federation.precision import narrowed, widened
 
@@ -32,6 +31,15 @@ DTYPES = ("float32", "float64", "int64")
 WIRES: tuple[Wire, ...] = typing.get_args(Wire)
 MAX_HEADER_IN_BYTES = 4 << 20
 MAX_COUNT = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerLine:
+    """One message that left a client: its kind, its tensors (name and shape) and its size."""
+
+    kind: str
+    bytes: int
+    tensors: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
 
 def encode(message: Any, wire: Wire = "float32", tag: tuple[str, int] | None = None) -> bytes:

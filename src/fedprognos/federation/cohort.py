@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from fedprognos.errors import FederationError, MessageError
+from fedprognos.errors import FederationError, FedprognosError, MessageError
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.messages import ANSWERS, Failure, Reply, Request
+from fedprognos.federation.exchanges import Failure, Reply, Request, exchange_for, reply_kinds
 from fedprognos.federation.options import Wire
+from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.federation.reply_cache import Received, ReplyCache
-from fedprognos.federation.reply_checks import checked
 
 if TYPE_CHECKING:
     from fedprognos.federation.secure.sums import Sums
 
-R = TypeVar("R", bound=Reply)
+R = TypeVar("R")
 
 
 class Transport(Protocol):
@@ -104,8 +104,10 @@ class MessageCohort:
         return self._transport.clients
 
     def ask(
-        self, requests: Mapping[str, Any], kinds: tuple[type, ...] = ANSWERS, tag: tuple[str, int] | None = None
+        self, requests: Mapping[str, Any], kinds: tuple[type, ...] = (), tag: tuple[str, int] | None = None
     ) -> dict[str, Any]:
+        """Replies of these kinds, by default of all kinds that clients send; with a `tag` they are masked."""
+        kinds = kinds or reply_kinds()
         different = {id(request): request for request in requests.values()}
         encoded = {key: encode(request, self.wire, tag) for key, request in different.items()}
         sent = {name: encoded[id(request)] for name, request in requests.items()}
@@ -116,23 +118,23 @@ class MessageCohort:
             except MessageError as error:
                 reply = Failure(name, error.code, error.what)
             if tag is None:  # what is masked can be checked as a total only
-                reply = checked(name, requests[name], reply, self._declared)
+                reply = checked_reply(name, requests[name], reply, self._declared)
             if isinstance(reply, Failure):  # a client speaks for itself only, and briefly
                 return Received(Failure(name, reply.code[:40] or "unknown", reply.text[:400]), 0)
             return Received(reply, len(data))
 
         def ask(names: list[str]) -> dict[str, tuple[bytes, Received]]:
-            found: dict[str, tuple[bytes, Received]] = {}
+            answers: dict[str, tuple[bytes, Received]] = {}
             for name, reply in self._transport.send({name: sent[name] for name in names}).items():
                 data = b"" if isinstance(reply, Failure) else reply
                 received = Received(reply, 0) if isinstance(reply, Failure) else decoded(name, reply)
                 if isinstance(received.reply, Failure) and isinstance(self._transport, RelayingTransport):
                     self._transport.reject(received.reply)
-                found[name] = data, received
-            return found
+                answers[name] = data, received
+            return answers
 
         if self._cache is None:
-            received = {name: one for name, (_, one) in ask(list(sent)).items()}
+            received = {name: each for name, (_, each) in ask(list(sent)).items()}
         else:
             keys = {name: digest(f"{self._scope}\x1f{name}\x1f".encode() + data) for name, data in sent.items()}
             received = self._cache.through(keys, ask, decoded)
@@ -141,6 +143,28 @@ class MessageCohort:
             self.traffic.bytes_down += len(data)
             self.traffic.bytes_up += received[name].bytes
         return {name: received[name].reply for name in requests}
+
+
+def checked_reply(name: str, request: Request, reply: Reply, declared: dict[str, int]) -> Reply | Failure:
+    """The reply, or a failure of its sender where no honest client can have sent it.
+
+    Parameters
+    ----------
+    declared
+        Labelled points that each client said it has; a survey or an imported model adds to it.
+    """
+    exchange = exchange_for(request)
+    if isinstance(reply, Failure) or exchange is None:
+        return reply
+    try:
+        if not isinstance(reply, exchange.reply):
+            raise MessageError("sent another kind of message")
+        exchange.check(request, reply, declared.get(name, MOST_ROWS))
+    except (FedprognosError, ValueError, OverflowError) as error:
+        return Failure(name, "message", error.what if isinstance(error, FedprognosError) else str(error))
+    if exchange.declares is not None:
+        declared[name] = exchange.declares(reply, declared.get(name))
+    return reply
 
 
 def digest(data: bytes) -> str:
@@ -169,8 +193,8 @@ def gather(
         if not isinstance(reply, kind)
     ]
     good: dict[str, R] = {name: reply for name, reply in sorted(replies.items()) if isinstance(reply, kind)}
-    for one in failures:
-        left_out(one)
+    for failure in failures:
+        left_out(failure)
     if len(good) < (len(requests) if min_clients is None else min(min_clients, len(requests))):
         first = next(iter(failures))
         raise FederationError(

@@ -1,4 +1,4 @@
-"""The models a matching begins with: trained now, or brought by the clients; useless ones are left out."""
+"""The models a matching begins with: trained now, or imported from the clients; useless ones are left out."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import numpy as np
 
 from fedprognos.errors import FederationError
 from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.messages import Failure, ImportReply, ImportRequest
-from fedprognos.federation.plan import ClientModels, Plan, train
-from fedprognos.federation.screening import drop_harmful
-from fedprognos.networks import NetworkSpec
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
+from fedprognos.federation.exchanges.fit import ClientModels, train
+from fedprognos.federation.exchanges.import_model import ImportReply, ImportRequest
+from fedprognos.federation.plan import Plan
+from fedprognos.matching import groups
+from fedprognos.networks import Network, NetworkSpec
+from fedprognos.privacy.screening import harmful_models
 
 
 def first_models(
@@ -64,3 +68,21 @@ def drop_collapsed(plan: Plan, clients: ClientModels) -> ClientModels:
     for name in sorted(clients.collapsed):
         plan.left_out(Failure(name, "collapsed", text))
     return clients.only(kept or clients.networks)
+
+
+def drop_harmful(cohort: Cohort, plan: Plan, clients: ClientModels) -> ClientModels:
+    """Leave out models without which the mean of all predictions is better for the majority."""
+    if not plan.federation.screen or cohort.sums is not None:
+        return clients
+    fraction, out = plan.train.validation_fraction, set[str]()
+    for names in groups({name: network.spec.hidden for name, network in clients.networks.items()}):
+        together = Network.concat([clients.networks[name] for name in names])
+        request = EvaluateRequest(plan.recipe, together, plan.seed, fraction, True, plan.without_reserve)
+        asked = dict.fromkeys(cohort.clients, request)
+        replies = gather(cohort, asked, EvaluateReply, plan.federation.min_clients, plan.left_out)
+        parts = {name: (reply.fit, reply.held) for name, reply in replies.items() if reply.fit is not None}
+        group = {name: clients.networks[name] for name in names}
+        for harm in harmful_models(group, parts, plan.federation.screen):
+            out.add(harm.client)
+            plan.left_out(Failure(harm.client, "harmful", harm.in_words("predictions of its model")))
+    return clients.only(clients.networks.keys() - out)

@@ -15,9 +15,9 @@ import numpy as np
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import FederationError
 from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.exchanges.residuals import ResidualReply, ResidualRequest
 from fedprognos.federation.heads import Judged, with_heads
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.score_messages import ResidualReply, ResidualRequest
 from fedprognos.federation.strategies import Strategy
 from fedprognos.federation.totals import total
 from fedprognos.networks import Network

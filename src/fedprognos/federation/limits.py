@@ -6,16 +6,7 @@ from dataclasses import dataclass
 
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe
-from fedprognos.federation.messages import (
-    EvaluateRequest,
-    FitRequest,
-    ImportRequest,
-    OutputsRequest,
-    Request,
-    SurveyRequest,
-)
-from fedprognos.federation.pool_messages import PersonalRequest, PoolRequest
-from fedprognos.federation.score_messages import ResidualRequest, ScoreRequest
+from fedprognos.federation.exchanges import Cost, Request, exchange_for
 from fedprognos.fleet import Fleet
 from fedprognos.networks import NetworkSpec
 from fedprognos.networks.options import ModelOptions
@@ -43,9 +34,12 @@ class Limits:
 
     def check(self, request: Request, fleet: Fleet) -> None:
         """Raise where a request takes more."""
-        memory, operations = cost(request, fleet)
+        exchange = exchange_for(request)
+        if exchange is None:
+            raise MessageError(f"nothing is known of the cost of a {type(request).__name__[:40]}")
+        memory, operations = exchange.cost(request, fleet)
         if memory > self.memory_in_bytes:
-            # How much would tell how many rows there are.
+            # The text does not say how much: that would tell how many rows there are.
             raise MessageError(f"needs more memory than the {self.memory_in_bytes / 1e6:.3g} MB allowed")
         if operations > self.operations:
             raise MessageError(f"needs more than the {self.operations:.1g} operations allowed")
@@ -59,42 +53,9 @@ class Limits:
             raise MessageError(f"its networks need some {memory / 1e6:.3g} MB of memory, more than allowed")
 
 
-def cost(request: Request, fleet: Fleet) -> tuple[float, float]:
-    """Bytes and operations that a request takes at most, roughly."""
-    match request:
-        case SurveyRequest():
-            points = request.terms.level_points * 8.0 if request.terms.levels else 8.0
-            return points * fleet.rows * (len(fleet.schema.sensors) + len(fleet.schema.settings) + 4), fleet.rows * 1e3
-        case ImportRequest():
-            return 0.0, 0.0
-        case FitRequest():
-            if request.training.epochs > MAX_EPOCHS:
-                raise MessageError(f"asks for more than {MAX_EPOCHS} epochs")
-            size = request.training.batch_size or BATCH
-            return _run(request.recipe, request.shape, fleet, size, 3.0 * request.training.epochs, squares=False)
-        case ResidualRequest():
-            memory, operations = _run(request.recipe, request.network.spec, fleet, BATCH, 2.0, squares=True)
-            return memory, operations + len(fleet) * float(request.network.spec.features) ** 3
-        case PoolRequest() | PersonalRequest():
-            memory, operations = _run(request.recipe, request.network.spec, fleet, BATCH, 2.0, squares=True)
-            width = float(request.network.spec.features)  # sums of seven parts more, a few copies of each
-            return memory + 7 * 32.0 * width**2, operations + 64 * 10.0 * width**3
-        case EvaluateRequest() | OutputsRequest():
-            return _run(request.recipe, request.network.spec, fleet, BATCH, 3.0, squares=True)
-        case ScoreRequest():
-            return _run(request.recipe, request.network.spec, fleet, BATCH, 2.0, squares=False)
-        case _:  # masks, keys and shares: as large as what they cover
-            return 0.0, 0.0
-
-
-def _check_parameters(spec: NetworkSpec) -> None:
-    if spec.parameters > MAX_PARAMETERS:
-        raise MessageError(f"a network of more than {MAX_PARAMETERS} parameters")
-
-
-def _run(
-    recipe: Recipe, spec: NetworkSpec, fleet: Fleet, batch: int, passes: float, *, squares: bool
-) -> tuple[float, float]:
+def run_cost(
+    recipe: Recipe, spec: NetworkSpec, fleet: Fleet, *, passes: float, squares: bool, batch: int = BATCH
+) -> Cost:
     """Running a network of this shape over all histories so many times; with `squares` sums of products are kept."""
     _check_parameters(spec)
     window = float(recipe.window)
@@ -104,7 +65,14 @@ def _run(
     channels = max(recipe.channels, spec.inputs)
     sums = 4.0 * float(spec.features + neurons) ** 2 + points * float(spec.features) if squares else 0.0
     batches = min(batch, points) * window * (channels + GATES * neurons)
+    # Inputs, activations and weights are float32, sums are float64.
     memory = 4.0 * (padded * channels + batches + 4 * spec.parameters) + 8.0 * sums
+    # Whole lives are run once through; windows overlap, so each point costs a whole window.
     steps = padded if recipe.life else points * window
     operations = passes * 2.0 * steps * (spec.parameters + 12.0 * spec.reservoir)
     return memory, operations + (2.0 * points * float(spec.features) ** 2 if squares else 0.0)
+
+
+def _check_parameters(spec: NetworkSpec) -> None:
+    if spec.parameters > MAX_PARAMETERS:
+        raise MessageError(f"a network of more than {MAX_PARAMETERS} parameters")

@@ -15,13 +15,11 @@ import numpy as np
 
 from fedprognos.errors import BundleError, DataError, FederationError, FedprognosError, MessageError, TrainingError
 from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.messages import Failure, Reply, Request
-from fedprognos.federation.reply_checks import check_reply
+from fedprognos.federation.exchanges import Failure, Request, exchange_for
+from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.federation.secure.messages import LEAST_MEMBERS, quorum
 
-R = TypeVar("R", bound=Reply)
-Screen = Callable[[dict[str, R]], dict[str, R]]
-"""From all replies to those that are added."""
+R = TypeVar("R")
 
 
 def total(
@@ -30,7 +28,6 @@ def total(
     kind: type[R],
     min_clients: int | None,
     left_out: Callable[[Failure], None],
-    screen: Screen[R] | None = None,
 ) -> R:
     """Ask, and add the replies of the clients that sent good ones, in the order of their names.
 
@@ -41,8 +38,7 @@ def total(
     """
     if cohort.sums is not None:
         return masked_total(cohort, requests, min_clients, left_out)  # type: ignore[no-any-return]
-    replies = gather(cohort, requests, kind, min_clients, left_out)
-    return add_all(replies if screen is None else screen(replies))
+    return add_all(gather(cohort, requests, kind, min_clients, left_out))
 
 
 def masked_total(
@@ -58,9 +54,9 @@ def masked_total(
     request = next(iter(requests.values()))
     members: tuple[str, ...] = ()
     try:
-        found, members = sums.total(cohort, requests, left_out, least)  # type: ignore[arg-type]
-        if found is not None:
-            check_reply(request, found)
+        summed, members = sums.total(cohort, requests, left_out, least)  # type: ignore[arg-type]
+        if summed is not None and (exchange := exchange_for(request)) is not None:
+            exchange.check(request, summed, MOST_ROWS)
     except (MessageError, BundleError, TrainingError, DataError, ValueError, ArithmeticError) as error:
         sums.forget(requests)
         text = error.what if isinstance(error, FedprognosError) else str(error)
@@ -68,18 +64,18 @@ def masked_total(
             f"the sum of {len(members) or len(requests)} clients is impossible: {text}",
             hint='Sums are masked, so nobody can tell whose part is wrong; federation.mode = "checked" names it.',
         ) from None
-    if found is None or len(members) < least:
+    if summed is None or len(members) < least:
         raise FederationError(
             f"{len(members)} of {len(requests)} clients answered",
             hint="Fix the others, or set federation.min_clients to continue without them.",
         )
-    return found
+    return summed
 
 
 def add_all(replies: Mapping[str, R]) -> R:
     """The sum of several clients' replies, in the order of their names.
 
-    >>> from fedprognos.federation.messages import ErrorSums, EvaluateReply
+    >>> from fedprognos.federation.exchanges.evaluate import ErrorSums, EvaluateReply
     >>> add_all({"a": EvaluateReply(ErrorSums(2, 1.0, 3.0, 5.0)), "b": EvaluateReply(None)}).validation.n
     2
     """
@@ -88,17 +84,17 @@ def add_all(replies: Mapping[str, R]) -> R:
     return reduce(_added, (replies[name] for name in sorted(replies)))
 
 
-def _added(one: Any, other: Any) -> Any:
+def _added(left: Any, right: Any) -> Any:
     """Field by field; what only one side has is the sum."""
-    if one is None or other is None:
-        return other if one is None else one
-    if dataclasses.is_dataclass(one) and not isinstance(one, type) and type(one) is type(other):
-        names = [field.name for field in dataclasses.fields(one)]
-        return type(one)(**{name: _added(getattr(one, name), getattr(other, name)) for name in names})
-    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
-        return tuple(map(_added, one, other))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):  # a sum that either side lacks cannot be known
-        return {name: _added(value, other[name]) for name, value in one.items() if name in other}
-    if isinstance(one, int | float | np.ndarray) and np.shape(one) == np.shape(other):
-        return one + other
-    raise FederationError(f"replies that cannot be added: {type(one).__name__} and {type(other).__name__}")
+    if left is None or right is None:
+        return right if left is None else left
+    if dataclasses.is_dataclass(left) and not isinstance(left, type) and type(left) is type(right):
+        names = [field.name for field in dataclasses.fields(left)]
+        return type(left)(**{name: _added(getattr(left, name), getattr(right, name)) for name in names})
+    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
+        return tuple(map(_added, left, right))
+    if isinstance(left, Mapping) and isinstance(right, Mapping):  # a sum that either side lacks cannot be known
+        return {name: _added(value, right[name]) for name, value in left.items() if name in right}
+    if isinstance(left, int | float | np.ndarray) and np.shape(left) == np.shape(right):
+        return left + right
+    raise FederationError(f"replies that cannot be added: {type(left).__name__} and {type(right).__name__}")

@@ -18,7 +18,7 @@ from fedprognos.deployment.site_messages import ContractReply, ContractRequest, 
 from fedprognos.errors import FederationError, MessageError, OutputError
 from fedprognos.experiment.config import Experiment
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.exchanges import Failure
 from fedprognos.files import write_text
 
 CONTRACT = "contract.json"

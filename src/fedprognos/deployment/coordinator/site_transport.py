@@ -16,12 +16,12 @@ from fedprognos.deployment.carrier import CarrierError, Mailbox, SiteLostError
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.processes import Backoff
-from fedprognos.deployment.site_messages import ACTIVITIES, StepsMissing
+from fedprognos.deployment.site_messages import StepsMissing
 from fedprognos.deployment.steps.fingerprint import fingerprint_of
 from fedprognos.deployment.steps.signed_steps import REPLY, Journal, Note, Outcome, open_reply, seal_step
 from fedprognos.errors import MessageError
-from fedprognos.federation.codec import decode, ledger_line
-from fedprognos.federation.messages import Failure, LedgerLine
+from fedprognos.federation.codec import LedgerLine, decode, ledger_line
+from fedprognos.federation.exchanges import Failure, activity_of
 
 POLL_IN_S, LOOK_IN_S = 0.5, 3.0
 MAX_WAIT_IN_S = 12 * 3600.0
@@ -78,7 +78,7 @@ class SiteTransport:
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         """Send requests as they are: the handshake, before there is a contract."""
         kind = ledger_line(next(iter(requests.values()))).kind
-        return self.exchange(requests, ACTIVITIES[kind], requests.__getitem__, lambda site, data: data)
+        return self.exchange(requests, activity_of(kind), requests.__getitem__, lambda site, data: data)
 
     def exchange(
         self,
@@ -239,7 +239,7 @@ class StepTransport:
                 signed[site] = outcome
             return outcome.reply
 
-        activity = ACTIVITIES[ledger_line(next(iter(requests.values()))).kind]
+        activity = activity_of(ledger_line(next(iter(requests.values()))).kind)
         for name, reply in self.sites.exchange(requests, activity, message_to, accept).items():
             self._outcomes[name] = signed.get(name) or Outcome(failure=_failure(name, reply))
         return {name: self._outcomes[name].failure or self._outcomes[name].reply for name in requests}

@@ -20,7 +20,7 @@ from fedprognos.experiment.methods import methods_of
 from fedprognos.experiment.run_folder import folder_name
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.federation.client import Client
-from fedprognos.federation.pool_messages import PersonalRequest
+from fedprognos.federation.exchanges.personal import PersonalRequest
 from fedprognos.files import parse_json, write_json
 from fedprognos.networks import Bundle
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedprognos.errors import MessageError
 from fedprognos.federation.client_folder import LEDGER, ClientFolder
-from fedprognos.federation.messages import LedgerLine
+from fedprognos.federation.codec import LedgerLine
 from fedprognos.files import parse_json
 
 MAX_BESIDE_A_DAY = 1000

@@ -27,10 +27,11 @@ from fedprognos.federation.client import Client, failure
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import digest
 from fedprognos.federation.dealing import Dealing
+from fedprognos.federation.exchanges import Failure, activity_of
+from fedprognos.federation.exchanges.fit import FitRequest
+from fedprognos.federation.exchanges.personal import PersonalRequest
 from fedprognos.federation.floors import Floors
 from fedprognos.federation.limits import Limits
-from fedprognos.federation.messages import Failure, FitRequest
-from fedprognos.federation.pool_messages import PersonalRequest
 from fedprognos.federation.secure.member import Member
 from fedprognos.files import write_json
 from fedprognos.networks import Bundle
@@ -102,8 +103,8 @@ class Site:
             raise RefusedError(f"{kind} outside a contract")
         return self._recorded(encode(self._open(decode(data, messages.OPENING))))
 
-    def _open(self, request: messages.Opening) -> Any:
-        self.note(request.activity)
+    def _open(self, request: messages.HelloRequest | messages.ContractRequest) -> Any:
+        self.note(activity_of(type(request).__name__))
         if isinstance(request, messages.HelloRequest):
             bundle = self.ledger.bundle
             recipe = "" if bundle is None else Bundle.load(bundle).recipe.digest
@@ -142,7 +143,7 @@ class Site:
             return self._recorded(encode(messages.StepsMissing(error.first)))
         self.ledger.about["request"] = ledger_line(request).kind
         check_budget(self.ledger, header.contract, self.options.max_answers_per_run, self.options.max_answers_per_month)
-        reply, encoded = self.client.gate(request, messages.REQUESTS, self._answer)
+        reply, encoded = self.client.gate(request, messages.step_requests(), self._answer)
         sealed = seal_reply(self.identity, header.contract, header.step, self.options.name, encoded)
         if isinstance(reply, Failure):
             self.tell(f"could not answer: {self.ledger.last_error()}")
@@ -215,8 +216,8 @@ class Site:
         except Exception as error:
             self.tell(f"cannot write the ledger: {error}")
 
-    def _answer(self, request: messages.Request) -> Any:
-        self.note(request.activity)
+    def _answer(self, request: Any) -> Any:
+        self.note(activity_of(type(request).__name__))
         match request:
             case messages.JoinRequest():
                 schema = check_site_data(self.data, request.terms)

@@ -40,9 +40,9 @@ from fedprognos.experiment.schedule import Schedule
 from fedprognos.experiment.workers import OnEpoch
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, MessageCohort, Transport, gather
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
 from fedprognos.federation.reply_cache import ReplyCache
-from fedprognos.federation.score_messages import ScoreReply, ScoreRequest
 from fedprognos.federation.secure.coordinator import MaskedSums
 from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.federation.secure.sums import Sums

@@ -14,21 +14,13 @@ from pathlib import Path
 
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import verify
-from fedprognos.deployment.site_messages import ANSWERS
+from fedprognos.deployment.site_messages import step_replies
 from fedprognos.deployment.steps.agreed_run import AgreedRun
 from fedprognos.deployment.steps.fingerprint import divergence
-from fedprognos.deployment.steps.signed_steps import (
-    Journal,
-    Note,
-    Outcome,
-    StepHeader,
-    read_reply,
-    reply_text,
-    sha256,
-)
+from fedprognos.deployment.steps.signed_steps import Journal, Note, Outcome, StepHeader, read_reply, reply_text, sha256
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import decode
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.exchanges import Failure
 
 NEXT_IN_S = 3600.0
 """Longest time that the loop may take from one request to the next."""
@@ -175,7 +167,7 @@ class Replay:
         text = reply_text(self.contract.digest, note.step, note.site, note.reply)
         verify(self.contract.members[note.site], note.signature, text, note.site)
         # An honest coordinator rejects a malformed reply and says so in a note: here it cannot come up.
-        decode(reply, ANSWERS, f"the reply of {note.site} in step {note.step}")
+        decode(reply, step_replies(), f"the reply of {note.site} in step {note.step}")
         return Outcome(reply, note.signature)
 
     def tidy(self) -> None:

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedprognos.deployment.keys import Identity, verify
 from fedprognos.deployment.steps.fingerprint import Fingerprint
 from fedprognos.errors import MessageError
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.exchanges import Failure
 from fedprognos.files import replacing
 
 STEP, REPLY, OUTCOMES = b"fedprognos step 2\n", b"fedprognos step reply 2\n", b"fedprognos outcomes 2\n"

@@ -22,9 +22,9 @@ from fedprognos.experiment.tuning.space import WINDOW, Space
 from fedprognos.experiment.workers import OnEpoch, Workers
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import Cohort, MessageCohort
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.survey import recipe_from_survey
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.recipe_setup import recipe_from_survey
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies

@@ -11,7 +11,7 @@ import numpy as np
 from fedprognos.errors import FederationError
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import digest
-from fedprognos.federation.messages import Failure
+from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.secure import shamir
 from fedprognos.federation.secure.fixed_point import Limbs, add, from_fixed, negated
 from fedprognos.federation.secure.masks import KEY_IN_BYTES, agreed, mask, public_of
@@ -29,9 +29,7 @@ from fedprognos.federation.secure.messages import (
     UnmaskRequest,
     quorum,
 )
-from fedprognos.federation.secure.sums import Asks, LeftOut, Tag, limbs_of
-from fedprognos.federation.secure.templates import template_of
-from fedprognos.federation.secure.vectors import from_vector, size_of
+from fedprognos.federation.secure.sums import Asks, LeftOut, Tag, summed_exchange
 
 SUMS_A_BATCH = 32
 
@@ -89,8 +87,9 @@ class MaskedSums:
         self._known.pop(digest("\x1f".join(sorted(requests)).encode() + encode(request)), None)
 
     def _asked(self, sites: _Sites, names: tuple[str, ...], request: Any, least: int) -> tuple[Any, tuple[str, ...]]:
-        template, limbs = template_of(request), limbs_of(request)
-        size, batch = size_of(template), self._ready(sites, names)
+        exchange = summed_exchange(request)
+        size, limbs = exchange.vector_length(request), exchange.limbs
+        batch = self._ready(sites, names)
         index, batch.used = batch.used, batch.used + 1
         masked = sites.ask(dict.fromkeys(batch.members, request), MaskedReply, (batch.name, index))
         sent = {
@@ -111,7 +110,7 @@ class MaskedSums:
         for name in survivors:
             total = add(total, sent[name])
         values = from_fixed(self._unmasked(batch, index, total, survivors, shares))
-        return from_vector(values, template, len(survivors)), survivors
+        return exchange.unvector(request, values, len(survivors)), survivors
 
     def _unmasked(
         self, batch: _Batch, index: int, total: Limbs, survivors: tuple[str, ...], shares: Mapping[str, UnmaskReply]

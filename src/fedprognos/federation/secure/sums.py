@@ -8,11 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedprognos.arrays import FloatArray
-from fedprognos.federation.messages import Failure
-from fedprognos.federation.secure.fixed_point import FINE_LIMBS, LIMBS, add, from_fixed, to_fixed
-from fedprognos.federation.secure.survey import MomentsRequest
-from fedprognos.federation.secure.templates import summand, template_of
-from fedprognos.federation.secure.vectors import from_vector, to_vector
+from fedprognos.errors import MessageError
+from fedprognos.federation.exchanges import Exchange, Failure, Request, exchange_for
+from fedprognos.federation.secure.fixed_point import add, from_fixed, to_fixed
 
 LeftOut = Callable[[Failure], None]
 Tag = tuple[str, int]
@@ -41,9 +39,12 @@ class Sums(Protocol):
         """Do not remember the total of these requests."""
 
 
-def limbs_of(request: Any) -> int:
-    """Moments of raw columns need a finer unit than statistics of scaled ones."""
-    return FINE_LIMBS if isinstance(request, MomentsRequest) else LIMBS
+def summed_exchange(request: Request) -> Exchange:
+    """The exchange of a request whose replies are added up."""
+    exchange = exchange_for(request)
+    if exchange is None:
+        raise MessageError(f"answers to a {type(request).__name__} cannot be added up")
+    return exchange
 
 
 class OpenSums:
@@ -53,19 +54,19 @@ class OpenSums:
         self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
     ) -> tuple[Any, tuple[str, ...]]:
         replies = cohort.ask(requests)
-        first = next(iter(requests.values()))
-        template, limbs = template_of(first), limbs_of(first)
+        request = next(iter(requests.values()))
+        exchange = summed_exchange(request)
         members, total = [], None
         for name, reply in sorted(replies.items()):
             if isinstance(reply, Failure):
                 left_out(reply)
                 continue
-            part = to_fixed(to_vector(summand(reply), template), limbs)
+            part = to_fixed(exchange.vector(request, reply)[0], exchange.limbs)
             total = part if total is None else add(total, part)
             members.append(name)
         values: FloatArray = np.zeros(0) if total is None else from_fixed(total)
         enough = members and len(members) >= least
-        return (from_vector(values, template, len(members)) if enough else None), tuple(members)
+        return (exchange.unvector(request, values, len(members)) if enough else None), tuple(members)
 
     def forget(self, requests: Mapping[str, Any]) -> None:
         """Nothing is remembered here."""

@@ -31,9 +31,10 @@ from fedprognos.federation.absorption import (
 )
 from fedprognos.federation.averages import average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.first_models import drop_collapsed, first_models
-from fedprognos.federation.plan import ClientModels, Plan, Round, masked_mean, summed, train
-from fedprognos.federation.screening import drop_harmful
+from fedprognos.federation.exchanges.evaluate import evaluate
+from fedprognos.federation.exchanges.fit import ClientModels, masked_mean, train
+from fedprognos.federation.first_models import drop_collapsed, drop_harmful, first_models
+from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.networks import Network
 from fedprognos.networks.head import mean_squared_error, solve_head
@@ -75,7 +76,7 @@ def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round
     slower = plan.train.model_copy(update={"learning_rate": FURTHER_RATE * plan.train.learning_rate})
     later = replace(plan, train=slower)
     for r in range(2, options.rounds + 1):
-        fit, _ = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
+        fit, _ = evaluate(cohort, plan, cohort.clients, network).head_statistics
         start = with_trained_head(network, fit, plan.federation.ridge)
         starts = dict.fromkeys(plan.participants(cohort, r), start)
         if cohort.sums is not None:
@@ -117,7 +118,7 @@ def best_fit(cohort: Cohort, plan: Plan, networks: list[Network]) -> int:
         return 0
     errors = []
     for network in networks:
-        fit, _ = summed(plan.evaluate(cohort, cohort.clients, network, statistics=True))
+        fit, _ = evaluate(cohort, plan, cohort.clients, network).head_statistics
         errors.append(mean_squared_error(fit, solve_head(fit, plan.federation.ridge)))
     return int(np.argmin(errors))
 

@@ -10,7 +10,8 @@ from pydantic import PositiveInt
 from fedprognos.errors import ConfigError
 from fedprognos.federation.averages import AggregatorName, average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.plan import Plan, Round, masked_mean, train
+from fedprognos.federation.exchanges.fit import masked_mean, train
+from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.networks import Network
 from fedprognos.options import Options, Tunable

@@ -14,9 +14,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from fedprognos.federation.averages import AggregatorName, aggregators, average
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.first_models import drop_collapsed, first_models
-from fedprognos.federation.plan import MatchedLayer, Plan, Round, train
-from fedprognos.federation.screening import drop_harmful
+from fedprognos.federation.exchanges.fit import train
+from fedprognos.federation.first_models import drop_collapsed, drop_harmful, first_models
+from fedprognos.federation.plan import MatchedLayer, Plan, Round
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.matching import Matching, match, match_recurrent
 from fedprognos.networks import Network

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.plan import Plan, Round, train
+from fedprognos.federation.exchanges.fit import train
+from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.networks import Network
 from fedprognos.options import Options

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.first_models import first_models
-from fedprognos.federation.plan import Plan, Round, summed
+from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.networks import Network
 from fedprognos.networks.head import exact_head, mean_squared_error
@@ -27,7 +28,7 @@ def single(cohort: Cohort, plan: Plan, _: Options) -> Iterator[Round]:
 
 def _error(cohort: Cohort, plan: Plan, body: Network) -> float:
     """Mean squared error of the body's exact head, standardised."""
-    fit, held = summed(plan.evaluate(cohort, cohort.clients, body, statistics=True))
+    fit, held = evaluate(cohort, plan, cohort.clients, body).head_statistics
     solved = exact_head(fit, held, plan.federation.ridge)
     return solved.validation_mse if solved.validation_mse is not None else mean_squared_error(fit, solved.head)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from fedprognos.federation.exchanges import reply_order, words_for
 from fedprognos.report.parts import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
@@ -17,27 +18,7 @@ from fedprognos.report.words import plural, size
 TITLE = "What left each site"
 POOLED = "(pooled)"
 """The folder of the pretended client behind central training, which is no site."""
-KINDS = {
-    "SurveyReply": "numbers of rows, means and sums of squares of columns and labels, for scaling",
-    "ImportReply": "a network the client had trained earlier, with its scaling",
-    "FitReply": "weights after training, the number of windows, the error of every epoch",
-    "EvaluateReply": "sums of errors on what training kept out; for the exact head sums of products of features and "
-    "labels (H′H, H′y)",
-    "OutputsReply": "sums and sums of products of what the layers put out",
-    "PersonalReply": "only that a head of the client’s own was made; it stays",
-    "ResidualReply": "how many errors fall between given edges",
-    "ScoreReply": "sums of the finished model’s errors",
-    "HelloReply": "the site’s name, version and public key",
-    "ContractReply": "only whether the site’s engineer approved the contract",
-    "JoinReply": "the site’s column names, and a seal that changes with its data",
-    "PoolReply": "centred sums of features and labels, for slopes that personal heads share",
-    "RefusalReply": "only that the site heard why it cannot take part",
-    "DeliverReply": "only that the finished model was kept",
-    "Failure": "that the client could not answer, without details",
-}
-OLD_KINDS = {"BringReply": "ImportReply", "ExamineReply": "EvaluateReply"}
-"""Kinds as version 0.1 wrote them."""
-UNKNOWN = "this report does not know this kind, so it cannot say what it holds"
+UNKNOWN = "a kind of message that this version does not know"
 
 
 @dataclass(frozen=True)
@@ -60,8 +41,8 @@ def build(run: RunData) -> Section:
     if not ledgers:
         lead = f"The run's folder has no ledgers of the scenario {run.scenario} in sites/."
         return Section(TITLE, lead, folded=True)
-    found = {kind for site in ledgers for kind in site.kinds}
-    kinds = [*(kind for kind in KINDS if kind in found), *sorted(found - set(KINDS))]
+    sent, order = {kind for site in ledgers for kind in site.kinds}, reply_order()
+    kinds = [*(kind for kind in order if kind in sent), *sorted(sent - set(order))]
     colours = client_colours(run.clients)
     lines = [Line(s.site, _cells(s, kinds), colours.get(s.site, "muted")) for s in ledgers]
     lost = [(plural(s.unreadable, "line"), s.site) for s in ledgers if s.unreadable]
@@ -73,7 +54,7 @@ def build(run: RunData) -> Section:
     lead += " No rows of data, no names of units, no times."
     columns = [*(Column(kind) for kind in kinds), Column("All")]
     table = Table("Answers that sites sent, from their own ledgers: size and number.", "Site", columns, lines)
-    terms = [(kind, KINDS.get(kind, UNKNOWN)) for kind in kinds]
+    terms = [(kind, words.leaves if (words := words_for(kind)) else UNKNOWN) for kind in kinds]
     return Section(TITLE, lead, warnings=warnings, tables=[table], terms=terms, folded=True)
 
 
@@ -95,7 +76,7 @@ def _read(path: Path) -> SiteMessages:
     for text in path.read_text("utf-8", errors="replace").splitlines():
         try:
             raw = json.loads(text)
-            kind, moved = OLD_KINDS.get(raw["kind"], str(raw["kind"])), int(raw["bytes"])
+            kind, moved = str(raw["kind"]), int(raw["bytes"])
         except (ValueError, KeyError, TypeError):
             unreadable += 1
             continue
