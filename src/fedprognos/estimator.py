@@ -83,7 +83,7 @@ class FederatedModel:
 
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
         """Health at every row of the frame; not a number where the model has seen too little of a machine."""
-        from fedprognos.prognosis.frame_prediction import row_healths
+        from fedprognos.prognosis.table_prediction import row_healths
 
         found = row_healths(self._fitted(), frame, unit=self.unit, time=self.time)
         return frame[self.unit].map(lambda _: 0.0).add(found).rename("health")

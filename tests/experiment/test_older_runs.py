@@ -18,7 +18,7 @@ from fedprognos import Predictor, Results
 from fedprognos.errors import DataError, FedprognosError
 from fedprognos.experiment.run import run
 from fedprognos.networks import Bundle
-from fedprognos.prognosis.file_prediction import predict_files
+from fedprognos.prognosis.table_prediction import predict_files
 from fedprognos.service import ServiceOptions
 from fedprognos.service.http_app import create_app
 from refusals import refuses

@@ -41,11 +41,11 @@ from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import MessageCohort, gather
 from fedprognos.federation.exchanges import Failure
 from fedprognos.fleet import synthetic
-from fedprognos.fleet.columns import Columns
-from fedprognos.fleet.inspect import inspect_table
-from fedprognos.fleet.readers.table import read_table
+from fedprognos.fleet.from_tables import read_table
 from fedprognos.networks import Bundle
 from fedprognos.prognosis import Predictor, Stream
+from fedprognos.tables.columns import Columns
+from fedprognos.tables.proposal import propose
 from small_fleets import series_fleet
 
 Feed = Callable[[random.Random], None]
@@ -107,7 +107,7 @@ def tables(place: Path) -> dict[str, Feed]:
 
     def guess(rng: random.Random) -> None:
         path.write_bytes(damaged(whole, rng))
-        inspect_table(path)
+        propose(path)
 
     return {"tables": read, "tables to be guessed": guess}
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import RULE, bundle_of, rows_of
 
-from fedprognos.fleet.missing import Policy, fill
-from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.prognosis import Predictor, Stream
+from fedprognos.tables.columns import Policy, TableLayout
+from fedprognos.tables.missing import fill
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
 FLEETS = {"window": series_fleet([40, 31]), "life": series_fleet([40, 31]), "cycles": cyclic_fleet(2, 12)}

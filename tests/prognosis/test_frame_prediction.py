@@ -12,8 +12,8 @@ from small_models import bundle_of
 
 import fedprognos as fp
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.fleet.table_layout import TableLayout
-from fedprognos.prognosis.file_prediction import predict_files
+from fedprognos.prognosis.table_prediction import predict_files
+from fedprognos.tables.columns import TableLayout
 from small_fleets import recipe_of, series_fleet
 
 FLEET = series_fleet([60, 50, 40])

@@ -18,9 +18,9 @@ from typer.testing import CliRunner, Result
 from fedprognos.cli import app
 from fedprognos.errors import ConfigError, DataError, FedprognosError
 from fedprognos.fleet import Fleet
-from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.prognosis import Predictor
-from fedprognos.prognosis.file_prediction import predict_files
+from fedprognos.prognosis.table_prediction import predict_files
+from fedprognos.tables.columns import TableLayout
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
 ENGINES, CELLS = series_fleet([60, 50, 7]), cyclic_fleet(units=2, cycles=12)
@@ -126,7 +126,9 @@ def test_of_a_repaired_machine_the_latest_life_is_told(tmp_path: Path) -> None:
 def test_rows_passed_over_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
     frame = table(ENGINES, seed=None)
     path = tmp_path / "rows.csv"
-    pd.concat([frame[:30], frame[28:30], frame[5:6], frame[30:]]).to_csv(path, index=False)
+    late = frame[28:31].iloc[[0, 1]], frame[5:6]
+    parts = [frame[:30], *(part.assign(remark="sent again") for part in late), frame[30:]]
+    pd.concat(parts).to_csv(path, index=False)
     done = invoke("predict", BUNDLE.save(tmp_path / "b"), path)
     assert done.exit_code == 0
     assert "rows passed over: 2 late, 1 duplicate" in done.output

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from fedprognos.cli import app
 from fedprognos.errors import ConfigError, DataError, OutputError
 from fedprognos.fleet import Fleet
-from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.service.sender import Link
+from fedprognos.tables.columns import TableLayout
 from small_fleets import cyclic_fleet, series_fleet
 
 TOKEN = "correct-horse-battery"  # noqa: S105

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -16,8 +16,8 @@ from fedprognos.cli.data import plain_console
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedprognos.fleet.columns import Columns
-    from fedprognos.fleet.guess import Guess
+    from fedprognos.tables.columns import Columns
+    from fedprognos.tables.proposal import Proposal
 
 _NONE = "-"
 SHOWN = 20
@@ -36,57 +36,91 @@ def init(
     out: Annotated[Path | None, typer.Option("--out", help="Experiment file to write; default: FILE.toml.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an experiment file that is there.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take the guesses.")] = False,
+    unit: Annotated[str | None, typer.Option("--unit", help="Column of the machine; - if a file is one.")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="Column of the time.")] = None,
+    site: Annotated[str | None, typer.Option("--site", help="Column of the owner; - for none.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Column of the remaining life; - for none.")] = None,
+    sensor: Annotated[list[str] | None, typer.Option("--sensor", help="A sensor's column; several times.")] = None,
 ) -> None:
     """Guess which column of a table is what, and write a commented experiment file.
 
-    In a terminal it asks about the columns that matter; Enter takes the guess.
+    In a terminal it asks about the columns that matter; Enter takes the guess. The file is written if `fedprognos run`
+    can read all rows with it.
 
-    Example: fedprognos init pumps.csv
+    Example: fedprognos init pumps.csv --unit pump
     """
-    from fedprognos.fleet.experiment_file import default_path, write_experiment
-    from fedprognos.fleet.inspect import inspect_table
+    from fedprognos.fleet.from_tables import read_table
+    from fedprognos.tables.experiment_file import default_path, write_experiment
 
-    guess = inspect_table(file)
+    options = {"unit": unit, "time": time, "site": site, "target": target, "sensors": sensor or None}
+    given = {role: None if value == _NONE else value for role, value in options.items() if value is not None}
+    asks = not yes and sys.stdin.isatty() and sys.stdout.isatty()
+    proposal = _first_proposal(file, given, asks)
     console = plain_console()
-    console.print(_summary(guess))
-    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        guess = _asked(file, guess)
-        console.print(_summary(guess))
-    target = write_experiment(guess, out or default_path(file), force)
-    console.print(
-        f"wrote {target}; check the guesses in it, then: fedprognos run {target}", markup=False, soft_wrap=True
-    )
+    console.print(_summary(proposal))
+    if asks:
+        proposal = _asked(file, proposal, given)
+        console.print(_summary(proposal))
+    read_table(file, proposal.columns, proposal.known)  # what `run` would refuse is said now
+    path = write_experiment(proposal, out or default_path(file), force)
+    console.print(f"wrote {path}; check the guesses in it, then: fedprognos run {path}", markup=False, soft_wrap=True)
 
 
-def _asked(file: Path, guess: Guess) -> Guess:
-    """The guess after a person's answers; a changed answer makes a new one, so that the other roles follow."""
-    from fedprognos.fleet.inspect import inspect_table
-    from fedprognos.fleet.table_files import read_file, table_paths
+def _first_proposal(file: Path, given: dict[str, Any], asks: bool) -> Proposal:
+    """The proposal for a table; in a terminal a person is asked for machine and time where they are not found."""
+    from fedprognos.errors import DataError
+    from fedprognos.tables.proposal import NoTimeError, propose
+    from fedprognos.tables.table import open_tables
 
-    names = [str(c) for c in read_file(table_paths(file)[0]).frame.columns]
-    given: dict[str, str | None] = {}
-    if guess.columns.task == "soh" and typer.prompt(_TASK, default="soh").strip() == "rul":
+    try:
+        return propose(file, given)
+    except NoTimeError as error:
+        if not asks:
+            raise
+        typer.echo(str(error))
+    names = open_tables(file)[0].names
+    while True:
+        given |= {role: _answer(_QUESTIONS[role], given.get(role), role, names) for role in ("unit", "time")}
+        try:
+            return propose(file, given)
+        except DataError as error:
+            typer.echo(str(error))
+
+
+def _asked(file: Path, proposal: Proposal, given: dict[str, Any]) -> Proposal:
+    """The proposal after a person's answers; a changed answer makes a new one, so that the other roles follow."""
+    from fedprognos.tables.proposal import propose
+    from fedprognos.tables.table import open_tables
+
+    names = open_tables(file)[0].names
+    given = dict(given)
+    if proposal.columns.task == "soh" and typer.prompt(_TASK, default="soh").strip() == "rul":
         given["task"] = "rul"
-        guess = inspect_table(file, given)
+        proposal = propose(file, given)
     for role, question in _QUESTIONS.items():
-        shown = getattr(guess.columns, role)
+        if role in given:
+            continue
+        shown = getattr(proposal.columns, role)
         answer = _answer(f"{question} ({_NONE} for none)" if role != "time" else question, shown, role, names)
         if answer != shown:
             given[role] = answer
-            guess = inspect_table(file, given)
-    return guess
+            proposal = propose(file, given)
+    return proposal
 
 
-def _answer(question: str, shown: str | None, role: str, names: list[str]) -> str | None:
+def _answer(question: str, shown: str | None, role: str, names: Sequence[str]) -> str | None:
+    from fedprognos.tables.times import MEASURES
+
+    valid, kind = (MEASURES, "measure") if role == "time_measure" else (names, "column")
     while True:
         answer = str(typer.prompt(question, default=shown or _NONE)).strip()
         if answer == _NONE and role != "time":
             return None
-        if role == "time_measure" or answer in names:
+        if answer in (*valid, shown):
             return answer
-        close = difflib.get_close_matches(answer, names, n=1, cutoff=0.5)
-        typer.echo(f"There is no column '{answer}'" + (f"; did you mean '{close[0]}'?" if close else "."))
-        typer.echo(f"Columns: {', '.join(names)}")
+        close = difflib.get_close_matches(answer, valid, n=1, cutoff=0.5)
+        typer.echo(f"There is no {kind} '{answer}'" + (f"; did you mean '{close[0]}'?" if close else "."))
+        typer.echo(f"Choose one of: {', '.join(valid)}")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -100,41 +134,41 @@ def _time(columns: Columns) -> str:
     return f"{columns.time}{joined}{measure}" + ("; rows are sorted by it" if columns.sort else "")
 
 
-def _whole(guess: Guess) -> str:
+def _whole(proposal: Proposal) -> str:
     """What a unit is where no column names it."""
-    return "each sheet" if guess.known.sheet else "each file" if guess.units > 1 else "the whole file"
+    return "each sheet" if proposal.known.sheet else "each file" if proposal.units > 1 else "the whole file"
 
 
-def _place(guess: Guess) -> str:
+def _place(proposal: Proposal) -> str:
     """What names the owner where no column does."""
-    if guess.separator:
-        return f"the beginning of {guess.columns.unit or 'the name'}, up to '{guess.separator}'"
-    return "each folder" if guess.columns.unit is None else "each sheet" if guess.known.sheet else "each file"
+    if proposal.separator:
+        return f"the beginning of {proposal.columns.unit or 'the name'}, up to '{proposal.separator}'"
+    return "each folder" if proposal.columns.unit is None else "each sheet" if proposal.known.sheet else "each file"
 
 
-def _summary(guess: Guess) -> Table:
-    columns = guess.columns
+def _summary(proposal: Proposal) -> Table:
+    columns = proposal.columns
     table = Table("role", "guess", box=None, pad_edge=False)
     again = {"time": f"a new one where {columns.time} goes back", "failed": "a new one after a row that says failed"}
     lives = columns.life or (columns.new_life and again[columns.new_life])
     rows = {
-        "file": guess.note,
+        "file": proposal.note,
         "task": columns.task,
-        "unit": f"{columns.unit or _whole(guess)} ({guess.units} units, {guess.rows} rows)",
+        "unit": f"{columns.unit or _whole(proposal)} ({proposal.units} units, {proposal.rows} rows)",
         "lives of a unit": lives,
         "time": _time(columns),
         "cycle": columns.cycle,
-        "owner (site)": guess.sites and f"{columns.site or _place(guess)} ({_listed(guess.sites)})",
+        "owner (site)": proposal.sites and f"{columns.site or _place(proposal)} ({_listed(proposal.sites)})",
         "target": columns.target,
         "failed": columns.failed,
         "operating settings": ", ".join(columns.settings),
         "sensors": _listed(columns.sensors or ()),
-        "blanks, filled": "; ".join(f"{column}: {gap}" for column, gap in guess.gaps.items()),
-        "count as blank": ", ".join(guess.known.blanks),
-        "constant, left out": _listed(guess.constant),
-        "number the rows, left out": _listed(guess.counters),
-        "not numbers, left out": _listed(guess.text),
-        "mostly blank, left out": "; ".join(f"{column}: {gap}" for column, gap in guess.sparse.items()),
+        "blanks, filled": "; ".join(f"{column}: {gap}" for column, gap in proposal.gaps.items()),
+        "count as blank": ", ".join(proposal.known.blanks),
+        "constant, left out": _listed(proposal.constant),
+        "number the rows, left out": _listed(proposal.counters),
+        "not numbers, left out": _listed(proposal.text),
+        "mostly blank, left out": "; ".join(f"{column}: {gap}" for column, gap in proposal.sparse.items()),
     }
     for role, value in rows.items():
         if value:

@@ -14,8 +14,8 @@ from fedprognos.cli.data import plain_console, printable
 from fedprognos.errors import unknown_name
 
 if TYPE_CHECKING:
-    from fedprognos.prognosis.file_prediction import FilePrediction
     from fedprognos.prognosis.predictor import Predictor
+    from fedprognos.prognosis.table_prediction import FilePrediction
 
 SHOWN = 30
 
@@ -39,7 +39,7 @@ def predict(
 
     Example: fedprognos predict runs/fleet/bundle new_rows.csv --out health.csv
     """
-    from fedprognos.prognosis.file_prediction import predict_files
+    from fedprognos.prognosis.table_prediction import predict_files
 
     predictor = _predictor(bundle, head, runtime)
     errors = Console(stderr=True)

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
+from fedprognos.tables.columns import Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedprognos.fleet.missing import Policy
+    from fedprognos.tables.columns import Policy
 
-Task = Literal["rul", "soh"]
 MACHINE, START = "machine", "start"
 """Attributes of some units: the machine whose life it is, and the date of its first row."""
 
@@ -218,7 +218,7 @@ class Fleet:
         Parameters
         ----------
         time, unit, task, time_measure, cycle, sensors, settings, site, target, failed, missing
-            Which column is what; see :class:`fedprognos.fleet.columns.Columns`. Without `unit` all rows are one
+            Which column is what; see :class:`fedprognos.tables.columns.Columns`. Without `unit` all rows are one
             unit called `name`.
         more
             Other options of that class: `time_format`, `life`, `new_life`, `target_measure`.
@@ -240,16 +240,15 @@ class Fleet:
         >>> fleet.ids, fleet.schema.sensors, fleet["b"].labels()
         (('a', 'b'), ('heat',), array([1., 0.]))
         """
-        from fedprognos.fleet.columns import Columns
-        from fedprognos.fleet.frame import fleet_of_tables
-        from fedprognos.fleet.table_files import Table
+        from fedprognos.fleet.from_tables import fleet_from_tables
         from fedprognos.options import validated
+        from fedprognos.tables.columns import Columns
+        from fedprognos.tables.table import table_from_frame
 
         more |= {"time": time, "time_measure": time_measure, "unit": unit, "task": task, "cycle": cycle, "site": site}
         more |= {"sensors": sensors, "settings": settings, "target": target, "failed": failed, "missing": missing}
         columns = validated(Columns, more, "Fleet.from_frame")
-        table = Table(None, frame.reset_index(drop=True), name)
-        return fleet_of_tables([table], columns, name=name, require_labels=require_labels)
+        return fleet_from_tables([table_from_frame(frame, name)], columns, name=name, require_labels=require_labels)
 
     def __len__(self) -> int:
         return len(self.units)

@@ -25,11 +25,11 @@ from fedprognos.errors import BundleError
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.files import read_json, replacing
 from fedprognos.fleet import Fleet
-from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks.calibration import Calibration
 from fedprognos.networks.network import Network
 from fedprognos.networks.running import predict
 from fedprognos.networks.spec import NetworkSpec
+from fedprognos.tables.columns import TableLayout
 
 FORMAT = 1
 DOCUMENT, TENSORS = "bundle.json", "weights.safetensors"

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from fedprognos.errors import ConfigError, MissingExtraError
+import duckdb
+import pandas as pd
+
+from fedprognos.errors import ConfigError
 from fedprognos.files import replacing, spreadsheet_safe
-from fedprognos.fleet.time_axis import date_of
 from fedprognos.prognosis.health import Health
+from fedprognos.tables.database import literal
+from fedprognos.tables.times import date_of
 
 COLUMNS = ("unit", "position", "value", "low", "high", "state", "reason", "flags")
 DATES = ("date", "end_date")
 """Where time is a date: of the row, and when the remaining life is over."""
+NUMBERS = ("position", "value", "low", "high")
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
@@ -53,8 +57,6 @@ def check_output(path: Path) -> None:
     """Refuse a file whose name does not say what it is to hold."""
     if not path.name.lower().endswith(SUFFIXES):
         raise ConfigError(f"cannot write '{path.name}'", hint=f"give a name that ends in {', '.join(SUFFIXES)}")
-    if path.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtraError("pyarrow", "parquet", "writing Parquet files")
 
 
 def dates(health: Health, measure: str) -> tuple[str | None, str | None]:
@@ -100,16 +102,20 @@ def _csv(path: Path, measure: str | None) -> Iterator[Writer]:
 
 @contextmanager
 def _parquet(path: Path, measure: str | None) -> Iterator[Writer]:
-    import pyarrow as pa  # type: ignore[import-untyped]
-    from pyarrow import parquet
+    """Healths are gathered in a database beside the file, so that they need not fit into memory."""
+    names = COLUMNS if measure is None else (*COLUMNS, *DATES)
+    kinds = ["DOUBLE" if name in NUMBERS else "VARCHAR" for name in names]
+    store = path.with_suffix(".duckdb")
+    with duckdb.connect(str(store)) as database:
+        columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, kinds, strict=True))
+        database.execute(f"CREATE TABLE healths ({columns})")
 
-    kinds = [pa.string(), *[pa.float64()] * 4, *[pa.string()] * (3 if measure is None else 5)]
-    schema = pa.schema(list(zip((*COLUMNS, *DATES), kinds, strict=False)))
+        def write(healths: Sequence[Health]) -> None:
+            if healths:
+                fields = pd.DataFrame([_fields(health, measure) for health in healths], columns=list(names))
+                database.register("fields", fields.astype(dict.fromkeys(NUMBERS, float)))
+                database.execute("INSERT INTO healths SELECT * FROM fields")
 
-    def write(healths: Sequence[Health]) -> None:
-        if healths:
-            fields = list(zip(*(_fields(health, measure) for health in healths), strict=True))
-            file.write_table(pa.table([pa.array(c, k) for c, k in zip(fields, kinds, strict=True)], schema=schema))
-
-    with parquet.ParquetWriter(path, schema) as file:
         yield write
+        database.execute(f"COPY healths TO {literal(str(path))} (FORMAT parquet)")
+    store.unlink()

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import RecipeError
 from fedprognos.features import Recipe
-from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Calibration
 from fedprognos.prognosis.health import Health
 from fedprognos.prognosis.sensor_faults import limits_of
 from fedprognos.prognosis.unit_state import UnitState
+from fedprognos.tables.columns import TableLayout
 
 BATCH = 1024
 """Rows looked at together."""

@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
-from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.networks import Bundle, Calibration
 from fedprognos.prognosis.health_model import Forward, Steps
 from fedprognos.prognosis.onnx_builder import OUTPUTS, SCALED, STATE, STATE_AFTER, load_onnx
 from fedprognos.prognosis.onnx_graph import build_graph
 from fedprognos.prognosis.predictor import Predictor
+from fedprognos.tables.columns import TableLayout
 
 if TYPE_CHECKING:
     import onnx

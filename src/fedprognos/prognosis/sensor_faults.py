@@ -22,7 +22,7 @@ import numpy as np
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.features import Recipe
 from fedprognos.features.usual import SETTLED, SensorWatch
-from fedprognos.fleet.time_axis import DATES_IN_S, SECONDS
+from fedprognos.tables.times import DATES_IN_S, SECONDS
 
 OUT_OF_RANGE, DRIFT, STUCK, MID_LIFE = "out-of-range", "drift", "stuck", "mid-life"
 DISTRUSTED = frozenset({OUT_OF_RANGE, DRIFT, STUCK})

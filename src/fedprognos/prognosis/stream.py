@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from fedprognos.arrays import Rows
 from fedprognos.features.history import Cut, rule_of
 from fedprognos.prognosis import stream_snapshot
-from fedprognos.prognosis.blanks import batches, without_blanks
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import BATCH, HealthModel
-from fedprognos.prognosis.rows import checked, dated
+from fedprognos.prognosis.incoming_rows import batches, checked, dated, without_blanks
 from fedprognos.prognosis.unit_state import UnitState
 
 

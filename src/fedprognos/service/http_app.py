@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 
 from fedprognos import __version__
 from fedprognos.errors import DataError, OutputError
-from fedprognos.fleet.time_axis import SECONDS
 from fedprognos.prognosis.health import Row, Verdict
 from fedprognos.prognosis.health_files import dates
 from fedprognos.prognosis.predictor import Predictor
@@ -31,6 +30,7 @@ from fedprognos.service.http_guards import Guard, TooLargeError, refuse
 from fedprognos.service.json_shapes import parse, read_row
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions, near_margin
+from fedprognos.tables.times import SECONDS
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": json_shapes.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 422, 429, 503)

@@ -10,12 +10,12 @@ from pydantic_core import from_json
 
 from fedprognos.errors import DataError
 from fedprognos.features import Recipe
-from fedprognos.fleet.table_units import name_of_life
-from fedprognos.fleet.time_axis import SECONDS
 from fedprognos.prognosis.health import Health, Row, Update, Verdict
-from fedprognos.prognosis.rows import LARGEST_WHOLE, LONGEST_NAME
+from fedprognos.prognosis.incoming_rows import LONGEST_NAME
 from fedprognos.service.fleet_view import Forecast, UnitView
 from fedprognos.service.store import StoredRow
+from fedprognos.tables.rows import LARGEST_WHOLE, name_of_life
+from fedprognos.tables.times import SECONDS
 
 NAME = r"^[^\u0000-\u001f\u007f]+$"
 ROW_FIELDS = frozenset({"unit", "life", "position", "sensors", "settings", "cycle", "end"})

@@ -13,11 +13,10 @@ import requests
 from pydantic import ValidationError
 
 from fedprognos.errors import ConfigError, DataError, OutputError
-from fedprognos.fleet.table_files import table_paths
-from fedprognos.fleet.table_layout import TableLayout
-from fedprognos.prognosis.frames import Inputs, chunks, find_columns
-from fedprognos.prognosis.health import RowTable, Verdict
-from fedprognos.prognosis.lives import Lives
+from fedprognos.prognosis.health import Verdict
+from fedprognos.prognosis.table_prediction import ModelInputs, read_pieces
+from fedprognos.tables.columns import TableLayout
+from fedprognos.tables.rows import Rows
 
 ROWS = 1000
 """Rows in a request."""
@@ -62,12 +61,12 @@ class Link:
         if token is not None:
             self._session.headers["Authorization"] = f"Bearer {token}"
 
-    def inputs(self) -> Inputs:
+    def inputs(self) -> ModelInputs:
         """What the service wants of a row."""
         answer = self._ask("GET", "/v1/fleet")
         try:
             layout = answer["table"]
-            return Inputs(
+            return ModelInputs(
                 tuple(answer["sensors"]),
                 tuple(answer["settings"]),
                 answer["cyclic"],
@@ -135,40 +134,38 @@ def send_files(
 ) -> Sent:
     """Send the rows of files to a service, in their order; parameters as for `fedprognos predict`."""
     inputs, reached = link.inputs(), link.reached()
-    paths = table_paths(source)
-    columns = [find_columns(path, inputs, unit, time, cycle) for path in paths]
-    sent, lives = Sent(), Lives(inputs.table)
-    for k, (path, own) in enumerate(zip(paths, columns, strict=True)):
-        for chunk in chunks(path, own, inputs, ROWS, lives):
-            rows = chunk.rows
-            places = zip(rows.units, rows.cycles, rows.positions, strict=True)
-            new = [n for n, (name, c, at) in enumerate(places) if (c or 0, at) > reached.get(name, NOWHERE)]
-            sent.rows += len(rows)
-            sent.known += len(rows) - len(new)
-            results = link.post([_json_row(rows, n, inputs) for n in new]) if new else []
-            for n, result in zip(new, results, strict=True):
-                verdict = Verdict(result["result"])
-                if verdict is Verdict.ACCEPTED:
-                    sent.accepted += 1
-                elif verdict in (Verdict.DUPLICATE, Verdict.LATE):
-                    sent.known += 1
-                else:
-                    sent.refused += 1
-                    sent.first_refusal = sent.first_refusal or f"{chunk.table.at(n, rows.units[n])}: {result['reason']}"
-            if progress is not None:
-                progress((k + chunk.done) / len(paths))
+    tables = inputs.open(source)
+    reader, sent = inputs.reader(tables, unit, time, cycle), Sent()
+    for rows, share in read_pieces(reader, tables, ROWS):
+        cycles = [0] * len(rows) if rows.cycles is None else rows.cycles.tolist()
+        places = zip(rows.units, cycles, rows.times.tolist(), strict=True)
+        new = [n for n, (name, *place) in enumerate(places) if tuple(place) > reached.get(name, NOWHERE)]
+        sent.rows += len(rows)
+        sent.known += len(rows) - len(new)
+        results = link.post([_json_row(rows, n, inputs) for n in new]) if new else []
+        for n, result in zip(new, results, strict=True):
+            verdict = Verdict(result["result"])
+            if verdict is Verdict.ACCEPTED:
+                sent.accepted += 1
+            elif verdict in (Verdict.DUPLICATE, Verdict.LATE):
+                sent.known += 1
+            else:
+                sent.refused += 1
+                sent.first_refusal = sent.first_refusal or f"{rows.at(n)}: {result['reason']}"
+        if progress is not None:
+            progress(share)
     return sent
 
 
-def _json_row(table: RowTable, k: int, inputs: Inputs) -> dict[str, Any]:
-    row: dict[str, Any] = {"unit": table.units[k], "position": table.positions[k]}
+def _json_row(rows: Rows, k: int, inputs: ModelInputs) -> dict[str, Any]:
+    row: dict[str, Any] = {"unit": rows.units[k], "position": float(rows.times[k])}
     for kind, names, values in (
-        ("sensors", inputs.sensors, table.sensors[k]),
-        ("settings", inputs.settings, table.settings[k]),
+        ("sensors", inputs.sensors, rows.sensors[k]),
+        ("settings", inputs.settings, rows.settings[k]),
     ):
         if names:
             numbers = [None if math.isnan(value) else value for value in values.tolist()]
             row[kind] = dict(zip(names, numbers, strict=True))
-    if inputs.cyclic:
-        row["cycle"] = table.cycles[k]
+    if rows.cycles is not None:
+        row["cycle"] = int(rows.cycles[k])
     return row

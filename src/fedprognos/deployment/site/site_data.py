@@ -16,7 +16,7 @@ from fedprognos.fleet import Fleet, Schema
 from fedprognos.fleet.digest import fleet_digest
 from fedprognos.fleet.partition import PartitionOptions, RandomOptions
 from fedprognos.fleet.readers.table import TableOptions, layout_of
-from fedprognos.fleet.table_layout import TableLayout
+from fedprognos.tables.columns import TableLayout
 
 EVERYTHING: dict[str, PartitionOptions] = {"own": RandomOptions(clients=1)}
 """A partition with one client: all units of the file belong to the site."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
-from fedprognos.fleet.columns import Columns
 from fedprognos.fleet.discharge import RATED
-from fedprognos.fleet.file_format import FileFormat
-from fedprognos.fleet.frame import fleet_of_tables
+from fedprognos.fleet.from_tables import read_table
 from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, readers
-from fedprognos.fleet.table_files import read_tables, table_paths
-from fedprognos.fleet.table_layout import TableLayout
 from fedprognos.fleet.unit import Fleet
+from fedprognos.tables.columns import Columns, TableLayout
+from fedprognos.tables.csv_format import FileFormat
 
 
 class TableOptions(Columns, FileFormat, ReaderOptions):
@@ -31,34 +27,6 @@ class TableOptions(Columns, FileFormat, ReaderOptions):
     """Units kept for the test in a file of their own, instead of `test_fraction`."""
     test_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.25
     """Share of the units (rul), or of each unit's last cycles (soh), held out for the test."""
-
-
-def read_table(
-    source: str | Path | Sequence[str | Path],
-    columns: Columns,
-    known: FileFormat | None = None,
-    *,
-    name: str = "table",
-    require_labels: bool = True,
-) -> Fleet:
-    """A fleet from CSV, Excel or Parquet files.
-
-    Parameters
-    ----------
-    source
-        A file, several, a folder, or a pattern such as `plants/*.csv`.
-    known
-        What is said about the format of the files; the rest is found out.
-    require_labels
-        Refuse data nothing can be learnt from; False reads a fleet to be predicted.
-
-    Raises
-    ------
-    DataError
-        For the first thing wrong, naming file, line, column and unit.
-    """
-    tables = [table for path in table_paths(source) for table in read_tables(path, columns.text, known)]
-    return fleet_of_tables(tables, columns, name=name, require_labels=require_labels)
 
 
 def layout_of(options: object) -> TableLayout | None:

@@ -16,8 +16,8 @@ import pytest
 from fedprognos.experiment import config
 from fedprognos.experiment.scenario import scenarios
 from fedprognos.fleet import Fleet
-from fedprognos.fleet.experiment_file import write_experiment
-from fedprognos.fleet.inspect import inspect_table
+from fedprognos.tables.experiment_file import write_experiment
+from fedprognos.tables.proposal import propose
 
 
 def pumps(time: str = "cycle", step: float = 1.0, owner: str = "plant", lives: int = 1) -> pd.DataFrame:
@@ -45,7 +45,7 @@ def pumps(time: str = "cycle", step: float = 1.0, owner: str = "plant", lives: i
 
 def fleet_of(path: Path) -> tuple[config.Experiment, dict[str, Fleet]]:
     """The experiment that is written for a table, and its clients."""
-    target = write_experiment(inspect_table(path), path.with_name("experiment.toml"))
+    target = write_experiment(propose(path), path.with_name("experiment.toml"))
     _, experiment, folder = config.load(target)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -137,7 +137,7 @@ def test_several_owner_columns_are_all_told(tmp_path: Path) -> None:
     pumps(owner="airline").assign(maker=lambda f: np.where(f["machine"] < "p4", "A", "B")).to_csv(
         tmp_path / "p.csv", index=False
     )
-    guess = inspect_table(tmp_path / "p.csv")
+    guess = propose(tmp_path / "p.csv")
     assert guess.owners == ("airline", "maker")
     write_experiment(guess, tmp_path / "p.toml")
     assert "other columns that may name the owner: maker" in (tmp_path / "p.toml").read_text()
@@ -151,11 +151,11 @@ def test_a_folder_of_sites_and_a_folder_of_units(tmp_path: Path) -> None:
             part.drop(columns=["plant", *(["machine"] if key == "machine" else [])]).to_csv(
                 tmp_path / name / f"{value}.csv", index=False
             )
-    sites = inspect_table(tmp_path / "sites")
+    sites = propose(tmp_path / "sites")
     assert (sites.columns.unit, sites.sites, sites.units) == ("machine", ("north", "south", "west"), 8)
     _, clients = fleet_of(tmp_path / "sites")
     assert owners(clients) == ["north", "south", "west"]
-    units = inspect_table(tmp_path / "units")
+    units = propose(tmp_path / "units")
     assert (units.columns.unit, units.units, units.columns.time) == (None, 8, "cycle")
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprognos.fleet.missing import Policy, fill
+from fedprognos.tables.columns import Policy
+from fedprognos.tables.missing import fill
 
 POLICIES: tuple[Policy, ...] = ("hold", "interpolate", "mean", "refuse")
 

@@ -12,7 +12,7 @@ import tomli_w
 
 from fedprognos.errors import OutputError
 from fedprognos.files import write_text
-from fedprognos.fleet.guess import Guess
+from fedprognos.tables.proposal import Proposal
 
 _COLUMNS = (
     *("task", "unit", "time", "clock", "time_measure", "time_format", "sort"),
@@ -36,19 +36,19 @@ def default_path(table: Path) -> Path:
     return table.with_name(re.sub(r"(\.csv|\.tsv|\.txt|\.xlsx|\.parquet)?(\.gz)?$", "", table.name) + ".toml")
 
 
-def write_experiment(guess: Guess, path: Path, force: bool = False) -> Path:
+def write_experiment(proposal: Proposal, path: Path, force: bool = False) -> Path:
     """Write the commented TOML; an existing file is replaced with `force` only."""
     if path.exists() and not force:
         raise OutputError("file exists", where=str(path), hint="use --force to replace it, or another --out")
-    write_text(path, experiment_toml(guess, path.parent))
+    write_text(path, experiment_toml(proposal, path.parent))
     return path
 
 
-def experiment_toml(guess: Guess, folder: Path) -> str:
+def experiment_toml(proposal: Proposal, folder: Path) -> str:
     """The experiment as TOML, its data path relative to `folder`."""
-    head = _comment(f"{guess.units} units, {guess.rows} rows. Check every guess below, then run the experiment.")
-    clients, partition = _partition(guess)
-    return "".join([head, *_data(guess, folder), *partition, *_recipe(guess), *_training(guess, clients)])
+    head = _comment(f"{proposal.units} units, {proposal.rows} rows. Check every guess below, then run the experiment.")
+    clients, partition = _partition(proposal)
+    return "".join([head, *_data(proposal, folder), *partition, *_recipe(proposal), *_training(proposal, clients)])
 
 
 def _key(name: str, value: Any, comment: str = "") -> str:
@@ -60,9 +60,9 @@ def _comment(text: str) -> str:
     return "# " + " ".join("".join(c if c.isprintable() else " " for c in text).split()) + "\n"
 
 
-def _data(guess: Guess, folder: Path) -> list[str]:
-    columns = guess.columns
-    relative = Path(os.path.relpath(guess.path.resolve(), folder.resolve())).as_posix()
+def _data(proposal: Proposal, folder: Path) -> list[str]:
+    columns = proposal.columns
+    relative = Path(os.path.relpath(proposal.path.resolve(), folder.resolve())).as_posix()
     meanings = {"rul": "remaining useful life", "soh": "the health of each cycle"}
     other = "soh" if columns.task == "rul" else "rul"
     comments = {
@@ -79,37 +79,37 @@ def _data(guess: Guess, folder: Path) -> list[str]:
         + ("where the time goes back" if columns.new_life == "time" else "after a row that says failed"),
         "settings": "operating settings",
         "site": "who owns the unit: each owner becomes a client"
-        + ("; a guess: its numbers are whole and never change within a unit" if guess.owners_are_numbers else ""),
+        + ("; a guess: its numbers are whole and never change within a unit" if proposal.owners_are_numbers else ""),
     }
     lines = ["\n[data]\n", _key("kind", "table"), _key("path", relative, "relative to this file")]
-    if guess.note:
-        lines += [_comment(f"{guess.note}; other files may need separator, decimal, thousands or encoding")]
+    if proposal.note:
+        lines += [_comment(f"{proposal.note}; other files may need separator, decimal, thousands or encoding")]
     for name in ("sheet", "blanks"):
-        if value := getattr(guess.known, name):
+        if value := getattr(proposal.known, name):
             lines += [_key(name, value, comments[name])]
     for name in _COLUMNS:
         if value := getattr(columns, name):
             lines += [_key(name, value, comments.get(name, ""))]
     if columns.time_measure is None:
         lines += [_comment('time_measure = "hours" would name what time, labels and errors are counted in; now: steps')]
-    if guess.constant:
-        kind = "in all rows of an operating condition" if guess.conditions else "in every row"
-        lines += [_comment(f"left out, the same {kind}: {', '.join(guess.constant)}")]
-    if guess.counters:
-        lines += [_comment(f"left out, they number the rows: {', '.join(guess.counters)}")]
-    if guess.text:
-        lines += [_comment(f"left out, not numbers in every row: {', '.join(guess.text)}")]
-    lines += [_comment(f"left out, mostly blank: {column} ({gap})") for column, gap in guess.sparse.items()]
+    if proposal.constant:
+        kind = "in all rows of an operating condition" if proposal.conditions else "in every row"
+        lines += [_comment(f"left out, the same {kind}: {', '.join(proposal.constant)}")]
+    if proposal.counters:
+        lines += [_comment(f"left out, they number the rows: {', '.join(proposal.counters)}")]
+    if proposal.text:
+        lines += [_comment(f"left out, not numbers in every row: {', '.join(proposal.text)}")]
+    lines += [_comment(f"left out, mostly blank: {column} ({gap})") for column, gap in proposal.sparse.items()]
     if columns.settings:
         lines += [_key("settings", columns.settings, comments["settings"])]
-    if guess.gaps:
+    if proposal.gaps:
         lines += [_key("missing", "hold", 'blanks keep the last value; or "interpolate", "mean", "refuse"')]
-        lines += [_comment(f"{column}: {gap}") for column, gap in guess.gaps.items()]
+        lines += [_comment(f"{column}: {gap}") for column, gap in proposal.gaps.items()]
     lines += [] if columns.site is None else [_key("site", columns.site, comments["site"])]
-    others = [c for c in guess.owners if c != columns.site]
+    others = [c for c in proposal.owners if c != columns.site]
     other = "columns" if columns.site is None else "other columns"
     lines += [_comment(f"{other} that may name the owner: {', '.join(others)}")] if others else []
-    if columns.site is None and not guess.sites:
+    if columns.site is None and not proposal.sites:
         lines += [_comment('site = "COLUMN" would say who owns a unit; then use by = "column" in [partition]')]
     lines += [_key(n, v) for n in ("target", "target_measure", "failed") if (v := getattr(columns, n)) is not None]
     if columns.target is None and columns.failed is None:
@@ -118,58 +118,58 @@ def _data(guess: Guess, folder: Path) -> list[str]:
     return [*lines, _key("test_fraction", 0.25, f"share of {share} held out for the test")]
 
 
-def _partition(guess: Guess) -> tuple[int, list[str]]:
+def _partition(proposal: Proposal) -> tuple[int, list[str]]:
     """Number of clients and the section that makes them."""
     lines = ["\n[partition]  # who owns which units\n"]
-    if guess.separator is not None:
-        begins = _key("separator", guess.separator, "what ends the owner at the beginning of a unit's name")
-        return len(guess.sites), [*lines, _key("by", "name", "nothing else names owners"), begins]
-    if len(guess.sites) > 1:
-        return len(guess.sites), [*lines, _key("by", "column"), _key("column", "site", "the owner named in [data]")]
-    if guess.columns.task == "soh":
-        return guess.units, [*lines, _key("by", "unit", "every unit is a client")]
-    clients = max(1, min(3, guess.units // 2))
+    if proposal.separator is not None:
+        begins = _key("separator", proposal.separator, "what ends the owner at the beginning of a unit's name")
+        return len(proposal.sites), [*lines, _key("by", "name", "nothing else names owners"), begins]
+    if len(proposal.sites) > 1:
+        return len(proposal.sites), [*lines, _key("by", "column"), _key("column", "site", "the owner named in [data]")]
+    if proposal.columns.task == "soh":
+        return proposal.units, [*lines, _key("by", "unit", "every unit is a client")]
+    clients = max(1, min(3, proposal.units // 2))
     return clients, [*lines, _key("by", "random", "nobody is named as owner"), _key("clients", clients)]
 
 
-def _recipe(guess: Guess) -> list[str]:
+def _recipe(proposal: Proposal) -> list[str]:
     lines = ["\n[recipe]\n"]
-    measure = guess.columns.time_measure or ""
-    if guess.shortest_cycle is None or guess.cycle_samples is None:
-        cap = float(f"{_CAP_SHARE * guess.short_life:.3g}")
+    measure = proposal.columns.time_measure or ""
+    if proposal.shortest_cycle is None or proposal.cycle_samples is None:
+        cap = float(f"{_CAP_SHARE * proposal.short_life:.3g}")
         whole = "every row since the unit was new; or a number: so many rows up to each moment"
-        window = f'rows; the median unit has {guess.median_rows}. "life" would be all rows since the first'
+        window = f'rows; the median unit has {proposal.median_rows}. "life" would be all rows since the first'
         lines += [
-            _key("history", "life", whole) if guess.from_new else _key("history", _window(guess), window),
+            _key("history", "life", whole) if proposal.from_new else _key("history", _window(proposal), window),
             _key(
                 "cap",
                 cap,
-                f"RUL above this counts as this; the median life is {guess.median_life:.4g} {measure}".strip(),
+                f"RUL above this counts as this; the median life is {proposal.median_life:.4g} {measure}".strip(),
             ),
         ]
-    elif guess.columns.cycle == guess.columns.time:
+    elif proposal.columns.cycle == proposal.columns.time:
         lines += [_key("cycle", "index", "what was measured in a cycle, as it stands")]
     else:
-        end = float(f"{_CYCLE_SHARE * guess.shortest_cycle:.3g}")
+        end = float(f"{_CYCLE_SHARE * proposal.shortest_cycle:.3g}")
         lines += [
             _key("cycle", "grid", "every cycle resampled onto the same times"),
-            _key("grid_end_in_s", end, f"must end before every cycle; the shortest lasts {guess.shortest_cycle:g}"),
-            _key("grid_points", min(171, max(2, guess.cycle_samples))),
+            _key("grid_end_in_s", end, f"must end before every cycle; the shortest lasts {proposal.shortest_cycle:g}"),
+            _key("grid_points", min(171, max(2, proposal.cycle_samples))),
         ]
-    if guess.conditions:
+    if proposal.conditions:
         lines += ["\n[recipe.conditions]  # decimals to which settings are rounded into operating conditions\n"]
-        lines += [_key(column, decimals) for column, decimals in guess.conditions.items()]
+        lines += [_key(column, decimals) for column, decimals in proposal.conditions.items()]
     return lines
 
 
-def _window(guess: Guess) -> int:
-    return min(50, max(2, round(0.15 * guess.median_rows)))
+def _window(proposal: Proposal) -> int:
+    return min(50, max(2, round(0.15 * proposal.median_rows)))
 
 
-def _training(guess: Guess, clients: int) -> list[str]:
+def _training(proposal: Proposal, clients: int) -> list[str]:
     """The network, training and methods of the presets, which were chosen on training units kept out."""
     lines = ["\n[model]\n", _key("widths", [64])]
-    if guess.from_new:
+    if proposal.from_new:
         lines += ["\n[train]\n", _key("learning_rate", 0.004)]
         lines += [_key("steps", 1000, "as many for small owners as for large")]
         lines += [_key("forget_bias", 3.0, "the network remembers from the start; without it an LSTM learns slowly")]
@@ -177,10 +177,10 @@ def _training(guess: Guess, clients: int) -> list[str]:
         lines += [_key("warp", 0.7, "lives shown faster and slower, so that age alone tells little")]
         lines += [_key("validation_fraction", 0.2, "share of each owner's units kept out to choose by")]
     else:
-        lines += _epochs(guess, clients)
+        lines += _epochs(proposal, clients)
     methods = ["local", "concat", "absorb", "central"]
     lines += ["\n[federation]\n", _key("methods", methods, "also: fedavg, reservoir, fedprox, fedma, single, direct")]
-    if guess.from_new:
+    if proposal.from_new:
         lines += [_key("ridge", 0.01, "strength of exact heads")]
         lines += [_key("alike", True, "heads: every unit counts alike, however many rows it has")]
     lines += ["\n[evaluation]\n", _key("seeds", 1, "repetitions")]
@@ -189,10 +189,12 @@ def _training(guess: Guess, clients: int) -> list[str]:
     return lines
 
 
-def _epochs(guess: Guess, clients: int) -> list[str]:
+def _epochs(proposal: Proposal, clients: int) -> list[str]:
     """Batches small enough and epochs enough for the windows that the median client trains on."""
-    a_unit = guess.median_life if guess.shortest_cycle is not None else guess.median_rows - _window(guess) + 1
-    windows = max(1.0, _TRAINED * 0.8 * a_unit * guess.units / clients)  # without the validation
+    a_unit = (
+        proposal.median_life if proposal.shortest_cycle is not None else proposal.median_rows - _window(proposal) + 1
+    )
+    windows = max(1.0, _TRAINED * 0.8 * a_unit * proposal.units / clients)  # without the validation
     batch = int(2 ** min(7, max(3, math.floor(math.log2(max(windows / _STEPS_AN_EPOCH, 1))))))
     epochs = min(300, max(30, math.ceil(_STEPS * batch / windows)))
     return ["\n[train]\n", _key("epochs", epochs), _key("batch_size", batch, f"about {windows:.0f} windows a client")]

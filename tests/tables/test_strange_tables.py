@@ -12,10 +12,10 @@ from test_init import fleet_of, owners, pumps
 
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.fleet import Fleet
-from fedprognos.fleet.columns import Columns
-from fedprognos.fleet.file_format import FileFormat
-from fedprognos.fleet.inspect import inspect_table
-from fedprognos.fleet.readers.table import read_table
+from fedprognos.fleet.from_tables import read_table
+from fedprognos.tables.columns import Columns
+from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables.proposal import propose
 
 MEASURES = ["", "h", "°C", "dB", ""]
 
@@ -77,7 +77,7 @@ def test_what_was_done_to_a_file_is_said(tmp_path: Path) -> None:
     notes = {}
     for write in (titled, measured, repeated):
         write(tmp_path / "p.csv")
-        notes[write.__name__] = inspect_table(tmp_path / "p.csv").note
+        notes[write.__name__] = propose(tmp_path / "p.csv").note
     assert notes == {
         "titled": "read with lines 1 and 2 passed over",
         "measured": "read with line 2 passed over",
@@ -102,7 +102,7 @@ def test_the_line_of_names_may_be_said(tmp_path: Path) -> None:
 def test_a_file_without_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("1,1,2.5\n1,2,2.6\n")
     with pytest.raises(DataError, match=r"no line names the columns.*\n  add a first line"):
-        inspect_table(tmp_path / "p.csv")
+        propose(tmp_path / "p.csv")
 
 
 def test_texts_among_numbers_count_as_blanks(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_texts_among_numbers_count_as_blanks(tmp_path: Path) -> None:
 def test_texts_among_names_are_names(tmp_path: Path) -> None:
     frame = pumps().assign(machine=lambda f: f["machine"].str[1:].replace("3", "3a"))
     frame.to_csv(tmp_path / "p.csv", index=False)
-    guess = inspect_table(tmp_path / "p.csv")
+    guess = propose(tmp_path / "p.csv")
     assert (guess.known.blanks, guess.columns.unit, guess.units) == ((), "machine", 8)
 
 
@@ -163,7 +163,7 @@ def test_failures_are_told_in_words(tmp_path: Path, yes: str, no: str) -> None:
     frame = pumps()
     last = ~frame.duplicated("machine", keep="last") & ~frame["machine"].isin(["p1", "p2"])
     frame.assign(Status=np.where(last, yes, no)).to_csv(tmp_path / "p.csv", index=False)
-    guess = inspect_table(tmp_path / "p.csv")
+    guess = propose(tmp_path / "p.csv")
     assert guess.columns.failed == "Status"
     fleet = read_table(tmp_path / "p.csv", guess.columns)
     assert [unit.id for unit in fleet if not unit.failed] == ["p1", "p2"]
@@ -173,7 +173,7 @@ def test_a_mode_in_words_is_no_failure(tmp_path: Path) -> None:
     pumps().assign(failure_mode=lambda f: np.where(f["machine"] < "p4", "seal", "bearing")).to_csv(
         tmp_path / "p.csv", index=False
     )
-    assert inspect_table(tmp_path / "p.csv").columns.failed is None
+    assert propose(tmp_path / "p.csv").columns.failed is None
 
 
 def test_repaired_machines_on_a_counter_that_goes_on_have_the_lives_they_have(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_repaired_machines_on_a_counter_that_goes_on_have_the_lives_they_have(tm
     frame.assign(hours=frame.groupby("machine").cumcount() + 1, failed=last.astype(int)).drop(columns="life").to_csv(
         tmp_path / "p.csv", index=False
     )
-    guess = inspect_table(tmp_path / "p.csv")
+    guess = propose(tmp_path / "p.csv")
     assert (guess.columns.new_life, guess.units) == ("failed", 24)
     assert 40 <= guess.median_life + 1 <= 60
 
@@ -192,7 +192,7 @@ def test_rows_of_single_sensors_are_refused_with_the_cure(tmp_path: Path) -> Non
     with pytest.raises(
         DataError, match=r"every row holds one sensor: column 'sensor'.*\n.*table\.pivot\(index=\['mach"
     ):
-        inspect_table(tmp_path / "p.csv")
+        propose(tmp_path / "p.csv")
 
 
 def test_two_rows_at_the_same_time_are_refused(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_two_rows_at_the_same_time_are_refused(tmp_path: Path) -> None:
     frame.loc[20, "cycle"] = frame.loc[19, "cycle"]
     frame.to_csv(tmp_path / "p.csv", index=False)
     with pytest.raises(DataError, match=r"line 22: two rows of a unit have the same cycle \(1 such rows\)"):
-        inspect_table(tmp_path / "p.csv")
+        propose(tmp_path / "p.csv")
 
 
 def test_sheets_of_excel_files(tmp_path: Path) -> None:
@@ -245,9 +245,9 @@ def test_a_unit_of_one_row_is_left_out_and_named(tmp_path: Path) -> None:
 
 def test_text_files_are_read_where_they_are_named(tmp_path: Path) -> None:
     pumps().to_csv(tmp_path / "p.txt", index=False, sep="\t")
-    assert inspect_table(tmp_path / "p.txt").units == 8
+    assert propose(tmp_path / "p.txt").units == 8
     with pytest.raises(DataError):
-        inspect_table(tmp_path)  # in a folder it is rarely a table
+        propose(tmp_path)  # in a folder it is rarely a table
 
 
 def test_sorted_rows_cannot_restart() -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fedprognos.errors import DataError
-from fedprognos.fleet.readers.table import read_table
-from fedprognos.fleet.table_layout import TableLayout
-from fedprognos.prognosis.frames import Inputs, chunks, find_columns
+from fedprognos.fleet.from_tables import read_table
+from fedprognos.prognosis.table_prediction import ModelInputs, read_pieces
+from fedprognos.tables.columns import TableLayout
+from fedprognos.tables.rows import Rows
+from refusals import refuses
 
-INPUTS = Inputs(("heat", "flow"), (), cyclic=False, time_measure="hours", policies=("hold", "refuse"))
+INPUTS = ModelInputs(("heat", "flow"), (), cyclic=False, time_measure="hours", policies=("hold", "refuse"))
 FRAME = pd.DataFrame(
     {"pump": ["a", "b", "a", "b"], "hour": [1, 1, 2, 3], "heat": [0.5, 1.5, 2.25, 3], "flow": [4, 5, 6, 7]}
 )
+
+
+def pieces(path: Path, inputs: ModelInputs, rows: int = 100) -> list[Rows]:
+    """What a model reads of a file."""
+    tables = inputs.open(path)
+    return [piece for piece, _ in read_pieces(inputs.reader(tables), tables, rows)]
 
 
 def save(frame: pd.DataFrame, folder: Path, way: str) -> Path:
@@ -33,18 +42,18 @@ def save(frame: pd.DataFrame, folder: Path, way: str) -> Path:
 def test_every_way_to_write_a_file_gives_the_same_rows(tmp_path: Path, way: str, rows: int) -> None:
     frame = FRAME.assign(pump=FRAME["pump"].replace("b", "Süd")) if way == "cp1252" else FRAME
     path = save(frame, tmp_path, way)
-    read = list(chunks(path, find_columns(path, INPUTS), INPUTS, rows))
-    assert [u for chunk in read for u in chunk.rows.units] == frame["pump"].tolist()
-    assert [p for chunk in read for p in chunk.rows.positions] == [1, 1, 2, 3]
-    assert [row for chunk in read for row in chunk.rows.sensors.tolist()] == FRAME[["heat", "flow"]].to_numpy().tolist()
-    assert read[-1].done == 1
+    read = pieces(path, INPUTS, rows)
+    assert [u for piece in read for u in piece.units] == frame["pump"].tolist()
+    assert [p for piece in read for p in piece.times] == [1, 1, 2, 3]
+    assert [row for piece in read for row in piece.sensors.tolist()] == FRAME[["heat", "flow"]].to_numpy().tolist()
+    assert read[-1].share == 1
 
 
 def test_dates_are_time_since_1970(tmp_path: Path) -> None:
     when = pd.Timestamp("2024-05-01") + pd.to_timedelta(FRAME["hour"], unit="h")
     path = save(FRAME.assign(hour=when).rename(columns={"hour": "date"}), tmp_path, "plain")
-    read = list(chunks(path, find_columns(path, INPUTS), INPUTS, 1))
-    assert [p for chunk in read for p in chunk.rows.positions] == pytest.approx([476257, 476257, 476258, 476259])
+    read = pieces(path, INPUTS, 1)
+    assert [p for piece in read for p in piece.times] == pytest.approx([476257, 476257, 476258, 476259])
 
 
 def test_columns_and_marks_of_the_training_table_are_remembered(tmp_path: Path) -> None:
@@ -54,28 +63,27 @@ def test_columns_and_marks_of_the_training_table_are_remembered(tmp_path: Path) 
     path.write_text(strange.to_csv(index=False, sep=";").replace("1234", "1,234"))
     table = TableLayout(unit="where", time="when", life="run", thousands=",", decimal=".")
     known = replace(INPUTS, table=table)
-    rows = next(chunks(path, find_columns(path, known), known)).rows
+    (rows,) = pieces(path, known)
     assert rows.units == ["a", "b", "a#2", "b"] and rows.sensors[0, 1] == 1234.0
     whole = replace(INPUTS, table=TableLayout(time="when"))
-    assert set(next(chunks(path, find_columns(path, whole), whole)).rows.units) == {"rows"}
+    assert set(pieces(path, whole)[0].units) == {"rows"}
     other = replace(INPUTS, table=TableLayout(unit="gone", time="gone too"))  # a file with other names is guessed
-    assert find_columns(save(FRAME, tmp_path, "plain"), other).unit == "pump"
+    assert other.columns(other.open(save(FRAME, tmp_path, "plain"))[0]).unit == "pump"
 
 
 def test_blank_cells_are_kept_for_the_stream_to_fill_or_refused(tmp_path: Path) -> None:
     path = save(FRAME.assign(heat=[1.0, None, 2.0, 3.0]), tmp_path, "plain")
-    rows = next(chunks(path, find_columns(path, INPUTS), INPUTS)).rows
-    assert rows.blank_rows.tolist() == [False, True, False, False]
+    (rows,) = pieces(path, INPUTS)
+    assert np.isnan(rows.sensors).any(axis=1).tolist() == [False, True, False, False]
     path = save(FRAME.assign(flow=[1.0, None, 2.0, 3.0]), tmp_path, "plain")
-    with pytest.raises(DataError, match="line 3, unit b: missing value in column 'flow'"):
-        next(chunks(path, find_columns(path, INPUTS), INPUTS))
+    with refuses(DataError, "line 3", "unit b", "'flow'"):
+        pieces(path, INPUTS)
 
 
 def positions(path: Path, layout: TableLayout, rows: int) -> list[tuple[str, float]]:
     """Units and times of a file as a model with this layout reads it."""
     known = replace(INPUTS, table=layout)
-    read = [chunk.rows for chunk in chunks(path, find_columns(path, known), known, rows)]
-    return [pair for part in read for pair in zip(part.units, part.positions, strict=True)]
+    return [pair for part in pieces(path, known, rows) for pair in zip(part.units, part.times.tolist(), strict=True)]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 100])
@@ -101,7 +109,7 @@ def test_rows_are_sorted_where_those_of_training_were(tmp_path: Path, rows: int)
     bad = FRAME.astype({"flow": object}).iloc[::-1]
     bad.iloc[1, 3] = "hot"
     path = save(bad, tmp_path, "plain")
-    with pytest.raises(DataError, match="line 3, unit a: 'hot'"):
+    with refuses(DataError, "line 3", "unit a", "'hot'"):
         positions(path, TableLayout(unit="pump", time="hour", sort=True), rows)
 
 
@@ -111,24 +119,24 @@ def test_titles_clocks_and_texts_are_read_as_in_training(tmp_path: Path) -> None
     layout = TableLayout(unit="pump", time="day", clock="clock", time_format="%d.%m.%Y %H:%M", blanks=("err",))
     known = replace(INPUTS, table=layout)
     path = tmp_path / "rows.csv"
-    rows = next(chunks(path, find_columns(path, known), known)).rows
-    assert rows.positions == pytest.approx([476256, 476262])
-    assert rows.blank_rows.tolist() == [False, True]
+    (rows,) = pieces(path, known)
+    assert rows.times.tolist() == pytest.approx([476256, 476262])
+    assert np.isnan(rows.sensors).any(axis=1).tolist() == [False, True]
 
 
 def test_a_sheet_of_training_may_be_called_otherwise_now(tmp_path: Path) -> None:
     path = save(FRAME, tmp_path, "excel")
     for sheet in ("Measurements", "*"):
         known = replace(INPUTS, table=TableLayout(unit="pump", time="hour", sheet=sheet))
-        assert next(chunks(path, find_columns(path, known), known)).rows.units == ["a", "b", "a", "b"]
+        assert pieces(path, known)[0].units == ["a", "b", "a", "b"]
 
 
 def test_every_sheet_is_a_unit_where_no_column_names_it(tmp_path: Path) -> None:
     with pd.ExcelWriter(tmp_path / "p.xlsx") as book:
         for pump in ("north", "south"):
             pd.DataFrame({"hour": [1, 2, 3], "heat": [1.0, 2.0, 3.0]}).to_excel(book, index=False, sheet_name=pump)
-    inputs = Inputs(("heat",), (), False, "hours", ("hold",), TableLayout(time="hour", sheet="*"))
-    found = list(chunks(tmp_path / "p.xlsx", find_columns(tmp_path / "p.xlsx", inputs), inputs, 2))
-    assert [chunk.rows.units for chunk in found] == [["north"] * 2, ["north"], ["south"] * 2, ["south"]]
-    assert found[-1].done == 1.0
-    assert found[-1].table.at(0).endswith("sheet south, row 4")
+    inputs = ModelInputs(("heat",), (), False, "hours", ("hold",), TableLayout(time="hour", sheet="*"))
+    read = pieces(tmp_path / "p.xlsx", inputs, 2)
+    assert [piece.units for piece in read] == [["north"] * 2, ["north"], ["south"] * 2, ["south"]]
+    assert read[-1].share == 1.0
+    assert "sheet south, row 4" in read[-1].at(0)

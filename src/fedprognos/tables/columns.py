@@ -8,9 +8,14 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from fedprognos.errors import ConfigError
-from fedprognos.fleet.missing import Policy
-from fedprognos.fleet.unit import Task
 from fedprognos.options import Options
+from fedprognos.tables.csv_format import FileFormat
+
+Task = Literal["rul", "soh"]
+Policy = Literal["hold", "interpolate", "mean", "refuse"]
+"""What stands in for a blank cell. `hold`: the unit's last value; before its first one, the mean of the operating
+condition. `interpolate`: the line between the neighbours in time; beyond them, the nearest (in a prediction, where the
+next value has not come yet, the last one). `mean`: the mean of the operating condition. `refuse`: it is an error."""
 
 
 class Columns(Options):
@@ -44,7 +49,7 @@ class Columns(Options):
     settings
         Operating settings, such as altitude.
     missing
-        What stands in for blank cells of sensors and settings (:data:`fedprognos.fleet.missing.Policy`): one for all
+        What stands in for blank cells of sensors and settings (:data:`Policy`): one for all
         sensors, or one for each named column; `hold` for the others.
     site
         Owner or plant. Where it is None and there are several files of units, the file's name is the site.
@@ -120,3 +125,14 @@ class Columns(Options):
             of_settings: Policy = "refuse" if self.missing == "refuse" else "hold"  # a level is held, never averaged
             return tuple(of_settings if c in self.settings else self.missing for c in columns)
         return tuple(self.missing.get(c, "hold") for c in columns)
+
+
+class TableLayout(Columns, FileFormat):
+    """What a model remembers of the tables it was trained on, so that new ones are read in the same way.
+
+    Examples
+    --------
+    >>> layout = TableLayout(unit="pump", time="hour", missing={"heat": "mean"})
+    >>> layout.policies(("heat", "flow"))
+    ('mean', 'hold')
+    """

@@ -13,10 +13,11 @@ import pytest
 
 from fedprognos.errors import ConfigError, DataError, MissingExtraError
 from fedprognos.fleet import Fleet
-from fedprognos.fleet.columns import Columns
-from fedprognos.fleet.file_format import FileFormat, find_csv_format
+from fedprognos.fleet.from_tables import read_table
 from fedprognos.fleet.readers import ReadContext, read
-from fedprognos.fleet.readers.table import TableOptions, read_table
+from fedprognos.fleet.readers.table import TableOptions
+from fedprognos.tables.columns import Columns
+from fedprognos.tables.csv_format import FileFormat, find_csv_format
 
 PUMPS = Columns(unit="pump", time="hour", sensors=("heat", "flow"))
 PLAIN = "pump,hour,heat,flow\na,1,20.5,1234.5\na,2,21.25,1200\nb,1,19.5,999.75\nb,2,0.125,1500\n"

@@ -1,18 +1,13 @@
-"""Missing values: what stands in for a blank cell of a history; row by row it is done by a prognosis' stream."""
+"""What stands in for the blank cells of a history; row by row, a prognosis does the same with what it knows so far."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from fedprognos.arrays import FloatArray
-
-Policy = Literal["hold", "interpolate", "mean", "refuse"]
-"""`hold`: the unit's last value; before its first one, the mean of the operating condition. `interpolate`: the line
-between the neighbours in time; beyond them, the nearest (in a prediction, where the next value has not come yet, the
-last one). `mean`: that mean in every case. `refuse`: nothing does."""
+from fedprognos.tables.columns import Policy
 
 
 def fill(values: FloatArray, time: FloatArray, policies: Sequence[Policy], means: FloatArray) -> FloatArray:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedprognos.errors import ConfigError, DataError, DataNotFoundError, MissingExtraError
+from fedprognos.errors import ConfigError, DataError, DataNotFoundError
 from fedprognos.fleet import Fleet
-from fedprognos.fleet.columns import Columns
-from fedprognos.fleet.readers.table import read_table
+from fedprognos.fleet.from_tables import read_table
+from fedprognos.tables.columns import Columns
 
 COLUMNS = Columns(unit="machine", time="cycle", sensors=["vibration", "heat"], settings=["load"], site="plant")
 
@@ -93,13 +92,6 @@ def test_other_ways_to_write_the_same_table(file: Path, tmp_path: Path, suffix: 
         assert unit.attributes == two[unit.id].attributes
 
 
-def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "fleet.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"fedprognos\[parquet\]"):
-        read_table(tmp_path / "fleet.parquet", COLUMNS)
-
-
 def test_one_file_a_unit_or_a_site(tmp_path: Path) -> None:
     header = "cycle,vibration"
     for name in ("pump-1", "pump-2"):
@@ -114,8 +106,19 @@ def test_one_file_a_unit_or_a_site(tmp_path: Path) -> None:
     for source in (sites, str(sites / "*.csv"), [sites / "north.csv", sites / "south.csv"]):
         assert [u.attributes["site"] for u in read_table(source, by_site)] == ["north", "south"]
     write(sites / "west.csv", csv(rows("n1")))
-    with pytest.raises(DataError, match=r"unit 'n1' is in two files: north\.csv and west\.csv"):
-        read_table(sites, by_site)
+    fleet = read_table(sites, by_site)
+    assert [(u.id, u.attributes["site"]) for u in fleet] == [("n1", "north"), ("s1", "south"), ("west/n1", "west")]
+    assert any("n1" in note for note in fleet.notes)
+
+
+def test_a_unit_goes_on_in_the_next_file(tmp_path: Path) -> None:
+    for name, hours in (("2024-01", (1, 2, 3)), ("2024-02", (4, 5))):
+        lines = [f"{pump},{hour},{hour / 2}" for hour in hours for pump in ("a", "b")]
+        write(tmp_path / f"{name}.csv", csv(lines, "pump,hour,heat"))
+    fleet = read_table(tmp_path, Columns(unit="pump", time="hour"))
+    assert fleet.ids == ("a", "b")
+    assert fleet["b"].time.tolist() == [1, 2, 3, 4, 5]
+    assert "site" not in fleet["a"].attributes
 
 
 def test_failed_column_tells_censored_units(tmp_path: Path) -> None:
@@ -209,8 +212,8 @@ def changed(line: int, text: str) -> str:
         (changed(4, "m1,3,0.1,23,1,"), r"line 4: no value in column 'plant'"),
         (csv(["m1,1,1,1,1,A", "m2,1,2,2,2,A"]), "every unit has one row only"),
         (changed(4, "m1,3,0.1,23,1,A,7"), r"line 4 has 7 fields, the header has 6"),
-        (changed(4, "m1,3,0.1"), r"line 4, unit m1: missing value in column 'load'"),
-        (csv([f"{r},9" for r in rows()]), "rows have more fields than the header"),
+        (changed(4, "m1,3,0.1"), r"line 4, unit m1: missing value in column 'heat'"),
+        (csv([f"{r},9" for r in rows()]), "line 2 has 7 fields, the header has 6"),
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, text: str, complaint: str) -> None:

@@ -1,16 +1,17 @@
-"""What the names and the values of columns say about their roles: the clues behind :mod:`fedprognos.fleet.inspect`."""
+"""What the names and the values of columns say about their roles; :mod:`fedprognos.tables.proposal` asks."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from fedprognos.fleet.header import NUMBER
-from fedprognos.fleet.levels import decimals_of_levels
-from fedprognos.fleet.table_files import yes_and_no
+from fedprognos.tables.csv_format import NUMBER
+from fedprognos.tables.levels import decimals_of_levels
+from fedprognos.tables.table import yes_and_no
 
 _NAMES = {
     "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot maschine anlage gerät "
@@ -30,6 +31,7 @@ _NAMES = {
 _WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
 _NUMBERS, _STRAYS = 0.8, 20
 """Share of numbers in a sensor's column, and most different texts among them."""
+_OWNERS = 50
 
 
 def pick(columns: Sequence[str], role: str, fits: Callable[[str], bool], named: bool = False) -> str | None:
@@ -73,6 +75,8 @@ def unit_column(frame: pd.DataFrame, numbers: Sequence[str], files: pd.Series) -
     A column that is the same in all rows of several files is whose they are, not which machine, unless it is called so.
     """
     times = by_name(numbers, "time")
+    whole = [pd.Series(0, index=frame.index)]
+    through = [c for c in numbers if frame[c].nunique() > 2 and rises(frame[c], whole, strictly=False)]
 
     def counts(column: str) -> bool:
         return any(c != column and nearly_rises(frame[c], [frame[column]]) for c in times)
@@ -80,13 +84,34 @@ def unit_column(frame: pd.DataFrame, numbers: Sequence[str], files: pd.Series) -
     def holds_files(column: str) -> bool:
         return frame[column].nunique() < files.nunique() and constant_within(frame[column], files)
 
-    names = [str(c) for c in frame.columns if _repeats(frame[c]) and not pd.api.types.is_float_dtype(frame[c])]
+    def numbers_machines(column: str) -> bool:
+        """Machines 1, 1, 1, 2, 2 rise through a file as a time does, but a time restarts with each of them."""
+        others = [c for c in times if c != column and c not in through]
+        return _repeats(frame[column]) and any(nearly_rises(frame[c], [frame[column]]) for c in others)
+
+    names = [str(c) for c in frame.columns if _repeats(frame[c]) and _may_name(frame[c])]
     named = next((c for c in by_name(names, "unit") if rank(c, "unit") is not None and counts(c)), None)
-    whole = [pd.Series(0, index=frame.index)]
-    if named is not None or any(rises(frame[c], whole, strictly=False) for c in numbers if frame[c].nunique() > 2):
+    if named is not None or any(not numbers_machines(c) for c in through):
         return named
     others = [c for c in names if counts(c) and not holds_files(c)]
     return max(others, key=lambda c: frame[c].nunique(), default=None)
+
+
+def time_order(frame: pd.DataFrame, columns: Sequence[str], groups: list[pd.Series]) -> list[str]:
+    """Columns that may be the time, the likeliest first: called so, then counters with equal steps, then the others."""
+
+    def steady(column: str) -> bool:
+        steps = frame[column].groupby(groups).diff()
+        return bool((steps.dropna() == steps.median()).mean() > 0.9)
+
+    named = [c for c in by_name(columns, "time") if rank(c, "time") is not None]
+    rest = [c for c in columns if c not in named and rises(frame[c], groups)]
+    return [*named, *sorted(rest, key=lambda c: not steady(c))]
+
+
+def _may_name(series: pd.Series) -> bool:
+    """Whether a column's values may be names: texts, or numbers that are whole, as 1.0 is."""
+    return not pd.api.types.is_float_dtype(series) or bool((series == series.round()).all())
 
 
 def failed_column(frame: pd.DataFrame, columns: Sequence[str]) -> str | None:
@@ -164,6 +189,80 @@ def fades(series: pd.Series, groups: pd.Series) -> bool:
     place = groups.groupby(groups).cumcount() / groups.groupby(groups).transform("size")
     first, last = (series[part].groupby(groups[part]).mean() for part in (place < 0.2, place >= 0.8))
     return bool((last < first).mean() > 0.8)
+
+
+def owner_columns(frame: pd.DataFrame, columns: Sequence[str], numeric: Sequence[str], units: pd.Series) -> list[str]:
+    """Columns that may say who owns a unit, the likeliest first: constant within units, with a few values.
+
+    Names come before numbers, which must be whole: they may be owners, or what a unit is rated at.
+    """
+    found = []
+    for column in by_name(columns, "site"):
+        series = frame[column] if column in numeric else frame[column].map(folded, na_action="ignore")
+        values, named = series.nunique(), rank(column, "site") is not None
+        few = named or 2 <= values <= min(_OWNERS, units.nunique() - 1)
+        whole = named or column not in numeric or bool((series == series.round()).all())
+        if few and whole and series.notna().all() and constant_within(series, units):
+            found.append(column)
+    return sorted(found, key=lambda c: c in numeric and rank(c, "site") is None)
+
+
+def counts_owners(column: str, series: pd.Series) -> bool:
+    """Whether what never changes within a unit names owners: texts do, and numbers called so or counted 1, 2, 3.
+
+    >>> counts_owners("grp", pd.Series([1, 1, 2, 3])), counts_owners("rated_kW", pd.Series([1500, 2200]))
+    (True, False)
+    """
+    if not pd.api.types.is_numeric_dtype(series):
+        return True
+    values = set(series.unique())
+    counted = [{first + k for k in range(len(values))} for first in (0, 1)]
+    return rank(column, "site") is not None or (values in counted and values != {0, 1})  # 0 and 1 are no and yes
+
+
+def name_separator(units: Sequence[str]) -> str | None:
+    """What ends the owner at the beginning of units' names, where a few owners have several units each.
+
+    >>> name_separator(["A-1", "A-2", "B-1", "B-2"]), name_separator(["pump-1", "pump-2"])
+    ('-', None)
+    """
+    for mark in "-_/:. ":
+        owned = Counter(unit.split(mark)[0] for unit in units if mark in unit)
+        if owned.total() == len(units) and 2 <= len(owned) <= _OWNERS and min(owned.values()) > 1:
+            return mark
+    return None
+
+
+def folded(text: object) -> str:
+    """A name without what people write now so and now so: case and spaces.
+
+    >>> folded("KLM  Royal "), folded("klm royal")
+    ('klm royal', 'klm royal')
+    """
+    return " ".join(str(text).casefold().split())
+
+
+def one_spelling(counts: Mapping[str, int]) -> dict[str, str]:
+    """The commonest spelling of every name that differs in case and spaces only.
+
+    >>> one_spelling({"KLM": 2, "klm": 1, "Iberia": 1})
+    {'KLM': 'KLM', 'klm': 'KLM', 'Iberia': 'Iberia'}
+    """
+    usual: dict[str, str] = {}
+    for name, count in counts.items():
+        if count > counts.get(usual.get(folded(name), ""), 0):
+            usual[folded(name)] = name
+    return {name: usual[folded(name)] for name in counts}
+
+
+def as_names(series: pd.Series) -> pd.Series:
+    """A column of names as texts; machine 1.0 is machine 1.
+
+    >>> as_names(pd.Series([1.0, 2.0])).tolist()
+    ['1', '2']
+    """
+    texts = series.map(lambda v: f"{v:.17g}") if pd.api.types.is_numeric_dtype(series) else series.astype(str)
+    return texts.str.strip()
 
 
 def without(columns: Sequence[str], *taken: str | None) -> list[str]:

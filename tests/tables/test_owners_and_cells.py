@@ -10,10 +10,10 @@ import pytest
 from test_init import fleet_of, owners, pumps
 from test_strange_tables import unchanged
 
-from fedprognos.fleet.experiment_file import write_experiment
-from fedprognos.fleet.inspect import inspect_table
-from fedprognos.fleet.readers.table import read_table
-from fedprognos.prognosis.frames import Inputs, chunks, find_columns
+from fedprognos.fleet.from_tables import read_table
+from fedprognos.tables.experiment_file import write_experiment
+from fedprognos.tables.proposal import propose
+from fedprognos.tables.table import open_tables
 
 
 def test_a_file_or_sheet_for_each_machine_with_its_owner_in_a_column(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_file_or_sheet_for_each_machine_with_its_owner_in_a_column(tmp_path: P
             own.to_csv(tmp_path / "fleet" / f"{machine}.csv", index=False)
             own.to_excel(book, index=False, sheet_name=str(machine))
     for source in (tmp_path / "fleet", tmp_path / "p.xlsx"):
-        guess = inspect_table(source)
+        guess = propose(source)
         assert (guess.columns.unit, guess.columns.site, guess.columns.new_life, guess.units) == (None, "plant", None, 8)
         _, clients = fleet_of(source)
         assert owners(clients) == ["north", "south", "west"]
@@ -48,7 +48,7 @@ def test_a_rated_value_stays_a_sensor_and_is_named_as_a_possible_owner(tmp_path:
     pumps().assign(rated_kW=lambda f: np.where(f["machine"] < "p4", 1500, 2200)).drop(columns="plant").to_csv(
         tmp_path / "p.csv", index=False
     )
-    guess = inspect_table(tmp_path / "p.csv")
+    guess = propose(tmp_path / "p.csv")
     assert (guess.columns.site, guess.owners) == (None, ("rated_kW",))
     assert guess.columns.sensors == ("heat", "noise", "rated_kW")
     write_experiment(guess, tmp_path / "p.toml")
@@ -69,7 +69,7 @@ def test_a_status_is_no_owner(tmp_path: Path) -> None:
     pumps().assign(status=lambda f: np.where(f["machine"] < "p4", "failed", "running")).to_csv(
         tmp_path / "p.csv", index=False
     )
-    guess = inspect_table(tmp_path / "p.csv")
+    guess = propose(tmp_path / "p.csv")
     assert (guess.columns.failed, guess.owners) == ("status", ("plant",))
 
 
@@ -78,7 +78,7 @@ def test_spaces_and_apostrophes_between_thousands(tmp_path: Path, mark: str) -> 
     frame = pumps().assign(heat=lambda f: 1e6 + f["heat"].round(2))
     shown = frame.assign(heat=[f"{v:,.2f}".replace(",", mark).replace(".", ",") for v in frame["heat"]])
     shown.to_csv(tmp_path / "p.csv", index=False, sep=";", decimal=",")
-    guess = inspect_table(tmp_path / "p.csv")
+    guess = propose(tmp_path / "p.csv")
     assert guess.columns.sensors == ("heat", "noise")
     assert "between thousands" in guess.note
     fleet = read_table(tmp_path / "p.csv", guess.columns)
@@ -125,9 +125,9 @@ def test_a_row_a_cycle_with_a_capacity_is_a_table_of_health(
 
 def test_a_capacity_that_does_not_fade_or_stands_alone_is_a_sensor(tmp_path: Path) -> None:
     pumps().assign(capacity=lambda f: f["noise"] + 9).to_csv(tmp_path / "p.csv", index=False)
-    assert inspect_table(tmp_path / "p.csv").columns.task == "rul"
+    assert propose(tmp_path / "p.csv").columns.task == "rul"
     cells()[["cell", "cycle", "capacity_Ah"]].to_csv(tmp_path / "p.csv", index=False)
-    guess = inspect_table(tmp_path / "p.csv")
+    guess = propose(tmp_path / "p.csv")
     assert (guess.columns.task, guess.columns.sensors) == ("rul", ("capacity_Ah",))
 
 
@@ -143,14 +143,9 @@ def test_the_index_of_a_frame_in_a_parquet_file_is_a_column(tmp_path: Path, inde
     else:
         frame = frame[frame["cycle"] != 7]  # rows keep their numbers, which say nothing
     frame.to_parquet(tmp_path / "p.parquet")
-    guess = inspect_table(tmp_path / "p.parquet")
+    guess = propose(tmp_path / "p.parquet")
     assert (guess.columns.unit, guess.columns.sensors) == ("machine", ("heat", "noise"))
     assert guess.columns.time == ("__index_level_0__" if index == ["when"] else "cycle")
-    columns = find_columns(
-        tmp_path / "p.parquet",
-        Inputs(("heat",), (), False, "hours", ("hold",)),
-        unit="machine",
-        time=guess.columns.time,
-    )
-    (chunk,) = chunks(tmp_path / "p.parquet", columns, Inputs(("heat",), (), False, "hours", ("hold",)))
-    assert len(set(chunk.rows.units)) == 8
+    fleet = read_table(tmp_path / "p.parquet", guess.columns)
+    assert len(fleet) == 8 and fleet.rows == guess.rows
+    assert set(guess.columns.roles) <= set(open_tables(tmp_path / "p.parquet")[0].names)

@@ -9,9 +9,9 @@ import pytest
 
 from fedprognos.errors import DataError, OutputError
 from fedprognos.experiment import config
-from fedprognos.fleet.experiment_file import default_path, experiment_toml, write_experiment
-from fedprognos.fleet.inspect import inspect_table
-from fedprognos.fleet.readers.table import read_table
+from fedprognos.fleet.from_tables import read_table
+from fedprognos.tables.experiment_file import default_path, experiment_toml, write_experiment
+from fedprognos.tables.proposal import propose
 
 
 def engine_table(named: bool = True) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def save(frame: pd.DataFrame, path: Path) -> Path:
 
 
 def test_engine_columns_are_recognised(tmp_path: Path) -> None:
-    guess = inspect_table(save(engine_table(), tmp_path / "fleet.csv"))
+    guess = propose(save(engine_table(), tmp_path / "fleet.csv"))
     columns = guess.columns
     assert (columns.task, columns.unit, columns.time, columns.site) == ("rul", "machine_id", "cycle", "plant")
     assert (columns.target, columns.failed, columns.cycle) == (None, None, None)
@@ -77,21 +77,21 @@ def test_engine_columns_are_recognised(tmp_path: Path) -> None:
 
 
 def test_settings_are_recognised_by_their_levels(tmp_path: Path) -> None:
-    guess = inspect_table(save(engine_table(named=False), tmp_path / "fleet.csv"))
+    guess = propose(save(engine_table(named=False), tmp_path / "fleet.csv"))
     assert guess.conditions == {"a": 0, "b": 2}
 
 
 def test_units_are_recognised_without_a_telling_name(tmp_path: Path) -> None:
     frame = engine_table().rename(columns={"machine_id": "x", "plant": "y"})
-    columns = inspect_table(save(frame, tmp_path / "fleet.csv")).columns
+    columns = propose(save(frame, tmp_path / "fleet.csv")).columns
     assert (columns.unit, columns.time, columns.site) == ("x", "cycle", "y")
     one = frame[frame["x"] == "m03"].drop(columns="x").assign(engine_type="V8")
-    columns = inspect_table(save(one, tmp_path / "fleet.csv")).columns
+    columns = propose(save(one, tmp_path / "fleet.csv")).columns
     assert (columns.time, columns.sensors) == ("cycle", ("vibration", "heat"))
 
 
 def test_battery_columns_are_recognised(tmp_path: Path) -> None:
-    guess = inspect_table(save(battery_table(), tmp_path / "cells.csv"))
+    guess = propose(save(battery_table(), tmp_path / "cells.csv"))
     columns = guess.columns
     assert (columns.task, columns.unit, columns.time, columns.cycle) == ("soh", "Battery", "time_in_s", "cycle_no")
     assert (columns.target, columns.sensors) == ("capacity_in_Ah", ("voltage",))
@@ -102,14 +102,14 @@ def test_labels_and_failures_are_recognised(tmp_path: Path) -> None:
     frame = engine_table()
     frame["RUL"] = frame.groupby("machine_id")["cycle"].transform("max") - frame["cycle"]
     frame["failed"] = (frame["RUL"] == 0).astype(int)
-    columns = inspect_table(save(frame, tmp_path / "fleet.csv")).columns
+    columns = propose(save(frame, tmp_path / "fleet.csv")).columns
     assert (columns.target, columns.failed) == ("RUL", "failed")
 
 
 @pytest.mark.parametrize("table", [engine_table, battery_table])
 def test_the_experiment_file_is_valid_and_its_data_readable(tmp_path: Path, table) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "data").mkdir()
-    guess = inspect_table(save(table(), tmp_path / "data" / "fleet.csv"))
+    guess = propose(save(table(), tmp_path / "data" / "fleet.csv"))
     path = write_experiment(guess, tmp_path / "fleet.toml")
     name, experiment, folder = config.load(path)
     assert (name, experiment.data.kind, experiment.data.path) == ("fleet", "table", "data/fleet.csv")
@@ -118,7 +118,7 @@ def test_the_experiment_file_is_valid_and_its_data_readable(tmp_path: Path, tabl
 
 
 def test_what_was_left_out_is_said(tmp_path: Path) -> None:
-    text = experiment_toml(inspect_table(save(engine_table(), tmp_path / "fleet.csv")), tmp_path)
+    text = experiment_toml(propose(save(engine_table(), tmp_path / "fleet.csv")), tmp_path)
     assert "operating condition: ambient_pressure_gauge, pressure_step" in text
     assert "not numbers in every row: remark" in text
     parsed = tomllib.loads(text)
@@ -126,7 +126,7 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     assert parsed["recipe"]["conditions"] == {"setting_a": 0, "setting_b": 2}
     assert parsed["recipe"]["history"] == "life"  # cycles begin at 1
     late = engine_table().assign(cycle=lambda frame: frame["cycle"] + 50)
-    other = tomllib.loads(experiment_toml(inspect_table(save(late, tmp_path / "late.csv")), tmp_path))
+    other = tomllib.loads(experiment_toml(propose(save(late, tmp_path / "late.csv")), tmp_path))
     assert 25 <= other["recipe"]["history"] <= 35
     assert parsed["partition"] == {"by": "column", "column": "site"}
 
@@ -134,7 +134,7 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
 def test_a_sensor_with_a_few_blanks_is_kept_and_a_mostly_blank_one_left_out(tmp_path: Path) -> None:
     frame = engine_table().reset_index(drop=True).assign(never=float("nan"))
     frame.loc[[15, 40], "vibration"] = float("nan")
-    guess = inspect_table(save(frame, tmp_path / "fleet.csv"))
+    guess = propose(save(frame, tmp_path / "fleet.csv"))
     assert (guess.columns.sensors, guess.text) == (("vibration", "heat"), ("remark",))
     assert guess.gaps == {"vibration": "2 missing, first in line 17"}
     assert guess.sparse == {"never": "no value at all"}
@@ -147,7 +147,7 @@ def test_a_sensor_with_a_few_blanks_is_kept_and_a_mostly_blank_one_left_out(tmp_
 def test_odd_column_names_survive(tmp_path: Path) -> None:
     odd = {"setting_a": 'setting "a" [m]', "vibration": "Schwingung µm/s", "remark": "what\nwas = seen"}
     frame = engine_table().rename(columns=odd)
-    guess = inspect_table(save(frame.drop(columns="plant"), tmp_path / "fleet.csv"))
+    guess = propose(save(frame.drop(columns="plant"), tmp_path / "fleet.csv"))
     parsed = tomllib.loads(experiment_toml(guess, tmp_path))
     assert parsed["data"]["settings"] == ['setting "a" [m]', "setting_b"]
     assert parsed["recipe"]["conditions"]['setting "a" [m]'] == 0
@@ -156,7 +156,7 @@ def test_odd_column_names_survive(tmp_path: Path) -> None:
 
 
 def test_an_experiment_file_is_not_replaced_unasked(tmp_path: Path) -> None:
-    guess = inspect_table(save(engine_table(), tmp_path / "fleet.csv"))
+    guess = propose(save(engine_table(), tmp_path / "fleet.csv"))
     path = default_path(guess.path)
     path.write_text("mine")
     with pytest.raises(OutputError, match="--force"):
@@ -169,8 +169,8 @@ def test_an_experiment_file_is_not_replaced_unasked(tmp_path: Path) -> None:
 def test_tables_without_time_or_sensors_are_refused(tmp_path: Path) -> None:
     frame = engine_table().sample(frac=1, random_state=0).rename(columns={"cycle": "x"})
     with pytest.raises(DataError, match="none can be the time"):
-        inspect_table(save(frame, tmp_path / "fleet.csv"))
+        propose(save(frame, tmp_path / "fleet.csv"))
     with pytest.raises(DataError, match="no numeric column is left"):
-        inspect_table(save(engine_table()[["machine_id", "cycle"]], tmp_path / "fleet.csv"))
+        propose(save(engine_table()[["machine_id", "cycle"]], tmp_path / "fleet.csv"))
     with pytest.raises(DataError, match="no such file"):
-        inspect_table(tmp_path / "none.csv")
+        propose(tmp_path / "none.csv")

@@ -1,17 +1,19 @@
-"""Times of rows: numbers as they stand, dates and epoch times as time since the beginning of a history."""
+"""Times of rows: numbers as they stand, dates and epoch times as seconds since 1970.
+
+Dates are parsed by pandas, not by DuckDB: its patterns, offsets and fractions of seconds are those of the date columns
+of data frames, and one column costs little.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from fedprognos.arrays import FloatArray
-from fedprognos.errors import ConfigError, DataError
-from fedprognos.fleet.table_files import Table
+from fedprognos.errors import ConfigError
+from fedprognos.tables.table import Table
 
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0, "weeks": 604800.0}
 """Measures of the time since a date."""
@@ -49,6 +51,8 @@ _NAMES = {
     "flights": "flight flights",
     "cycles": "cycle cycles zyklus zyklen",
 }
+MEASURES = (*_NAMES, "steps", "miles", "rotations", "strokes", "starts", "landings")
+"""Measures of time that `fedprognos init` offers; an experiment file may name others."""
 _MEASURES = {word: measure for measure, words in _NAMES.items() for word in words.split()}
 
 
@@ -75,15 +79,57 @@ def time_format(series: pd.Series) -> str:
             if float(numbers.min()) * seconds > DATES_IN_S and float(numbers.max()) * seconds < _UNTIL:
                 return kind
         return "number"
-    known = series.dropna().astype(str).str.strip()
-    if not known.empty and _parsed(known, "iso").notna().mean() > 0.5:
+    texts = series.dropna().astype(str).str.strip()
+    if not texts.empty and _parsed(texts, "iso").notna().mean() > 0.5:
         return "iso"
-    fitting = [p for p in _PATTERNS if _parsed(known.iloc[:1], p).notna().all() and _parsed(known, p).notna().all()]
+    fitting = [p for p in _PATTERNS if _parsed(texts.iloc[:1], p).notna().all() and _parsed(texts, p).notna().all()]
     if len(fitting) > 1:
         raise ConfigError(
-            f"'{known.iloc[0]}' can be {' or '.join(fitting)}", hint=f"say which: data.time_format = '{fitting[0]}'"
+            f"'{texts.iloc[0]}' can be {' or '.join(fitting)}", hint=f"say which: data.time_format = '{fitting[0]}'"
         )
     return fitting[0] if fitting else "number"
+
+
+def find_time_format(table: Table, column: str, clock: str | None) -> str:
+    """How a table writes its times, from a text of every day in it: only late days tell 01/02 from 02/01."""
+    if table.kind(column) == "date":
+        return "iso"
+    if clock is None and table.kind(column) == "number":
+        lowest, highest = table.query([f"{f}({table.number(column)})" for f in ("min", "max")])[0]
+        return "number" if lowest is None else time_format(pd.Series([lowest, highest]))
+    text = time_expression(table, column, "iso", clock)
+    number = table.number(column) if clock is None else "CAST('inf' AS DOUBLE)"
+    finite = f"CASE WHEN isfinite({number}) THEN {number} END"
+    wanted = [f"count({text})", f"count({finite})", f"min({finite})", f"max({finite})"]
+    count, numbers, lowest, highest = table.query(wanted)[0]
+    if numbers > count / 2:
+        return time_format(pd.Series([lowest, highest]))
+    if not count:
+        return "number"
+    days = table.query([f"min({text})"], f"GROUP BY regexp_extract({text}, '^[^ T]*') ORDER BY min(n)")
+    return time_format(pd.Series([day for (day,) in days if day is not None], dtype=object))
+
+
+def time_expression(table: Table, column: str, form: str, clock: str | None) -> str:
+    """A column of times as SQL: numbers, nanoseconds since 1970, or texts with the time of day behind the date."""
+    if clock is not None:
+        return f"{table.day(column)} || ' ' || {table.text(clock)}"
+    if form in ("number", EXCEL, *EPOCHS):
+        return table.number(column)
+    return table.nanoseconds(column) if table.kind(column) == "date" else table.text(column)
+
+
+def seconds_since_1970(cells: pd.Series, form: str) -> FloatArray:
+    """Dates as :func:`time_expression` gives them, (rows,); NaN where a text is no date."""
+    if form == EXCEL:
+        return (cells.to_numpy(np.float64) - _EXCEL_1970) * SECONDS["days"]
+    if form in EPOCHS:
+        return cells.to_numpy(np.float64) * EPOCHS[form]
+    if pd.api.types.is_numeric_dtype(cells):
+        return cells.to_numpy(np.float64, na_value=np.nan) / 1e9
+    dates = _parsed(cells, form)
+    seconds = dates.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64) / 1e9
+    return np.where(dates.isna(), np.nan, seconds)
 
 
 def date_format(series: pd.Series) -> str | None:
@@ -99,27 +145,6 @@ def date_format(series: pd.Series) -> str | None:
     return None if form == "number" else form
 
 
-def seconds_since_1970(table: Table, column: str, form: str, units: Sequence[str]) -> FloatArray:
-    """A column of dates or epoch times, (rows,)."""
-    if form == EXCEL:
-        return (table.numbers(column, units) - _EXCEL_1970) * SECONDS["days"]
-    if form in EPOCHS:
-        return table.numbers(column, units) * EPOCHS[form]
-    series = table.frame[column]
-    dates = _parsed(series if pd.api.types.is_datetime64_any_dtype(series) else series.astype(str).str.strip(), form)
-    bad = np.flatnonzero(dates.isna().to_numpy())
-    if bad.size:
-        row = int(bad[0])
-        raise DataError(
-            f"'{series.iloc[row]}' in column '{column}' is not a date"
-            + (f" ({bad.size} such rows)" if bad.size > 1 else ""),
-            where=table.at(row, units[row]),
-            hint="write every time the same way, such as 2024-05-01 13:00:00, or set data.time_format",
-        )
-    seconds: FloatArray = dates.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64) / 1e9
-    return seconds
-
-
 def is_excel_days(column: str, series: pd.Series) -> bool:
     """Whether a column of numbers that is called a date counts days as Excel does, in these decades.
 
@@ -130,16 +155,6 @@ def is_excel_days(column: str, series: pd.Series) -> bool:
     called = any(word in ("date", "datum", "datetime", "timestamp", "zeitstempel", "fecha") for word in words)
     first, last = ((DATES_IN_S, _UNTIL)[k] / SECONDS["days"] + _EXCEL_1970 for k in (0, 1))
     return called and bool(series.between(first, last).all())
-
-
-def with_clock(table: Table, date: str, clock: str | None) -> Table:
-    """The table with the time of day joined to its date."""
-    if clock is None:
-        return table
-    table.require([date, clock])
-    days, times = table.frame[date], table.frame[clock].astype(str).str.strip()
-    text = days.dt.strftime("%Y-%m-%d") if pd.api.types.is_datetime64_any_dtype(days) else days.astype(str).str.strip()
-    return replace(table, frame=table.frame.assign(**{date: text + " " + times}))
 
 
 def is_clock(series: pd.Series) -> bool:

@@ -1,0 +1,437 @@
+"""Typed rows of tables turned into the units of a fleet: order, cycles and labels checked, blanks filled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedprognos.arrays import BoolArray, FloatArray, IntArray
+from fedprognos.errors import ConfigError, DataError, unknown_name
+from fedprognos.fleet.checks import MIN_ROWS
+from fedprognos.fleet.unit import MACHINE, START, Fleet, Schema, Unit
+from fedprognos.tables.columns import Columns
+from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables.levels import decimals_of_levels
+from fedprognos.tables.missing import fill
+from fedprognos.tables.roles import one_spelling
+from fedprognos.tables.rows import RowReader, Rows
+from fedprognos.tables.table import Table, open_tables, unit_files
+from fedprognos.tables.times import SECONDS, find_time_format, iso, measure_of, time_measure_of
+
+_FILLED = {
+    "hold": "filled with the last value",
+    "interpolate": "interpolated",
+    "mean": "filled with the mean of the operating condition",
+}
+
+
+def read_table(
+    source: str | Path | Sequence[str | Path],
+    columns: Columns,
+    known: FileFormat | None = None,
+    *,
+    name: str = "table",
+    require_labels: bool = True,
+) -> Fleet:
+    """A fleet from CSV, Excel or Parquet files.
+
+    Parameters
+    ----------
+    source
+        A file, several, a folder, or a pattern such as `plants/*.csv`.
+    known
+        What is said about the format of the files; the rest is found out.
+    require_labels
+        Refuse data nothing can be learnt from; False reads a fleet to be predicted.
+
+    Raises
+    ------
+    DataError
+        For the first thing wrong, naming file, line, column and unit.
+    """
+    return fleet_from_tables(
+        open_tables(source, known, columns.text), columns, name=name, require_labels=require_labels
+    )
+
+
+def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, require_labels: bool = True) -> Fleet:
+    """One fleet from the rows of one or more tables; see :func:`read_table`."""
+    tables[0].require([*columns.roles, *(columns.sensors or ())])
+    others = [c for c in tables[0].names if c not in columns.roles]
+    sensors = columns.sensors if columns.sensors is not None else tuple(tables[0].numeric(others))
+    if not sensors:
+        raise DataError("no sensor columns", where=tables[0].where, hint="name at least one sensor")
+    for column in columns.missing if not isinstance(columns.missing, str) else ():
+        if column not in (*sensors, *columns.settings):
+            raise unknown_name("sensor", column, sensors)
+    form = columns.time_format or find_time_format(tables[0], columns.time, columns.clock)
+    columns = columns.model_copy(update={"time_format": form})
+    schema = _schema(columns, sensors, dated=form != "number")
+    reader = RowReader(columns, sensors, schema.time_measure, labels=True)
+    rows = _read(reader, tables)
+    units, dropped = [], []
+    for code, unit in enumerate(rows.units):
+        own = rows.of_unit(code)
+        if len(own.places) < MIN_ROWS:
+            dropped.append(unit)
+        else:
+            units.append(_unit(own, rows.machines[code], columns, sensors))
+    where = tables[0].where if len(tables) == 1 else str(Path(tables[0].where).parent)
+    if not units:
+        raise DataError("every unit has one row only", where=where, hint="a unit needs two rows or more: its history")
+    if require_labels and all(unit.labels() is None for unit in units):
+        if columns.task == "soh":
+            raise DataError("no label to learn from", where=where, hint="name the health column: target = '...'")
+        raise DataError(
+            f"no label to learn from: no unit failed (column '{columns.failed}')",
+            where=where,
+            hint="RUL is known only of units that ran to failure; name a target column or add failed units",
+        )
+    notes = _notes(tables, rows, columns, sensors)
+    notes += [f"left out, as they have one row only: {', '.join(dropped)}"] if dropped else []
+    if unlabelled := sum(unit.labels() is None for unit in units):
+        notes += [f"{unlabelled} of {len(units)} units have not failed: used for scaling, given no label"]
+    return Fleet(name, schema, tuple(units), where, tuple(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class _AllRows:
+    """All rows of all tables, column by column.
+
+    Parameters
+    ----------
+    order, stops
+        Rows sorted by unit, as they stand in the tables, and where each unit's rows end in that order.
+    means
+        Of sensors and settings with blanks, in the operating condition of each row; NaN for settings.
+    """
+
+    tables: Sequence[Table]
+    table_of: IntArray
+    places: IntArray
+    units: list[str]
+    machines: list[str]
+    order: IntArray
+    stops: IntArray
+    times: FloatArray
+    dates: FloatArray | None
+    cycles: IntArray | None
+    values: FloatArray
+    means: dict[int, FloatArray]
+    targets: FloatArray | None
+    failed: BoolArray | None
+    sites: IntArray | None
+    site_names: list[str]
+    spelling: dict[str, str]
+    blanks: dict[int, int]
+    repeated: int
+    again: set[str]
+
+    def of_unit(self, code: int) -> _UnitRows:
+        return _UnitRows(self, self.units[code], self.order[self.stops[code - 1] if code else 0 : self.stops[code]])
+
+
+@dataclass(frozen=True, eq=False)
+class _UnitRows:
+    """Rows of one unit: where they stand in all rows."""
+
+    whole: _AllRows
+    unit: str
+    places: IntArray
+
+    def at(self, k: int) -> str:
+        """File, line and unit of the k-th row."""
+        table, row = self._place(k)
+        return table.at(row, self.unit)
+
+    def cell(self, column: str, k: int) -> str:
+        """What the file says in a column of the k-th row."""
+        table, row = self._place(k)
+        return table.cell(column, row)
+
+    def _place(self, k: int) -> tuple[Table, int]:
+        row = int(self.places[k])
+        return self.whole.tables[int(self.whole.table_of[row])], int(self.whole.places[row])
+
+
+def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
+    columns, files = reader.columns, unit_files(tables)
+    parts: list[Rows] = []
+    codes: list[IntArray] = []
+    site_codes: list[IntArray] = []
+    units: dict[str, int] = {}
+    machines: list[str] = []
+    sites: dict[str, int] = {}
+    table_of: list[IntArray] = []
+    site_counts: Counter[str] = Counter()
+    for k, (table, file) in enumerate(zip(tables, files, strict=True)):
+        for piece in reader.read(table, file):
+            within, names = pd.factorize(np.asarray(piece.units, dtype=object))
+            firsts = np.zeros(len(names), dtype=np.int64)
+            firsts[within[::-1]] = np.arange(len(within))[::-1]
+            for name, first in zip(names, firsts, strict=True):
+                if name not in units:
+                    units[name] = len(units)
+                    machines.append(piece.machines[first])
+            codes.append(np.array([units[name] for name in names], dtype=np.int64)[within])
+            table_of.append(np.full(len(piece), k, dtype=np.int32))
+            owners = piece.sites if columns.site is not None else _file_sites(piece, columns, files)
+            if owners is not None:
+                within, names = pd.factorize(np.asarray(owners, dtype=object))
+                site_counts.update(dict(zip(names.tolist(), np.bincount(within).tolist(), strict=True)))
+                numbers = [sites.setdefault(str(name), len(sites)) for name in names]
+                site_codes.append(np.array(numbers, dtype=np.int64)[within])
+            parts.append(replace(piece, units=[], machines=[], sites=None))
+    if reader.goes_on and columns.site is None and columns.unit is not None:
+        site_codes = []  # files are parts of a history, not owners
+    spelling = one_spelling(site_counts) if columns.site is not None else {name: name for name in sites}
+    code = np.concatenate(codes)
+    values = np.concatenate([np.column_stack([part.sensors, part.settings]) for part in parts])
+    split = len(reader.sensors)
+    table_numbers = np.concatenate(table_of)
+    gaps = {c: int(n) for c, n in enumerate(np.isnan(values).sum(axis=0)) if n}
+    return _AllRows(
+        tables=tables,
+        table_of=table_numbers,
+        places=np.concatenate([part.places for part in parts]),
+        units=list(units),
+        machines=machines,
+        order=np.argsort(code, kind="stable"),
+        stops=np.cumsum(np.bincount(code)),
+        times=np.concatenate([part.times for part in parts]),
+        dates=_joined([part.dates for part in parts]),
+        cycles=_joined([part.cycles for part in parts]),
+        values=values,
+        means=_means(tables, table_numbers, values, split, gaps, (*reader.sensors, *columns.settings)),
+        targets=_joined([part.targets for part in parts]),
+        failed=_joined([part.failed for part in parts]),
+        sites=np.concatenate(site_codes) if site_codes else None,
+        site_names=[spelling[name] for name in sites],
+        spelling=spelling,
+        blanks=gaps,
+        repeated=sum(part.repeated for part in parts),
+        again=reader.again,
+    )
+
+
+def _joined(arrays: Sequence[Any]) -> Any:
+    present = [array for array in arrays if array is not None]
+    return np.concatenate(present) if present else None
+
+
+def _file_sites(piece: Rows, columns: Columns, files: Sequence[str]) -> list[str] | None:
+    """Owners where no column names them: every file is a site of its own, or lies in the folder of its site."""
+    if len(files) < 2:
+        return None
+    if columns.unit is not None:
+        return [piece.table.stem] * len(piece)
+    return [piece.table.path.parent.name] * len(piece) if piece.table.path is not None and "/" in files[0] else None
+
+
+def _means(
+    tables: Sequence[Table],
+    table_of: IntArray,
+    values: FloatArray,
+    split: int,
+    gaps: dict[int, int],
+    names: Sequence[str],
+) -> dict[int, FloatArray]:
+    """Mean of each column that has blanks in the operating condition of every row of its table; NaN for settings."""
+    means = {c: np.full(len(values), np.nan) for c in gaps}
+    for k, table in enumerate(tables) if gaps else ():
+        rows = np.flatnonzero(table_of == k)
+        here = values[rows]
+        keys = []
+        for c in range(split, values.shape[1]):
+            present = here[:, c][~np.isnan(here[:, c])]
+            decimals = decimals_of_levels(present) if present.size else None
+            if decimals is not None:
+                keys.append(np.round(here[:, c], decimals) + 0.0)
+        for c in gaps:
+            series = pd.Series(here[:, c])
+            if series.isna().all():
+                what = f"no value at all in column '{names[c]}'"
+                raise DataError(what, where=table.where, hint="leave the column out")
+            if c < split:
+                of_all = pd.Series(series.mean(), index=series.index)
+                within = series.groupby(keys, dropna=False).transform("mean") if keys else of_all
+                means[c][rows] = np.asarray(within.fillna(of_all), dtype=np.float64)
+    return means
+
+
+def _unit(own: _UnitRows, machine: str, columns: Columns, sensors: Sequence[str]) -> Unit:
+    """One unit from its rows."""
+    rows = own.whole
+    target = None if rows.targets is None else rows.targets[own.places]
+    offsets = numbers = rul_at_end = None
+    if rows.cycles is not None:
+        offsets, numbers = _cycles(own, rows.cycles[own.places], str(columns.cycle))
+        target = None if target is None else _one_per_cycle(own, target, offsets, str(columns.target))
+    elif target is not None:
+        _check_not_negative(own, target, str(columns.target))
+        rul_at_end = float(target[-1])
+    time = _time(own, columns, offsets)
+    failed = rul_at_end is None or rul_at_end == 0
+    if rows.failed is not None:
+        failed = _has_failed(own, rows.failed[own.places], str(columns.failed))
+    if columns.task == "rul" and target is None and failed:
+        rul_at_end = 0.0
+    has_lives = columns.life is not None or columns.new_life is not None
+    began = None if rows.dates is None else iso(float(rows.dates[own.places[0]]))
+    facts = {"site": _site(own), MACHINE: machine if has_lives else None, START: began}
+    values = _filled(own, columns, (*sensors, *columns.settings), time, offsets)
+    return Unit(
+        id=own.unit,
+        time=time,
+        sensors=values[:, : len(sensors)],
+        settings=values[:, len(sensors) :],
+        target=target,
+        failed=failed,
+        rul_at_end=rul_at_end,
+        cycles=offsets,
+        cycle_numbers=numbers,
+        attributes={fact: value for fact, value in facts.items() if value is not None},
+    )
+
+
+def _filled(
+    own: _UnitRows, columns: Columns, names: Sequence[str], time: FloatArray, offsets: IntArray | None
+) -> FloatArray:
+    """Sensors and settings of the unit, (T, C + S), their blanks filled within each cycle."""
+    values = own.whole.values[own.places]
+    gaps = list(own.whole.means)
+    if not gaps or not np.isnan(values).any():
+        return values
+    policies = [columns.policies(names)[c] for c in gaps]
+    means = np.column_stack([own.whole.means[c][own.places] for c in gaps])
+    edges = [0, len(values)] if offsets is None else offsets.tolist()
+    for a, b in pairwise(edges):
+        values[a:b, gaps] = fill(values[a:b, gaps], time[a:b], policies, means[a:b])
+    left = np.argwhere(np.isnan(values))
+    if left.size:
+        row, column = int(left[0][0]), names[int(left[0][1])]
+        what = f"no value of the operating setting '{column}' before the unit's first one"
+        raise DataError(what, where=own.at(row), hint="fill it, or drop the rows before")
+    return values
+
+
+def _site(own: _UnitRows) -> str | None:
+    rows = own.whole
+    if rows.sites is None:
+        return None
+    names = [rows.site_names[int(code)] for code in rows.sites[own.places]]
+    for k, name in enumerate(names):
+        if name != names[0]:
+            raise DataError(
+                f"the unit is in two sites: '{names[0]}' and '{name}'",
+                where=own.at(k),
+                hint="a unit belongs to one site; make the unit ids unique, such as plantA-7",
+            )
+    return names[0]
+
+
+def _cycles(own: _UnitRows, cycle: IntArray, column: str) -> tuple[IntArray, IntArray]:
+    """Row offsets and numbers of the cycles."""
+    back = np.flatnonzero(np.diff(cycle) < 0)
+    if back.size:
+        k = int(back[0]) + 1
+        raise DataError(
+            f"unsorted {column}: {cycle[k]} after {cycle[k - 1]}",
+            where=own.at(k),
+            hint=f"sort the rows of each unit by {column}",
+        )
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(cycle) != 0) + 1]).astype(np.int64)
+    return np.append(starts, len(cycle)), cycle[starts]
+
+
+def _one_per_cycle(own: _UnitRows, target: FloatArray, offsets: IntArray, column: str) -> FloatArray:
+    values = target[offsets[:-1]]
+    spread = np.flatnonzero(target != np.repeat(values, np.diff(offsets)))
+    if spread.size:
+        k = int(spread[0])
+        raise DataError(
+            f"column '{column}' changes within a cycle, to {target[k]:g}",
+            where=own.at(k),
+            hint="the health label must be the same in all rows of a cycle",
+        )
+    return values
+
+
+def _time(own: _UnitRows, columns: Columns, offsets: IntArray | None) -> FloatArray:
+    """Time of every row, refused where it does not rise; dates count from the unit's first row."""
+    time = own.whole.times[own.places]
+    steps = np.diff(time)
+    if offsets is not None:
+        steps[offsets[1:-1] - 1] = 1.0  # time starts anew with each cycle
+    bad = np.flatnonzero(steps <= 0)
+    if bad.size:
+        k = int(bad[0]) + 1
+        kind = "duplicate" if time[k] == time[k - 1] else "unsorted"
+        repaired = "; data.sort = true sorts them. Where time restarts after a repair, set data.new_life = 'time'"
+        raise DataError(
+            f"{kind} {columns.time}: {own.cell(columns.time, k)} after {own.cell(columns.time, k - 1)}",
+            where=own.at(k),
+            hint=f"sort the rows of each unit by {columns.time} and keep one row for each value"
+            + (repaired if kind == "unsorted" else ""),
+        )
+    return time - time[0] if own.whole.dates is not None and offsets is None else time
+
+
+def _check_not_negative(own: _UnitRows, target: FloatArray, column: str) -> None:
+    below = np.flatnonzero(target < 0)
+    if below.size:
+        k = int(below[0])
+        raise DataError(
+            f"negative RUL {target[k]:g} in column '{column}'",
+            where=own.at(k),
+            hint="RUL ends at 0; drop the rows after the failure",
+        )
+
+
+def _has_failed(own: _UnitRows, flags: BoolArray, column: str) -> bool:
+    """What the flags say; they may stand in every row or in the last one only."""
+    if flags.any() and not flags.all() and (flags[:-1].any() or not flags[-1]):
+        raise DataError(
+            f"column '{column}' says failed before the last row",
+            where=own.at(int(np.argmax(flags))),
+            hint="drop the rows after the failure; if the machine was repaired, set data.new_life = 'failed'",
+        )
+    return bool(flags[-1])
+
+
+def _notes(tables: Sequence[Table], rows: _AllRows, columns: Columns, sensors: Sequence[str]) -> list[str]:
+    """What people should know about how the rows were read."""
+    names = (*sensors, *columns.settings)
+    notes = [*dict.fromkeys(table.note for table in tables if table.note)]
+    notes += [f"{rows.repeated} rows that occur twice are read once"] if rows.repeated else []
+    count, policies = len(rows.values), columns.policies(names)
+    notes += [f"{names[c]}: {n} of {count} values are missing; {_FILLED[policies[c]]}" for c, n in rows.blanks.items()]
+    if merged := sorted({name for name, usual in rows.spelling.items() if name != usual}):
+        notes += [f"{columns.site}: other spellings of the same owners are taken as one: {', '.join(merged)}"]
+    if rows.again:
+        shown = ", ".join(sorted(rows.again)[:5]) + (", ..." if len(rows.again) > 5 else "")
+        notes += [f"machines of several files have the same name: {shown}; the later ones are called FILE/NAME"]
+    return notes
+
+
+def _schema(columns: Columns, sensors: tuple[str, ...], *, dated: bool) -> Schema:
+    if dated and columns.time_measure not in (None, *SECONDS):
+        raise ConfigError(
+            f"time_measure = '{columns.time_measure}', but column '{columns.time}' holds dates",
+            hint=f"give one of {', '.join(SECONDS)}",
+        )
+    if columns.task == "rul":
+        measure = columns.time_measure or ("hours" if dated else time_measure_of(columns.time) or "steps")
+        target, target_measure = columns.target or "rul", columns.target_measure or measure
+    else:
+        measure = columns.time_measure or ("seconds" if dated else time_measure_of(columns.time) or "seconds")
+        target = columns.target or "health"
+        target_measure = columns.target_measure or measure_of(target) or target
+    return Schema(columns.task, sensors, columns.settings, columns.time, measure, target, target_measure)

@@ -1,0 +1,531 @@
+"""What a table nobody has described yet seems to hold: the roles of its columns, found one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedprognos.arrays import BoolArray, IntArray
+from fedprognos.errors import DataError
+from fedprognos.tables import roles
+from fedprognos.tables.columns import Columns
+from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables.table import ALL_SHEETS, Table, open_tables, table_paths, unit_files, yes_and_no
+from fedprognos.tables.times import (
+    EXCEL,
+    SECONDS,
+    date_format,
+    fitting_measure,
+    is_clock,
+    is_excel_days,
+    measure_of,
+    seconds_since_1970,
+    time_format,
+    time_measure_of,
+)
+
+_MOST_BLANK = 0.5
+
+
+class NoTimeError(DataError):
+    """No column rises within every unit as rows stand."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a table seems to hold.
+
+    Parameters
+    ----------
+    columns
+        Roles of the columns, ready for :func:`fedprognos.fleet.from_tables.read_table`.
+    conditions
+        Decimals by which each operating setting is rounded into operating conditions.
+    constant, text, counters
+        Columns left out because they never change (within an operating condition), are not numbers, or number the rows.
+    sparse, gaps
+        Columns with blanks, and how many: those left out because most values are missing, and those that are filled.
+    owners, sites
+        Columns that may say who owns a unit, the likeliest first, and who owns units, as far as known.
+    owners_are_numbers, separator
+        Whether owners are whole numbers in a column that is not called so, and what ends the owner at the beginning of
+        units' names where nothing else tells owners.
+    units, rows
+        Counts.
+    median_rows, median_life, short_life, from_new
+        Rows and lifespan of the median unit, the lifespan that nine units in ten exceed, and whether records begin when
+        units are new.
+    shortest_cycle, cycle_samples
+        Duration of the shortest cycle and samples of the median one (task soh).
+    note
+        How the file is written, where it is not plain CSV.
+    known
+        What has to be said about the file's format so that it is read in the same way again.
+    """
+
+    path: Path
+    columns: Columns
+    conditions: dict[str, int]
+    constant: tuple[str, ...]
+    text: tuple[str, ...]
+    sparse: dict[str, str]
+    gaps: dict[str, str]
+    owners: tuple[str, ...]
+    sites: tuple[str, ...]
+    units: int
+    rows: int
+    median_rows: int
+    median_life: float
+    short_life: float
+    from_new: bool = False
+    shortest_cycle: float | None = None
+    cycle_samples: int | None = None
+    note: str = ""
+    known: FileFormat = field(default_factory=FileFormat)
+    counters: tuple[str, ...] = ()
+    owners_are_numbers: bool = False
+    separator: str | None = None
+
+
+def propose(path: str | Path, given: Mapping[str, Any] | None = None) -> Proposal:
+    """Read whole files and guess the role of every column from its name and its values.
+
+    Parameters
+    ----------
+    path
+        A file, or a folder of files.
+    given
+        Roles that are known already, as options of :class:`Columns`; None means that there is no such column.
+    """
+    given = given or {}
+    rows, known = _read(path)
+    look = _Look(Path(path), rows, given)
+    try:
+        proposal = look.propose()
+    except NoTimeError as error:
+        proposal = look.propose_sorted(error)
+    folders = {t.path.parent.name for t in rows.tables if t.path is not None}
+    if len(folders) > 1 and proposal.columns.unit is None:
+        proposal = replace(proposal, sites=tuple(sorted(folders)))
+    return replace(proposal, note=rows.note, known=known)
+
+
+@dataclass(frozen=True, eq=False)
+class _LoadedRows:
+    """All rows of all tables: columns of numbers, dates and texts, and where each row stands."""
+
+    tables: Sequence[Table]
+    frame: pd.DataFrame
+    table_of: IntArray
+    places: IntArray
+    note: str
+
+    @property
+    def files(self) -> pd.Series:
+        """The unit that each row is of where every file is one."""
+        return pd.Series(np.asarray(unit_files(self.tables), dtype=object)[self.table_of], index=self.frame.index)
+
+    def at(self, k: int) -> str:
+        """File and line of a row."""
+        table = self.tables[int(self.table_of[k])]
+        return table.at(int(self.places[k]))
+
+    def take(self, order: IntArray) -> _LoadedRows:
+        """The same rows in another order."""
+        frame = self.frame.iloc[order].reset_index(drop=True)
+        return replace(self, frame=frame, table_of=self.table_of[order], places=self.places[order])
+
+
+def _read(path: str | Path) -> tuple[_LoadedRows, FileFormat]:
+    """All rows, with the sheets and the texts among numbers that have to be named to read them so again."""
+    paths, known = table_paths(path), FileFormat(sheet=ALL_SHEETS)
+    tables = open_tables(path, known)
+    if len(tables) == len(paths):
+        known = FileFormat()
+    rows = _load(tables)
+    strays = [text for column in rows.frame.columns for text in roles.stray_texts(column, rows.frame[column])]
+    if strays:
+        known = known.model_copy(update={"blanks": tuple(dict.fromkeys(strays))})
+        rows = _load([replace(table, blanks=known.blanks) for table in tables])
+    return rows, known
+
+
+def _numeric_columns(table: Table) -> set[str]:
+    """Columns in which all that is not blank is a number."""
+    texts = [c for c in table.names if table.kind(c) == "text"]
+    numbers = {c for c in table.names if table.kind(c) == "number"}
+    if texts:
+        strange = table.query([f"count(CASE WHEN isinf({table.number(c)}) THEN 1 END)" for c in texts])[0]
+        numbers |= {c for c, count in zip(texts, strange, strict=True) if not count}
+    return numbers
+
+
+def _load(tables: Sequence[Table]) -> _LoadedRows:
+    names = list(dict.fromkeys(name for table in tables for name in table.names))
+    numeric = [_numeric_columns(table) for table in tables]
+    numbers = {
+        name for name in names if all(name in own for own, t in zip(numeric, tables, strict=True) if name in t.names)
+    }
+    frames, table_of, places, repeated = [], [], [], 0
+    for k, table in enumerate(tables):
+        dates = [name for name in table.names if table.kind(name) == "date"]
+        wanted = {
+            name: table.number(name)
+            if name in numbers
+            else table.nanoseconds(name)
+            if name in dates
+            else table.text(name)
+            for name in table.names
+        }
+        for piece in table.pieces(wanted):
+            cells = piece.cells.assign(**{c: pd.to_datetime(piece.cells[c], unit="ns") for c in dates})
+            frames.append(cells)
+            table_of.append(np.full(len(cells), k, dtype=np.int64))
+            places.append(piece.rows)
+            repeated += piece.repeated
+    frame = pd.concat(frames, ignore_index=True)
+    notes = [tables[0].note, f"{repeated} rows that occur twice are read once" if repeated else ""]
+    return _LoadedRows(tables, frame, np.concatenate(table_of), np.concatenate(places), "; ".join(filter(None, notes)))
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Sensors, operating settings with their decimals, and what was left out."""
+
+    sensors: tuple[str, ...]
+    settings: dict[str, int]
+    constant: tuple[str, ...]
+    counters: tuple[str, ...]
+    sparse: dict[str, str]
+    gaps: dict[str, str]
+
+
+class _Look:
+    """One look at all rows; steps find the roles one after the other."""
+
+    def __init__(self, path: Path, rows: _LoadedRows, given: Mapping[str, Any], *, is_sorted: bool = False) -> None:
+        self.path, self.rows, self.given, self.sort = path, rows, given, is_sorted
+        self.files = rows.files
+        self.clocked = _date_and_clock(rows.frame)
+        frame = rows.frame.copy(deep=False)
+        if self.clocked is not None:
+            date, clock = self.clocked
+            day = frame[date]
+            text = day.dt.strftime("%Y-%m-%d") if pd.api.types.is_datetime64_any_dtype(day) else day.astype(str)
+            frame[date] = text + " " + frame.pop(clock).astype(str)
+        self.names = [str(c) for c in frame.columns]
+        named = [v for k, v in given.items() if k in ("unit", "time", "site", "failed", "target") and v]
+        rows.tables[0].require([*named, *(given.get("sensors") or ())])
+        self.forms: dict[str, str] = {}
+        for column in self.names:
+            numeric = pd.api.types.is_numeric_dtype(frame[column])
+            form = EXCEL if numeric and is_excel_days(column, frame[column]) else date_format(frame[column])
+            if form is not None:
+                self.forms[column] = form
+                frame[column] = seconds_since_1970(frame[column], form)
+        self.frame = frame
+        self.numeric = [c for c in self.names if pd.api.types.is_numeric_dtype(frame[c])]
+        self.complete = [c for c in self.numeric if frame[c].notna().all()]
+
+    def propose_sorted(self, error: DataError) -> Proposal:
+        """What the table holds once its rows are in the order of some column that may be the time."""
+        named = [
+            c for c in roles.by_name(self.complete, "time") if c in self.forms or roles.rank(c, "time") is not None
+        ]
+        for column in named:
+            rows = self.rows.take(np.argsort(self.frame[column].to_numpy(), kind="stable"))
+            look = _Look(self.path, rows, {"time": column, **self.given}, is_sorted=True)
+            try:
+                return look.propose()
+            except NoTimeError:
+                continue
+        raise error
+
+    def _clock_of(self, time: str) -> str | None:
+        return self.clocked[1] if self.clocked and self.clocked[0] == time else None
+
+    def propose(self) -> Proposal:
+        """Roles of all columns, or :class:`NoTimeError`."""
+        frame = self.frame
+        unit = self._say("unit", lambda: roles.unit_column(frame, self.complete, self.files))
+        names = None if unit is None else roles.as_names(frame[unit])
+        groups = self.files if names is None else self._machines(names)
+        free = roles.without(self.names, unit, self.given.get("site"))
+        failed = self._say("failed", lambda: roles.failed_column(frame, free))
+        owners = roles.owner_columns(frame, roles.without(self.names, unit, failed, *self.forms), self.numeric, groups)
+        site = self._say("site", lambda: next((c for c in owners if roles.counts_owners(c, frame[c])), None))
+        sites, separator = self._owners(site, groups, names)
+        free = roles.without(free, failed, site)
+        life = self._life(free, groups)
+        lives = groups if life is None else groups.astype(str) + "#" + frame[life].astype(str)
+        numbers = roles.without([c for c in free if c in self.complete], life)
+        task, time, cycle, target, restarts = self._task(numbers, lives)
+        if cycle is None:
+            _check_wide(self.path, frame, groups, time)
+        new_life = self._new_life(unit, life, failed, groups, restarts)
+        if new_life is not None:
+            lives = self._lives(groups, time, failed if new_life == "failed" else None)
+        self._check_once([lives, frame[time], *([] if cycle is None else [frame[cycle]])], time)
+        left = roles.without([c for c in free if c in self.numeric], life, time, cycle, target, *self.forms)
+        if self.given.get("sensors"):
+            left = [c for c in left if c in self.given["sensors"]]
+        measured = self._measured(left, groups, task)
+        form, measure = self._time(time, cycle, lives)
+        columns = Columns(
+            task="soh" if task == "soh" else "rul",
+            unit=unit,
+            time=time,
+            time_measure=measure,
+            time_format=form,
+            clock=self._clock_of(time),
+            sort=self.sort,
+            life=life,
+            new_life=new_life,
+            cycle=cycle,
+            sensors=measured.sensors,
+            settings=tuple(measured.settings),
+            site=site,
+            target=target,
+            target_measure=measure_of(target) if cycle and target else None,
+            failed=failed,
+        )
+        return Proposal(
+            path=self.path,
+            columns=columns,
+            conditions=measured.settings,
+            constant=measured.constant,
+            text=tuple(c for c in free if c not in self.numeric),
+            sparse=measured.sparse,
+            gaps=measured.gaps,
+            owners=tuple(owners),
+            owners_are_numbers=site in self.numeric and roles.rank(str(site), "site") is None,
+            sites=sites,
+            separator=separator,
+            units=int(lives.nunique()),
+            rows=len(frame),
+            counters=measured.counters,
+            **self._extent(columns, groups, lives),
+        )
+
+    def _measured(self, columns: list[str], groups: pd.Series, task: str) -> _Measured:
+        """Sensors and operating settings among the columns that have no other role."""
+        frame = self.frame
+        gaps = {c: self._gap(c) for c in columns if c not in self.complete}
+        sparse = {c: gap for c, gap in gaps.items() if frame[c].isna().mean() > _MOST_BLANK}
+        columns = roles.without(columns, *sparse)
+        constant = tuple(c for c in columns if frame[c].nunique() <= 1)
+        counters = tuple(c for c in columns if roles.numbers_rows(frame[c]))
+        columns = roles.without(columns, *constant, *counters)
+        settings = roles.setting_columns(frame, columns, groups, task)
+        if settings:
+            keys = roles.conditions(frame, settings)
+            constant += tuple(c for c in roles.without(columns, *settings) if roles.constant_within(frame[c], *keys))
+            columns = roles.without(columns, *constant)
+        sensors = tuple(roles.without(columns, *settings))
+        if not sensors:
+            hint = "every sensor needs a column of numbers that change"
+            raise DataError("no numeric column is left for a sensor", where=str(self.path), hint=hint)
+        filled = {c: gap for c, gap in gaps.items() if c in columns}
+        return _Measured(sensors, settings, constant, counters, sparse, filled)
+
+    def _extent(self, columns: Columns, groups: pd.Series, lives: pd.Series) -> dict[str, Any]:
+        """How long units and cycles are."""
+        time = self.frame[columns.time]
+        scale = 1.0 if columns.time_format is None else SECONDS.get(columns.time_measure or "", 1.0)
+        rows = int(lives.groupby(lives).size().median())
+        if columns.cycle is not None:
+            cycle = self.frame[columns.cycle]
+            within = time.groupby([groups, cycle])
+            cycles = cycle.groupby(groups).max()
+            return {
+                "median_rows": rows,
+                "median_life": float(cycles.median()),
+                "short_life": float(cycles.quantile(0.1)),
+                "shortest_cycle": float((within.max() - within.min()).min() / scale),
+                "cycle_samples": int(within.size().median()),
+            }
+        spans = time.groupby(lives).agg(["min", "max"])
+        from_first = columns.time_format is not None or columns.life is not None or columns.new_life == "failed"
+        life_spans = spans["max"] - spans["min"] if from_first else spans["max"]
+        new = columns.time_format is None and roles.begins_when_new(time, lives)
+        median, short = life_spans.median() / scale, life_spans.quantile(0.1) / scale
+        return {"median_rows": rows, "median_life": float(median), "short_life": float(short), "from_new": new}
+
+    def _say(self, role: str, find: Any) -> str | None:
+        """What is given for a role, else what is found."""
+        return self.given[role] if role in self.given else find()  # type: ignore[no-any-return]
+
+    def _life(self, free: list[str], groups: pd.Series) -> str | None:
+        """A column that counts the lives of a machine."""
+
+        def fits(column: str) -> bool:
+            series = self.frame[column]
+            counts = roles.rises(series, [groups], strictly=False) and (series == series.round()).all()
+            return bool(counts and 2 <= series.nunique() <= max(2, len(series) // 10))
+
+        return roles.pick([c for c in free if c in self.complete], "life", fits, named=True)
+
+    def _task(self, numbers: list[str], groups: pd.Series) -> tuple[str, str, str | None, str | None, bool]:
+        """Task, time, cycle, target and whether the time restarts.
+
+        The task is soh where a health column is constant in cycles within which a time runs, or fades from cycle to
+        cycle where each is one row.
+        """
+        frame = self.frame
+        health = roles.pick(numbers, "health", lambda c: True, named=True)
+        if health is not None and "time" not in self.given and self.given.get("task") != "rul":
+            rest = roles.without(numbers, health)
+            cycle = roles.pick(
+                rest,
+                "cycle",
+                lambda c: (
+                    roles.rises(frame[c], [groups], strictly=False)
+                    and roles.constant_within(frame[health], groups, frame[c])
+                ),
+                named=True,
+            )
+            if cycle is not None:
+                times = roles.without(rest, cycle)
+                time = roles.pick(times, "time", lambda c: roles.rises(frame[c], [groups, frame[cycle]]))
+                measured = [c for c in times if c not in self.forms and frame[c].nunique() > 1]
+                if time is not None:
+                    return "soh", time, cycle, health, False
+                if measured and roles.rises(frame[cycle], [groups]) and roles.fades(frame[health], groups):
+                    return "soh", cycle, cycle, health, False  # a row a cycle
+        time, restarts = self.given.get("time"), False
+        rising = (c for c in roles.time_order(frame, numbers, [groups]) if roles.rises(frame[c], [groups]))
+        time = time or next(rising, None)
+        if time is None or not roles.rises(frame[time], [groups]):
+            time = time or roles.pick(numbers, "time", lambda c: roles.nearly_rises(frame[c], [groups]), named=True)
+            restarts = time is not None and roles.restarts(frame[time], [groups])
+        may_stay = roles.rises if self.sort else roles.nearly_rises
+        if time is None or not may_stay(frame[time], [groups]):
+            raise NoTimeError(
+                "no column rises from row to row within every unit, so none can be the time",
+                where=str(self.path),
+                hint="add a column that counts the rows of each unit, or one of dates. If the file has no names or a "
+                "long title on top, data.header says which line names the columns",
+            )
+        others = roles.without(numbers, time)
+        target = self._say("target", lambda: roles.pick(others, "rul", lambda c: True, named=True))
+        return "rul", time, None, target, restarts
+
+    def _new_life(
+        self, unit: str | None, life: str | None, failed: str | None, groups: pd.Series, restarts: bool
+    ) -> Any:
+        """Where a new life begins, for machines that were repaired."""
+        if unit is None or life is not None:
+            return None
+        if restarts and not self.sort:
+            return "time"
+        if failed is None:
+            return None
+        flags = self._flags(failed)
+        last = ~groups.duplicated(keep="last").to_numpy()
+        mixed = pd.Series(flags, index=groups.index).groupby(groups).nunique() > 1
+        return "failed" if (flags & ~last & groups.map(mixed).to_numpy()).any() else None
+
+    def _lives(self, groups: pd.Series, time: str, failed: str | None) -> pd.Series:
+        """The life of every row: a new one after a row that says failed, or where the time goes back."""
+        begins = self.frame[time].groupby(groups).diff() < 0
+        if failed is not None:
+            flags = pd.Series(self._flags(failed), index=groups.index)
+            begins = flags.groupby(groups).shift(fill_value=False)
+        return groups.astype(str) + "#" + begins.groupby(groups).cumsum().astype(str)
+
+    def _time(self, time: str, cycle: str | None, groups: pd.Series) -> tuple[str | None, str | None]:
+        """How times are written where they are dates, and their measure."""
+        form, given = self.forms.get(time) or time_format(self.frame[time]), self.given.get("time_measure")
+        if form == "number":
+            return None, given or time_measure_of(time)
+        if time not in self.forms:  # an epoch time
+            self.frame[time] = seconds_since_1970(self.frame[time], form)
+        step_in_s = float(self.frame[time].groupby(groups).diff().median())
+        return form, given or ("seconds" if cycle else fitting_measure(step_in_s))
+
+    def _machines(self, names: pd.Series) -> pd.Series:
+        """The machine of every row; one that begins anew in another file is another one of the same name."""
+        if not (self.files.groupby(names).nunique() > 1).any():
+            return names
+        within = self.files + "/" + names
+        for column in roles.time_order(self.frame, self.complete, [within]):
+            first = self.frame[column].groupby([names, self.files], sort=False).first()
+            if roles.nearly_rises(self.frame[column], [within]):
+                begins_anew = (first.groupby(level=0).diff() <= 0).any()
+                return within if begins_anew else names
+        return within
+
+    def _owners(
+        self, site: str | None, groups: pd.Series, names: pd.Series | None
+    ) -> tuple[tuple[str, ...], str | None]:
+        """Owners named in the column `site`, else by files of several units, else by the names of units.
+
+        The second value is what ends the owner at the beginning of units' names.
+        """
+        if site is not None:
+            counts = roles.as_names(self.frame[site]).value_counts(sort=False)
+            spelling = roles.one_spelling({str(name): int(n) for name, n in counts.items()})
+            return tuple(sorted(set(spelling.values()))), None
+        if self.files.nunique() > 1:
+            goes_on = names is groups and (self.files.groupby(groups).nunique() > 1).any()
+            return () if names is None or goes_on else tuple(sorted(self.files.unique())), None
+        if "site" in self.given:
+            return (), None
+        machines = groups.unique().tolist()
+        separator = roles.name_separator(machines)
+        return tuple(sorted({machine.split(separator)[0] for machine in machines} if separator else ())), separator
+
+    def _flags(self, column: str) -> BoolArray:
+        return yes_and_no(self.frame[column])[0]
+
+    def _gap(self, column: str) -> str:
+        missing = np.flatnonzero(self.frame[column].isna().to_numpy())
+        if len(missing) == len(self.frame):
+            return "no value at all"
+        place = self.rows.at(int(missing[0])).rsplit(", ", 1)[-1]
+        return f"{len(missing)} missing, first in {place}"
+
+    def _check_once(self, keys: Sequence[pd.Series], time: str) -> None:
+        """Refuse two rows of a unit (and cycle) that have the same time."""
+        twice = np.flatnonzero(pd.concat(list(keys), axis=1).duplicated().to_numpy())
+        if twice.size:
+            raise DataError(
+                f"two rows of a unit have the same {time} ({twice.size} such rows)",
+                where=self.rows.at(int(twice[0])),
+                hint="name the machine's column with --unit if it was guessed wrong; else keep one row for each time",
+            )
+
+
+def _check_wide(path: Path, frame: pd.DataFrame, units: pd.Series, time: str) -> None:
+    """Refuse a table with a row a sensor instead of a column a sensor."""
+    rows = pd.concat([units, frame[time]], axis=1)
+    others = [c for c in map(str, frame.columns) if c not in (time, units.name)]
+    free = [c for c in others if not roles.constant_within(frame[c], units)]
+    values = [c for c in free if pd.api.types.is_numeric_dtype(frame[c])]
+    if len(values) != 1 or not rows.duplicated().any():
+        return
+    for column in roles.without(free, values[0]):
+        several = 2 <= frame[column].nunique() <= len(rows) / 10
+        if several and not pd.concat([rows, frame[column]], axis=1).duplicated().any():
+            keys = [str(units.name), time] if units.name in frame.columns else [time]
+            pivot = f"table.pivot(index={keys}, columns='{column}', values='{values[0]}').reset_index()"
+            raise DataError(
+                f"every row holds one sensor: column '{column}' names it, '{values[0]}' is its value",
+                where=str(path),
+                hint=f"write one row a measurement and one column a sensor; in pandas: {pivot}",
+            )
+
+
+def _date_and_clock(frame: pd.DataFrame) -> tuple[str, str] | None:
+    """A column of dates and one of times of day, where a table keeps them apart."""
+    clocks = [str(c) for c in frame.columns if is_clock(frame[c])]
+    for column in map(str, frame.columns) if clocks else ():
+        form = None if column in clocks else date_format(frame[column])
+        if form is not None and not (seconds_since_1970(frame[column], form) % SECONDS["days"]).any():
+            return column, clocks[0]
+    return None

@@ -1,0 +1,387 @@
+"""From a table to typed rows of units, in pieces: the one way of every row, to training and to prediction.
+
+Here rows get their unit (a life of a machine), their time, cycle, sensors and operating settings. Every complaint
+names file, line and column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedprognos.arrays import BoolArray, FloatArray, IntArray
+from fedprognos.errors import DataError
+from fedprognos.tables.columns import Columns
+from fedprognos.tables.table import PIECE, Piece, Table, yes_and_no
+from fedprognos.tables.times import SECONDS, find_time_format, seconds_since_1970, time_expression
+
+LARGEST_WHOLE = 2**53
+"""Beyond it a float64 cannot tell whole numbers apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a table.
+
+    Parameters
+    ----------
+    places : (n,)
+        Where they stand in the table, counted from 0.
+    units, machines : (n,)
+        The unit of every row, and the machine whose life it is.
+    times : (n,)
+        Numbers as they stand, less the lives before; dates as time since 1970, within a cycle as time since its start.
+    dates : (n,) or None
+        Seconds since 1970, where times are dates.
+    cycles : (n,) or None
+    sensors : (n, C)
+    settings : (n, S)
+        NaN where a cell is blank and its column's policy fills it; all other numbers are finite.
+    targets, failed, sites : (n,) or None
+        Where there are such columns.
+    share
+        Of the table that is read with them.
+    repeated
+        Rows passed over, because the table holds them twice.
+    """
+
+    table: Table
+    places: IntArray
+    units: list[str]
+    machines: list[str]
+    times: FloatArray
+    dates: FloatArray | None
+    cycles: IntArray | None
+    sensors: FloatArray
+    settings: FloatArray
+    targets: FloatArray | None
+    failed: BoolArray | None
+    sites: list[str] | None
+    share: float
+    repeated: int = 0
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def at(self, k: int) -> str:
+        """File, line and unit of the k-th row."""
+        return self.table.at(int(self.places[k]), self.units[k])
+
+
+@dataclass
+class _Machine:
+    """Where a machine has got to."""
+
+    table: int
+    last: float
+    life: str = "1"
+    since: float = 0.0
+    ended: bool = False
+    cycle: float = np.nan
+    cycle_began: float = 0.0
+    name: str = ""
+    first: tuple[float, float] = (0.0, 0.0)
+    """Cycle and time of its first row in the table where it is."""
+
+
+class RowReader:
+    """Reads tables one after the other; a machine may go on in the next.
+
+    Parameters
+    ----------
+    columns
+        Which column is what.
+    sensors
+        Those to be read, in this order; `columns.settings` follow.
+    time_measure
+        Of the times, where they are dates.
+    labels
+        Read target, site and failures as well.
+
+    Attributes
+    ----------
+    past
+        Lives that another one of the same machine has followed.
+    again
+        Machines that came again in a later table with a time that does not go on: other machines of the same name.
+    goes_on
+        Whether a machine has rows in several tables.
+
+    Examples
+    --------
+    >>> from fedprognos.tables.table import table_from_frame
+    >>> frame = pd.DataFrame({"pump": ["p", "p", "p"], "hour": [1, 2, 1], "heat": [20.0, None, 21.0]})
+    >>> reader = RowReader(Columns(unit="pump", time="hour", new_life="time"), ("heat",), "hours")
+    >>> (rows,) = reader.read(table_from_frame(frame, "pumps"))
+    >>> rows.units, rows.times, rows.sensors[:, 0]
+    (['p', 'p', 'p#2'], array([1., 2., 1.]), array([20., nan, 21.]))
+    >>> reader.past
+    {'p'}
+    """
+
+    def __init__(self, columns: Columns, sensors: Sequence[str], time_measure: str, *, labels: bool = False) -> None:
+        self.columns, self.sensors, self.labels = columns, tuple(sensors), labels
+        self._seconds = SECONDS.get(time_measure)
+        self._machines: dict[str, _Machine] = {}
+        self._table = -1
+        self.past: set[str] = set()
+        self.again: set[str] = set()
+        self.goes_on = False
+
+    def read(self, table: Table, name: str | None = None, rows: int = PIECE) -> Iterator[Rows]:
+        """Rows of a table, at most so many at a time.
+
+        Parameters
+        ----------
+        name
+            Of the unit that the whole table is, where no column names units.
+        """
+        self._table += 1
+        columns = self.columns
+        table.require([*columns.roles, *self.sensors])
+        form = columns.time_format or find_time_format(table, columns.time, columns.clock)
+        if form != "number" and self._seconds is None:
+            form = "number"  # dates, where the model counts cycles or kilometres: numbers are asked for
+        pieces = table.pieces(self._expressions(table, form), rows)
+        typed: Iterator[Rows] = (self._typed(table, piece, form, name or table.stem) for piece in pieces)
+        if columns.sort:
+            # Sorting needs all rows of the table at once; as numbers they are a fraction of the file.
+            typed = _sorted(list(typed), rows)
+        for part in typed:
+            yield self._told_apart(part, form)
+
+    def _expressions(self, table: Table, form: str) -> dict[str, str]:
+        columns = self.columns
+        texts = {"unit": columns.unit, "life": columns.life}
+        flags = columns.failed if self.labels or columns.new_life == "failed" else None
+        texts |= {"failed": flags, "site": columns.site if self.labels else None}
+        numbers = {"cycle": columns.cycle, "target": columns.target if self.labels else None}
+        measured = (*self.sensors, *columns.settings)
+        return {
+            "time": time_expression(table, columns.time, form, columns.clock),
+            **{role: table.text(column) for role, column in texts.items() if column is not None},
+            **{role: table.number(column) for role, column in numbers.items() if column is not None},
+            **{f"m{k}": table.number(column) for k, column in enumerate(measured)},
+        }
+
+    def _typed(self, table: Table, piece: Piece, form: str, name: str) -> Rows:
+        """Cells as names and numbers; the machines are not yet told apart by lives."""
+        columns, cells = self.columns, piece.cells
+        places = piece.rows
+        units = [name] * len(cells) if columns.unit is None else _names(table, cells["unit"], columns.unit, places)
+        measured = (*self.sensors, *columns.settings)
+        values = np.empty((len(cells), len(measured)))
+        for k, (column, policy) in enumerate(zip(measured, columns.policies(measured), strict=True)):
+            values[:, k] = _numbers(table, cells[f"m{k}"], column, places, units, gaps=policy != "refuse")
+        cycles = targets = failed = dates = None
+        if columns.cycle is not None:
+            numbers = _numbers(table, cells["cycle"], columns.cycle, places, units)
+            cycles = _whole(table, numbers, columns.cycle, places, units)
+        if "target" in cells and columns.target is not None:
+            targets = _numbers(table, cells["target"], columns.target, places, units)
+        if "failed" in cells and columns.failed is not None:
+            failed = _flags(table, cells["failed"], columns.failed, places)
+        sites = None
+        if "site" in cells and columns.site is not None:
+            sites = _names(table, cells["site"], columns.site, places)
+        times = _times(table, cells["time"], columns.time, form, places, units)
+        if form != "number":
+            dates, times = times, times / (self._seconds or 1.0)
+        lives = None if columns.life is None else _names(table, cells["life"], columns.life, places)
+        split = len(self.sensors)
+        return Rows(
+            table=table,
+            places=places,
+            units=units if lives is None else lives,
+            machines=units,
+            times=times,
+            dates=dates,
+            cycles=cycles,
+            sensors=values[:, :split],
+            settings=values[:, split:],
+            targets=targets,
+            failed=failed,
+            sites=sites,
+            share=piece.share,
+            repeated=piece.repeated,
+        )
+
+    def _told_apart(self, rows: Rows, form: str) -> Rows:
+        """Rows with the life of each as its unit, and the time since that life, or that cycle, began."""
+        columns = self.columns
+        counts_lives = columns.life is not None or columns.new_life is not None
+        by_date = rows.dates is not None and rows.cycles is not None
+        codes, machines = pd.factorize(np.asarray(rows.machines, dtype=object))
+        if not counts_lives and not by_date:
+            return self._in_one_life(rows, codes, machines.tolist())
+        units, times = list[str](), rows.times.copy()
+        for k, machine in enumerate(rows.machines):
+            time = float(rows.times[k])
+            label = rows.units[k] if columns.life is not None else None
+            state = self._machines.get(machine)
+            if state is None:
+                state = self._machines[machine] = _Machine(self._table, time, label or "1")
+            else:
+                label = label or self._next_life(state, time)
+                if label != state.life:
+                    # A counter that goes on over a repair begins anew with the life; a date stays the date it is.
+                    went_on = time > state.last and rows.dates is None
+                    self.past.add(name_of_life(machine, state.life))
+                    state.life, state.since = label, state.last if went_on else 0.0
+                self.goes_on |= state.table != self._table
+            state.last, state.table = time, self._table
+            state.ended = rows.failed is not None and bool(rows.failed[k])
+            units.append(name_of_life(machine, state.life))
+            self.past.discard(units[-1])
+            if by_date and rows.cycles is not None:
+                if rows.cycles[k] != state.cycle:
+                    state.cycle, state.cycle_began = float(rows.cycles[k]), time
+                times[k] = time - state.cycle_began
+            else:
+                times[k] = time - state.since
+        return replace(rows, units=units, times=times)
+
+    def _next_life(self, state: _Machine, time: float) -> str:
+        rule = self.columns.new_life
+        begins = time < state.last if rule == "time" else rule == "failed" and state.ended
+        return str(int(state.life) + 1) if begins else state.life
+
+    def _in_one_life(self, rows: Rows, codes: IntArray, machines: Sequence[str]) -> Rows:
+        """Every machine is a unit. One that comes again in a later table goes on there.
+
+        If its clock begins anew it is another machine of the same name, as plants have that all count from 1; its unit
+        is called after the table: `north/1`.
+        """
+        cycles = np.zeros(len(rows)) if rows.cycles is None else rows.cycles
+        names = [str(machine) for machine in machines]
+        rows_of_first = np.zeros(len(names), dtype=np.int64)
+        rows_of_first[codes[::-1]] = np.arange(len(codes))[::-1]
+        for k, machine in enumerate(names):
+            begins = float(cycles[rows_of_first[k]]), float(rows.times[rows_of_first[k]])
+            state = self._machines.get(machine)
+            if state is None:
+                state = self._machines[machine] = _Machine(self._table, 0.0, name=machine, first=begins)
+            elif state.table != self._table:
+                if begins <= state.first:
+                    state.name = f"{rows.table.stem}/{machine}"
+                    state.first = begins
+                    self.again.add(machine)
+                else:
+                    self.goes_on = True
+                state.table = self._table
+            names[k] = state.name
+        if names == list(machines):
+            return replace(rows, units=rows.machines)
+        units = np.asarray(names, dtype=object)[codes].tolist()
+        return replace(rows, units=units, machines=units)
+
+
+def name_of_life(machine: str, life: str) -> str:
+    """The unit that one life of a machine is.
+
+    >>> name_of_life("pump", "1"), name_of_life("pump", "2")
+    ('pump', 'pump#2')
+    """
+    return machine if life == "1" else f"{machine}#{life}"
+
+
+def _names(table: Table, cells: pd.Series, column: str, places: IntArray) -> list[str]:
+    """A column of unit, life or site names."""
+    missing = np.flatnonzero(cells.isna().to_numpy())
+    if missing.size:
+        hint = "give every row a name; an empty field and NA count as missing"
+        raise DataError(f"no value in column '{column}'", where=table.at(int(places[missing[0]])), hint=hint)
+    return cells.tolist()
+
+
+def _numbers(
+    table: Table, cells: pd.Series, column: str, places: IntArray, units: Sequence[str], *, gaps: bool = False
+) -> FloatArray:
+    """A column as finite numbers; with `gaps`, NaN where a value is missing."""
+    values: FloatArray = cells.to_numpy(np.float64, na_value=np.nan)
+    bad = np.flatnonzero(np.isinf(values) if gaps else ~np.isfinite(values))
+    if bad.size:
+        k = int(bad[0])
+        raise table.bad_number(column, int(places[k]), units[k], blank=bool(np.isnan(values[k])))
+    return values
+
+
+def _whole(table: Table, numbers: FloatArray, column: str, places: IntArray, units: Sequence[str]) -> IntArray:
+    broken = np.flatnonzero((numbers != np.round(numbers)) | (np.abs(numbers) >= LARGEST_WHOLE))
+    if broken.size:
+        k = int(broken[0])
+        what = f"cycle number {numbers[k]:g} in column '{column}' is not whole"
+        raise DataError(what, where=table.at(int(places[k]), units[k]), hint="count cycles 1, 2, 3, ...")
+    return numbers.astype(np.int64)
+
+
+def _flags(table: Table, cells: pd.Series, column: str, places: IntArray) -> BoolArray:
+    """A column of yes and no (1/0, true/false)."""
+    yes, no = yes_and_no(cells)
+    bad = np.flatnonzero(~(yes | no))
+    if bad.size:
+        k = int(bad[0])
+        what = f"'{table.cell(column, int(places[k]))}' in column '{column}' is neither yes nor no"
+        raise DataError(what, where=table.at(int(places[k])), hint="use 1/0 or true/false")
+    return yes
+
+
+def _times(
+    table: Table, cells: pd.Series, column: str, form: str, places: IntArray, units: Sequence[str]
+) -> FloatArray:
+    if form == "number":
+        return _numbers(table, cells, column, places, units)
+    seconds = seconds_since_1970(cells, form)
+    bad = np.flatnonzero(~np.isfinite(seconds))
+    if bad.size:
+        k = int(bad[0])
+        raise DataError(
+            f"'{table.cell(column, int(places[k]))}' in column '{column}' is not a date",
+            where=table.at(int(places[k]), units[k]),
+            hint="write every time the same way, such as 2024-05-01 13:00:00, or set data.time_format",
+        )
+    return seconds
+
+
+def _sorted(parts: list[Rows], rows: int) -> Iterator[Rows]:
+    """All rows in the order of cycle and time, again at most so many at a time."""
+    whole = join_rows(parts)
+    keys = (whole.times,) if whole.cycles is None else (whole.times, whole.cycles)
+    order = np.lexsort(keys)
+    for a in range(0, len(order), rows):
+        part = order[a : a + rows]
+        share = min(a + rows, len(order)) / len(order)
+        yield replace(take_rows(whole, part), share=share, repeated=whole.repeated if a == 0 else 0)
+
+
+def take_rows(rows: Rows, chosen: IntArray) -> Rows:
+    """Some of the rows, in the order given."""
+
+    def pick(values: FloatArray | IntArray | BoolArray | None) -> FloatArray | IntArray | BoolArray | None:
+        return None if values is None else values[chosen]
+
+    arrays = ("places", "times", "dates", "cycles", "sensors", "settings", "targets", "failed")
+    lists = ("units", "machines", "sites")
+    changes: dict[str, Any] = {name: pick(getattr(rows, name)) for name in arrays}
+    for name in lists:
+        values = getattr(rows, name)
+        changes[name] = None if values is None else [values[k] for k in chosen]
+    return replace(rows, **changes)
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """All rows of some pieces of one table."""
+    if len(parts) == 1:
+        return parts[0]
+    first, changes = parts[0], dict[str, Any]()
+    for name in ("places", "times", "dates", "cycles", "sensors", "settings", "targets", "failed"):
+        if getattr(first, name) is not None:
+            changes[name] = np.concatenate([getattr(part, name) for part in parts])
+    for name in ("units", "machines", "sites"):
+        if getattr(first, name) is not None:
+            changes[name] = [value for part in parts for value in getattr(part, name)]
+    return replace(first, **changes, share=1.0, repeated=sum(part.repeated for part in parts))

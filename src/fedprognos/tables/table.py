@@ -1,0 +1,662 @@
+"""Tables from CSV, Excel and Parquet files and from data frames, all read by DuckDB in pieces.
+
+A :class:`Table` knows its columns and gives them as numbers, names, flags or dates. What counts as blank, which rows
+occur twice and how a place is named in an error is decided here, for every format and for every reader.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import difflib
+import glob
+import importlib.util
+import itertools
+import re
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from fedprognos.arrays import BoolArray, IntArray
+from fedprognos.errors import DataError, DataNotFoundError, MissingExtraError
+from fedprognos.tables.csv_format import (
+    CsvFormat,
+    FileFormat,
+    check_names,
+    check_width,
+    csv_rows,
+    find_csv_format,
+    find_heading,
+    open_text,
+    plain_copy,
+    plain_separator,
+)
+from fedprognos.tables.database import connection, literal, quoted
+
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet")
+ALL_SHEETS = "*"
+PIECE = 20_480
+"""Rows of a piece; a multiple of DuckDB's 2,048."""
+BLANKS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null", "-", "--", "?", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
+)
+"""Texts that count as blank in every table: those that pandas knows, and those that spreadsheets write."""
+YES = (
+    *("1", "1.0", "true", "yes", "y", "t", "failed", "failure", "fail", "broken", "dead", "defect", "defekt"),
+    *("ja", "wahr", "oui", "vrai", "si", "sí"),
+)
+NO = (
+    *("0", "0.0", "false", "no", "n", "f", "running", "run", "ok", "alive", "working", "censored", "healthy"),
+    *("nein", "falsch", "non", "faux"),
+)
+_TEXT_SUFFIX = ".txt"
+"""Read where it is named; in a folder it is rarely a table."""
+_ANY_SUFFIX = r"\.(csv\.gz|csv|tsv\.gz|tsv|txt|xlsx|parquet)$"
+_WHITE = literal(" \t\u00a0\u202f")
+_HEADING_ROWS = 200
+
+Kind = Literal["text", "number", "date"]
+
+
+@dataclass(eq=False)
+class Piece:
+    """Some rows of a table.
+
+    Parameters
+    ----------
+    cells
+        A column for every expression that was asked for.
+    rows : (n,)
+        Where they stand in the table, counted from 0.
+    share
+        Of the table that is read with them.
+    repeated
+        Rows that were passed over because the table holds them already.
+    """
+
+    cells: pd.DataFrame
+    rows: IntArray
+    share: float
+    repeated: int
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One table: a file, a sheet of one, or a data frame.
+
+    Parameters
+    ----------
+    names
+        Of the columns, without blanks around them.
+    kinds : like `names`
+        What DuckDB holds them as.
+    relation
+        What SQL selects from; its columns are called c0, c1, ...
+    place
+        From rows (counted from 0, increasing) to how a person finds them: `line 7`.
+    count
+        Rows, at least about how many.
+    note
+        What a person should know about how the file was read.
+    """
+
+    path: Path | None
+    name: str
+    names: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    relation: str
+    place: Callable[[Sequence[int]], list[str]]
+    count: float
+    sheet: str | None = None
+    note: str = ""
+    decimal: str = "."
+    thousands: str | None = None
+    blanks: tuple[str, ...] = ()
+    database: duckdb.DuckDBPyConnection = field(default_factory=connection)
+    kept: tuple[Any, ...] = ()
+    """What must live as long as the table: a data frame, the folder of a plain copy."""
+
+    @property
+    def where(self) -> str:
+        """The file and sheet, for error messages."""
+        place = self.name if self.path is None else str(self.path)
+        return place if self.sheet is None else f"{place}, sheet {self.sheet}"
+
+    @property
+    def stem(self) -> str:
+        """File name without its suffixes; the sheet's name, where it is one of several."""
+        if self.sheet is not None:
+            return self.sheet
+        return self.name if self.path is None else re.sub(_ANY_SUFFIX, "", self.path.name, flags=re.IGNORECASE)
+
+    def at(self, row: int, unit: str | None = None) -> str:
+        """File, line and unit of a row (counted from 0)."""
+        text = f"{self.where}, {self.place([row])[0]}"
+        return text if unit is None else f"{text}, unit {unit}"
+
+    def require(self, columns: Iterable[str]) -> None:
+        """Refuse a table without one of these columns, with the nearest name that it has."""
+        for column in columns:
+            if column not in self.names:
+                lower = {name.lower(): name for name in self.names}
+                close = difflib.get_close_matches(column.lower(), lower, n=1, cutoff=0.5)
+                guess = f"did you mean '{lower[close[0]]}'? " if close else ""
+                hint = f"{guess}Columns here: {', '.join(self.names)}"
+                raise DataError(f"no column '{column}'", where=self.where, hint=hint)
+
+    # --- columns as SQL ----------------------------------------------------------------------
+
+    def number(self, column: str) -> str:
+        """A column as numbers: NULL where it is blank, infinite where it is no number."""
+        raw, kind = self._raw(column)
+        if kind == "date":
+            return f"CASE WHEN {raw} IS NULL THEN NULL ELSE CAST('inf' AS DOUBLE) END"
+        numbers = [repr(float(text)) for text in self.blanks if _is_float(text)]
+        if kind == "number":
+            value = f"CAST({raw} AS DOUBLE)"
+        else:
+            # Blank texts are looked for only where the cast fails, which keeps clean files fast. DuckDB also reads
+            # 1_000 as a number, and a point in a file of decimal commas separates thousands or is a mistake.
+            text, strange = raw, ["_"]
+            if self.thousands is not None:
+                text = f"replace({text}, {literal(self.thousands)}, '')"
+            if self.decimal != ".":
+                strange += [] if self.thousands == "." else ["."]
+                text = f"replace({text}, {literal(self.decimal)}, '.')"
+            odd = " OR ".join(f"contains({raw}, {literal(mark)})" for mark in strange)
+            parsed = f"CASE WHEN {odd} THEN NULL ELSE TRY_CAST({text} AS DOUBLE) END"
+            bad = f"CASE WHEN {self._blank(raw)} THEN NULL ELSE CAST('inf' AS DOUBLE) END"
+            value = f"coalesce({parsed}, {bad})"
+        return f"CASE WHEN {value} IN ({', '.join(numbers)}) THEN NULL ELSE {value} END" if numbers else value
+
+    def text(self, column: str) -> str:
+        """A column as texts without blanks around them; NULL where it is blank. Numbers that are whole have no `.0`."""
+        raw, kind = self._raw(column)
+        text = f"trim(CAST({raw} AS VARCHAR), {_WHITE})"
+        blank = self._blank(raw) if kind == "text" else f"{raw} IS NULL"
+        if kind == "number":
+            blank += f" OR isnan(CAST({raw} AS DOUBLE))"
+        # pandas writes whole numbers as 1.0 where a column has blanks: machine 1.0 is machine 1.
+        return f"CASE WHEN {blank} THEN NULL ELSE regexp_replace({text}, '^(-?[0-9]+)[.]0+$', '\\1') END"
+
+    def nanoseconds(self, column: str) -> str:
+        """A column of dates as nanoseconds since 1970."""
+        return f"epoch_ns({self._raw(column)[0]})"
+
+    def day(self, column: str) -> str:
+        """A column of dates as texts such as 2024-05-01; a text stays as it is."""
+        raw, kind = self._raw(column)
+        return f"strftime({raw}, '%Y-%m-%d')" if kind == "date" else self.text(column)
+
+    def numeric(self, columns: Iterable[str]) -> list[str]:
+        """Columns of numbers; one with a few texts counts, so that they are complained about."""
+        chosen = [column for column in columns if self.kind(column) != "date"]
+        counts = [f"count(CASE WHEN isfinite({self.number(c)}) THEN 1 END)" for c in chosen]
+        if not counts:
+            return []
+        found = self.query([*counts, *(f"count({self.text(c)})" for c in chosen)])[0]
+        share = {c: found[k] > found[k + len(counts)] / 2 for k, c in enumerate(chosen)}
+        return [c for c in self.names if share.get(c)]
+
+    def kind(self, column: str) -> Kind:
+        """What a column is held as."""
+        return self._raw(column)[1]
+
+    def _raw(self, column: str) -> tuple[str, Kind]:
+        k = self.names.index(column)
+        return f"c{k}", self.kinds[k]
+
+    def _blank(self, raw: str) -> str:
+        texts = ", ".join(literal(text) for text in (*BLANKS, *(b.strip() for b in self.blanks)))
+        return f"({raw} IS NULL OR trim({raw}, {_WHITE}) IN ({texts}))"
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def pieces(self, columns: Mapping[str, str], rows: int = PIECE) -> Iterator[Piece]:
+        """Expressions over the columns, at most `rows` rows at a time, in the order of the table.
+
+        Blank rows are passed over, and so are rows that repeat an earlier one in every column.
+        """
+        every = [f"c{k}" for k in range(len(self.names))]
+        filled = f"coalesce({', '.join(f'CAST({c} AS VARCHAR)' for c in every)}) IS NOT NULL"
+        selected = [f"{expression} AS {quoted(name)}" for name, expression in columns.items()]
+        selected += [f"hash({', '.join(every)}) AS {quoted(_HASH)}", quoted(_ROW)]
+        sql = (
+            f"SELECT {', '.join(selected)} "
+            f"FROM (SELECT *, row_number() OVER () - 1 AS {quoted(_ROW)} FROM {self.relation}) WHERE {filled}"
+        )
+        seen, empty = _SeenRows(), True
+        chunks = itertools.chain(self._stream(sql), [None])
+        frame = next(chunks)
+        while frame is not None:
+            following = next(chunks)
+            empty = False
+            again = seen.again(frame.pop(_HASH).to_numpy(np.uint64))
+            repeated = int(again.sum())
+            cells = frame[~again] if repeated else frame
+            places: IntArray = cells.pop(_ROW).to_numpy(np.int64)
+            for a in range(0, max(len(cells), 1), rows):
+                last = following is None and a + rows >= len(cells)
+                read = 1.0 if last else min(float(places[min(a + rows, len(cells)) - 1] + 1) / self.count, 0.99)
+                yield Piece(cells.iloc[a : a + rows], places[a : a + rows], read, repeated if a == 0 else 0)
+            frame = following
+        if empty:
+            raise DataError("no rows", where=self.where, hint="the file holds a header and nothing else")
+
+    def query(self, expressions: Sequence[str], rest: str = "") -> list[tuple[Any, ...]]:
+        """Rows of a query over the whole table; `rest` may filter and group."""
+        numbered = f"(SELECT *, row_number() OVER () - 1 AS n FROM {self.relation})"
+        sql = f"SELECT {', '.join(expressions)} FROM {numbered} {rest}"
+        with _duckdb_errors(self):
+            return self.database.execute(sql).fetchall()
+
+    def cell(self, column: str, row: int) -> str:
+        """What the file says in a cell."""
+        text = self.query([f"CAST({self._raw(column)[0]} AS VARCHAR)"], f"WHERE n = {row}")[0][0]
+        return "" if text is None else str(text)
+
+    def bad_number(self, column: str, row: int, unit: str | None, blank: bool) -> DataError:
+        """Why a cell is no number: it is blank where it may not be, or a text, or infinite."""
+        where, raw = self.at(row, unit), self.cell(column, row)
+        test = f"{self.number(column)} IS NULL" if blank else f"isinf({self.number(column)})"
+        count = int(self.query(["count(*)"], f"WHERE {test}")[0][0])
+        more = f" ({count} such rows)" if count > 1 else ""
+        if blank:
+            hint = "fill or drop the rows; for a sensor, data.missing = 'hold' fills them"
+            return DataError(f"missing value in column '{column}'{more}", where=where, hint=hint)
+        if _is_float(raw):
+            return DataError(f"{raw} in column '{column}'{more}", where=where, hint="replace infinite values")
+        hint = f"correct it, leave the column out, or let it count as blank: data.blanks = ['{raw}']"
+        if re.fullmatch(r"\s*-?[\d.]+,\d+\s*", raw):
+            hint = "decimal commas? Set data.decimal = ','"
+        return DataError(f"'{raw}' in column '{column}' is not a number{more}", where=where, hint=hint)
+
+    def _stream(self, sql: str) -> Iterator[pd.DataFrame]:
+        with _duckdb_errors(self):
+            self.database.execute(sql)
+            while len(frame := self.database.fetch_df_chunk(PIECE // 2048)):
+                yield frame
+
+
+_HASH, _ROW = " hash", " row"
+"""Names that no column has: they begin with a blank."""
+
+
+class _SeenRows:
+    """Hashes of the rows so far, 8 bytes each: sorted runs whose sizes double, as in a merge sort.
+
+    Two different rows among ten million share a hash of 64 bits with a chance of 3 in a million.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
+
+    def again(self, hashes: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> BoolArray:
+        """Which rows repeat an earlier one: (n,)."""
+        run, first = np.unique(hashes, return_index=True)
+        again = np.ones(len(hashes), dtype=np.bool_)
+        again[first] = False
+        for earlier in self._runs:
+            place = np.minimum(np.searchsorted(earlier, hashes), len(earlier) - 1)
+            again |= earlier[place] == hashes
+        self._runs.append(run)
+        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            last = self._runs.pop()
+            self._runs[-1] = np.sort(np.concatenate([self._runs[-1], last]))
+        return again
+
+
+class _duckdb_errors:  # noqa: N801 - a context manager, used like a function
+    """Turns what DuckDB says about a file into a :class:`DataError`."""
+
+    def __init__(self, table: Table) -> None:
+        self._where = table.where
+        self._kind = "Parquet" if table.path is not None and table.path.suffix.lower() == ".parquet" else "CSV"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, duckdb.Error):
+            raise _readable(error, self._where, self._kind) from None
+
+
+def _readable(error: duckdb.Error, where: str, kind: str) -> DataError:
+    text = str(error)
+    line = re.search(r"CSV Error on Line: (\d+)", text)
+    fields = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text)
+    if line and fields:
+        what = f"line {line[1]} has {fields[2]} fields, the header has {fields[1]}"
+        return DataError(what, where=where, hint="is there a stray separator or quote?")
+    if line and "unterminated quote" in text:
+        return DataError(f"line {line[1]} has a quote that is not closed", where=where, hint="close or remove it")
+    first = text.split("\n", 1)[0]
+    hint = "is there a stray separator or quote?" if kind == "CSV" else "copy it again"
+    return DataError(f"not a readable {kind} file: {first}", where=where, hint=hint)
+
+
+def _is_float(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def yes_and_no(texts: pd.Series) -> tuple[BoolArray, BoolArray]:
+    """Which cells say yes (failed) and which no (still running), in a few languages.
+
+    >>> [flags.tolist() for flags in yes_and_no(pd.Series(["Ja", "running", "0", "maybe"]))]
+    [[True, False, False, False], [False, True, True, False]]
+    """
+    lower = texts.astype(str).str.strip().str.lower()
+    return np.asarray(lower.isin(YES), dtype=np.bool_), np.asarray(lower.isin(NO), dtype=np.bool_)
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def table_paths(source: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Files meant by a file, folder, pattern or list of those, sorted by name; a folder may hold folders of files."""
+    if not isinstance(source, (str, Path)):
+        return [path for item in source for path in table_paths(item)]
+    path, kinds = Path(source), ", ".join(SUFFIXES)
+    if path.is_file():
+        if not _is_table(path) and path.suffix.lower() != _TEXT_SUFFIX:
+            raise DataError(f"not a table: none of {kinds}", where=str(path), hint="save it as CSV")
+        return [path]
+    if path.is_dir():
+        inside = sorted(path.iterdir())
+        files = [p for p in inside if _is_table(p) and p.is_file()]
+        files = files or [p for d in inside if d.is_dir() for p in sorted(d.iterdir()) if _is_table(p) and p.is_file()]
+    else:
+        matching = map(Path, glob.glob(str(source)))  # noqa: PTH207 - a pattern may be absolute
+        files = sorted(p for p in matching if _is_table(p) or p.suffix.lower() == _TEXT_SUFFIX)
+    if not files:
+        what = f"none of {kinds} in this folder" if path.is_dir() else "no such file"
+        raise DataNotFoundError(what, where=str(path), hint="check the path")
+    return files
+
+
+def _is_table(path: Path) -> bool:
+    return path.name.lower().endswith(SUFFIXES) and not path.name.startswith((".", "~$"))  # Excel's lock files
+
+
+def open_tables(
+    source: str | Path | Sequence[str | Path], known: FileFormat | None = None, text_columns: Sequence[str] = ()
+) -> list[Table]:
+    """The tables of files: one a file, or one a sheet where several are asked for.
+
+    Parameters
+    ----------
+    known
+        What is said about the format of the files; the rest is found out.
+    text_columns
+        Columns of names, which say nothing about how numbers are written.
+    """
+    known = known or FileFormat()
+    tables: list[Table] = []
+    for path in table_paths(source):
+        if path.suffix.lower() == ".xlsx":
+            tables += _open_excel(path, known)
+        elif path.suffix.lower() == ".parquet":
+            tables.append(_open_parquet(path, known))
+        else:
+            tables.append(_open_csv(path, known, text_columns))
+    return tables
+
+
+def table_from_frame(frame: pd.DataFrame, name: str, known: FileFormat | None = None) -> Table:
+    """A table in memory; its index says nothing."""
+    check_names(map(str, frame.columns), name)
+    place = lambda rows: [f"row {row}" for row in rows]  # noqa: E731
+    return _in_memory(frame.reset_index(drop=True), None, name, place, known or FileFormat())
+
+
+def unit_files(tables: Sequence[Table]) -> list[str]:
+    """Names of units where every file is one: like the file, after its folder where files lie in several."""
+    folders = [table.path.parent.name if table.path is not None else "" for table in tables]
+    several = len(set(folders)) > 1
+    return [f"{folder}/{t.stem}" if several else t.stem for folder, t in zip(folders, tables, strict=True)]
+
+
+def _open_csv(path: Path, known: FileFormat, text_columns: Sequence[str]) -> Table:
+    form = find_csv_format(path, known, text_columns)
+    folder = tempfile.TemporaryDirectory(prefix="fedprognos-") if form.needs_copy else None
+    source = path if folder is None else plain_copy(path, form, Path(folder.name))
+    columns = ", ".join(f"'c{k}': 'VARCHAR'" for k in range(len(form.names)))
+    options = [
+        *(
+            "auto_detect=false",
+            "header=false",
+            "null_padding=true",
+            f"skip={form.first_line}",
+            f"columns={{{columns}}}",
+        ),
+        *(f"delim={literal(plain_separator(form))}", "quote='\"'", "escape='\"'"),
+        # Short rows are padded. The parallel scanner cannot do that across quoted line breaks.
+        *(["parallel=false"] if _has_quoted_line_break(path, form) else []),
+    ]
+    names = [name.strip() for name in form.names]
+    return _without_nameless(
+        Table(
+            path=path,
+            name=path.name,
+            names=tuple(names),
+            kinds=_texts(len(names)),
+            relation=f"read_csv({literal(str(source))}, {', '.join(options)})",
+            place=lambda rows: _csv_lines(path, form, rows),
+            count=max(form.rows, 1.0),
+            note=form.note(),
+            decimal=form.decimal,
+            thousands=form.thousands,
+            blanks=known.blanks,
+            kept=(folder,),
+        )
+    )
+
+
+def _has_quoted_line_break(path: Path, form: CsvFormat) -> bool:
+    """Whether a cell of the file has a line break; a file without quotes has none."""
+    with open_text(path, form) as text:
+        if not any('"' in block for block in iter(lambda: text.read(1 << 20), "")):
+            return False
+    with open_text(path, form) as text:
+        return any("\n" in cell for row in csv_rows(text, form.separator) for cell in row)
+
+
+def _csv_lines(path: Path, form: CsvFormat, rows: Sequence[int]) -> list[str]:
+    """Lines of rows. DuckDB counts rows, not lines, so the file is walked once more; errors are rare."""
+    wanted, places = set(rows), dict[int, str]()
+    with open_text(path, form) as text:
+        for _ in range(form.first_line):
+            text.readline()
+        line, row, last = form.first_line + 1, 0, max(rows)
+        for cells in _counted(text, form):
+            if cells[0]:
+                if row in wanted:
+                    places[row] = f"line {line}"
+                row += 1
+                if row > last:
+                    break
+            line = form.first_line + 1 + cells[1]
+    return [places[row] for row in rows]
+
+
+def _counted(text: Iterable[str], form: CsvFormat) -> Iterator[tuple[bool, int]]:
+    """Whether each record is a row to DuckDB, and how many lines there are up to its end."""
+    reader = csv.reader(text, delimiter=form.separator, skipinitialspace=form.separator == " ")
+    for record in reader:
+        # DuckDB passes over empty lines, but not where they may be the blank cell of the only column.
+        yield bool(record) or len(form.names) == 1, reader.line_num
+
+
+def _without_nameless(table: Table) -> Table:
+    """The table with names for nameless columns that hold anything; the others cannot be asked for."""
+    nameless = [k for k, name in enumerate(table.names) if not name]
+    if not nameless:
+        return table
+    counts = table.query([f"count(c{k})" for k in nameless])[0]
+    kept = [k for k, name in enumerate(table.names) if name or dict(zip(nameless, counts, strict=True))[k]]
+    names = tuple(table.names[k] or f"Unnamed: {k}" for k in kept)
+    selected = ", ".join(f"c{k} AS c{n}" for n, k in enumerate(kept))
+    relation = f"(SELECT {selected} FROM {table.relation})"
+    return replace(table, names=names, kinds=_texts(len(names)), relation=relation)
+
+
+def _open_parquet(path: Path, known: FileFormat) -> Table:
+    database = connection()
+    file = f"read_parquet({literal(str(path))})"
+    try:
+        described = database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()
+        count = database.execute(f"SELECT num_rows FROM parquet_file_metadata({literal(str(path))})").fetchone()
+    except duckdb.Error as error:
+        raise _readable(error, str(path), "Parquet") from None
+    check_width(len(described), str(path))
+    # The numbered index of a data frame says nothing; an index of dates does.
+    columns = [
+        (str(name), str(kind))
+        for name, kind, *_ in described
+        if not str(name).startswith("__index_level_") or str(kind).startswith("TIMESTAMP")
+    ]
+    names = [name.strip() for name, _ in columns]
+    check_names(names, str(path))
+    selected = ", ".join(f"{_plain(quoted(name), kind)} AS c{k}" for k, (name, kind) in enumerate(columns))
+    return Table(
+        path=path,
+        name=path.name,
+        names=tuple(names),
+        kinds=tuple(_kind(kind) for _, kind in columns),
+        relation=f"(SELECT {selected} FROM {file})",
+        place=lambda rows: [f"row {row}" for row in rows],
+        count=max(count[0] if count else 1, 1),
+        blanks=known.blanks,
+        database=database,
+    )
+
+
+def _texts(count: int) -> tuple[Kind, ...]:
+    text: Kind = "text"
+    return (text,) * count
+
+
+def _kind(duckdb_type: str) -> Kind:
+    if duckdb_type.startswith(("TIMESTAMP", "DATE")):
+        return "date"
+    numbers = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+    return "number" if duckdb_type.startswith((*numbers, "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")) else "text"
+
+
+def _plain(column: str, duckdb_type: str) -> str:
+    """A column as one of the three kinds."""
+    if duckdb_type == "DATE":
+        return f"CAST({column} AS TIMESTAMP)"
+    if duckdb_type == "BOOLEAN":
+        return f"CAST({column} AS TINYINT)"
+    return column if _kind(duckdb_type) != "text" else f"CAST({column} AS VARCHAR)"
+
+
+def _in_memory(
+    frame: pd.DataFrame,
+    path: Path | None,
+    name: str,
+    place: Callable[[Sequence[int]], list[str]],
+    known: FileFormat,
+    sheet: str | None = None,
+) -> Table:
+    """A table of a data frame."""
+    columns = {f"c{k}": _scannable(frame.iloc[:, k]) for k in range(frame.shape[1])}
+    held = pd.DataFrame(columns, index=frame.index)
+    database, view = connection(), f"frame_{id(held)}"
+    database.register(view, held)
+    described = database.execute(f"DESCRIBE SELECT * FROM {view}").fetchall()
+    selected = ", ".join(f"{_plain(name, kind)} AS {name}" for name, kind, *_ in described)
+    return Table(
+        path=path,
+        name=name,
+        names=tuple(str(c).strip() for c in frame.columns),
+        kinds=tuple(_kind(str(kind)) for _, kind, *_ in described),
+        relation=f"(SELECT {selected} FROM {view})",
+        place=place,
+        count=max(len(frame), 1),
+        sheet=sheet,
+        blanks=known.blanks,
+        database=database,
+        kept=(held,),
+    )
+
+
+def _scannable(series: pd.Series) -> pd.Series:
+    """A column that DuckDB can scan: cells of mixed types become texts."""
+    if series.dtype != object and not isinstance(series.dtype, (pd.PeriodDtype, pd.IntervalDtype)):
+        return series
+    inferred = series.infer_objects()
+    if inferred.dtype != object and not pd.api.types.is_timedelta64_dtype(inferred):
+        return inferred
+    missing = series.isna()
+    texts = [None if gap else _cell_text(value) for value, gap in zip(series, missing, strict=True)]
+    return pd.Series(texts, index=series.index, dtype=object)
+
+
+def _cell_text(value: object) -> str:
+    return value.isoformat(sep=" ") if isinstance(value, datetime.datetime) else str(value)
+
+
+# --- Excel ------------------------------------------------------------------------------------
+
+
+def _open_excel(path: Path, known: FileFormat) -> list[Table]:
+    """The largest sheet, the one that is named, or all with the columns of the largest."""
+    if importlib.util.find_spec("openpyxl") is None:
+        raise MissingExtraError("openpyxl", "excel", "reading Excel files")
+    try:
+        with pd.ExcelFile(path, engine="openpyxl") as book:
+            wanted = None if known.sheet in (None, ALL_SHEETS) else known.sheet
+            names = [str(name) for name in book.sheet_names]
+            if wanted is not None and wanted not in names:
+                raise DataError(f"no sheet '{wanted}'", where=str(path), hint=f"sheets here: {', '.join(names)}")
+            sheets = [wanted] if wanted else None
+            cells = pd.read_excel(book, sheet_name=sheets, header=None, dtype=object, na_filter=False)
+    except (ValueError, OSError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"not a readable Excel file: {error}", where=str(path), hint="save it again as .xlsx") from None
+    filled = {str(name): sheet.replace("", None) for name, sheet in cells.items() if not sheet.empty}
+    if not filled:
+        raise DataError("empty sheet", where=str(path), hint="the first row must name the columns")
+    largest = max(filled, key=lambda name: filled[name].size)
+    if known.sheet != ALL_SHEETS:
+        return [_sheet(path, None, filled[largest], known)]
+    tables = {name: _sheet(path, name, sheet, known) for name, sheet in filled.items() if len(sheet) > 1}
+    like = [name for name, table in tables.items() if set(table.names) == set(tables[largest].names)]
+    return [tables[name] if len(like) > 1 else replace(tables[name], sheet=None) for name in like]
+
+
+def sheet_names(path: Path) -> list[str]:
+    """Names of the sheets of a file; none where it cannot be read, which reading it says."""
+    try:
+        with pd.ExcelFile(path, engine="openpyxl") as book:
+            return [str(name) for name in book.sheet_names]
+    except (ImportError, ValueError, OSError, KeyError, zlib.error, zipfile.BadZipFile):
+        return []
+
+
+def _sheet(path: Path, sheet: str | None, cells: pd.DataFrame, known: FileFormat) -> Table:
+    top = cells.iloc[:_HEADING_ROWS]
+    rows = [["" if pd.isna(cell) else str(cell).strip() for cell in row] for row in top.to_numpy()]
+    names_at, first = find_heading(rows, None if known.header is None else min(known.header, len(rows)) - 1)
+    names = rows[names_at]
+    check_width(len(names), str(path))
+    check_names(names, str(path))
+    frame = cells.iloc[first:].reset_index(drop=True)
+    kept = [k for k, name in enumerate(names) if name or frame.iloc[:, k].notna().any()]
+    frame = frame.iloc[:, kept].set_axis([names[k] or f"Unnamed: {k}" for k in kept], axis=1)
+    place = lambda rows: [f"row {first + row + 1}" for row in rows]  # noqa: E731
+    return _in_memory(frame, path, path.name, place, known, sheet)
