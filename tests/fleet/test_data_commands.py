@@ -6,16 +6,14 @@ from pathlib import Path
 import pytest
 import typer
 from engines import write_cmapss
-from test_inspect import engine_table, save
 from typer.testing import CliRunner
 
 from fedprognos.cli.data import data_app
-from fedprognos.cli.init import init
 from fedprognos.errors import DataError, DataNotFoundError
+from refusals import refuses
 
 app = typer.Typer()
 app.add_typer(data_app, name="data")
-app.command()(init)
 
 
 def run(*arguments: object) -> object:
@@ -54,13 +52,5 @@ def test_get_leaves_what_is_there(place: Path) -> None:
 
 
 def test_get_without_connection_fails_clearly(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no connection"):
+    with refuses(DataError, "127.0.0.1"):
         run("data", "get", "cmapss", "--data-dir", tmp_path, "--address", "http://127.0.0.1:9/a.zip")
-
-
-def test_init_writes_a_file_and_names_the_next_command(tmp_path: Path) -> None:
-    path = save(engine_table(), tmp_path / "fleet.csv")
-    result = run("init", path)
-    assert (tmp_path / "fleet.toml").is_file()
-    assert f"fedprognos run {tmp_path / 'fleet.toml'}" in result.stdout
-    assert "machine_id (12 units" in result.stdout

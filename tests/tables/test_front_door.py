@@ -1,0 +1,85 @@
+"""`fedprognos init` as a new user meets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_init import fleet_of, owners, pumps
+from test_proposal import engine_table, save
+from typer.testing import CliRunner, Result
+
+from fedprognos.cli import app
+from fedprognos.errors import DataError, DataNotFoundError
+from fedprognos.experiment import config
+from fedprognos.prognosis.table_prediction import ModelInputs
+from fedprognos.tables.proposal import propose
+from refusals import refuses
+
+
+def init(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["init", *map(str, arguments)])
+
+
+def test_init_writes_a_file_and_names_the_next_command(tmp_path: Path) -> None:
+    result = init(save(engine_table(), tmp_path / "fleet.csv"))
+    assert (tmp_path / "fleet.toml").is_file()
+    assert f"fedprognos run {tmp_path / 'fleet.toml'}" in result.stdout
+    assert "machine_id (12 units" in result.stdout
+
+
+@pytest.mark.parametrize("names", [("Triebwerk", "Umlauf"), ("Nr", "Lauf"), ("机器", "周期"), ("c1", "c2")])
+def test_machines_and_times_are_found_by_what_they_hold(tmp_path: Path, names: tuple[str, str]) -> None:
+    frame = pumps().assign(machine=lambda f: f["machine"].str[1:].astype(int) + 1)
+    path = save(frame.rename(columns=dict(zip(("machine", "cycle"), names, strict=True))), tmp_path / "p.csv")
+    proposal = propose(path)
+    assert (proposal.columns.unit, proposal.columns.time, proposal.units) == (*names, 8)
+    assert proposal.columns.sensors == ("heat", "noise")
+
+
+def test_numbers_of_machines_may_end_in_zeros(tmp_path: Path) -> None:
+    frame = pumps().assign(machine=lambda f: f["machine"].str[1:].astype(float) + 1)
+    _, clients = fleet_of(save(frame, tmp_path / "p.csv"))
+    assert owners(clients) == ["north", "south", "west"]
+    assert {unit.id for fleet in clients.values() for unit in fleet} <= {str(k) for k in range(1, 9)}
+
+
+def test_machines_of_the_same_name_in_every_sheet(tmp_path: Path) -> None:
+    with pd.ExcelWriter(tmp_path / "p.xlsx") as book:
+        for k, plant in enumerate(("Nord", "Ost", "Sued", "West")):
+            rows = pumps().drop(columns="plant").loc[lambda f, k=k: f["machine"].isin([f"p{2 * k}", f"p{2 * k + 1}"])]
+            names = {f"p{2 * k}": "K1", f"p{2 * k + 1}": "K2"}
+            rows.replace({"machine": names}).to_excel(book, index=False, sheet_name=plant)
+    proposal = propose(tmp_path / "p.xlsx")
+    assert (proposal.units, proposal.columns.new_life, proposal.sites) == (8, None, ("Nord", "Ost", "Sued", "West"))
+    assert init(tmp_path / "p.xlsx", "--yes").exit_code == 0
+    _, clients = fleet_of(tmp_path / "p.xlsx")
+    assert owners(clients) == ["Nord", "Ost", "Sued", "West"]
+
+
+def test_columns_may_be_named(tmp_path: Path) -> None:
+    frame = pumps().assign(batch=lambda f: np.where(f["machine"] < "p4", "A", "B"))
+    path = save(frame, tmp_path / "p.csv")
+    options = ["--unit", "machine", "--time", "cycle", "--site", "batch", "--sensor", "heat"]
+    assert init(path, "--yes", *options).exit_code == 0
+    data = config.load(tmp_path / "p.toml")[1].data
+    assert (data.unit, data.time, data.site, data.sensors) == ("machine", "cycle", "batch", ("heat",))  # type: ignore[attr-defined]
+    with refuses(DataError, "'machin'", "'machine'"):
+        propose(path, {"unit": "machin"})
+
+
+def test_nothing_is_written_that_run_refuses(tmp_path: Path) -> None:
+    frame = pumps().assign(failed=0)
+    path = save(frame, tmp_path / "p.csv")
+    result = init(path, "--yes")
+    assert result.exit_code == DataError.exit_code or isinstance(result.exception, DataError)
+    assert not (tmp_path / "p.toml").exists()
+
+
+def test_a_missing_file_is_named_as_it_was_given(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFoundError) as caught:
+        ModelInputs(("heat",), (), False, "hours", ("hold",)).open(tmp_path / "none.csv")
+    assert str(tmp_path / "none.csv") in str(caught.value)
+    assert "experiment" not in str(caught.value)
