@@ -36,7 +36,7 @@ from fedprognos.fleet import Fleet
 from fedprognos.fleet.partition import partition
 from fedprognos.fleet.synthetic import synthetic_engines
 from fedprognos.networks import Network, NetworkSpec, fit
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks.model_options import TrainOptions
 
 CONDITIONS = {"altitude_in_kft": 0, "mach": 2}
 

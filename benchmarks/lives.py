@@ -35,7 +35,7 @@ from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, recipe_for
 from fedprognos.networks import Epoch, Network, NetworkSpec, fit
 from fedprognos.networks.batches import LifeBatches
-from fedprognos.networks.options import Training
+from fedprognos.networks.model_options import Training
 
 OUTPUT = Path("build/benchmarks/lives.json")
 

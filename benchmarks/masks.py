@@ -36,7 +36,7 @@ from fedprognos.federation.secure.member import Member
 from fedprognos.federation.secure.messages import MaskedReply
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 
 COLUMNS, SITES = 857, (3, 10, 30)
 

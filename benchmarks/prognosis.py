@@ -44,8 +44,7 @@ from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, build_windows, recipe_for
 from fedprognos.networks import Bundle, Network, NetworkSpec
 from fedprognos.prognosis import Predictor, Row, Stream
-from fedprognos.prognosis.onnx_export import example_rows, export_onnx
-from fedprognos.prognosis.onnx_runtime import OnnxPredictor
+from fedprognos.prognosis.onnx_runtime import OnnxPredictor, example_rows, export_onnx
 
 OUTPUT = Path("build/benchmarks/prognosis.json")
 UNITS = 10_000

@@ -25,7 +25,7 @@ from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 from fedprognos.networks.head import mean_squared_error, solve_head
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 from studies.places import CHOICES, Places
 
 PRESET = "turbofan-tuned"

@@ -27,7 +27,7 @@ from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 from studies.attacks import ATTACKS, Attack, FlippedClient
 
 PRESET = "study-poisoning"

@@ -31,7 +31,7 @@ from fedprognos.files import write_json
 from fedprognos.networks import Network
 from fedprognos.networks.head import add_all, head_statistics, solve_head
 from fedprognos.networks.running import pieces
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 from studies.attacks import ATTACKS
 from studies.poisoning import HostileTransport, write_between
 

@@ -28,7 +28,7 @@ from fedprognos.files import write_json
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network
 from fedprognos.networks.head import add_all, mean_squared_error, solve_head
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 from fedprognos.privacy.screening import ErrorsOf, capped_statistics, falls_without, heads_side_by_side, skill_shares
 from studies.attacks import ATTACKS, Attack, FlippedClient
 from studies.poisoning import PRESET, HostileTransport, write_between

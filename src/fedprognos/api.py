@@ -124,7 +124,7 @@ def absorb(
     from fedprognos.federation.absorption import layer_arrays, small_network
     from fedprognos.networks import Network
     from fedprognos.networks.head import head_statistics, solve_head
-    from fedprognos.networks.outputs import output_sums
+    from fedprognos.networks.running import output_sums
 
     points = build_windows(recipe, fleet)
     joint = Network.concat(_taken_over(networks))

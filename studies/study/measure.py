@@ -13,7 +13,7 @@ import numpy as np
 from fedprognos.experiment import config
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.fleet.partition import partition
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 from studies.study import courses, parts, tried
 from studies.study.bench import Bench, scope_of
 from studies.study.parts import Task

@@ -23,7 +23,7 @@ from fedprognos.federation.exchanges import Failure, reply_kinds
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest
 from fedprognos.federation.limits import Limits
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.options import ModelOptions
+from fedprognos.networks.model_options import ModelOptions
 from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 

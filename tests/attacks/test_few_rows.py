@@ -22,7 +22,7 @@ from fedprognos.federation.exchanges.survey import SurveyRequest
 from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.fleet import Fleet
 from fedprognos.networks import HeadStatistics, Network, NetworkSpec
-from fedprognos.networks.options import Training
+from fedprognos.networks.model_options import Training
 from refusals import refuses
 from small_fleets import series_fleet
 

@@ -52,7 +52,7 @@ from fedprognos.federation.exchanges.survey import SurveyRequest
 from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.limits import Limits
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.options import Training
+from fedprognos.networks.model_options import Training
 from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 

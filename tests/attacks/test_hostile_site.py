@@ -32,7 +32,7 @@ from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.calibration import EDGES, prediction_ranges
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks.model_options import TrainOptions
 from small_fleets import series_fleet
 
 RECIPE = RecipeOptions(window=8, cap=40, stride=3, conditions={"altitude": 0})

@@ -22,7 +22,7 @@ from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Epoch, NetworkSpec
-from fedprognos.networks.options import Training
+from fedprognos.networks.model_options import Training
 from small_fleets import recipe_of, series_fleet
 
 FLEETS = {name: series_fleet([60, 50], seed=k, name=name) for k, name in enumerate(("a", "b", "c"))}

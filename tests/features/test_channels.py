@@ -15,9 +15,9 @@ from fedprognos.features import build_windows
 from fedprognos.features.channels import Channels, channels, columns_of, extended
 from fedprognos.features.options import RecipeOptions
 from fedprognos.networks import Bundle, Network, NetworkSpec, fit
-from fedprognos.networks.options import Training
+from fedprognos.networks.model_options import Training
 from fedprognos.prognosis import Predictor
-from fedprognos.prognosis.onnx_export import export_onnx
+from fedprognos.prognosis.onnx_runtime import export_onnx
 from small_fleets import recipe_of, series_fleet
 
 ALL = [("age", 50), ("mean", 4), ("slope", 5), ("change", 3), ("mean", 1), ("slope", 1)]

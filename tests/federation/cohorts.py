@@ -16,7 +16,7 @@ from fedprognos.federation.plan import Plan
 from fedprognos.federation.secure.sums import Sums
 from fedprognos.fleet import Fleet
 from fedprognos.networks import NetworkSpec
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks.model_options import TrainOptions
 from small_fleets import recipe_of, series_fleet
 
 Change = Callable[[str, Request, Reply], Reply | Failure]

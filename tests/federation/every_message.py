@@ -26,9 +26,9 @@ from fedprognos.federation.exchanges.survey import MomentsRequest, OutlineReques
 from fedprognos.federation.secure import messages as secure
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, HeadStatistics, Network, NetworkSpec
-from fedprognos.networks.options import Training
+from fedprognos.networks.calibration import HeadSums
+from fedprognos.networks.model_options import Training
 from fedprognos.networks.pooling import pooled_fits
-from fedprognos.networks.residuals import HeadSums
 from small_fleets import recipe_of, series_fleet
 
 RULE = {"altitude": 0, "mach": 2}

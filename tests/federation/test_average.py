@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.federation import averages
 from fedprognos.federation.averages import aggregators, average
-from fedprognos.networks.anatomy import anatomy_of
-from fedprognos.networks.placement import move, move_inputs, slice_neurons
+from fedprognos.networks.anatomy import anatomy_of, move, move_inputs, slice_neurons
 
 ANATOMY = anatomy_of("lstm", 2, True)
 INPUTS = 3

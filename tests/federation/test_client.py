@@ -28,9 +28,8 @@ from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import Network, predict
-from fedprognos.networks.calibration import POINTS
+from fedprognos.networks.calibration import POINTS, HeadSums
 from fedprognos.networks.head import HeadStatistics, add_all, exact_head, head_statistics, solve_head
-from fedprognos.networks.residuals import HeadSums
 from small_fleets import CYCLIC, SERIES, cyclic_unit, series_fleet
 
 PLAN = plan_of(heads=["exact", "mean", "personal"])

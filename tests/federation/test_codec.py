@@ -15,7 +15,7 @@ from fedprognos.federation.exchanges import Failure, reply_kinds, request_kinds
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
 from fedprognos.networks import Epoch, Network, NetworkSpec
-from fedprognos.networks.options import Training
+from fedprognos.networks.model_options import Training
 from small_fleets import recipe_of, series_fleet
 
 FLEET = series_fleet([150, 90])

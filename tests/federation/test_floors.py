@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.federation.floors import Floors, coarse_places
-from fedprognos.networks.calibration import EDGES, Calibration
-from fedprognos.networks.residuals import Residuals
+from fedprognos.networks.calibration import EDGES, Calibration, Residuals
 
 EDGE = np.array(EDGES)
 RANGES = np.array([10.0, 20.0])

@@ -20,9 +20,8 @@ from fedprognos.federation.plan import Plan
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Calibration, Network, predict
-from fedprognos.networks.calibration import even_points
+from fedprognos.networks.calibration import HeadSums, even_points, residuals
 from fedprognos.networks.head import HeadStatistics, add_all, head_statistics, solve_head
-from fedprognos.networks.residuals import HeadSums, residuals
 from small_fleets import series_fleet
 
 UNITS = {"a": 8, "b": 7, "c": 10}

@@ -20,7 +20,7 @@ from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.options import Wire
 from fedprognos.federation.precision import as_travelled, narrowed, widened
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.options import Training
+from fedprognos.networks.model_options import Training
 from small_fleets import recipe_of, series_fleet
 
 NARROW: tuple[Wire, ...] = ("float16", "bfloat16")

@@ -8,7 +8,7 @@ import torch
 from fedprognos.federation.averages import average
 from fedprognos.matching import match, match_recurrent
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.placement import move, move_inputs
+from fedprognos.networks.anatomy import move, move_inputs
 
 SPECS = {
     "lstm": NetworkSpec(inputs=14, widths=(12,)),

@@ -8,8 +8,7 @@ from truth import known_clients, pair_f1
 
 from fedprognos.federation.averages import aggregators, average
 from fedprognos.matching import match
-from fedprognos.networks.anatomy import anatomy_of
-from fedprognos.networks.placement import move, slice_neurons
+from fedprognos.networks.anatomy import anatomy_of, move, slice_neurons
 from networks import SPECS, anatomy_for, federate, outputs, shuffled, trained_like
 
 every_network = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())

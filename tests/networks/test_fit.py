@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import tempfile
 
 import numpy as np
 import pytest
@@ -11,11 +12,10 @@ from hypothesis import strategies as st
 from fedprognos.errors import ConfigError, TrainingError
 from fedprognos.features import WindowSet, build_windows, hold_out
 from fedprognos.networks import FitResult, Network, NetworkSpec, fit, predict
-from fedprognos.networks import cache as cache_module
-from fedprognos.networks.cache import cached_inputs
-from fedprognos.networks.cells import _unrolled_gru
-from fedprognos.networks.cells._unrolled_gru import UnrolledGRU
-from fedprognos.networks.options import Training
+from fedprognos.networks.cells import gru
+from fedprognos.networks.cells.gru import UnrolledGRU
+from fedprognos.networks.model_options import Training
+from fedprognos.networks.running import cached_inputs
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
 FLEET = series_fleet([80, 70, 90, 60])
@@ -89,7 +89,7 @@ def test_frozen_layers_stay_and_their_cache_changes_nothing(frozen: int, monkeyp
 
 
 def test_a_cache_that_does_not_fit_goes_to_disk_and_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(cache_module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     net, cpu, index = network((6, 5)).module(), torch.device("cpu"), np.array([0, 5, 3])
     in_memory = cached_inputs(net, WINDOWS, 1, cpu)(index)
     on_disk = cached_inputs(net, WINDOWS, 1, cpu, limit_in_bytes=10)(index)
@@ -180,7 +180,7 @@ def test_the_gradient_of_a_gru_written_out_is_that_of_torch(
         torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.skipif(_unrolled_gru.compiled is None, reason="fedprognos was installed without a C compiler")
+@pytest.mark.skipif(gru.compiled is None, reason="fedprognos was installed without a C compiler")
 @settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 999),
@@ -196,9 +196,9 @@ def test_compiled_steps_of_a_gru_are_those_in_torch(seed: int, batch: int, steps
     x = 4 * torch.randn(batch, steps, 5)
     weight = torch.randn(batch, steps, width)
     results = {}
-    for name, compiled in (("compiled", _unrolled_gru.compiled), ("torch", None)):
+    for name, compiled in (("compiled", gru.compiled), ("torch", None)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_unrolled_gru, "compiled", compiled)
+            patch.setattr(gru, "compiled", compiled)
             out, _ = module(x)
             results[name] = [out.detach(), *torch.autograd.grad((out * weight).sum(), list(module.parameters()))]
     for fast, plain in zip(results["compiled"], results["torch"], strict=True):

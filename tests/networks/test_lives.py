@@ -12,9 +12,9 @@ from fedprognos.features import WindowSet, build_windows, hold_out
 from fedprognos.networks import Network, NetworkSpec, fit, predict, running
 from fedprognos.networks.batches import LifeBatches
 from fedprognos.networks.head import head_statistics
-from fedprognos.networks.options import Training
-from fedprognos.networks.outputs import output_sums
+from fedprognos.networks.model_options import Training
 from fedprognos.networks.reservoir import RADIUS, reservoir_of
+from fedprognos.networks.running import output_sums
 from small_fleets import recipe_of, series_fleet
 
 FLEET = series_fleet([30, 45, 61, 22, 38])

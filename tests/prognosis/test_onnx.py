@@ -23,9 +23,8 @@ from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle
 from fedprognos.networks.stepping import Stepper
 from fedprognos.prognosis import Predictor
-from fedprognos.prognosis.onnx_export import TOLERANCE, example_rows, export_onnx
 from fedprognos.prognosis.onnx_graph import build_graph
-from fedprognos.prognosis.onnx_runtime import OnnxPredictor, session_of
+from fedprognos.prognosis.onnx_runtime import TOLERANCE, OnnxPredictor, example_rows, export_onnx, session_of
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
 ENGINES, CELLS = series_fleet([60, 50, 7]), cyclic_fleet(units=2, cycles=12)
@@ -174,7 +173,7 @@ def test_a_graph_that_differs_from_torch_is_not_written(tmp_path: Path, monkeypa
         shift = np.append(np.zeros(len(bundle.network.head) - 1), 1e-3)
         return build_graph(replace(bundle, network=bundle.network.with_head(bundle.network.head + shift)))
 
-    monkeypatch.setattr("fedprognos.prognosis.onnx_export.build_graph", wrong)
+    monkeypatch.setattr("fedprognos.prognosis.onnx_runtime.build_graph", wrong)
     (tmp_path / "m.onnx").write_bytes(b"what was there")
     with pytest.raises(BundleError, match="differs from torch by 0.001"):
         export_onnx(bundle, tmp_path / "m.onnx")

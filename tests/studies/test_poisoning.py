@@ -9,7 +9,7 @@ import numpy as np
 
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks.model_options import TrainOptions
 from small_fleets import recipe_of, series_fleet
 from studies.attacks import ATTACKS
 from studies.poisoning import JSON, PAGE, tables

@@ -16,7 +16,7 @@ from fedprognos.features import build_windows
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.plan import Plan
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks.model_options import TrainOptions
 from small_fleets import recipe_of, series_fleet
 from studies.study.distilling import Teacher
 from studies.study.measure import MEASURED, TESTS, measure, read_measured, tasks

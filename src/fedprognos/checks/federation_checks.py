@@ -26,9 +26,8 @@ from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.synthetic import synthetic_engines
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.anatomy import anatomy_of
-from fedprognos.networks.options import TrainOptions
-from fedprognos.networks.placement import Places
+from fedprognos.networks.anatomy import Places, anatomy_of
+from fedprognos.networks.model_options import TrainOptions
 
 ANATOMY = anatomy_of("gru", 1, False)
 GROUP, WIDTH, INPUTS = "recurrent.0", 6, 2

@@ -24,7 +24,7 @@ def export(
 
     Example: fedprognos export runs/fleet/bundle --onnx model.onnx
     """
-    from fedprognos.prognosis.onnx_export import export_onnx
+    from fedprognos.prognosis.onnx_runtime import export_onnx
     from fedprognos.prognosis.predictor import Predictor
 
     predictor = Predictor.load(bundle, head)

@@ -24,7 +24,7 @@ from fedprognos.files import parse_toml
 from fedprognos.fleet.partition import Partition
 from fedprognos.fleet.readers import ReaderOptions, readers
 from fedprognos.networks.cells import cells
-from fedprognos.networks.options import ModelOptions, TrainOptions
+from fedprognos.networks.model_options import ModelOptions, TrainOptions
 from fedprognos.options import Options, chosen_options, validated
 
 

@@ -40,7 +40,7 @@ from fedprognos.fleet.partition import PartitionRule
 from fedprognos.fleet.readers import Reader
 from fedprognos.networks import Bundle, Cell
 from fedprognos.networks.fit import device_of
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 from fedprognos.shelf import Shelf
 
 SHOWN = frozenset(

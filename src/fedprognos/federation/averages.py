@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.networks.anatomy import Anatomy, Tensors
-from fedprognos.networks.placement import Array, Places, place_in
+from fedprognos.networks.anatomy import Anatomy, Array, Places, Tensors, place_in
 from fedprognos.shelf import Shelf
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -21,11 +21,9 @@ from fedprognos.features.counted import Counted
 from fedprognos.fleet import Fleet
 from fedprognos.matching import OutputSums
 from fedprognos.networks import Network
-from fedprognos.networks.calibration import neighbours_joined
+from fedprognos.networks.calibration import Residuals, neighbours_joined
 from fedprognos.networks.head import alike_weights
-from fedprognos.networks.outputs import output_sums
-from fedprognos.networks.residuals import Residuals
-from fedprognos.networks.running import pieces
+from fedprognos.networks.running import output_sums, pieces
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""

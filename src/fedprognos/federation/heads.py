@@ -13,8 +13,8 @@ from fedprognos.federation.plan import Plan
 from fedprognos.federation.privacy.statistics import ada_ssp
 from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.networks import Network
+from fedprognos.networks.calibration import HeadSums
 from fedprognos.networks.head import exact_head
-from fedprognos.networks.residuals import HeadSums
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from fedprognos.features import Recipe
 from fedprognos.federation.exchanges import Cost, Request, exchange_for
 from fedprognos.fleet import Fleet
 from fedprognos.networks import NetworkSpec
-from fedprognos.networks.options import ModelOptions
+from fedprognos.networks.model_options import ModelOptions
 from fedprognos.networks.running import BATCH
 
 MAX_PARAMETERS, MAX_EPOCHS = 20_000_000, 10_000

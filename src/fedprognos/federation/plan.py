@@ -18,7 +18,7 @@ from fedprognos.federation.secure.messages import quorum
 from fedprognos.federation.seeds import stream
 from fedprognos.matching import Matching
 from fedprognos.networks import Epoch, Network, NetworkSpec
-from fedprognos.networks.options import TrainOptions
+from fedprognos.networks.model_options import TrainOptions
 
 if TYPE_CHECKING:
     from fedprognos.federation.absorption import AbsorptionRecord

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from fedprognos.arrays import BoolArray, IntArray
 from fedprognos.features import Recipe, WindowSet
-from fedprognos.networks.cache import cached_inputs
+from fedprognos.networks.model_options import Training
 from fedprognos.networks.module import HealthNetwork
-from fedprognos.networks.options import Training
+from fedprognos.networks.running import cached_inputs
 
 SAMPLES, LIVES = 512, 32
 """Windows and lives whose gradients are taken one by one at once."""

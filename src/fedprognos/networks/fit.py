@@ -14,9 +14,9 @@ from torch import nn
 from fedprognos.errors import ConfigError, TrainingError
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.batches import LifeBatches, WindowBatches
+from fedprognos.networks.model_options import Training
 from fedprognos.networks.module import Dropout, HealthNetwork
 from fedprognos.networks.network import Network
-from fedprognos.networks.options import Training
 from fedprognos.networks.running import outputs
 
 COLLAPSE = 0.05

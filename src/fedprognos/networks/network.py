@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, ConfigError
-from fedprognos.networks.anatomy import Anatomy, Layer, Tensors
-from fedprognos.networks.placement import Places, move, move_inputs, slice_neurons
+from fedprognos.networks.anatomy import Anatomy, Layer, Places, Tensors, move, move_inputs, slice_neurons
 from fedprognos.networks.spec import NetworkSpec
 
 if TYPE_CHECKING:

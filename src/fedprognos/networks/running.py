@@ -6,17 +6,18 @@ carried, so that memory is bounded whatever the length of a life.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.features import Recipe, WindowSet
-from fedprognos.networks.cache import raw_inputs
+from fedprognos.matching import OutputSums
 from fedprognos.networks.module import HealthNetwork, States
 from fedprognos.networks.network import Network
 from fedprognos.networks.reservoir import reservoir_of
@@ -187,3 +188,97 @@ def _first_units(state: object, count: int) -> object:
     if isinstance(state, tuple):
         return tuple(_first_units(part, count) for part in state)
     return [_first_units(part, count) for part in state]  # type: ignore[attr-defined]
+
+
+Look = Callable[[int, FloatArray], None]
+
+
+def output_sums(network: Network, points: WindowSet, look: Look | None = None) -> tuple[OutputSums, ...]:
+    """Sums of every layer below the head, over all time steps of all histories.
+
+    Parameters
+    ----------
+    look
+        Called with the number of a layer and its outputs, some time steps (n, N) after another.
+    """
+    module = network.module().eval()
+    layers = [network.widths[str(layer.group)] for layer in network.anatomy.layers[:-1]]
+    sums = [OutputSums(0, 0, np.zeros(width), np.zeros((width, width))) for width in layers]
+    with torch.no_grad(), module.in_blocks():
+        if points.lives is None:
+            raw = raw_inputs(points, torch.device("cpu"))
+            for start in range(0, len(points), BATCH):
+                index = np.arange(start, min(start + BATCH, len(points)))
+                _add(module, raw(index), [points.length] * len(index), sums, look)
+        else:
+            for first, lengths in unit_batches(points):
+                x = np.zeros((len(first), int(lengths.max()), points.channels), dtype=np.float32)
+                for k, (begin, length) in enumerate(zip(first, lengths, strict=True)):
+                    x[k, :length] = points.features[begin : begin + length]
+                _add(module, torch.from_numpy(x), lengths.tolist(), sums, look)
+    return tuple(sums)
+
+
+def _add(module: HealthNetwork, x: Tensor, lengths: list[int], sums: list[OutputSums], look: Look | None) -> None:
+    """Add sequences (B, T, inputs) of which the first `lengths` steps count."""
+    for layer, stage in enumerate(module.stages()[:-1]):
+        x = torch.relu(stage(x)) if isinstance(stage, nn.Linear) else stage(x)[0]
+        rows = torch.cat([x[k, :length] for k, length in enumerate(lengths)]).cpu().numpy().astype(np.float64)
+        if look is not None:
+            look(layer, rows)
+        sums[layer] = sums[layer].add(OutputSums(len(rows), len(lengths), rows.sum(axis=0), rows.T @ rows))
+
+
+MEMORY_LIMIT_IN_BYTES = 1 << 30
+BATCH = 512
+
+Inputs = Callable[[IntArray], Tensor]
+
+
+def cached_inputs(
+    network: HealthNetwork,
+    windows: WindowSet,
+    frozen: int,
+    device: torch.device,
+    limit_in_bytes: int = MEMORY_LIMIT_IN_BYTES,
+) -> Inputs:
+    """A function from window numbers to what the first layer that still learns is fed.
+
+    With nothing frozen that is the raw window, gathered batch by batch from the shared rows; otherwise
+    the frozen layers' output, taken from a cache.
+    """
+    raw = raw_inputs(windows, device)
+    if frozen == 0:
+        return raw
+    with torch.no_grad():
+        shape = network.run(raw(np.zeros(1, dtype=np.int64)), 0, frozen).shape[1:]
+        cache = _allocate((len(windows), *shape), limit_in_bytes)
+        for start in range(0, len(windows), BATCH):
+            index = np.arange(start, min(start + BATCH, len(windows)))
+            cache[index] = network.run(raw(index), 0, frozen).cpu().numpy()
+
+    def from_cache(index: IntArray) -> Tensor:
+        return torch.from_numpy(np.asarray(cache[index])).to(device)
+
+    return from_cache
+
+
+def raw_inputs(windows: WindowSet, device: torch.device) -> Inputs:
+    """A function from window numbers to windows, gathered from the shared rows."""
+    features = torch.from_numpy(windows.features).to(device)
+    starts = torch.from_numpy(windows.starts)
+    steps = torch.arange(windows.length)
+
+    def gather(index: IntArray) -> Tensor:
+        rows = starts[torch.from_numpy(index)][:, None] + steps
+        return features[rows.to(device)]
+
+    return gather
+
+
+def _allocate(shape: tuple[int, ...], limit_in_bytes: int) -> NDArray[np.float32]:
+    if 4 * int(np.prod(shape)) <= limit_in_bytes:
+        return np.empty(shape, dtype=np.float32)
+    # Unlinked at once: the file lives as long as the mapping does and cannot be left behind.
+    with tempfile.TemporaryFile(prefix="fedprognos-") as file:
+        return np.memmap(file, dtype=np.float32, mode="w+", shape=shape)

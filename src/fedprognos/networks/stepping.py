@@ -15,7 +15,7 @@ from fedprognos.arrays import FloatArray, Rows
 from fedprognos.networks.cells import Step, cells
 from fedprognos.networks.network import Network, body_digest
 from fedprognos.networks.reservoir import reservoir_of
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 
 HEAD = ("weight", "reservoir", "direct")
 """What the head sees, in this order."""

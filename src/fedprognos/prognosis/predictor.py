@@ -20,7 +20,7 @@ from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import Bundle, Calibration, Network
 from fedprognos.networks.running import window_outputs
 from fedprognos.networks.stepping import Stepper
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 from fedprognos.prognosis.health import Health, RowTable
 from fedprognos.prognosis.health_model import Forward, HealthModel, Steps
 from fedprognos.prognosis.stream import Stream

@@ -40,7 +40,7 @@ from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import read_json, write_json
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 
 QUEUE, RUNS, STATE, EVENTS, JOURNALS = "queue", "runs", "state.json", "events.jsonl", "journals"
 STATUS_IN_S = 2.0

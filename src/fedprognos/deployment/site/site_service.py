@@ -35,7 +35,7 @@ from fedprognos.federation.limits import Limits
 from fedprognos.federation.secure.member import Member
 from fedprognos.files import write_json
 from fedprognos.networks import Bundle
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 
 HEADROOM_IN_BYTES = 2 << 30
 """Address space that libraries reserve without using it."""

@@ -18,7 +18,7 @@ from fedprognos.experiment.tuning.space import Space, own_values, space_of
 from fedprognos.experiment.tuning.study import need_extra, open_study
 from fedprognos.experiment.tuning.trial_runner import FRACTION, TrialRunner
 from fedprognos.experiment.workers import cores
-from fedprognos.networks.threads import one_torch_thread
+from fedprognos.networks.torch_threads import one_torch_thread
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from fedprognos.federation.seeds import stream
 from fedprognos.federation.totals import masked_total
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Epoch, Network, NetworkSpec, Weights, check_weights, fit
-from fedprognos.networks.options import Training
+from fedprognos.networks.model_options import Training
 from fedprognos.networks.running import BATCH
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exch
 from fedprognos.federation.limits import run_cost
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network
-from fedprognos.networks.calibration import POINTS
-from fedprognos.networks.residuals import HeadSums, residuals
+from fedprognos.networks.calibration import POINTS, HeadSums, residuals
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client

@@ -19,7 +19,7 @@ from fedprognos.federation.privacy.options import Privacy
 from fedprognos.networks import Network
 from fedprognos.networks.batches import LifeBatches, WindowBatches
 from fedprognos.networks.fit import OPTIMIZERS, decay_share
-from fedprognos.networks.options import Training
+from fedprognos.networks.model_options import Training
 from fedprognos.networks.sample_gradients import sample_gradients
 
 
