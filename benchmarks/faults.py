@@ -26,7 +26,7 @@ from fedprognos.errors import DataNotFoundError
 from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, recipe_for
-from fedprognos.features.usual import levels
+from fedprognos.features.sensor_ranges import levels
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import sensor_faults
 from fedprognos.prognosis.predictor import table_of

@@ -24,7 +24,7 @@ from rich.table import Table
 from fedprognos.experiment.in_process import InProcess
 from fedprognos.experiment.workers import Workers
 from fedprognos.features import Recipe, build_windows, recipe_for
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges.fit import FitRequest

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedprognos.features import recipe_for
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.synthetic import synthetic_engines
 from fedprognos.networks import Bundle, Network, NetworkSpec

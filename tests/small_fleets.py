@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedprognos.features import Recipe, recipe_for
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema, Unit
 
 SERIES = Schema("rul", ("pressure", "temperature"), ("altitude", "mach"))

@@ -63,7 +63,7 @@ class Teacher:
                 nn.utils.clip_grad_norm_(body, plan.train.clip or np.inf)
                 optimizer.step()
             decay.step()
-        return Network.of(module).weights
+        return Network.from_module(module).weights
 
 
 def distilled(bench: Bench, plan: Plan, whole: SideBySide, width: int, *, steps: int, rate: float) -> Iterator[Network]:

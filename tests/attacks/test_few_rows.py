@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedprognos.features import Recipe, make_recipe, survey_terms
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.features.survey import Survey
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder

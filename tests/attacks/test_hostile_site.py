@@ -14,7 +14,7 @@ from fedprognos.deployment.site.site_ledger import SiteLedger
 from fedprognos.deployment.steps.signed_steps import REPLY, read_reply, seal_reply
 from fedprognos.errors import FederationError
 from fedprognos.features import Moments, survey_terms
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line

@@ -23,7 +23,7 @@ from fedprognos.deployment.steps.agreed_run import misfits
 from fedprognos.errors import ConfigError, MessageError, OutputError
 from fedprognos.experiment import config
 from fedprognos.features import SurveyTerms
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.codec import decode, encode
 from refusals import refuses
 from small_fleets import series_fleet

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from fedprognos.errors import BundleError
 from fedprognos.features import build_windows
 from fedprognos.features.channels import Channels, channels, columns_of, extended
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.networks import Bundle, Network, NetworkSpec, fit
 from fedprognos.networks.model_options import Training
 from fedprognos.prognosis import Predictor

@@ -9,7 +9,7 @@ import pytest
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import ConditionWarning, Recipe, SurveyTerms, build_windows, recipe_for, survey
 from fedprognos.features.history import UNSEEN
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.fleet import Fleet, pool
 from small_fleets import CYCLIC, cyclic_fleet, recipe_of, series_fleet, series_unit
 

@@ -10,7 +10,7 @@ from cohorts import HereCohort, cohort_of, plan_of
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedprognos.errors import ConfigError, FederationError
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.codec import ledger_line
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest, evaluate

@@ -118,4 +118,4 @@ def test_real_batteries_are_extrapolated_by_a_linear_head_alone(tmp_path: Path) 
     assert rmse == pytest.approx(expected, abs=0.0004)
     assert max(len(data) for _, data in cohort.sent) < 40_000
     assert len(encode(cohort.asked[-1][1])) < 300_000
-    assert len(Grid.of(38).strengths) * len(Grid.of(38).freedoms) == 182
+    assert len(Grid.for_columns(38).strengths) * len(Grid.for_columns(38).freedoms) == 182

@@ -68,7 +68,7 @@ def test_pooling_from_sums_is_the_stacked_least_squares(
     rng = np.random.default_rng(seed)
     points = [drawn(seed + k, 8 + 5 * k, 10.0 * k, tuple(rng.normal(size=WIDTH))) for k in range(clients)]
     grid = grid_of(strength, freedom)
-    shared = shared_slopes([CentredSums.of(sums_of(p)) for p in points], grid)
+    shared = shared_slopes([CentredSums.from_statistics(sums_of(p)) for p in points], grid)
     expected, own = plain(points, strength, freedom)
     np.testing.assert_allclose(shared[0, 0], expected, rtol=1e-6, atol=1e-6)
     for k, p in enumerate(points):
@@ -84,11 +84,11 @@ def test_without_freedom_clients_share_slopes_and_have_intercepts_of_their_own(s
     points = [drawn(seed + k, 12, level=10.0 * k) for k in range(3)]
     sums = [sums_of(p) for p in points]
     grid = grid_of(strength, 0.0)
-    shared = shared_slopes([CentredSums.of(s) for s in sums], grid)
+    shared = shared_slopes([CentredSums.from_statistics(s) for s in sums], grid)
     left, right = (sum(part) for part in zip(*(centred(s) for s in sums), strict=True))
     np.testing.assert_allclose(shared[0, 0], np.linalg.solve(left + strength * np.eye(WIDTH), right), atol=1e-8)
     np.testing.assert_allclose(
-        shared_slopes([CentredSums.of(s) for s in sums], grid_of(strength, 1e-9)), shared, atol=1e-8
+        shared_slopes([CentredSums.from_statistics(s) for s in sums], grid_of(strength, 1e-9)), shared, atol=1e-8
     )
     for one in sums:
         np.testing.assert_allclose(own_slopes(one, grid.freedoms, shared), shared, atol=1e-10)
@@ -102,11 +102,11 @@ def nested(parts: list[Points]) -> Fits:
 
 
 def test_strengths_that_predict_later_points_decide() -> None:
-    grid = Grid.of(WIDTH)
+    grid = Grid.for_columns(WIDTH)
     odd, alike = (-3.0, 1.0, 9.0), (1.0, 2.0, 3.0)
     clients = [[drawn(10 * k + j, 30, 5.0 * k, odd if k == 0 else alike) for j in range(5)] for k in range(3)]
     fits = [nested(points) for points in clients]
-    shared = {k: shared_slopes([CentredSums.of(f.fitted[k]) for f in fits], grid) for k in range(5)}
+    shared = {k: shared_slopes([CentredSums.from_statistics(f.fitted[k]) for f in fits], grid) for k in range(5)}
     for k, slopes in ((0, odd), (1, alike), (2, alike)):
         head = fits[k].head(grid.freedoms, shared)
         np.testing.assert_allclose(head[:-1], slopes, atol=0.1)
@@ -153,7 +153,7 @@ def test_of_several_units_whole_ones_come_earlier_and_later() -> None:
 
 def test_many_columns_try_less() -> None:
     def megabytes(columns: int) -> float:
-        grid = Grid.of(columns)
+        grid = Grid.for_columns(columns)
         fits, pairs = len(grid.cuts) + 1, len(grid.strengths) * len(grid.freedoms)
         return 8e-6 * fits * max(columns * (columns + 3) / 2, pairs * columns)
 

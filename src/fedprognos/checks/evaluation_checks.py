@@ -11,7 +11,7 @@ from fedprognos.checks.requirement import check_named, require, same_bytes
 from fedprognos.evaluation.baselines import Baseline
 from fedprognos.evaluation.metrics import Metric, Points
 from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.fleet.synthetic import synthetic_batteries, synthetic_engines
 
 CAP = 60.0

@@ -13,7 +13,7 @@ from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.checks.requirement import check_named, require, same_bytes
 from fedprognos.errors import FederationError
 from fedprognos.features import Recipe, recipe_for
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.averages import Aggregator, aggregators, average
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedprognos.features import Recipe, SurveyTerms, survey_terms
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.exchanges import Exchange, Words, add_notice, exchanges, reply_kinds, request_kinds
 from fedprognos.fleet import Schema
 from fedprognos.networks import Calibration, Network

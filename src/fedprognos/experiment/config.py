@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, create_model, model
 
 from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.evaluation.evaluation_options import EvaluationOptions
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.options import FederationOptions, federation_options
 from fedprognos.files import parse_toml
 from fedprognos.fleet.partition import Partition

@@ -1,11 +1,9 @@
 """From raw rows to what the network sees: moments, operating conditions, recipes, windows."""
 
-from fedprognos.features.build import build_windows, check_usable
-from fedprognos.features.labels import health_labels
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.recipe import ConditionWarning, Recipe
 from fedprognos.features.survey import Survey, SurveyTerms, make_recipe, recipe_for, survey, survey_terms
-from fedprognos.features.windows import WindowSet, hold_out
+from fedprognos.features.windows import WindowSet, build_windows, check_usable, health_labels, hold_out
 
 __all__ = [
     "ConditionWarning",

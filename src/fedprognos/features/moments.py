@@ -21,8 +21,8 @@ class Moments:
 
     Examples
     --------
-    >>> a = Moments.of(np.array([[1.0], [2.0]]))
-    >>> b = Moments.of(np.array([[6.0]]))
+    >>> a = Moments.from_rows(np.array([[1.0], [2.0]]))
+    >>> b = Moments.from_rows(np.array([[6.0]]))
     >>> float(a.merge(b).mean[0]), round(float(a.merge(b).std[0]), 6)
     (3.0, 2.160247)
     """
@@ -32,7 +32,7 @@ class Moments:
     m2: FloatArray
 
     @staticmethod
-    def of(values: FloatArray) -> Moments:
+    def from_rows(values: FloatArray) -> Moments:
         """Moments of the rows of `values` (n, C)."""
         values = np.asarray(values, dtype=np.float64)
         if len(values) == 0:

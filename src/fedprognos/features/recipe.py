@@ -19,7 +19,7 @@ from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import RecipeError
 from fedprognos.features import conditions
 from fedprognos.features.channels import MOST_SPAN, channels, columns_of, extended
-from fedprognos.features.usual import Usual
+from fedprognos.features.sensor_ranges import SensorRanges
 from fedprognos.fleet import Fleet, Schema, Task, Unit
 
 OLD_NAMES = {"time_unit": "time_measure", "target_unit": "target_measure"}
@@ -86,7 +86,7 @@ class Recipe(BaseModel):
     extra: tuple[tuple[str, PositiveInt], ...] = ()
     label_mean: float = 0.0
     label_std: float = 1.0
-    usual: Usual | None = None
+    usual: SensorRanges | None = None
 
     @field_validator("extra")
     @classmethod

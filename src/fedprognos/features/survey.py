@@ -5,7 +5,8 @@ Moments of fewer than `min_count` rows are withheld: a moment of one row is a ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,14 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
-from fedprognos.features.counted import Counted, labelled_only
+from fedprognos.features.counted_rows import CountedRows, labelled_only
 from fedprognos.features.history import histories
-from fedprognos.features.labels import health_labels
-from fedprognos.features.level_survey import common_levels, digits_down, rows_at_levels
+from fedprognos.features.history.levels import at_levels, bounds_of, looked_at
 from fedprognos.features.moments import Moments, merge_all
-from fedprognos.features.options import RecipeOptions
 from fedprognos.features.recipe import Recipe
-from fedprognos.features.usual import Usual, fleet_usual, merged_usual
+from fedprognos.features.recipe_options import RecipeOptions
+from fedprognos.features.sensor_ranges import SensorRanges, fleet_ranges, merged_ranges
+from fedprognos.features.windows import health_labels
 from fedprognos.fleet import Fleet, Schema
 
 
@@ -104,10 +105,10 @@ class Survey:
     shortest_in_s: float = 0.0
     level_high: float = 0.0
     level_low: float = 0.0
-    usual: Usual | None = None
+    usual: SensorRanges | None = None
 
 
-def survey(fleet: Fleet, terms: SurveyTerms, counted: Counted | None = None) -> Survey:
+def survey(fleet: Fleet, terms: SurveyTerms, counted: CountedRows | None = None) -> Survey:
     """Look at a fleet the way the recipe will; with `counted`, at the rows that sums of histories count, too."""
     sensors = chosen_sensors(fleet.schema, terms)
     schema = fleet.with_sensors(sensors).schema
@@ -160,8 +161,10 @@ def survey(fleet: Fleet, terms: SurveyTerms, counted: Counted | None = None) -> 
         shortest_in_s = digits_down(
             max(min(u.time[u.cycles[1:] - 1].min() for u in fleet if u.cycles is not None), 0.0), 2
         )
-    usual = fleet_usual(fleet, order, cells, terms.conditions, terms.levels if schema.task == "soh" else None)
-    return Survey(schema, cells, withheld, Moments.of(labels[:, None]), shortest, shortest_in_s, high, low, usual)
+    usual = fleet_ranges(fleet, order, cells, terms.conditions, terms.levels if schema.task == "soh" else None)
+    return Survey(
+        schema, cells, withheld, Moments.from_rows(labels[:, None]), shortest, shortest_in_s, high, low, usual
+    )
 
 
 def _cells(
@@ -177,7 +180,7 @@ def _cells(
         if len(of_condition) < terms.min_count or _units_among(fleet, own) < terms.min_units:
             withheld += 1
             continue
-        cells[tuple(float(v) for v in key)] = Moments.of(of_condition)
+        cells[tuple(float(v) for v in key)] = Moments.from_rows(of_condition)
     return cells, withheld
 
 
@@ -258,7 +261,7 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         setting_std=tuple(np.where(overall.std > 0, overall.std, 1.0)[settings_at].tolist()) if feed else (),
         label_mean=float(labels.mean[0]),
         label_std=float(labels.std[0]),
-        usual=merged_usual(
+        usual=merged_ranges(
             [(one.usual, one.cells) for one in several],
             dict(zip(ordered, zip(mean, std, strict=True), strict=True)),
             None if levels is None else schema.sensors.index(levels),
@@ -298,3 +301,57 @@ def _lengths(section: RecipeOptions, schema: Schema, surveys: list[Survey]) -> t
         raise ConfigError(what, hint="leave it out")
     name = section.cycle if schema.task == "soh" else section.series
     return histories[name].lengths(section, min(s.shortest for s in surveys), min(s.shortest_in_s for s in surveys))
+
+
+def rows_at_levels(
+    fleet: Fleet, sensors: tuple[str, ...], level: str, points: int, end: float
+) -> tuple[FloatArray, float, float]:
+    """Every cycle at levels between the fleet's own bounds (cycles x points, sensors | settings), and the bounds.
+
+    Common bounds are not known yet; those of one client are near enough for a scaling. The bounds are rounded to three
+    digits, because as they stand each is a value of the data.
+    """
+    if level not in sensors:
+        raise ConfigError(f"recipe.levels is '{level}', which is not a sensor", hint=f"sensors: {', '.join(sensors)}")
+    order = [fleet.schema.sensors.index(s) for s in sensors]
+    column = sensors.index(level)
+    early, late = bounds_of(fleet, order[column], end)
+    high, low = digits_down(early, 3), -digits_down(-late, 3)
+    if not high > low:
+        raise DataError(
+            f"{level} does not fall in the first {end:g} s of every cycle",
+            where=fleet.source or f"fleet {fleet.name}",
+            hint="set recipe.grid_end_in_s later, or recipe.levels to a sensor that falls during a cycle",
+        )
+    levels, parts = np.linspace(high, low, points), []
+    for unit in fleet:
+        rows = np.concatenate([unit.sensors[:, order], unit.settings], axis=1).astype(np.float32)
+        for k in range(len(unit.positions)):
+            own = unit.cycle(k)
+            when, then = at_levels(levels, column, end, *looked_at(end, unit.time[own], rows[own]))
+            then[:, column] = when
+            parts.append(then.astype(np.float64))
+    return np.concatenate(parts), high, low
+
+
+def common_levels(sensor: str, bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Between which levels every client's cycles can be read, from the high and low bounds of each."""
+    high, low = min(high for high, _ in bounds), max(low for _, low in bounds)
+    if not high > low:
+        raise RecipeError(
+            f"the clients' cycles share no levels of {sensor}: from {high:g} down to {low:g}",
+            hint="they work at different levels; read them on a grid in time instead (recipe.cycle = 'grid')",
+        )
+    return high, low
+
+
+def digits_down(value: float, digits: int) -> float:
+    """Rounded down to so many significant digits.
+
+    >>> digits_down(2397.4, 2), digits_down(0.0123, 2), digits_down(-3.491, 3)
+    (2300.0, 0.012, -3.5)
+    """
+    if value == 0:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return float(f"{math.floor(value / step) * step:.{digits}g}")

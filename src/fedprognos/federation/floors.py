@@ -17,7 +17,7 @@ import numpy as np
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe, WindowSet
-from fedprognos.features.counted import Counted
+from fedprognos.features.counted_rows import CountedRows
 from fedprognos.fleet import Fleet
 from fedprognos.matching import OutputSums
 from fedprognos.networks import Network
@@ -62,9 +62,9 @@ class Floors:
         return replace(self, units=1) if units == 1 else self
 
     @property
-    def counted(self) -> Counted | None:
+    def counted(self) -> CountedRows | None:
         """Which rows count in what leaves: those that all sums can be about; None where parts do not matter."""
-        return Counted(self.rows, self.units) if self.parts else None
+        return CountedRows(self.rows, self.units) if self.parts else None
 
     def points(self, windows: WindowSet, fleet: Fleet, recipe: Recipe) -> WindowSet:
         """The histories of a fleet that count."""

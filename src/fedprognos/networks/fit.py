@@ -104,7 +104,7 @@ def fit(
     optimizer = OPTIMIZERS[training.optimizer](learning, lr=training.learning_rate, weight_decay=training.weight_decay)
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(decay_share, training.schedule, epochs))
     order = np.random.default_rng(seed)
-    kept = _BestEpoch(training, epochs, Network.of(network))
+    kept = _BestEpoch(training, epochs, Network.from_module(network))
     for epoch in range(1, epochs + 1):
         squared, seen = 0.0, 0
         for loss, count in data.losses(network, order):
@@ -149,10 +149,10 @@ class _BestEpoch:
         error, number = epoch.validation_rmse, epoch.epoch
         if error is None:
             if number == self.epochs:
-                self.best, self.best_epoch = Network.of(network), number
+                self.best, self.best_epoch = Network.from_module(network), number
             return False
         if number >= min(self.training.warmup, self.epochs) and error < self.best_rmse:
-            self.best, self.best_epoch, self.best_rmse = Network.of(network), number, error
+            self.best, self.best_epoch, self.best_rmse = Network.from_module(network), number, error
             return False
         patience = self.training.patience
         return patience is not None and number > self.training.warmup and number - self.best_epoch >= patience

@@ -63,10 +63,12 @@ class Network:
             for layer, width in zip(module.recurrent, spec.widths, strict=True):
                 with torch.no_grad():
                     layer.get_parameter("bias_ih_l0")[kept * width : (kept + 1) * width] += forget_bias
-        return Network.of(module).with_layer(spec.anatomy.layers[-1], {"head.bias": np.full(1, bias, np.float32)})
+        return Network.from_module(module).with_layer(
+            spec.anatomy.layers[-1], {"head.bias": np.full(1, bias, np.float32)}
+        )
 
     @staticmethod
-    def of(module: HealthNetwork) -> Network:
+    def from_module(module: HealthNetwork) -> Network:
         """A copy of a torch module's weights."""
         weights = {name: tensor.detach().cpu().numpy().copy() for name, tensor in module.state_dict().items()}
         return Network(module.spec, weights)

@@ -45,10 +45,10 @@ class Grid:
     freedoms: FloatArray
 
     @staticmethod
-    def of(columns: int) -> Grid:
+    def for_columns(columns: int) -> Grid:
         """The grid for a head that sees so many columns.
 
-        >>> len(Grid.of(38).strengths), len(Grid.of(38).freedoms), Grid.of(1000).cuts
+        >>> len(Grid.for_columns(38).strengths), len(Grid.for_columns(38).freedoms), Grid.for_columns(1000).cuts
         (13, 14, (0.8,))
         """
         step = 1.0 if columns > MANY_COLUMNS else 0.5
@@ -63,7 +63,9 @@ def judged_on_held_out(network: Network, validation_fraction: float) -> bool:
 
 def pooled_fits(network: Network, validation_fraction: float) -> int:
     """How many nested parts of a client's points are fitted to, all of them included."""
-    return 2 if judged_on_held_out(network, validation_fraction) else len(Grid.of(network.spec.features).cuts) + 1
+    return (
+        2 if judged_on_held_out(network, validation_fraction) else len(Grid.for_columns(network.spec.features).cuts) + 1
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ class CentredSums:
     slope: FloatArray
 
     @staticmethod
-    def of(statistics: HeadStatistics) -> CentredSums:
+    def from_statistics(statistics: HeadStatistics) -> CentredSums:
         """From sums with a ones column last."""
         s, c = centred(statistics)
         return CentredSums(statistics.n, s[np.triu_indices(len(c))], c)
@@ -176,7 +178,9 @@ class Fits:
         for k in range(-1 if few else last - 1, -1, -1):
             if not apart or self.nested or least - sizes[k] >= rows or sizes[k] == least:
                 sent, least = {*sent, k}, sizes[k]
-        return tuple(CentredSums.of(f) if f.n >= rows and k in sent else None for k, f in enumerate(self.fitted))
+        return tuple(
+            CentredSums.from_statistics(f) if f.n >= rows and k in sent else None for k, f in enumerate(self.fitted)
+        )
 
     def head(self, freedoms: FloatArray, shared: Mapping[int, FloatArray]) -> FloatArray:
         """The client's own head (d + 1,), bias last: the average over all strengths.
@@ -209,7 +213,7 @@ def forward_fits(network: Network, windows: WindowSet, recipe: Recipe, seed: int
 
     Parts are empty where there are fewer points, or units, than cuts.
     """
-    cuts, present = Grid.of(network.spec.features).cuts, np.unique(windows.unit)
+    cuts, present = Grid.for_columns(network.spec.features).cuts, np.unique(windows.unit)
     single = len(present) == 1
     if single:
         groups = np.argsort(windows.position, kind="stable")[:, None]

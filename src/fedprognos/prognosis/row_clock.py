@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.features.memory import Arrays, Memory
+from fedprognos.features.row_memory import Arrays, RowMemory
 from fedprognos.prognosis.health import Verdict
 
 STEPS = 15
@@ -43,7 +43,7 @@ AFTER_A_GAP = Judgement(gap=True)
 AGAIN = Judgement(again=True)
 
 
-class Clock(Memory):
+class Clock(RowMemory):
     """Where one unit's rows have got to.
 
     Parameters

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.features import Recipe
-from fedprognos.features.usual import SETTLED, SensorWatch
+from fedprognos.features.sensor_ranges import SETTLED, SensorWatch
 from fedprognos.tables.times import DATES_IN_S, SECONDS
 
 OUT_OF_RANGE, DRIFT, STUCK, MID_LIFE = "out-of-range", "drift", "stuck", "mid-life"

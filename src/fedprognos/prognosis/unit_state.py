@@ -12,8 +12,8 @@ from fedprognos.arrays import FloatArray, Rows
 from fedprognos.features import Recipe
 from fedprognos.features.channels import Channels
 from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, rule_of
-from fedprognos.features.memory import Arrays, Memory
-from fedprognos.features.usual import SensorWatch
+from fedprognos.features.row_memory import Arrays, RowMemory
+from fedprognos.features.sensor_ranges import SensorWatch
 from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.row_clock import Clock
 from fedprognos.prognosis.sensor_faults import MID_LIFE, SensorLimits
@@ -118,7 +118,7 @@ class UnitState:
         """Whether the network has a state of it."""
         return bool(len(self.memory)) and not math.isnan(self.memory[0])
 
-    def _parts(self) -> dict[str, Memory | Channels]:
+    def _parts(self) -> dict[str, RowMemory | Channels]:
         return {"history": self.history, "clock": self.clock, "channels": self.channels, "sensors": self.sensors}
 
     def snapshot(self) -> dict[str, NDArray[Any]]:

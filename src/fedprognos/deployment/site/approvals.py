@@ -27,8 +27,8 @@ from fedprognos.deployment.site.site_ledger import SiteLedger, check_runs
 from fedprognos.deployment.steps.signed_steps import Journal
 from fedprognos.errors import ConfigError, MessageError
 from fedprognos.features import conditions
-from fedprognos.features.counted import Counted, labelled_only
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.counted_rows import CountedRows, labelled_only
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.floors import Floors
 from fedprognos.files import parse_json, read_json, write_json, write_text
 from fedprognos.fleet import Fleet
@@ -300,7 +300,7 @@ def view_of(fleet: Fleet, recipe: RecipeOptions, floors: Floors) -> View:
     if not series:
         return View(_numbers(lengths), np.zeros(len(labels), dtype=np.int64), labels, np.ones(len(labels), dtype=bool))
     rule = {name: places for name, places in recipe.conditions.items() if name in fleet.schema.settings}
-    counted = np.concatenate(Counted(floors.rows, floors.units).rows_of(fleet, rule))
+    counted = np.concatenate(CountedRows(floors.rows, floors.units).rows_of(fleet, rule))
     keys = np.concatenate([conditions.keys(unit.settings, rule, fleet.schema.settings) for unit in fleet])
     _, condition = np.unique(keys, axis=0, return_inverse=True)
     points = np.concatenate([_ends(length, recipe) for length in lengths])

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import BoolArray, IntArray, Rows
-from fedprognos.features.memory import Memory
 from fedprognos.features.recipe import Recipe
+from fedprognos.features.row_memory import RowMemory
 from fedprognos.fleet import Unit
 from fedprognos.shelf import Shelf
 
 if TYPE_CHECKING:
-    from fedprognos.features.options import RecipeOptions
+    from fedprognos.features.recipe_options import RecipeOptions
 
 PADDED, STRETCHED, GAP, UNSEEN = 1, 2, 4, 8
 """What can be odd about a window, as bits: it repeats its first row for want of rows; its cycle ended before the part
@@ -66,7 +66,7 @@ class UnitCuts:
     odd: NDArray[np.uint8]
 
 
-class History(Memory, ABC):
+class History(RowMemory, ABC):
     """One unit's history as the network sees it, row by row; it remembers no more than it needs for the next window."""
 
     __slots__ = ()

@@ -15,7 +15,7 @@ from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 
 if TYPE_CHECKING:
-    from fedprognos.features.options import RecipeOptions
+    from fedprognos.features.recipe_options import RecipeOptions
 
 GRID_SHARE = 0.7
 """Part of the shortest training cycle that a time grid covers by default: cycles get shorter as a cell fades."""

@@ -13,7 +13,7 @@ from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 
 if TYPE_CHECKING:
-    from fedprognos.features.options import RecipeOptions
+    from fedprognos.features.recipe_options import RecipeOptions
 
 
 def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int) -> UnitCuts | None:

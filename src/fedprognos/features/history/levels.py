@@ -19,7 +19,7 @@ from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 
 if TYPE_CHECKING:
-    from fedprognos.features.options import RecipeOptions
+    from fedprognos.features.recipe_options import RecipeOptions
 
 SETTLED = 1 / 57
 """Share of the part looked at after which the load has set in: the highest level is reached later in every cycle."""

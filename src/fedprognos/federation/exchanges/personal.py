@@ -84,7 +84,7 @@ class PooledSlopes:
     @staticmethod
     def near(network: Network, fits: int) -> PooledSlopes:
         """The slopes of a network's head in place of slopes that clients share."""
-        freedoms, slopes = Grid.of(network.spec.features).freedoms, network.head[:-1]
+        freedoms, slopes = Grid.for_columns(network.spec.features).freedoms, network.head[:-1]
         every = np.broadcast_to(slopes, (len(freedoms), 1, len(slopes)))
         return PooledSlopes(freedoms, dict.fromkeys(range(fits), every))
 
@@ -204,7 +204,7 @@ def personal_heads(
         return dict.fromkeys(replies, head)
     asked = PoolRequest(plan.recipe, network, plan.seed, fraction)
     pooled = gather(cohort, dict.fromkeys(there, asked), PoolReply, least, plan.left_out)
-    grid = Grid.of(network.spec.features)
+    grid = Grid.for_columns(network.spec.features)
     shared = {}
     for k in range(pooled_fits(network, fraction)):
         sums = [fit for reply in pooled.values() if (fit := reply.fits[k]) is not None]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError, FederationError, MessageError, RecipeError
 from fedprognos.features import Moments, Recipe, Survey, SurveyTerms, make_recipe, survey, survey_terms
-from fedprognos.features.options import RecipeOptions
-from fedprognos.features.usual import FAR, QUARTER
+from fedprognos.features.recipe_options import RecipeOptions
+from fedprognos.features.sensor_ranges import FAR, QUARTER
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.exchanges.import_model import recipe_of_imports

@@ -63,7 +63,7 @@ def private_fit(
             p.grad = part.view_as(p) + proximal * (p.detach() - anchor)
         optimizer.step()
         decay.step()
-    return Network.of(module), count
+    return Network.from_module(module), count
 
 
 def clipped_sum(gradients: list[Tensor], groups: Tensor, clip: float) -> FloatArray:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.features import Recipe, recipe_for
-from fedprognos.features.options import RecipeOptions
-from fedprognos.features.usual import FAR, SETTLED, SensorWatch, levels, longest_still, usual_of
+from fedprognos.features.recipe_options import RecipeOptions
+from fedprognos.features.sensor_ranges import FAR, SETTLED, SensorWatch, levels, longest_still, ranges_of_units
 from fedprognos.fleet import Fleet
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
@@ -55,12 +55,12 @@ def test_a_spike_moves_the_level_by_one_at_most() -> None:
 def test_what_is_sent_is_rounded_outwards() -> None:
     rng = np.random.default_rng(0)
     raw = rng.normal(size=(200, 1)).round(1)
-    usual = usual_of([(raw, raw)], 1)
+    usual = ranges_of_units([(raw, raw)], 1)
     found = levels(raw)
     assert usual.low[0] <= found.min() < usual.low[0] + 0.25 and usual.high[0] - 0.25 < found.max() <= usual.high[0]
     assert usual.still[0] >= longest_still(raw)[0] > usual.still[0] / 2
     assert usual.reach[0] >= np.abs(raw).max() > usual.reach[0] / 2
-    assert usual_of([(raw, raw)], 1, first=37.0).first == 64 and usual.first == 1
+    assert ranges_of_units([(raw, raw)], 1, first=37.0).first == 64 and usual.first == 1
     assert usual.still[0].bit_count() == 1 and (4 * usual.low[0]).is_integer()
 
 

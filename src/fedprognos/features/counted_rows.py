@@ -14,8 +14,7 @@ import numpy as np
 
 from fedprognos.arrays import BoolArray
 from fedprognos.features import conditions
-from fedprognos.features.labels import health_labels
-from fedprognos.features.windows import WindowSet
+from fedprognos.features.windows import WindowSet, health_labels
 from fedprognos.fleet import Fleet
 
 
@@ -26,7 +25,7 @@ def labelled_only(fleet: Fleet, relative: bool) -> Fleet:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedRows:
     """Rows of operating conditions that have so many rows of so many units; those of rarer ones count nowhere."""
 
     rows: int

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Arrays = Mapping[str, NDArray[Any]]
 
 
-class Memory:
+class RowMemory:
     """State that grows row by row; its arrays have the same shapes for every unit of a recipe.
 
     Parameters
@@ -23,7 +23,7 @@ class Memory:
 
     Examples
     --------
-    >>> class Counter(Memory):
+    >>> class Counter(RowMemory):
     ...     scalars = ("rows",)
     ...     rows = 0
     >>> one, other = Counter(), Counter()

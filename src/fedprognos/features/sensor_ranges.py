@@ -1,7 +1,7 @@
-"""What sensors usually do: how long a raw value stays the same, how far its level and single values go.
+"""Ranges of the sensors of training machines: how long a raw value stays the same, how far levels and values go.
 
-Learnt from the training machines, whole lives included, it tells a broken sensor from a worn machine later on. What a
-client sends of it is rounded outwards: no number is a value of the data.
+They include whole lives, so that a broken sensor can be told from a worn machine later on. A client rounds outwards
+what it sends: no number is a value of the data.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from scipy.signal import lfilter
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.features import conditions
-from fedprognos.features.memory import Memory
 from fedprognos.features.moments import Moments
+from fedprognos.features.row_memory import RowMemory
 from fedprognos.fleet import Fleet, Unit
 
 SMOOTHING = 0.1
@@ -33,8 +33,8 @@ Cells = Mapping[conditions.Key, Moments]
 Bound = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Usual(BaseModel):
-    """What the sensors of some machines did, one number a sensor.
+class SensorRanges(BaseModel):
+    """Ranges that the sensors of some machines stayed in, one number a sensor.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Usual(BaseModel):
         return self
 
 
-class SensorWatch(Memory):
+class SensorWatch(RowMemory):
     """One unit's sensors, row by row.
 
     Parameters
@@ -116,11 +116,11 @@ def longest_still(raw: FloatArray) -> IntArray:
     >>> longest_still(np.array([[1.0, 5.0], [2.0, 5.0], [2.0, 6.0]])).tolist()
     [2, 2]
     """
-    found = np.ones(raw.shape[1], dtype=np.int64)
+    longest = np.ones(raw.shape[1], dtype=np.int64)
     for c in range(raw.shape[1]):
         changes = np.flatnonzero(raw[1:, c] != raw[:-1, c]) + 1
-        found[c] = np.diff(changes, prepend=0, append=len(raw)).max()
-    return found
+        longest[c] = np.diff(changes, prepend=0, append=len(raw)).max()
+    return longest
 
 
 def levels(deviations: FloatArray) -> FloatArray:
@@ -133,8 +133,10 @@ def levels(deviations: FloatArray) -> FloatArray:
     return np.concatenate([first[None], later])
 
 
-def usual_of(units: Iterable[tuple[FloatArray, FloatArray]], sensors: int, first: float = 0.0, **level: float) -> Usual:
-    """What is usual of some units, given by their raw values and deviations (T, sensors) each.
+def ranges_of_units(
+    units: Iterable[tuple[FloatArray, FloatArray]], sensors: int, first: float = 0.0, **level: float
+) -> SensorRanges:
+    """Ranges of some units, given by their raw values and deviations (T, sensors) each.
 
     Parameters
     ----------
@@ -146,10 +148,10 @@ def usual_of(units: Iterable[tuple[FloatArray, FloatArray]], sensors: int, first
     for raw, deviations in units:
         still = np.maximum(still, longest_still(raw))
         reach = np.maximum(reach, np.abs(deviations).max(axis=0))
-        found = levels(deviations)
-        if len(found):
-            low, high = np.minimum(low, found.min(axis=0)), np.maximum(high, found.max(axis=0))
-    return Usual(
+        settled = levels(deviations)
+        if len(settled):
+            low, high = np.minimum(low, settled.min(axis=0)), np.maximum(high, settled.max(axis=0))
+    return SensorRanges(
         first=_power_of_two(first),
         still=tuple(int(_power_of_two(n)) for n in still.tolist()),
         low=tuple((np.floor(low / QUARTER) * QUARTER).tolist()),
@@ -164,8 +166,10 @@ def _power_of_two(number: float) -> float:
     return 2.0 ** math.ceil(math.log2(max(number, 1.0)))
 
 
-def fleet_usual(fleet: Fleet, order: Sequence[int], cells: Cells, rule: Mapping[str, int], levels: str | None) -> Usual:
-    """What the sensors of a fleet usually do, measured by its own moments.
+def fleet_ranges(
+    fleet: Fleet, order: Sequence[int], cells: Cells, rule: Mapping[str, int], levels: str | None
+) -> SensorRanges:
+    """Ranges of the sensors of a fleet, measured by its own moments.
 
     Parameters
     ----------
@@ -176,37 +180,37 @@ def fleet_usual(fleet: Fleet, order: Sequence[int], cells: Cells, rule: Mapping[
     levels
         The sensor at whose levels cycles are read, None for none.
     """
-    known, width = np.array(list(cells)), len(order)
+    condition_keys, width = np.array(list(cells)), len(order)
     mean = np.stack([moments.mean[:width] for moments in cells.values()])
     std = np.stack([moments.std[:width] for moments in cells.values()])
     level: dict[str, float] = {}
     if levels is not None:
         column = list(order).index(fleet.schema.sensors.index(levels))
-        values = Moments.of(np.concatenate([unit.sensors[:, [order[column]]] for unit in fleet]))
+        values = Moments.from_rows(np.concatenate([unit.sensors[:, [order[column]]] for unit in fleet]))
         level = {"level_mean": float(values.mean[0]), "level_std": float(values.std[0]) or 1.0}
         mean[:, column], std[:, column] = level["level_mean"], level["level_std"]
     std = np.where(std > 0, std, std.max(axis=0))
     std = np.where(std > 0, std, 1.0)
 
-    def of(unit: Unit) -> tuple[FloatArray, FloatArray]:
-        which = conditions.match(conditions.keys(unit.settings, rule, fleet.schema.settings), known)[0]
+    def deviations_of(unit: Unit) -> tuple[FloatArray, FloatArray]:
+        which = conditions.match(conditions.keys(unit.settings, rule, fleet.schema.settings), condition_keys)[0]
         raw = unit.sensors[:, order]
         return raw, (raw - mean[which]) / std[which]
 
-    return usual_of(map(of, fleet), width, max(float(unit.time[0]) for unit in fleet), **level)
+    return ranges_of_units(map(deviations_of, fleet), width, max(float(unit.time[0]) for unit in fleet), **level)
 
 
-def merged_usual(
-    sent: Sequence[tuple[Usual | None, Cells]],
+def merged_ranges(
+    sent: Sequence[tuple[SensorRanges | None, Cells]],
     scaling: Mapping[conditions.Key, tuple[Sequence[float], Sequence[float]]],
     level: int | None,
-) -> Usual | None:
-    """What is usual of all clients' machines, in the common scaling; None where a client sent nothing that fits.
+) -> SensorRanges | None:
+    """Ranges over all clients' machines, in the common scaling; None where a client sent nothing that fits.
 
     Parameters
     ----------
     sent
-        What is usual at each client, in the scaling by its own moments.
+        Ranges and moments of each client; the ranges are in the scaling by its own moments.
     scaling
         Common mean and deviation of every sensor (sensors,) in each condition.
     level
@@ -216,29 +220,29 @@ def merged_usual(
     Levels mix conditions, so the widest of any condition counts.
     """
     width = len(next(iter(scaling.values()))[0])
-    known = [(usual, cells) for usual, cells in sent if usual is not None and len(usual.still) == width]
-    if len(known) < len(sent):
+    fitting = [(ranges, cells) for ranges, cells in sent if ranges is not None and len(ranges.still) == width]
+    if len(fitting) < len(sent):
         return None
     low, high, reach, still = np.zeros(width), np.zeros(width), np.zeros(width), np.ones(width, dtype=np.int64)
-    level_mean = float(np.mean([usual.level_mean for usual, _ in known]))
-    level_std = max(usual.level_std for usual, _ in known)
-    for usual, cells in known:
-        still = np.maximum(still, usual.still)
+    level_mean = float(np.mean([ranges.level_mean for ranges, _ in fitting]))
+    level_std = max(ranges.level_std for ranges, _ in fitting)
+    for ranges, cells in fitting:
+        still = np.maximum(still, ranges.still)
         for key, moments in cells.items():
             mean, std = (np.array(numbers) for numbers in scaling[key])
             shift, stretch = (moments.mean[:width] - mean) / std, moments.std[:width] / std
             if level is not None:
-                shift[level] = (usual.level_mean - level_mean) / level_std
-                stretch[level] = usual.level_std / level_std
-            low = np.minimum(low, shift + stretch * np.array(usual.low))
-            high = np.maximum(high, shift + stretch * np.array(usual.high))
-            reach = np.maximum(reach, np.abs(shift) + stretch * np.array(usual.reach))
-    return Usual(
+                shift[level] = (ranges.level_mean - level_mean) / level_std
+                stretch[level] = ranges.level_std / level_std
+            low = np.minimum(low, shift + stretch * np.array(ranges.low))
+            high = np.maximum(high, shift + stretch * np.array(ranges.high))
+            reach = np.maximum(reach, np.abs(shift) + stretch * np.array(ranges.reach))
+    return SensorRanges(
         still=tuple(still.tolist()),
         low=tuple(low.tolist()),
         high=tuple(high.tolist()),
         reach=tuple(reach.tolist()),
-        first=max(usual.first for usual, _ in known),
+        first=max(ranges.first for ranges, _ in fitting),
         level_mean=level_mean,
         level_std=level_std,
     )
