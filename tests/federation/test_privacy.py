@@ -170,7 +170,7 @@ def test_what_is_not_covered_is_refused() -> None:
         with pytest.raises(ConfigError, match=text):
             experiment(change)
     with (
-        cells.including([Cell.of("rnn", nn.RNN)]),
+        cells.including([Cell.from_torch("rnn", nn.RNN)]),
         pytest.raises(ConfigError, match="cell"),
     ):
         experiment({"model": {"cell": "rnn"}, "federation": {"methods": ["fedavg"]}})

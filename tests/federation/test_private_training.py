@@ -124,7 +124,7 @@ def test_masked_private_training_sends_no_weights_of_one_site(tmp_path: Path) ->
 
 
 def test_cells_whose_gradients_are_unknown_are_refused() -> None:
-    with cells.including([Cell.of("rnn", nn.RNN)]):
+    with cells.including([Cell.from_torch("rnn", nn.RNN)]):
         module = Network.seeded(NetworkSpec(inputs=3, widths=(4,), cell="rnn"), 1).module()
         with pytest.raises(ConfigError, match="lstm or gru"):
             sample_gradients(module, torch.zeros(2, 3, 3), torch.zeros(2, 3), torch.ones(2, 3))

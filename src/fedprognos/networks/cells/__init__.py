@@ -92,7 +92,7 @@ class Cell:
     recurrent_factor: Callable[..., Any] | None = None
 
     @staticmethod
-    def of(name: str, module: Callable[..., nn.Module], gates: int = 1) -> Cell:
+    def from_torch(name: str, module: Callable[..., nn.Module], gates: int = 1) -> Cell:
         """A cell of a module that is made and named like torch's own, such as `nn.RNN`; what it has are `gates` blocks.
 
         Neurons are compared by their input weights and biases.
