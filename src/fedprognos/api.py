@@ -69,10 +69,10 @@ def run(
         reader, section = in_memory(source, given.pop("data", {}))
         more["readers"] = [*more.get("readers", ()), reader]
         given["data"] = section
-    known = [field.name for field in fields(Extras)]
+    kinds_of_extras = [field.name for field in fields(Extras)]
     for name in more:
-        if name not in known:
-            raise unknown_name("argument", name, (*SECTIONS, *known))
+        if name not in kinds_of_extras:
+            raise unknown_name("argument", name, (*SECTIONS, *kinds_of_extras))
     extras = replace(extras or Extras(), **more)
     main = sys.modules["__main__"]
     if workers is None and hasattr(main, "__file__") and main.__spec__ is None:

@@ -85,19 +85,19 @@ class FederatedModel:
         """Health at every row of the frame; not a number where the model has seen too little of a machine."""
         from fedprognos.prognosis.table_prediction import row_healths
 
-        found = row_healths(self._fitted(), frame, unit=self.unit, time=self.time)
-        return frame[self.unit].map(lambda _: 0.0).add(found).rename("health")
+        healths = row_healths(self._fitted(), frame, unit=self.unit, time=self.time)
+        return frame[self.unit].map(lambda _: 0.0).add(healths).rename("health")
 
     def score(self, frame: pd.DataFrame, y: None = None) -> float:
         """R² over the rows with a prediction; machines fail after their last row, labels are capped as in training."""
         recipe, fleet = self._fitted().recipe, self._fleet(frame)
         truth, names = np.full(len(frame), np.nan), frame[self.unit].astype(str).to_numpy()
         for unit in fleet:
-            own = unit.labels()
-            truth[names == unit.id] = np.nan if own is None else recipe.capped(own)
-        said = self.predict(frame).to_numpy()
-        kept = np.isfinite(said) & np.isfinite(truth)
-        error, spread = truth[kept] - said[kept], truth[kept] - truth[kept].mean()
+            labels = unit.labels()
+            truth[names == unit.id] = np.nan if labels is None else recipe.capped(labels)
+        predicted = self.predict(frame).to_numpy()
+        kept = np.isfinite(predicted) & np.isfinite(truth)
+        error, spread = truth[kept] - predicted[kept], truth[kept] - truth[kept].mean()
         return float(1 - (error @ error) / (spread @ spread))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

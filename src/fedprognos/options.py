@@ -94,7 +94,7 @@ def validated(model: type[M], values: Mapping[str, Any], where: str = "", hint: 
         raise ConfigError(error.what, where=error.where or where, hint=error.hint) from None
     except ValidationError as error:
         problems = [_explained(problem) for problem in error.errors()]
-        valid = next((found for _, found in problems if found), "")
+        valid = next((keys for _, keys in problems if keys), "")
         raise ConfigError("; ".join(text for text, _ in problems), where=where, hint=valid or hint) from None
 
 

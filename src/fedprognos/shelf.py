@@ -63,8 +63,8 @@ class Shelf(Mapping[str, T]):
     def add(self, thing: T) -> T:
         """Put a thing on the shelf; a name that is taken is refused. Returns the thing, so it can be a decorator."""
         with self._lock:
-            known = self._things.get(thing.name)
-            if known is not None and known is not thing:
+            present = self._things.get(thing.name)
+            if present is not None and present is not thing:
                 raise ConfigError(f"there is a {self.kind} '{thing.name}' already", hint="choose another name")
             self._things[thing.name] = thing
         return thing

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from truth import known_clients, pair_f1, same_partition
 
 from fedprognos.matching import Anchor, gain, match
-from fedprognos.matching.match.bbp_map import assign, empty_state, initialise, settle
-from fedprognos.matching.match.match_options import Growth, MatchOptions
-from fedprognos.matching.match.problem import ClientNeurons, canonical, make_problem
+from fedprognos.matching.match.bbp_map import assign, empty_state, initialise, renumber_and_estimate
+from fedprognos.matching.match.problem import ClientNeurons, Growth, MatchOptions, canonical, make_problem
 
 COSTS = ["pfnm", "spahm"]
 seeds = st.integers(0, 2**32 - 1)
@@ -182,7 +181,7 @@ def test_a_new_solution_never_gains_less_than_the_previous_one(clients, cost, ca
     growth = Growth(problem.everything if cap is None else max(cap, problem.widest), problem.everything)
     state = empty_state(problem, options, growth)
     initialise(state)
-    settle(state)
+    renumber_and_estimate(state)
     neurons, s = state.neurons, 1 / sigma
     for j, client in enumerate(problem.clients):
         x = client.centred(problem.centre)

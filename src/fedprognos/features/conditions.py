@@ -41,7 +41,7 @@ def keys(values: FloatArray, decimals: Mapping[str, int], settings: Sequence[str
     return rounded
 
 
-def match(rows: FloatArray, known: FloatArray) -> tuple[IntArray, BoolArray]:
+def match(rows: FloatArray, condition_keys: FloatArray) -> tuple[IntArray, BoolArray]:
     """Index of each row's condition among the `known` keys (K, k), and whether it is a known one.
 
     An unseen condition falls back to the nearest known one, distances measured in units of each
@@ -53,13 +53,13 @@ def match(rows: FloatArray, known: FloatArray) -> tuple[IntArray, BoolArray]:
     >>> ids.tolist(), seen.tolist()
     ([1, 2], [True, False])
     """
-    if known.shape[1] == 0:
+    if condition_keys.shape[1] == 0:
         return np.zeros(len(rows), dtype=np.int64), np.ones(len(rows), dtype=bool)
     distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
-    span = np.ptp(known, axis=0)
+    span = np.ptp(condition_keys, axis=0)
     scale = np.where(span > 0, span, 1.0)
-    distance = np.square((distinct[:, None, :] - known[None, :, :]) / scale).sum(axis=2)
+    distance = np.square((distinct[:, None, :] - condition_keys[None, :, :]) / scale).sum(axis=2)
     nearest = distance.argmin(axis=1)
-    seen = (known[nearest] == distinct).all(axis=1)
+    seen = (condition_keys[nearest] == distinct).all(axis=1)
     inverse = inverse.reshape(-1)
     return nearest[inverse].astype(np.int64), seen[inverse]

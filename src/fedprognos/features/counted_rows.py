@@ -20,8 +20,8 @@ from fedprognos.fleet import Fleet
 
 def labelled_only(fleet: Fleet, relative: bool) -> Fleet:
     """The units whose health is known; all, where none is."""
-    known = tuple(unit for unit in fleet if health_labels(unit, relative) is not None)
-    return replace(fleet, units=known) if known else fleet
+    labelled = tuple(unit for unit in fleet if health_labels(unit, relative) is not None)
+    return replace(fleet, units=labelled) if labelled else fleet
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class CountedRows:
         which, owner = which.reshape(-1), np.repeat(np.arange(len(lengths)), lengths)
         enough = np.array(
             [
-                (own := which == k).sum() >= self.rows and len(np.unique(owner[own])) >= self.units
+                (in_condition := which == k).sum() >= self.rows and len(np.unique(owner[in_condition])) >= self.units
                 for k in range(len(distinct))
             ]
         )
@@ -61,6 +61,6 @@ class CountedRows:
         counts = {unit.id: (unit.positions, rows) for unit, rows in zip(units, self.rows_of(units, rule), strict=True)}
         kept = np.ones(len(windows), dtype=bool)
         for number, name in enumerate(windows.unit_ids):
-            own, (positions, rows) = windows.unit == number, counts[name]
-            kept[own] = rows[np.searchsorted(positions, windows.position[own])]
+            of_unit, (positions, rows) = windows.unit == number, counts[name]
+            kept[of_unit] = rows[np.searchsorted(positions, windows.position[of_unit])]
         return windows if kept.all() else windows.select(kept)

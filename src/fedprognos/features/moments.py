@@ -69,6 +69,6 @@ def merge_all(moments: Iterable[Moments]) -> Moments:
     if not many:
         raise DataError("no moments to merge")
     merged = many[0]
-    for one in many[1:]:
-        merged = merged.merge(one)
+    for moments_of_one in many[1:]:
+        merged = merged.merge(moments_of_one)
     return merged

@@ -201,16 +201,16 @@ class Recipe(BaseModel):
         """Column positions of the recipe's sensors and settings in a fleet; refuse one that does not fit."""
         if schema.task != self.task:
             raise RecipeError(f"the data is for {schema.task}, the recipe for {self.task}", where=where)
-        for kind, wanted, found in (
+        for kind, wanted, present in (
             ("sensor", self.sensors, schema.sensors),
             ("setting", self.settings, schema.settings),
         ):
-            missing = [name for name in wanted if name not in found]
+            missing = [name for name in wanted if name not in present]
             if missing:
                 raise RecipeError(
                     f"{kind} '{missing[0]}' is missing",
                     where=where,
-                    hint=f"needed: {', '.join(wanted)}; found: {', '.join(found) or 'none'}",
+                    hint=f"needed: {', '.join(wanted)}; found: {', '.join(present) or 'none'}",
                 )
         return [schema.sensors.index(s) for s in self.sensors], [schema.settings.index(s) for s in self.settings]
 
@@ -219,11 +219,11 @@ class Recipe(BaseModel):
 
         A sensor at whose levels cycles are read stays as it is: its place is taken by the times of its levels.
         """
-        known, mean, std = self._tables
-        ids, seen = conditions.match(conditions.keys(settings, self.conditions, self.settings), known)
+        condition_keys, mean, std = self._tables
+        ids, seen = conditions.match(conditions.keys(settings, self.conditions, self.settings), condition_keys)
         scaled = np.empty((len(sensors), self.columns), dtype=np.float32)
         width = len(self.sensors)
-        if len(known) == 1:
+        if len(condition_keys) == 1:
             scaled[:, :width] = (sensors - mean[0]) / std[0]
         else:
             scaled[:, :width] = (sensors - mean[ids]) / std[ids]
@@ -234,24 +234,26 @@ class Recipe(BaseModel):
             scaled[:, width:end] = (settings - np.array(self.setting_mean)) / np.array(self.setting_std)
             width = end
         if self.condition_inputs:
-            scaled[:, width:] = np.eye(len(known), dtype=np.float32)[ids]
+            scaled[:, width:] = np.eye(len(condition_keys), dtype=np.float32)[ids]
         return scaled, ~seen
 
     def deviations(self, sensors: FloatArray, scaled: NDArray[np.float32]) -> FloatArray:
         """How far raw rows (T, sensors), scaled already, are from the mean of their condition, in deviations."""
-        found = scaled[:, : len(self.sensors)].astype(np.float64)
+        deviations = scaled[:, : len(self.sensors)].astype(np.float64)
         if self.levels is not None:
             usual, k = self.usual, self.level_column
-            found[:, k] = 0.0 if usual is None else (sensors[:, k] - usual.level_mean) / usual.level_std
-        return found
+            deviations[:, k] = 0.0 if usual is None else (sensors[:, k] - usual.level_mean) / usual.level_std
+        return deviations
 
     def means(self, settings: FloatArray) -> FloatArray:
         """Mean of every sensor (T, sensors) in the operating conditions of rows (T, settings)."""
-        known, mean, _ = self._tables
-        found: FloatArray = mean[conditions.match(conditions.keys(settings, self.conditions, self.settings), known)[0]]
+        condition_keys, mean, _ = self._tables
+        means: FloatArray = mean[
+            conditions.match(conditions.keys(settings, self.conditions, self.settings), condition_keys)[0]
+        ]
         if self.levels is not None and self.usual is not None:
-            found[:, self.level_column] = self.usual.level_mean
-        return found
+            means[:, self.level_column] = self.usual.level_mean
+        return means
 
     @property
     def level_column(self) -> int:

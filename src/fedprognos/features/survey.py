@@ -130,18 +130,18 @@ def survey(fleet: Fleet, terms: SurveyTerms, counted: CountedRows | None = None)
         chosen = np.concatenate(counted.rows_of(fleet, terms.conditions))
     keys = conditions.keys(rows[:, len(sensors) :], terms.conditions, schema.settings)
     cells, withheld = _cells(fleet, terms, rows, keys, chosen)
-    known = [labels for labels in (health_labels(u, relative) for u in fleet) if labels is not None]
-    if not known:
+    labels_by_unit = [labels for labels in (health_labels(u, relative) for u in fleet) if labels is not None]
+    if not labels_by_unit:
         raise DataError(
             f"no unit has a known {schema.target}",
             where=where,
             hint="give a target column, or units that ran to failure (failed = 1)",
         )
-    labels = np.concatenate(known)
+    labels = np.concatenate(labels_by_unit)
     if counted is not None and schema.task == "rul":
         labels = labels[chosen]
     few = f"fewer than {terms.min_count}, or of fewer than {terms.min_units} units, never leave a client"
-    if len(labels) < terms.min_count or len(known) < terms.min_units:
+    if len(labels) < terms.min_count or len(labels_by_unit) < terms.min_units:
         raise DataError(
             f"only {len(labels)} labelled points; statistics of {few}",
             where=where,
@@ -175,9 +175,9 @@ def _cells(
     inverse = inverse.reshape(-1)
     cells, withheld = {}, 0
     for k, key in enumerate(distinct if keys.shape[1] else distinct[:1]):
-        own = chosen & (inverse == k) if keys.shape[1] else chosen
-        of_condition = rows[own]
-        if len(of_condition) < terms.min_count or _units_among(fleet, own) < terms.min_units:
+        in_condition = chosen & (inverse == k) if keys.shape[1] else chosen
+        of_condition = rows[in_condition]
+        if len(of_condition) < terms.min_count or _units_among(fleet, in_condition) < terms.min_units:
             withheld += 1
             continue
         cells[tuple(float(v) for v in key)] = Moments.from_rows(of_condition)
@@ -214,15 +214,18 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
     several = [surveys[name] for name in names]
     schema = several[0].schema
     cells: dict[conditions.Key, Moments] = {}
-    for name, one in zip(names, several, strict=True):
-        if one.schema != schema:
-            what, hint = f"its columns differ from those of {names[0]}", f"{names[0]}: {schema}; {name}: {one.schema}"
+    for name, client_survey in zip(names, several, strict=True):
+        if client_survey.schema != schema:
+            what, hint = (
+                f"its columns differ from those of {names[0]}",
+                f"{names[0]}: {schema}; {name}: {client_survey.schema}",
+            )
             raise RecipeError(what, where=f"client {name}", hint=hint)
-        for key, moments in one.cells.items():
+        for key, moments in client_survey.cells.items():
             cells[key] = cells[key].merge(moments) if key in cells else moments
     ordered = sorted(cells)
     mean, std = _scaling(ordered, cells, len(schema.sensors), schema)
-    labels = merge_all(one.labels for one in several)
+    labels = merge_all(client_survey.labels for client_survey in several)
     if not labels.std[0] > 0:
         raise RecipeError(
             f"{schema.target} is the same everywhere ({labels.mean[0]:g})",
@@ -262,7 +265,7 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         label_mean=float(labels.mean[0]),
         label_std=float(labels.std[0]),
         usual=merged_ranges(
-            [(one.usual, one.cells) for one in several],
+            [(client_survey.usual, client_survey.cells) for client_survey in several],
             dict(zip(ordered, zip(mean, std, strict=True), strict=True)),
             None if levels is None else schema.sensors.index(levels),
         ),
@@ -327,8 +330,8 @@ def rows_at_levels(
     for unit in fleet:
         rows = np.concatenate([unit.sensors[:, order], unit.settings], axis=1).astype(np.float32)
         for k in range(len(unit.positions)):
-            own = unit.cycle(k)
-            when, then = at_levels(levels, column, end, *looked_at(end, unit.time[own], rows[own]))
+            rows_of_cycle = unit.cycle(k)
+            when, then = at_levels(levels, column, end, *looked_at(end, unit.time[rows_of_cycle], rows[rows_of_cycle]))
             then[:, column] = when
             parts.append(then.astype(np.float64))
     return np.concatenate(parts), high, low

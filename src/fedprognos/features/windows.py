@@ -149,8 +149,8 @@ def build_windows(
     labels: list[FloatArray] = []
     too_short = False
     for unit in fleet:
-        known = health_labels(unit, recipe.relative)
-        if known is None and labelled:
+        unit_labels = health_labels(unit, recipe.relative)
+        if unit_labels is None and labelled:
             continue
         scaled, unseen = recipe.scale_unit(unit, columns, where)
         cuts = rule.cut(recipe, unit, recipe.extended(scaled), unseen, stride or recipe.stride)
@@ -160,7 +160,7 @@ def build_windows(
         if points == "last":
             cuts = replace(cuts, starts=cuts.starts[-1:], points=cuts.points[-1:], odd=cuts.odd[-1:])
         used.append((unit, cuts))
-        labels.append(np.full(len(cuts.points), np.nan) if known is None else known[cuts.points])
+        labels.append(np.full(len(cuts.points), np.nan) if unit_labels is None else unit_labels[cuts.points])
     if not used:
         raise _nothing_left(recipe, fleet, where, too_short)
     offsets = np.cumsum([0, *(len(cuts.rows) for _, cuts in used)])

@@ -105,7 +105,7 @@ class AbsorptionRecord:
     @property
     def kept(self) -> dict[str, int]:
         """Neurons kept of each client."""
-        return {name: int(np.isin(own, self.result.kept[-1]).sum()) for name, own in self.neurons.items()}
+        return {name: int(np.isin(indices, self.result.kept[-1]).sum()) for name, indices in self.neurons.items()}
 
 
 def concat_bodies(bodies: Bodies) -> tuple[Network, dict[str, IntArray]]:
@@ -167,9 +167,9 @@ def with_trained_head(network: Network, statistics: HeadStatistics, ridge: float
 
     What exact heads see beside the network takes no part in training, so it takes none in this head.
     """
-    own = np.arange(network.spec.hidden)
+    neurons = np.arange(network.spec.hidden)
     head = np.zeros(network.spec.features + 1)
-    head[np.append(own, -1)] = solve_head(statistics.only(own), ridge)
+    head[np.append(neurons, -1)] = solve_head(statistics.only(neurons), ridge)
     return network.with_head(head)
 
 

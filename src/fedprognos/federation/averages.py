@@ -144,13 +144,13 @@ class Stack:
         for start in range(0, rows, step):
             values = np.full((len(self.arrays), min(step, rows - start), columns), np.inf)
             held = np.zeros(values.shape[1], np.intp)
-            for own, array, grid in zip(values, self.arrays, self.grids, strict=True):
+            for values_of_client, array, grid in zip(values, self.arrays, self.grids, strict=True):
                 here = (grid[0] >= start) & (grid[0] < start + step)
                 at = grid[0][here] - start
                 # A holder's absent inputs are zero; rows of others stay at infinity, behind all holders.
-                own[at] = 0.0
+                values_of_client[at] = 0.0
                 inputs = np.zeros(1, np.intp) if len(grid) == 1 else grid[1]
-                own[np.ix_(at, inputs)] = array[here].reshape(len(at), len(inputs))
+                values_of_client[np.ix_(at, inputs)] = array[here].reshape(len(at), len(inputs))
                 held[at] += 1
             values.sort(axis=0)
             result[start : start + step] = np.where(held[:, None] > 0, statistic(values, held), 0.0)
@@ -255,9 +255,11 @@ class WholeModels:
         for stack in stacks.values():
             dense = np.zeros((len(stack.arrays), *stack.shape))
             mask = np.zeros_like(dense)
-            for own, there, array, grid in zip(dense, mask, stack.arrays, stack.grids, strict=True):
-                own[np.ix_(*grid)] = array
-                there[grid[0]] = 1.0
+            for dense_of_client, held_by_client, array, grid in zip(
+                dense, mask, stack.arrays, stack.grids, strict=True
+            ):
+                dense_of_client[np.ix_(*grid)] = array
+                held_by_client[grid[0]] = 1.0
             values.append(dense.reshape(len(dense), -1))
             held.append(mask.reshape(len(dense), -1))
             starts.append(None if stack.start is None else np.asarray(stack.start, np.float64).reshape(-1))
@@ -299,7 +301,9 @@ class WholeModels:
         for name, stack in self.stacks.items():
             size = int(np.prod(stack.shape, dtype=np.intp))
             dense = shorter[:, at : at + size].reshape(len(shorter), *stack.shape)
-            arrays = tuple(own[np.ix_(*grid)] for own, grid in zip(dense, stack.grids, strict=True))
+            arrays = tuple(
+                dense_of_client[np.ix_(*grid)] for dense_of_client, grid in zip(dense, stack.grids, strict=True)
+            )
             stacks[name] = replace(stack, arrays=arrays)
             at += size
         return stacks

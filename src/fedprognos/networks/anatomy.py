@@ -52,8 +52,12 @@ class Layer:
         missing = [name for name in self.tensors if name not in tensors]
         if missing:
             raise DataError(f"tensor '{missing[0]}' of layer '{self.name}' is missing")
-        own = [tensors[name] for name in self.tensors]
-        return linear_signature(*own) if self.cell == "linear" else cells[self.cell].signature(*own)
+        tensors_of_layer = [tensors[name] for name in self.tensors]
+        return (
+            linear_signature(*tensors_of_layer)
+            if self.cell == "linear"
+            else cells[self.cell].signature(*tensors_of_layer)
+        )
 
     @property
     def is_recurrent(self) -> bool:
@@ -151,29 +155,29 @@ def anatomy_of(cell: str, layers: int, has_input_layer: bool, beside: tuple[str,
     """
     if layers < 1 and not beside:
         raise ConfigError(f"a network has at least one recurrent layer, not {layers}")
-    kind, axes, found = cells[cell], dict[str, tuple[Axis, ...]](), list[Layer]()
+    kind, axes, all_layers = cells[cell], dict[str, tuple[Axis, ...]](), list[Layer]()
     below: str | None = None
     if has_input_layer:
         axes |= {"input.weight": (Axis("input"), Axis()), "input.bias": (Axis("input"),)}
-        found.append(Layer("input", "linear", "input", ("input.weight", "input.bias")))
+        all_layers.append(Layer("input", "linear", "input", ("input.weight", "input.bias")))
         below = "input"
     for k in range(layers):
         group = f"recurrent.{k}"
-        own = {
+        tensors_of_layer = {
             f"{group}.{name}": (
                 Axis(group, kind.gates),
                 *(Axis(below) if what == INPUTS else Axis(group) for what in counted[1:]),
             )
             for name, counted in kind.tensors.items()
         }
-        axes |= own
-        found.append(Layer(group, cell, group, tuple(own)))
+        axes |= tensors_of_layer
+        all_layers.append(Layer(group, cell, group, tuple(tensors_of_layer)))
         below = group
     head: dict[str, tuple[Axis, ...]] = {"head.weight": (Axis(), Axis(below)), "head.bias": (Axis(),)}
     head |= {f"head.{name}": (Axis(), Axis()) for name in beside}
     axes |= head
-    found.append(Layer("head", "linear", None, tuple(head)))
-    return Anatomy(axes, tuple(found))
+    all_layers.append(Layer("head", "linear", None, tuple(head)))
+    return Anatomy(axes, tuple(all_layers))
 
 
 Array: TypeAlias = NDArray[Any]
@@ -220,8 +224,8 @@ def move_inputs(
     following = anatomy.after(layer)
     if layer.group is None or following is None:
         raise ConfigError(f"nothing reads the outputs of layer '{layer.name}'")
-    own = {name: tensors[name] for name in following.tensors if name in tensors}
-    moved = move(own, anatomy, {layer.group: places}, {layer.group: width}, client=client)
+    following_tensors = {name: tensors[name] for name in following.tensors if name in tensors}
+    moved = move(following_tensors, anatomy, {layer.group: places}, {layer.group: width}, client=client)
     return {name: moved.get(name, np.asarray(tensor)) for name, tensor in tensors.items()}
 
 

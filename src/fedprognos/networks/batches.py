@@ -45,8 +45,8 @@ class WindowBatches:
 
     def losses(self, network: HealthNetwork, order: Generator) -> Iterator[tuple[Tensor, int]]:
         for index in cut(order.permutation(len(self._targets)), self._size):
-            said = network.run(self._inputs(index), self._frozen)
-            yield nn.functional.mse_loss(said, self._targets[torch.from_numpy(index)]), len(index)
+            predicted = network.run(self._inputs(index), self._frozen)
+            yield nn.functional.mse_loss(predicted, self._targets[torch.from_numpy(index)]), len(index)
 
     def samples(self, order: Generator, per: Literal["unit", "row"]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         groups = self._unit if per == "unit" else np.arange(len(self._unit))
@@ -116,9 +116,9 @@ class LifeBatches:
                 part = slice(a, a + self._training.truncate)
                 hidden, states = network.body(x[:, part].to(self._device), states)
                 states = [_detached(state) for state in states]
-                said = network.head(hidden).squeeze(-1)
+                predicted = network.head(hidden).squeeze(-1)
                 count = weights[:, part].to(self._device)
-                squares = count * torch.square(said - y[:, part].to(self._device))
+                squares = count * torch.square(predicted - y[:, part].to(self._device))
                 yield squares.sum() / count.sum(), int((weights[:, part] > 0).sum())
 
     def samples(self, order: Generator, per: Literal["unit", "row"]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
@@ -141,12 +141,12 @@ class LifeBatches:
         at = np.arange(start, length)
         if pace != 1.0:  # as if it had worn so much faster: rows are skipped or repeated, and less life is left
             at = np.floor(np.arange(start + order.random() * min(pace, 1.0), length, pace)).astype(np.int64)
-        known = np.isfinite(labels[at])
-        targets = self._recipe.encode(np.where(known, labels[at] / pace, 0.0)).astype(np.float32)
+        has_label = np.isfinite(labels[at])
+        targets = self._recipe.encode(np.where(has_label, labels[at] / pace, 0.0)).astype(np.float32)
         rows = self._set.features[first + at]
         if self._recipe.extra:  # channels are those of the life as it is shown
             rows = self._recipe.extended(rows[:, : self._recipe.columns])
-        return rows, targets, known
+        return rows, targets, has_label
 
     def _padded(
         self, units: list[tuple[NDArray[np.float32], NDArray[np.float32], BoolArray]]
@@ -155,9 +155,9 @@ class LifeBatches:
         longest = max(len(rows) for rows, _, _ in units)
         x = np.zeros((len(units), longest, self._set.channels), dtype=np.float32)
         y, weights = np.zeros((2, len(units), longest), dtype=np.float32)
-        for k, (rows, targets, known) in enumerate(units):
+        for k, (rows, targets, has_label) in enumerate(units):
             x[k, : len(rows)], y[k, : len(rows)] = rows, targets
-            weights[k, : len(rows)] = known / (max(known.sum(), 1) if self._training.alike else 1)
+            weights[k, : len(rows)] = has_label / (max(has_label.sum(), 1) if self._training.alike else 1)
         return torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(weights)
 
 

@@ -230,8 +230,8 @@ class HeadSums:
 
     def without(self, network: Network, parts: Sequence[WindowSet], recipe: Recipe) -> Network:
         """The network with the head that the others' windows give, without these."""
-        own = add_all(head_statistics(network, part, recipe, alike=self.alike) for part in parts if len(part))
-        return network.with_head(solve_head(self.total.without(own, self.share), self.strength))
+        left_out = add_all(head_statistics(network, part, recipe, alike=self.alike) for part in parts if len(part))
+        return network.with_head(solve_head(self.total.without(left_out, self.share), self.strength))
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,10 +277,10 @@ def residuals(
     for unit in np.unique(windows.unit).tolist():
         mine = np.flatnonzero(windows.unit == unit)
         at = mine[even_points(len(mine))]
-        own = [part.select(part.unit == unit) for part in parts]
-        told = network if sums is None else sums.without(network, own, recipe)
+        parts_of_unit = [part.select(part.unit == unit) for part in parts]
+        without_unit = network if sums is None else sums.without(network, parts_of_unit, recipe)
         places.append(at)
-        predicted.append(predict(told, windows.select(at), recipe))
+        predicted.append(predict(without_unit, windows.select(at), recipe))
     chosen, values = np.concatenate(places), np.concatenate(predicted)
     points = windows.select(chosen)
     capped, scale = recipe.capped(points.labels), residual_scale(values, *residual_unit(recipe))

@@ -160,9 +160,9 @@ class _BestEpoch:
 
 def _rmse(network: HealthNetwork, validation: WindowSet, recipe: Recipe) -> float:
     network.eval()
-    said = recipe.decode(outputs(network, validation))
+    predicted = recipe.decode(outputs(network, validation))
     network.train()
-    return float(np.sqrt(np.mean(np.square(said - recipe.capped(validation.labels)))))
+    return float(np.sqrt(np.mean(np.square(predicted - recipe.capped(validation.labels)))))
 
 
 def _collapsed(network: HealthNetwork, train: WindowSet, recipe: Recipe, sample: int = 4096) -> bool:

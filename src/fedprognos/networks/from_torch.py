@@ -36,8 +36,8 @@ def network_of(module: nn.Module) -> Network:
     if not recurrent or linear != [*([True] if before else []), *([False] * len(recurrent)), True]:
         raise ConfigError(f"cannot take over {type(module).__name__}", hint=f"it must hold {KNOWN}")
     kinds = {_cell(leaf) for leaf in recurrent}
-    head, own = leaves[-1], _parameters(leaves)
-    if len(kinds) > 1 or own != sum(p.numel() for p in module.parameters()) or _size(head, "out_features") != 1:
+    head, parameters = leaves[-1], _parameters(leaves)
+    if len(kinds) > 1 or parameters != sum(p.numel() for p in module.parameters()) or _size(head, "out_features") != 1:
         raise ConfigError(f"cannot take over all weights of {type(module).__name__}", hint=f"it must hold {KNOWN}")
     weights: dict[str, np.ndarray[Any, np.dtype[np.float32]]] = {}
     if before is not None:
@@ -60,8 +60,8 @@ def network_of(module: nn.Module) -> Network:
 def _cell(layer: nn.Module) -> str:
     """Name of the cell that such a layer is; empty for other layers."""
     for name, cell in cells.items():
-        made = type(cell.module(1, 1))
-        if isinstance(layer, made) or (isinstance(layer, nn.RNNBase) and issubclass(made, type(layer))):
+        module_type = type(cell.module(1, 1))
+        if isinstance(layer, module_type) or (isinstance(layer, nn.RNNBase) and issubclass(module_type, type(layer))):
             return name
     return ""
 

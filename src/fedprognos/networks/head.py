@@ -55,8 +55,8 @@ class HeadStatistics:
 
     def only(self, features: IntArray) -> HeadStatistics:
         """Statistics of a head that sees some of the features, and the ones."""
-        own = np.append(features, len(self.hy) - 1)
-        return HeadStatistics(self.n, self.yy, self.hh[np.ix_(own, own)], self.hy[own])
+        columns = np.append(features, len(self.hy) - 1)
+        return HeadStatistics(self.n, self.yy, self.hh[np.ix_(columns, columns)], self.hy[columns])
 
     def add(self, other: HeadStatistics) -> HeadStatistics:
         """Statistics of both sets of windows together."""
@@ -82,8 +82,8 @@ def head_statistics(network: Network, windows: WindowSet, recipe: Recipe, *, ali
     """
     if not alike:
         return weighted_statistics(network, windows, recipe, [None])[0]
-    found = weighted_statistics(network, windows, recipe, [alike_weights(windows)])[0]
-    return replace(found, n=UNIT_WEIGHT * len(np.unique(windows.unit)))
+    statistics = weighted_statistics(network, windows, recipe, [alike_weights(windows)])[0]
+    return replace(statistics, n=UNIT_WEIGHT * len(np.unique(windows.unit)))
 
 
 def alike_weights(windows: WindowSet) -> FloatArray:
@@ -124,8 +124,8 @@ def add_all(statistics: Iterable[HeadStatistics]) -> HeadStatistics:
     if not many:
         raise TrainingError("no head statistics to add")
     total = many[0]
-    for one in many[1:]:
-        total = total.add(one)
+    for statistics_of_one in many[1:]:
+        total = total.add(statistics_of_one)
     return total
 
 

@@ -127,8 +127,8 @@ class HealthNetwork(nn.Module):
     def in_blocks(self) -> Iterator[None]:
         """Run layers that fall apart into blocks as blocks, while the weights do not change."""
         with torch.random.fork_rng(devices=[]):  # making a block draws weights that are then replaced
-            found = {q: blocks_of(s) for q, s in enumerate(self.stages()) if isinstance(s, nn.LSTM | nn.GRU)}
-        self._blocks = {q: blocks for q, blocks in found.items() if blocks is not None}
+            by_stage = {q: blocks_of(s) for q, s in enumerate(self.stages()) if isinstance(s, nn.LSTM | nn.GRU)}
+        self._blocks = {q: blocks for q, blocks in by_stage.items() if blocks is not None}
         try:
             yield
         finally:
@@ -184,12 +184,12 @@ def blocks_of(layer: nn.LSTM | nn.GRU) -> Blocks | None:
     count, member = connected_components(csr_array(joined), directed=False)
     if count == 1:
         return None
-    parts, found = [], []
+    parts, groups = [], []
     for block in range(count):
         neurons = np.flatnonzero(member == block)
-        found.append(neurons)
+        groups.append(neurons)
         parts.append(_part(layer, torch.from_numpy(neurons), gates))
-    order = np.argsort(np.concatenate(found))
+    order = np.argsort(np.concatenate(groups))
     return Blocks(tuple(parts), torch.from_numpy(order).to(recurrent.device))
 
 

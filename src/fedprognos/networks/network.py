@@ -96,8 +96,8 @@ class Network:
         return np.concatenate([*(self.weights[name][0] for name in slopes), self.weights[bias]]).astype(np.float64)
 
     def _head_tensors(self) -> list[str]:
-        own = self.anatomy.layers[-1].tensors
-        return [name for name in ("head.weight", "head.reservoir", "head.direct", "head.bias") if name in own]
+        tensors = self.anatomy.layers[-1].tensors
+        return [name for name in ("head.weight", "head.reservoir", "head.direct", "head.bias") if name in tensors]
 
     def layer(self, layer: Layer) -> dict[str, NDArray[np.float32]]:
         """The tensors of one layer."""
@@ -137,12 +137,12 @@ class Network:
         """Networks side by side, nothing merged: the output is the mean of their outputs."""
         check_alike(networks)
         anatomy, total = networks[0].anatomy, dict[str, FloatArray]()
-        own = [network.widths for network in networks]
-        widths = {group: sum(w[group] for w in own) for group in anatomy.groups}
+        widths_of_each = [network.widths for network in networks]
+        widths = {group: sum(w[group] for w in widths_of_each) for group in anatomy.groups}
         head = anatomy.layers[-1].tensors
         for k, network in enumerate(networks):
-            before = {group: sum(w[group] for w in own[:k]) for group in widths}
-            places = {group: before[group] + np.arange(own[k][group]) for group in widths}
+            before = {group: sum(w[group] for w in widths_of_each[:k]) for group in widths}
+            places = {group: before[group] + np.arange(widths_of_each[k][group]) for group in widths}
             for name, tensor in move(network.weights, anatomy, places, widths).items():
                 part = tensor.astype(np.float64)
                 total[name] = total[name] + part if name in total else part
@@ -174,12 +174,12 @@ def check_alike(networks: Sequence[Network]) -> None:
 
 def body_digest(network: Network) -> str:
     """Names a network by its shape and every weight below its head: what the states of units belong to."""
-    found = hashlib.sha256(network.spec.model_dump_json().encode())
+    digest = hashlib.sha256(network.spec.model_dump_json().encode())
     for name in sorted(network.weights):
         if not name.startswith("head."):
-            found.update(name.encode())
-            found.update(np.ascontiguousarray(network.weights[name]).data)
-    return found.hexdigest()
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(network.weights[name]).data)
+    return digest.hexdigest()
 
 
 def check_weights(spec: NetworkSpec, weights: Tensors, where: str) -> None:

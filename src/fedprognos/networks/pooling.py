@@ -114,8 +114,8 @@ def centred(statistics: HeadStatistics) -> tuple[FloatArray, FloatArray]:
 
 def shared_slopes(clients: Sequence[CentredSums], grid: Grid) -> FloatArray:
     """Slopes b for every freedom and strength (f, s, d), from everybody's sums."""
-    spectra = [(*np.linalg.eigh(one.matrix()), one.slope) for one in clients]
-    found = []
+    spectra = [(*np.linalg.eigh(sums.matrix()), sums.slope) for sums in clients]
+    slopes = []
     for freedom in grid.freedoms:
         left, right = np.zeros_like(spectra[0][1]), np.zeros_like(spectra[0][2])
         for values, vectors, slope in spectra:
@@ -124,8 +124,8 @@ def shared_slopes(clients: Sequence[CentredSums], grid: Grid) -> FloatArray:
             right += vectors @ (hold * (vectors.T @ slope))
         values, vectors = np.linalg.eigh(left)
         scaled = (vectors.T @ right) / (np.maximum(values, 0.0) + grid.strengths[:, None])
-        found.append(scaled @ vectors.T)
-    return np.stack(found)
+        slopes.append(scaled @ vectors.T)
+    return np.stack(slopes)
 
 
 def own_slopes(statistics: HeadStatistics, freedoms: FloatArray, shared: FloatArray) -> FloatArray:
@@ -133,8 +133,8 @@ def own_slopes(statistics: HeadStatistics, freedoms: FloatArray, shared: FloatAr
     s, c = centred(statistics)
     values, vectors = np.linalg.eigh(s)
     hold = 1 / (1 + freedoms[:, None] * np.maximum(values, 0.0))
-    own = (shared @ vectors + (freedoms[:, None] * (vectors.T @ c))[:, None]) * hold[:, None]
-    return np.asarray(own @ vectors.T)
+    slopes = (shared @ vectors + (freedoms[:, None] * (vectors.T @ c))[:, None]) * hold[:, None]
+    return np.asarray(slopes @ vectors.T)
 
 
 def with_levels(statistics: HeadStatistics, slopes: FloatArray) -> FloatArray:
@@ -228,8 +228,8 @@ def forward_fits(network: Network, windows: WindowSet, recipe: Recipe, seed: int
         before, after = np.concatenate([empty, *groups[:at]]), np.concatenate([empty, *groups[at:]])
         fitted.append(_weights(len(windows), before, recent(len(before)) if single else np.ones(len(before))))
         later.append(_weights(len(windows), after, np.ones(len(after))))
-    found = weighted_statistics(network, windows, recipe, [*fitted, *later[:-1]])
-    return Fits(found[: len(cuts) + 1], found[len(cuts) + 1 :], not single, () if single else sizes)
+    statistics = weighted_statistics(network, windows, recipe, [*fitted, *later[:-1]])
+    return Fits(statistics[: len(cuts) + 1], statistics[len(cuts) + 1 :], not single, () if single else sizes)
 
 
 def recent(count: int) -> FloatArray:

@@ -63,27 +63,27 @@ def predict(network: Network, points: WindowSet, recipe: Recipe) -> FloatArray:
 
 def outputs(module: HealthNetwork, points: WindowSet) -> FloatArray:
     """Standardised health at every point: (N,)."""
-    said = np.empty(len(points))
+    predicted = np.empty(len(points))
     with torch.no_grad():
         for piece in pieces(module, points):
-            said[piece.index] = _said(module, piece.hidden, piece.beside)
-    return said
+            predicted[piece.index] = _head_outputs(module, piece.hidden, piece.beside)
+    return predicted
 
 
 def window_outputs(module: HealthNetwork, windows: NDArray[np.float32]) -> FloatArray:
     """Standardised health of windows (B, T, inputs): (B,)."""
     with torch.inference_mode():
-        return _said(module, *_look(module, torch.from_numpy(np.ascontiguousarray(windows))))
+        return _head_outputs(module, *_look(module, torch.from_numpy(np.ascontiguousarray(windows))))
 
 
-def _said(module: HealthNetwork, hidden: Tensor, beside: NDArray[np.float32]) -> FloatArray:
-    head, said = module.head, module.head(hidden).squeeze(-1).cpu().numpy().astype(np.float64)
+def _head_outputs(module: HealthNetwork, hidden: Tensor, beside: NDArray[np.float32]) -> FloatArray:
+    head, predicted = module.head, module.head(hidden).squeeze(-1).cpu().numpy().astype(np.float64)
     if beside.shape[1]:
         slopes: list[Tensor] = [
             head.get_parameter(n) for n in ("reservoir", "direct") if getattr(head, n, None) is not None
         ]
-        said += beside @ torch.cat(slopes, dim=1)[0].cpu().numpy()
-    return np.asarray(said)
+        predicted += beside @ torch.cat(slopes, dim=1)[0].cpu().numpy()
+    return np.asarray(predicted)
 
 
 def pieces(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:

@@ -17,9 +17,11 @@ from fedprognos.networks.module import HealthNetwork
 
 def check_cell(name: str) -> None:
     """Refuse cells whose gradients cannot be had sequence by sequence."""
-    known = [other for other, cell in cells.items() if cell.recurrent_factor is not None]
-    if name not in known or dict(cells[name].tensors) != TORCH_TENSORS:
-        raise ConfigError(f"privacy of trained weights does not cover cell '{name}'", hint=f"use {' or '.join(known)}")
+    covered = [other for other, cell in cells.items() if cell.recurrent_factor is not None]
+    if name not in covered or dict(cells[name].tensors) != TORCH_TENSORS:
+        raise ConfigError(
+            f"privacy of trained weights does not cover cell '{name}'", hint=f"use {' or '.join(covered)}"
+        )
 
 
 def sample_gradients(network: HealthNetwork, x: Tensor, y: Tensor, weights: Tensor) -> dict[str, Tensor]:
@@ -41,10 +43,10 @@ def sample_gradients(network: HealthNetwork, x: Tensor, y: Tensor, weights: Tens
     errors = network.head(x).squeeze(-1) - y
     given = 2 * weights * errors.detach()
     wanted = [zeros for *_, zeros in layers]
-    found = torch.autograd.grad((weights * errors.square()).sum(), wanted)
+    gradients = torch.autograd.grad((weights * errors.square()).sum(), wanted)
     outputs = [u.detach() for _, _, u, _ in layers[1:]] + [x.detach()]
     gradients = {"head.weight": torch.bmm(given[:, None], outputs[-1]), "head.bias": given.sum(1, keepdim=True)}
-    for (name, layer, inputs, _), of_products, after in zip(layers, found, outputs, strict=True):
+    for (name, layer, inputs, _), of_products, after in zip(layers, gradients, outputs, strict=True):
         u = inputs.detach()
         if isinstance(layer, nn.Linear):
             gradients |= _products(f"{name}.weight", f"{name}.bias", of_products, u)

@@ -99,12 +99,12 @@ class NetworkSpec(BaseModel):
             "a reservoir of {}": (other.reservoir, self.reservoir),
             "{} rows in the head": (other.direct, self.direct),
         }
-        found = [f"{what.format(a)} instead of {b}" for what, (a, b) in pairs.items() if a != b]
+        differences = [f"{what.format(a)} instead of {b}" for what, (a, b) in pairs.items() if a != b]
         if (other.input_width is None) != (self.input_width is None):
-            found.append(
+            differences.append(
                 "no input layer instead of one" if other.input_width is None else "an input layer instead of none"
             )
-        return ", ".join(found)
+        return ", ".join(differences)
 
     @property
     def parameters(self) -> int:

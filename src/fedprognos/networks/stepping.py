@@ -108,8 +108,8 @@ class Stepper:
             flat = [part.permute(1, 0, 2).reshape(len(rows), -1) for state in after for part in _leaves(state)]
         if flat:
             states[:, : self._starts[-1]] = torch.cat(flat, dim=1).numpy()
-        said: Rows = hidden.numpy()
-        return said
+        outputs: Rows = hidden.numpy()
+        return outputs
 
 
 def _leaves(state: object) -> Iterator[Tensor]:
@@ -127,9 +127,9 @@ def _size(part: Tensor) -> int:
 
 def _like(state: object, numbers: Tensor) -> object:
     """A state built like another one, from the first of some numbers (B, ...)."""
-    made, at = [], 0
+    parts, at = [], 0
     for part in _leaves(state):
-        own = numbers[:, at : at + _size(part)].reshape(len(numbers), part.shape[0], part.shape[2])
-        made.append(own.permute(1, 0, 2).contiguous())
+        values = numbers[:, at : at + _size(part)].reshape(len(numbers), part.shape[0], part.shape[2])
+        parts.append(values.permute(1, 0, 2).contiguous())
         at += _size(part)
-    return made[0] if isinstance(state, Tensor) else tuple(made)
+    return parts[0] if isinstance(state, Tensor) else tuple(parts)

@@ -146,8 +146,8 @@ def _scale(graph: Graph, recipe: Recipe) -> None:
 
 def _condition(graph: Graph, recipe: Recipe) -> str:
     """Index of each row's operating condition, the nearest where it is unknown: rounding, then distances."""
-    known = np.array(recipe.condition_keys, dtype=np.float64)
-    span = np.ptp(known, axis=0)
+    condition_keys = np.array(recipe.condition_keys, dtype=np.float64)
+    span = np.ptp(condition_keys, axis=0)
     columns = np.array([recipe.settings.index(name) for name in recipe.conditions], dtype=np.int64)
     powers = np.array([10.0 ** abs(places) for places in recipe.conditions.values()])
     fine = np.array([places >= 0 for places in recipe.conditions.values()])
@@ -158,7 +158,9 @@ def _condition(graph: Graph, recipe: Recipe) -> str:
     whole = graph.add("Round", [large], "whole")
     rounded = graph.add("Mul", [graph.add("Div", [whole, up_name], "lowered"), down_name], "rounded")
     apart = graph.add(
-        "Sub", [graph.add("Unsqueeze", [rounded, graph.integers(2)], "keys"), graph.constant("known", known)], "apart"
+        "Sub",
+        [graph.add("Unsqueeze", [rounded, graph.integers(2)], "keys"), graph.constant("known", condition_keys)],
+        "apart",
     )
     relative = graph.add("Div", [apart, graph.constant("span", np.where(span > 0, span, 1.0))], "relative")
     distance = graph.add(
@@ -196,14 +198,16 @@ def add_network(graph: Graph, network: Network, recipe: Recipe) -> None:
         after.append(last)
     if spec.direct:
         seen.append(("direct", rows if life else _some_rows(graph, spec.direct, recipe)))
-    said = graph.constant("head.bias", network.weights["head.bias"])
+    health = graph.constant("head.bias", network.weights["head.bias"])
     for part, features in seen:
         slopes = graph.constant(f"head.{part}", network.weights[f"head.{part}"].T)
-        said = graph.add("Add", [said, graph.add("MatMul", [features, slopes], f"head_{part}")], f"head_with_{part}")
+        health = graph.add(
+            "Add", [health, graph.add("MatMul", [features, slopes], f"head_{part}")], f"head_with_{part}"
+        )
     if not life:
-        graph.add("Squeeze", [said, graph.integers(1)], OUTPUTS)
+        graph.add("Squeeze", [health, graph.integers(1)], OUTPUTS)
         return
-    by_time = graph.add("Squeeze", [said, graph.integers(2)], "outputs_by_time")
+    by_time = graph.add("Squeeze", [health, graph.integers(2)], "outputs_by_time")
     graph.add("Transpose", [by_time], OUTPUTS, perm=[1, 0])
     graph.add("Concat", after or [STATE], STATE_AFTER, axis=1)
 
@@ -218,12 +222,12 @@ def _states(graph: Graph, network: Network) -> dict[str, str]:
     if not names:  # a head on the rows themselves remembers nothing
         return {}
     graph.add("Split", [STATE, graph.integers(*sizes)], [f"given_{name}" for name in names], axis=1)
-    found = {name: f"given_{name}" for name in names}
+    states = {name: f"given_{name}" for name in names}
     for name in names[: len(spec.widths) * len(node.states)]:
         new = graph.add("IsNaN", [f"given_{name}"], f"new_{name}")
         zero = graph.constant("zero", np.zeros(1, dtype=np.float32))
-        found[name] = graph.add("Where", [new, zero, f"given_{name}"], f"before_{name}")
-    return found
+        states[name] = graph.add("Where", [new, zero, f"given_{name}"], f"before_{name}")
+    return states
 
 
 def _node(network: Network) -> OnnxNode:
@@ -251,8 +255,8 @@ def _layers(graph: Graph, network: Network, x: str, before: dict[str, str]) -> t
             graph.constant(f"recurrent.{k}.B", np.concatenate(biases)[None]),
         ]
         if before:
-            own = [before[f"{name}_{k}"] for name in node.states]
-            inputs += ["", *(graph.add("Unsqueeze", [name, graph.integers(0)], f"first_{name}") for name in own)]
+            states = [before[f"{name}_{k}"] for name in node.states]
+            inputs += ["", *(graph.add("Unsqueeze", [name, graph.integers(0)], f"first_{name}") for name in states)]
         ends = [f"end_{name}_{k}" for name in node.states]
         graph.add(node.kind, inputs, [f"sequence_{k}", *ends], hidden_size=width, **node.options)
         after += [graph.add("Squeeze", [end, graph.integers(0)], f"last_{end}") for end in ends]

@@ -110,8 +110,8 @@ class OnnxSteps:
     def run(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows]:
         """Standardised health (B, T) at some more rows (B, T, channels) of units, and their states after them."""
         given = {SCALED: np.ascontiguousarray(rows), STATE: np.ascontiguousarray(states)}
-        said, after = self._session.run([OUTPUTS, STATE_AFTER], given)
-        return said.astype(np.float64), after
+        outputs, after = self._session.run([OUTPUTS, STATE_AFTER], given)
+        return outputs.astype(np.float64), after
 
 
 def session_of(model: onnx.ModelProto) -> Any:
@@ -157,7 +157,7 @@ def _inner(model: onnx.ModelProto, channels: int, where: str) -> onnx.ModelProto
 
 def _inputs(node: Any) -> list[str]:
     """What a node reads, the graphs within it included."""
-    within = [name for part in node.attribute if part.HasField("g") for own in part.g.node for name in _inputs(own)]
+    within = [name for part in node.attribute if part.HasField("g") for inner in part.g.node for name in _inputs(inner)]
     return [name for name in (*node.input, *within) if name]
 
 

@@ -39,8 +39,8 @@ def on_grid(grid: FloatArray, time: FloatArray, rows: Rows) -> Rows:
     >>> on_grid(np.array([0.0, 1.0, 2.5, 9.0]), np.array([1.0, 3.0]), np.array([[10.0], [20.0]])).ravel().tolist()
     [10.0, 10.0, 17.5, 20.0]
     """
-    known = np.searchsorted(time, grid, side="right")
-    left, right = np.maximum(known - 1, 0), np.minimum(known, len(time) - 1)
+    samples_before = np.searchsorted(time, grid, side="right")
+    left, right = np.maximum(samples_before - 1, 0), np.minimum(samples_before, len(time) - 1)
     old, new = rows[left].astype(np.float64), rows[right].astype(np.float64)
     between = (grid > time[left]) & (right > left)
     step = np.where(between, time[right] - time[left], 1.0)
@@ -60,15 +60,15 @@ def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int
     rows = np.empty((count, recipe.window, scaled.shape[1]), dtype=np.float32)
     odd = np.zeros(count, dtype=np.uint8)
     for k in range(count):
-        own = unit.cycle(k)
-        time = unit.time[own]
-        rows[k] = on_grid(grid, time, scaled[own])
+        rows_of_cycle = unit.cycle(k)
+        time = unit.time[rows_of_cycle]
+        rows[k] = on_grid(grid, time, scaled[rows_of_cycle])
         needed = int(np.searchsorted(time, grid[-1])) + 1
         steps = np.diff(time[:needed], prepend=min(0.0, time[0]))
         odd[k] = (
             (STRETCHED if needed > len(time) else 0)
             | (GAP if steps.max() > GAP_SHARE * grid[-1] else 0)
-            | (UNSEEN if unseen[own][:needed].any() else 0)
+            | (UNSEEN if unseen[rows_of_cycle][:needed].any() else 0)
         )
     return UnitCuts(rows.reshape(-1, scaled.shape[1]), np.arange(count) * recipe.window, np.arange(count), odd)
 

@@ -51,16 +51,16 @@ def at_levels(levels: FloatArray, column: int, end: float, time: FloatArray, row
     ([0.0, 2.5, 20.0], [0.0, 12.5, 70.0])
     """
     low = np.minimum.accumulate(rows[:, column].astype(np.float64))
-    found = np.searchsorted(-low, -levels)
-    right = np.minimum(found, len(low) - 1)
+    first_below = np.searchsorted(-low, -levels)
+    right = np.minimum(first_below, len(low) - 1)
     left = np.maximum(right - 1, 0)
-    between = (found > 0) & (found < len(low))
+    between = (first_below > 0) & (first_below < len(low))
     fall = np.where(between, low[left] - low[right], 1.0)
     step = np.where(between, time[right] - time[left], 1.0)
     after = np.where(between, (low[left] - levels) / fall * step, 0.0)
     old, new = rows[left].astype(np.float64), rows[right].astype(np.float64)
     then = np.where(between[:, None], (new - old) / step[:, None] * after[:, None] + old, new)
-    when = np.where(between, np.clip(time[left] + after, 0.0, end), np.where(found > 0, end, 0.0))
+    when = np.where(between, np.clip(time[left] + after, 0.0, end), np.where(first_below > 0, end, 0.0))
     return when, then.astype(np.float32)
 
 
@@ -69,10 +69,10 @@ def bounds_of(units: Iterable[Unit], column: int, end: float) -> tuple[float, fl
     early, late = [], []
     for unit in units:
         for k in range(len(cycle_bounds(unit)) - 1):
-            own = unit.cycle(k)
-            values = unit.sensors[own, column]
-            early.append(np.interp(SETTLED * end, unit.time[own], values))
-            late.append(np.interp(end, unit.time[own], values))
+            rows_of_cycle = unit.cycle(k)
+            values = unit.sensors[rows_of_cycle, column]
+            early.append(np.interp(SETTLED * end, unit.time[rows_of_cycle], values))
+            late.append(np.interp(end, unit.time[rows_of_cycle], values))
     return float(min(early)), float(max(late))
 
 
@@ -84,17 +84,17 @@ def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int
     rows = np.empty((count, recipe.window, scaled.shape[1]), dtype=np.float32)
     odd = np.zeros(count, dtype=np.uint8)
     for k in range(count):
-        own = unit.cycle(k)
-        time, samples = looked_at(end, unit.time[own], scaled[own])
+        rows_of_cycle = unit.cycle(k)
+        time, samples = looked_at(end, unit.time[rows_of_cycle], scaled[rows_of_cycle])
         when, rows[k] = at_levels(levels, column, end, time, samples)
         rows[k, :, column] = recipe.scale_level_times(when)
         reached = np.flatnonzero(samples[:, column] <= levels[-1])
         needed = int(reached[0]) + 1 if len(reached) else len(time) + int(time[-1] < end)
-        steps = np.diff(unit.time[own][:needed], prepend=min(0.0, time[0]))
+        steps = np.diff(unit.time[rows_of_cycle][:needed], prepend=min(0.0, time[0]))
         odd[k] = (
             (STRETCHED if needed > len(time) else 0)
             | (GAP if steps.max() > GAP_SHARE * end else 0)
-            | (UNSEEN if unseen[own][:needed].any() else 0)
+            | (UNSEEN if unseen[rows_of_cycle][:needed].any() else 0)
         )
     return UnitCuts(rows.reshape(-1, scaled.shape[1]), np.arange(count) * recipe.window, np.arange(count), odd)
 

@@ -124,14 +124,14 @@ def absorb(
         if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value >= 0):
             raise ConfigError(f"{name} must be a number of at least 0, got {value!r}")
     tensors, read_by_head = checked_network(layers, sums, head)
-    sizes = [one.width for one in sums]
+    sizes = [layer_sums.width for layer_sums in sums]
     widths = checked_widths(width, sizes)
 
     # Sort the neurons by their sums first, so that the order of clients and of neurons changes nothing.
-    orders = [np.lexsort((one.s, one.S.diagonal())) for one in sums]
+    orders = [np.lexsort((layer_sums.s, layer_sums.S.diagonal())) for layer_sums in sums]
     orders[-1] = np.lexsort((read_by_head.q[: sizes[-1]], sums[-1].s, sums[-1].S.diagonal()))
     tensors = reordered(tensors, orders)
-    sums = [one.take(order) for one, order in zip(sums, orders, strict=True)]
+    sums = [layer_sums.take(order) for layer_sums, order in zip(sums, orders, strict=True)]
     staying_features = np.arange(sizes[-1], read_by_head.width)
     read_by_head = read_by_head.take(np.concatenate([orders[-1], staying_features]))
     C_head, c_head, sd_head, *_ = regression = head_regression(read_by_head, sizes[-1], ridge)
@@ -144,13 +144,13 @@ def absorb(
     losses: list[Mapping[int, float]] = []
     importance = np.empty(0)
     for k in range(last, -1, -1):
-        own = tensors[k].get("weight_hh", np.zeros((0, sizes[k]))).reshape(-1, sizes[k], sizes[k])
+        recurrent_weights = tensors[k].get("weight_hh", np.zeros((0, sizes[k]))).reshape(-1, sizes[k], sizes[k])
         if k == last:
-            elimination = Elimination(sums[k], own, alpha, head=regression)
+            elimination = Elimination(sums[k], recurrent_weights, alpha, head=regression)
         else:
             above = tensors[k + 1]["weight_ih"]
             row_weights = np.tile(importance, len(above) // len(importance))
-            elimination = Elimination(sums[k], own, alpha, above=above, row_weights=row_weights)
+            elimination = Elimination(sums[k], recurrent_weights, alpha, above=above, row_weights=row_weights)
         first_loss, order_of_going = elimination.loss, elimination.run()
         gone = order_of_going[: sizes[k] - widths[k]]
         stay = np.setdiff1d(np.arange(sizes[k]), [a.neuron for a in gone])
@@ -196,12 +196,12 @@ def let_stand_in(tensors: list[Tensors], k: int, kept: Indices, mixture: Floats,
     """
     gone = np.setdiff1d(np.arange(len(mean)), kept)
     beta = mixture[gone]
-    own = {name: by_gate(array, len(mean))[:, kept] for name, array in tensors[k].items()}
-    if "weight_hh" in own:
-        lost = own["weight_hh"][:, :, gone]
-        own["weight_hh"] = own["weight_hh"][:, :, kept] + lost @ beta
-        own["bias_hh"] = own["bias_hh"] + lost @ (mean[gone] - beta @ mean[kept])
-    tensors[k] = {name: array.reshape(-1, *array.shape[2:]) for name, array in own.items()}
+    cut = {name: by_gate(array, len(mean))[:, kept] for name, array in tensors[k].items()}
+    if "weight_hh" in cut:
+        lost = cut["weight_hh"][:, :, gone]
+        cut["weight_hh"] = cut["weight_hh"][:, :, kept] + lost @ beta
+        cut["bias_hh"] = cut["bias_hh"] + lost @ (mean[gone] - beta @ mean[kept])
+    tensors[k] = {name: array.reshape(-1, *array.shape[2:]) for name, array in cut.items()}
     if k + 1 < len(tensors):
         # The next layer reads outputs of the same step, never the zeros that sequences start with.
         above = dict(tensors[k + 1])

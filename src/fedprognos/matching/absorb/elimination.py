@@ -70,8 +70,8 @@ class Elimination:
     ----------
     sums
         Of the layer's outputs.
-    own
-        ``(gates, N, N)`` recurrent weights; no gates for a linear layer.
+    recurrent_weights
+        ``(gates, N, N)``; no gates for a linear layer.
     alpha
         Weight of what the layer's own gates would miss.
     head
@@ -83,14 +83,14 @@ class Elimination:
     def __init__(
         self,
         sums: OutputSums,
-        own: Floats,
+        recurrent_weights: Floats,
         alpha: float,
         *,
         head: tuple[Floats, Floats, Floats, float, float] | None = None,
         above: Floats | None = None,
         row_weights: Floats | None = None,
     ) -> None:
-        N, recurrent = sums.width, len(own) > 0
+        N, recurrent = sums.width, len(recurrent_weights) > 0
         # The gates read the outputs of the step before, and every sequence starts at zero: these zeros count here.
         self.mean, self.C = sums.moments(starts=recurrent)
         self.level, steps = sums.moments(starts=False)
@@ -100,9 +100,10 @@ class Elimination:
         self._constant: Booleans = steps.diagonal() <= self._limit
         self.delta = smallest_ridge(self.C, sums)
         self.C[np.diag_indices(N)] += self.delta
-        self._alpha, self._gates = alpha, len(own)
+        self._alpha, self._gates = alpha, len(recurrent_weights)
         self._ids = np.arange(N)
-        self._own = np.ascontiguousarray(own.reshape(-1, N).T)  # a line for each neuron: what every gate reads of it
+        # One line for each neuron: what every gate reads of it.
+        self._recurrent = np.ascontiguousarray(recurrent_weights.reshape(-1, N).T)
         if head is not None:
             self._head: tuple[Floats, Floats] | None = head[:2]
             self.sd, self.loss, self._variance = head[2:]
@@ -185,23 +186,23 @@ class Elimination:
             C, c = self._head
             self._P_head = inverse(C[np.ix_(self._ids, self._ids)])
             self._v: Floats = self._P_head @ c[self._ids]
-        self._weigh()
+        self._update_reads()
 
     def _compact(self) -> None:
         """Drop the rows and columns of the neurons that went."""
         kept, old = np.flatnonzero(self._left), len(self._ids)
-        own = self._own.reshape(old, self._gates, old)[kept][:, :, kept]
-        self._own, self._above = np.ascontiguousarray(own.reshape(len(kept), -1)), self._above[kept]
+        recurrent_weights = self._recurrent.reshape(old, self._gates, old)[kept][:, :, kept]
+        self._recurrent, self._above = np.ascontiguousarray(recurrent_weights.reshape(len(kept), -1)), self._above[kept]
         self._ids = self._ids[kept]
         self._invert()
 
-    def _weigh(self, m: int = 0, beta: Floats | None = None) -> None:
+    def _update_reads(self, m: int = 0, beta: Floats | None = None) -> None:
         """What the next layer and the layer's own gates read of each neuron, after the others took over from m."""
         if self._head is None:
             self._read = weighted_squares(self._above, self._row_weights, m, beta)
         w = shares(self._importance(), self._left)
-        squares = weighted_squares(self._own, np.tile(w, self._gates), m, beta)
-        blocks = self._own.reshape(len(w), self._gates, len(w))
+        squares = weighted_squares(self._recurrent, np.tile(w, self._gates), m, beta)
+        blocks = self._recurrent.reshape(len(w), self._gates, len(w))
         # A neuron that goes takes its own gates with it, so what they read of it is not missed.
         self._missed = squares - w * np.square(np.einsum("jgj->jg", blocks)).sum(axis=1)
 
@@ -213,7 +214,7 @@ class Elimination:
             remove_variable(self._P_head, m)
         remove_variable(self._P, m)
         self._left[m] = False
-        self._weigh(m, beta)
+        self._update_reads(m, beta)
 
     def _described(self, m: int, beta: Floats, r2: float, *, redundant: bool) -> Absorbed:
         beta[m] = -1.0  # so that adding beta times what was read of m also clears what was read of m
@@ -284,14 +285,14 @@ def head_regression(sums: LabelledSums, neurons: int, ridge: float) -> tuple[Flo
     # The penalty stays the same while neurons go. Without any, the covariance of copies could not be inverted.
     penalty = max(ridge * float(np.mean(sums.S.diagonal())) / sums.n, smallest_ridge(C, sums))
     C = C + penalty * np.eye(sums.width)
-    loss, own, rest = variance, slice(neurons), slice(neurons, None)
+    loss, first, rest = variance, slice(neurons), slice(neurons, None)
     if neurons < sums.width:
-        slopes = solve_covariance(C[rest, rest], np.column_stack([C[rest, own], c[rest]]))
+        slopes = solve_covariance(C[rest, rest], np.column_stack([C[rest, first], c[rest]]))
         loss, slopes = loss - float(c[rest] @ slopes[:, -1]), slopes[:, :-1]
-        C, c = C[own, own] - C[own, rest] @ slopes, c[own] - c[rest] @ slopes
-    C, c = C[own, own], c[own]
+        C, c = C[first, first] - C[first, rest] @ slopes, c[first] - c[rest] @ slopes
+    C, c = C[first, first], c[first]
     loss = max(loss - float(c @ solve_covariance(C, c)), 0.0)
-    return C, c, sd[own], loss, variance or 1.0
+    return C, c, sd[first], loss, variance or 1.0
 
 
 def smallest_ridge(C: Floats, sums: OutputSums) -> float:

@@ -72,16 +72,16 @@ class OutputSums:
             Sequences that begin here, where some are continued from an earlier part. All of them by default.
         """
         h = np.asarray(outputs)
-        known: Booleans = np.ones(h.shape[:-1], bool) if mask is None else np.asarray(mask, bool)
+        counted: Booleans = np.ones(h.shape[:-1], bool) if mask is None else np.asarray(mask, bool)
         if h.ndim not in (2, 3):
             raise DataError(f"outputs of shape {h.shape}", hint="pass (B, T, N), or (T, N) of one sequence")
         for name, given in (("labels", labels), ("mask", mask)):
             if given is not None and np.shape(given) != h.shape[:-1]:
                 raise DataError(f"outputs of shape {h.shape} with {name} of shape {np.shape(given)}")
         if starts is None:
-            starts = int(np.count_nonzero(np.atleast_2d(known).any(axis=-1)))
-        rows = h[known]
-        y = None if labels is None else np.asarray(labels, np.float64)[known]
+            starts = int(np.count_nonzero(np.atleast_2d(counted).any(axis=-1)))
+        rows = h[counted]
+        y = None if labels is None else np.asarray(labels, np.float64)[counted]
         s, S, q = np.zeros(h.shape[-1]), np.zeros((h.shape[-1], h.shape[-1])), np.zeros(h.shape[-1])
         for first in range(0, len(rows), BLOCK):
             block = rows[first : first + BLOCK].astype(np.float64)

@@ -14,9 +14,7 @@ import numpy as np
 from fedprognos.matching.arguments import Booleans, Floats, Indices
 from fedprognos.matching.match.fast import Buffer, costs, popularity
 from fedprognos.matching.match.hyperparameters import Hyperparameters, estimated, start
-from fedprognos.matching.match.match_options import Growth, MatchOptions
-from fedprognos.matching.match.neurons import GlobalNeurons
-from fedprognos.matching.match.problem import ClientNeurons, MatchProblem
+from fedprognos.matching.match.problem import ClientNeurons, Growth, MatchOptions, MatchProblem
 from fedprognos.matching.match.result import Absorbing, Diagnostics, Matching
 from fedprognos.matching.match.solvers import Solver, solver_named
 
@@ -25,7 +23,7 @@ FIRST_OFFER = 8
 
 
 @dataclass
-class State:
+class MatchState:
     """What is matched, how, and where it stands: ``assignments`` are the slots of each client's neurons."""
 
     problem: MatchProblem
@@ -38,27 +36,27 @@ class State:
     buffer: Buffer = field(default_factory=Buffer)
 
 
-def empty_state(problem: MatchProblem, options: MatchOptions, growth: Growth) -> State:
+def empty_state(problem: MatchProblem, options: MatchOptions, growth: Growth) -> MatchState:
     """Nobody is matched yet."""
     hyper = start(problem, options.sigma, options.sigma0, options.estimates)
-    return State(problem, options, growth, solver_named(options.solver), hyper, GlobalNeurons(problem))
+    return MatchState(problem, options, growth, solver_named(options.solver), hyper, GlobalNeurons(problem))
 
 
 def bbp_map(problem: MatchProblem, options: MatchOptions, growth: Growth) -> Matching:
     """Initialise, sweep until nothing moves, and describe the result."""
     state = empty_state(problem, options, growth)
     gains = [initialise(state)]
-    settle(state)
+    renumber_and_estimate(state)
     order = np.random.default_rng(options.seed)
     converged = len(problem.clients) == 1 and problem.anchor is None
     while len(gains) <= options.sweeps and not converged:
         gain, converged = sweep(state, order)
-        settle(state)
+        renumber_and_estimate(state)
         gains.append(gain)
     return described(state, tuple(gains), converged)
 
 
-def initialise(state: State) -> float:
+def initialise(state: MatchState) -> float:
     """Add the clients one by one; returns the total gain. A first client without an anchor is only copied."""
     problem, total, expected = state.problem, 0.0, 0
     for client in problem.clients:
@@ -74,7 +72,7 @@ def initialise(state: State) -> float:
     return total
 
 
-def sweep(state: State, order: np.random.Generator) -> tuple[float, bool]:
+def sweep(state: MatchState, order: np.random.Generator) -> tuple[float, bool]:
     """Solve every client again, in random order; returns the total gain, and whether all stayed where they were."""
     problem, neurons = state.problem, state.neurons
     total, unchanged = common_gain(problem.raw_squares, state.hyper), True
@@ -92,7 +90,7 @@ def sweep(state: State, order: np.random.Generator) -> tuple[float, bool]:
     return total, unchanged
 
 
-def settle(state: State) -> None:
+def renumber_and_estimate(state: MatchState) -> None:
     """After a pass over all clients: number the neurons anew, and estimate the hyper-parameters from them."""
     neurons = state.neurons
     neurons.renumber(state.assignments)
@@ -106,7 +104,7 @@ def common_gain(squares: Floats, hyper: Hyperparameters) -> float:
     return float((squares / hyper.sigma).sum())
 
 
-def assign(state: State, client: ClientNeurons, x: Floats, *, expected: int = 0) -> tuple[Indices, float]:
+def assign(state: MatchState, client: ClientNeurons, x: Floats, *, expected: int = 0) -> tuple[Indices, float]:
     """Solve Eq. 5 for one client that is not among the global neurons: its slots, and the gain less all s w^2.
 
     Few new columns are offered first (``expected`` and some more), and twice as many only when all were taken. That
@@ -150,13 +148,13 @@ def solved(cost: Floats, existing: int, solve: Solver, *, last: bool) -> Indices
         useful[existing:] = True
         kept = np.flatnonzero(useful)
         if width <= len(kept) < 0.75 * columns:
-            found = kept[solve(cost[:, kept])]
-            if not last or np.count_nonzero(found >= existing) < columns - existing:
-                return found
+            columns_of_rows = kept[solve(cost[:, kept])]
+            if not last or np.count_nonzero(columns_of_rows >= existing) < columns - existing:
+                return columns_of_rows
     return solve(cost)
 
 
-def described(state: State, gains: tuple[float, ...], converged: bool) -> Matching:
+def described(state: MatchState, gains: tuple[float, ...], converged: bool) -> Matching:
     """The result: maximum a posteriori means and diagnostics added."""
     problem, neurons, hyper = state.problem, state.neurons, state.hyper
     live = neurons.live()
@@ -184,3 +182,80 @@ def absorbing_state(problem: MatchProblem, size: int) -> Absorbing:
     if size == problem.everything:
         return "all kept"
     return "all merged" if size == problem.widest else "neither"
+
+
+class GlobalNeurons:
+    """Slots with a count and a sum; a slot whose count is zero is free and is given out again.
+
+    ``counts`` is ``(slots,)``, ``sums`` ``(slots, D)``. ``seen`` holds the counts once more as floats: ``(slots, 1)``,
+    or ``(slots, D)`` where clients lack dimensions. Slots never move during a sweep, so taking a client out touches
+    its own slots only. After each sweep :meth:`renumber` closes the gaps and adds everything up afresh, which also
+    removes the rounding that many additions and subtractions leave behind.
+    """
+
+    def __init__(self, problem: MatchProblem) -> None:
+        self._problem = problem
+        self._rebuild([], 0)
+
+    def _rebuild(self, assignments: list[Indices], size: int) -> None:
+        """Start over from the anchor and add the clients up."""
+        problem = self._problem
+        size = max(size, problem.anchored)
+        self.counts = np.zeros(size, np.intp)
+        self.sums = np.zeros((size, problem.dimensions))
+        self.seen = np.zeros((size, problem.dimensions if problem.masked else 1))
+        if problem.anchor is not None and problem.anchor.counts is not None:
+            counts = problem.anchor.counts
+            at = problem.anchor.index(np.arange(len(counts)))
+            self.counts[: len(counts)] = counts
+            self.sums[at] = counts[:, None] * problem.anchor.centred(problem.centre)
+            self.seen[at] = counts[:, None]
+        for client, slots in zip(problem.clients, assignments, strict=False):
+            self.put(client, slots, client.centred(problem.centre))
+
+    def put(self, client: ClientNeurons, slots: Indices, x: Floats) -> None:
+        """Assign a client's neurons ``x`` to slots, no two to the same."""
+        at = client.index(slots)
+        self.counts[slots] += 1
+        self.sums[at] += x
+        self.seen[at] += 1
+
+    def take(self, client: ClientNeurons, slots: Indices, x: Floats) -> Booleans:
+        """Undo :meth:`put`; returns ``(L_j,)`` which of the slots are free now."""
+        at = client.index(slots)
+        self.counts[slots] -= 1
+        self.sums[at] -= x
+        self.seen[at] -= 1
+        free: Booleans = self.counts[slots] == 0
+        self.sums[slots[free]] = 0.0
+        return free
+
+    def live(self) -> Indices:
+        """The slots in use."""
+        return np.flatnonzero(self.counts)
+
+    def open(self, number: int) -> Indices:
+        """Free slots for so many new neurons: gaps first, then beyond the end."""
+        gaps = np.flatnonzero(self.counts == 0)[:number]
+        lacking = number - len(gaps)
+        if lacking == 0:
+            return gaps
+        end = len(self.counts)
+        # Doubling keeps the copying proportional to the final size.
+        room = max(lacking, end)
+        self.counts, self.sums, self.seen = (
+            np.concatenate([a, np.zeros((room, *a.shape[1:]), a.dtype)]) for a in (self.counts, self.sums, self.seen)
+        )
+        return np.concatenate([gaps, np.arange(end, end + lacking)])
+
+    def renumber(self, assignments: list[Indices]) -> None:
+        """Number the neurons by first use in client order, after the anchor's, leaving no gaps."""
+        label = np.full(len(self.counts), -1, np.intp)
+        size = self._problem.anchored
+        label[:size] = np.arange(size)
+        for j, slots in enumerate(assignments):
+            fresh = slots[label[slots] < 0]
+            label[fresh] = np.arange(size, size + len(fresh))
+            size += len(fresh)
+            assignments[j] = label[slots]
+        self._rebuild(assignments, size)

@@ -61,14 +61,14 @@ def gain(
     if cost not in COSTS:
         raise unknown_name("cost", cost, COSTS)
     w, n, total = (np.asarray(a, np.float64) for a in (vectors, counts, totals))
-    known = np.broadcast_to(n[:, None] if seen is None else np.asarray(seen, np.float64), total.shape)
+    counts_seen = np.broadcast_to(n[:, None] if seen is None else np.asarray(seen, np.float64), total.shape)
     J, K = population, len(n)
     s, p, prior_mean = (np.broadcast_to(a, w.shape[1:]) for a in (1 / np.asarray(sigma), 1 / np.asarray(sigma0), mu0))
     table = np.empty((len(w), K + new))
     for row in range(len(w)):
         for i in range(K):
             G = prior_mean * p + s * total[i]
-            S = p + known[i] * s
+            S = p + counts_seen[i] * s
             c = min(max(n[i], 1), max(J - 1, 1))
             log_odds = log(c / max(J - c, 1))
             if cost == "pfnm":

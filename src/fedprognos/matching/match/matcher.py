@@ -8,8 +8,15 @@ from numpy.typing import ArrayLike
 
 from fedprognos.errors import DataError
 from fedprognos.matching.match.bbp_map import bbp_map
-from fedprognos.matching.match.match_options import MatchOptions, growth_limits
-from fedprognos.matching.match.problem import ClientNeurons, anchor_neurons, canonical, checked, make_problem
+from fedprognos.matching.match.problem import (
+    ClientNeurons,
+    MatchOptions,
+    anchor_neurons,
+    canonical,
+    checked,
+    growth_limits,
+    make_problem,
+)
 from fedprognos.matching.match.result import Anchor, Matching
 
 
@@ -100,9 +107,9 @@ def match(
     if not clients:
         raise DataError("no clients to match", hint="pass a mapping from client id to neuron vectors (L_j, D)")
     options = MatchOptions(cost, sigma, sigma0, gamma, estimate, sweeps, seed, cap, quota, solver)
-    found = canonical([ClientNeurons(name, checked(f"client '{name}'", w)) for name, w in clients.items()], sizes)
-    dimensions = found[0].vectors.shape[1]
-    return match_clients(found, anchor_neurons(anchor, dimensions), dimensions, options)
+    in_order = canonical([ClientNeurons(name, checked(f"client '{name}'", w)) for name, w in clients.items()], sizes)
+    dimensions = in_order[0].vectors.shape[1]
+    return match_clients(in_order, anchor_neurons(anchor, dimensions), dimensions, options)
 
 
 def match_clients(

@@ -1,15 +1,18 @@
-"""The clients' neurons as the algorithm needs them: checked, in canonical order, converted to float64 on demand."""
+"""The clients' neurons and the options of a matching: checked, in canonical order, in float64 on demand."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedprognos.errors import ConfigError, DataError
-from fedprognos.matching.arguments import AnyArray, Floats, Indices
+from fedprognos.errors import ConfigError, DataError, unknown_name
+from fedprognos.matching.arguments import AnyArray, Floats, Indices, check_whole
+from fedprognos.matching.match.gain import COSTS
 from fedprognos.matching.match.result import Anchor, Matching
 
 
@@ -116,17 +119,17 @@ def checked(name: str, vectors: ArrayLike) -> AnyArray:
     return array
 
 
-def canonical(found: Iterable[ClientNeurons], sizes: Mapping[str, float] | None) -> list[ClientNeurons]:
+def canonical(clients: Iterable[ClientNeurons], sizes: Mapping[str, float] | None) -> list[ClientNeurons]:
     """Sort by width, data size and id, so that the order of arrival changes nothing; all need the same dimensions."""
-    found = list(found)
-    missing = [client.name for client in found if sizes is not None and client.name not in sizes]
+    clients = list(clients)
+    missing = [client.name for client in clients if sizes is not None and client.name not in sizes]
     if missing:
         raise ConfigError(f"no data size for client '{missing[0]}'", hint="give sizes for every client, or none")
-    data = dict.fromkeys((client.name for client in found), 0.0) if sizes is None else sizes
-    found.sort(key=lambda client: (-client.width, -data[client.name], str(client.name)))
-    for client in found:
-        same_dimensions(client.vectors, found[0].vectors.shape[1], f"client '{client.name}'")
-    return found
+    data = dict.fromkeys((client.name for client in clients), 0.0) if sizes is None else sizes
+    clients.sort(key=lambda client: (-client.width, -data[client.name], str(client.name)))
+    for client in clients:
+        same_dimensions(client.vectors, clients[0].vectors.shape[1], f"client '{client.name}'")
+    return clients
 
 
 def same_dimensions(vectors: AnyArray, dimensions: int, where: str) -> None:
@@ -179,3 +182,59 @@ def make_problem(clients: Sequence[ClientNeurons], anchor: ClientNeurons | None,
         squares[anchor.where] += (anchor.counts[:, None] * np.square(anchor.centred(centre))).sum(axis=0)
         observed[anchor.where] += anchor.width
     return MatchProblem(tuple(clients), anchor, centre, variance, scale, squares, observed, raw)
+
+
+@dataclass(frozen=True)
+class MatchOptions:
+    """The options of :func:`~fedprognos.matching.match`, described there."""
+
+    cost: str
+    sigma: ArrayLike | None
+    sigma0: ArrayLike | None
+    gamma: float
+    estimate: bool | None
+    sweeps: int
+    seed: int
+    cap: int | None
+    quota: int | None
+    solver: str
+
+    def __post_init__(self) -> None:
+        if self.cost not in COSTS:
+            raise unknown_name("cost", self.cost, COSTS)
+        if not (math.isfinite(self.gamma) and self.gamma > 0):
+            raise ConfigError(f"gamma must be a positive number, got {self.gamma!r}")
+        for name, value, least in (("sweeps", self.sweeps, 0), ("cap", self.cap, 1), ("quota", self.quota, 0)):
+            if value is not None:
+                check_whole(name, value, least)
+
+    @property
+    def estimates(self) -> bool:
+        """Whether the variances are re-estimated: SPAHM does, PFNM does not."""
+        return self.cost == "spahm" if self.estimate is None else self.estimate
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How far the global model may grow: to ``cap`` neurons in all, by ``quota`` new ones for each client."""
+
+    cap: int
+    quota: int
+
+    def room(self, width: int, existing: int) -> int:
+        """New neurons a client of this width may open: every one of its neurons has a place in any case."""
+        return max(width - existing, min(self.cap - existing, self.quota))
+
+
+def growth_limits(problem: MatchProblem, cap: int | None, quota: int | None) -> Growth:
+    """The limits on growth, with the cap no lower than the widest client and no higher than quotas can lead to."""
+    if cap is None:
+        cap = problem.everything
+    elif cap < problem.widest:
+        warnings.warn(f"cap {cap} raised to {problem.widest}, the width of the widest client", stacklevel=4)
+        cap = problem.widest
+    if quota is None:
+        return Growth(cap, problem.everything)
+    growing = len(problem.clients) - (0 if problem.anchored else 1)
+    # A client may leave a neuron it opened to others and open one more; without this the quota would leak.
+    return Growth(min(cap, problem.widest + growing * quota), quota)

@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike
 
 from fedprognos.errors import DataError, unknown_name
 from fedprognos.matching.arguments import AnyArray, Indices, RecurrentWeights, check_whole
-from fedprognos.matching.match.match_options import MatchOptions
 from fedprognos.matching.match.matcher import match_clients
-from fedprognos.matching.match.problem import ClientNeurons, canonical, checked_counts, same_dimensions
+from fedprognos.matching.match.problem import ClientNeurons, MatchOptions, canonical, checked_counts, same_dimensions
 from fedprognos.matching.match.result import Matching
 from fedprognos.matching.match.signatures import (
     Gates,
@@ -103,19 +102,19 @@ def match_recurrent(
         counts = checked_counts(anchor_counts, len(previous[0]))
         fixed = ClientNeurons("anchor", previous[0], counts=counts)
 
-    found = match_clients(order, fixed, inputs, options)
+    matching = match_clients(order, fixed, inputs, options)
     if signature == "ih":
-        return found
-    for made in range(2, rounds + 2):
-        before, size = found.assignments, found.size
+        return matching
+    for round_number in range(2, rounds + 2):
+        before, size = matching.assignments, matching.size
         placed = [in_order(client.name, layers[client.name], before[client.name], size, cell) for client in order]
         if fixed is not None:
             fixed = replace(in_order("anchor", previous, np.arange(fixed.width), size, cell), counts=counts)
-        found = match_clients(placed, fixed, inputs + 2 * gates_of(cell) * size, options)
-        found = replace(found, diagnostics=replace(found.diagnostics, rounds=made))
-        if all(np.array_equal(before[client.name], found.assignments[client.name]) for client in order):
+        matching = match_clients(placed, fixed, inputs + 2 * gates_of(cell) * size, options)
+        matching = replace(matching, diagnostics=replace(matching.diagnostics, rounds=round_number))
+        if all(np.array_equal(before[client.name], matching.assignments[client.name]) for client in order):
             break
-    return found
+    return matching
 
 
 def signatures(where: str, weights: RecurrentWeights, cell: str | Gates) -> tuple[AnyArray, AnyArray]:
