@@ -14,6 +14,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.files import HeldError, holder, holding, parse_json, parse_toml
+from refusals import refuses
 
 DEEP = 100_000
 HOLD = (
@@ -23,26 +24,25 @@ HOLD = (
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "named"),
     [
-        (b'title = "\xff\xfe"', "byte 9 is not UTF-8"),
-        (b"\x00\x01", "not valid TOML"),
+        (b'title = "\xff\xfe"', "byte 9"),
+        (b"\x00\x01", "TOML"),
         (b"v = " + b"[" * DEEP, "deep"),
         (b".".join([b"a"] * DEEP) + b" = 1", "deep"),
         (b"v = " + b"{a=" * DEEP, "deep"),
     ],
 )
-def test_toml_that_cannot_be_read_is_an_error_in_words(tmp_path: Path, text: bytes, what: str) -> None:
+def test_toml_that_cannot_be_read_is_an_error_in_words(tmp_path: Path, text: bytes, named: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_bytes(text)
-    with pytest.raises(ConfigError, match=what) as error:
+    with refuses(ConfigError, path, named):
         config.load(path)
-    assert str(path) in str(error.value)
 
 
 def test_values_that_are_nested_too_deeply_are_refused(tmp_path: Path) -> None:
     assert parse_toml("a.b = [[1]]") == {"a": {"b": [[1]]}}
-    with pytest.raises(ValueError, match="nested too deeply"):
+    with refuses(ValueError):
         parse_json("[" * DEEP)
     with pytest.raises(FedprognosError):
         config.load("demo", (f"data.seed={'[' * DEEP}",))
@@ -84,7 +84,7 @@ def test_two_runs_into_one_folder_are_kept_apart(tmp_path: Path) -> None:
     first, second = (folder_of(tmp_path / "out", experiment) for _ in range(2))
     with first.alone():
         with (
-            pytest.raises(OutputError, match=rf"another run is writing into this folder \(process {os.getpid()}\)"),
+            refuses(OutputError, f"process {os.getpid()}"),
             second.alone(),
         ):
             pass

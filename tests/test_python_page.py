@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fedprognos as fp
+from refusals import refuses
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 
@@ -69,7 +70,7 @@ def test_other_networks_are_refused_in_words(body: str) -> None:
     from fedprognos.errors import ConfigError
 
     made = eval(body, {"nn": nn})  # noqa: S307 - written above
-    with pytest.raises(ConfigError, match=r"cannot take over[\s\S]*nn\.LSTM or nn\.GRU"):
+    with refuses(ConfigError, "nn.LSTM", "nn.GRU"):
         fp.network_of(nn.Sequential(made, nn.Linear(3, 1)))
 
 
@@ -79,7 +80,7 @@ def test_the_estimator_answers_as_scikit_learn_asks() -> None:
     model = fp.FederatedModel(unit="pump", time="hour")
     assert fp.FederatedModel(**model.get_params()).get_params() == model.get_params()
     assert model.set_params(owner="plant").owner == "plant"
-    with pytest.raises(ConfigError, match="unknown parameter 'woner'"):
+    with refuses(ConfigError, "'woner'", "owner"):
         model.set_params(woner="plant")
-    with pytest.raises(ConfigError, match="not fitted"):
+    with refuses(ConfigError, "fit(frame)"):
         model.predict(None)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from fedprognos.networks import Bundle, Network, NetworkSpec, fit
 from fedprognos.networks.model_options import Training
 from fedprognos.prognosis import Predictor
 from fedprognos.prognosis.onnx_runtime import export_onnx
+from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 
 ALL = [("age", 50), ("mean", 4), ("slope", 5), ("change", 3), ("mean", 1), ("slope", 1)]
@@ -93,11 +94,11 @@ def test_models_with_channels_say_the_same_online_and_offline(history: object, t
             health = stream.feed(unit.id, float(t), given_row, operated).health
             if (unit.id, float(t)) in offline:
                 assert abs(health.value - offline[unit.id, float(t)]) < 1e-5 * recipe.label_std
-    with pytest.raises(BundleError, match="channels"):
+    with refuses(BundleError, "recipe.channels"):
         export_onnx(bundle, tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 
 
 def test_a_channel_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValidationError, match="unknown channel 'speed'"):
+    with refuses(ValidationError, "'speed'"):
         RecipeOptions.model_validate({"history": "life", "channels": {"speed": 3}})

@@ -29,6 +29,7 @@ from fedprognos.features.history.levels import at_levels, looked_at
 from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema, Unit
 from fedprognos.options import validated
+from refusals import refuses
 from small_fleets import cyclic_fleet
 
 LEVELS = ((0.0, 0.0), (20.0, 0.7), (42.0, 0.84))
@@ -232,7 +233,7 @@ def test_a_history_of_another_shape_is_refused() -> None:
     recipe = Recipe(task="rul", sensors=("a",), window=5, mean=((0.0,),), std=((1.0,),))
     kept = rule_of(recipe).start(recipe).snapshot()
     longer = rule_of(recipe).start(recipe.model_copy(update={"window": 6}))
-    with pytest.raises(ValueError, match=r"'ring' has shape \(5, 1\), not \(6, 1\)"):
+    with refuses(ValueError, "'ring'", (5, 1), (6, 1)):
         longer.restore(kept)
 
 
@@ -274,9 +275,9 @@ def test_a_rule_of_one_s_own_is_one_object_and_known_only_where_it_is() -> None:
         assert windows.batch(np.arange(2)).shape == (2, 4, len(fleet.schema.sensors))
         text = recipe.to_json()
         assert Recipe.from_json(text) == recipe
-    with pytest.raises(RecipeError, match="no way to read cycles that is known here"):
+    with refuses(RecipeError, "cycle"):
         Recipe.from_json(text)
-    with pytest.raises(ConfigError, match="unknown history rule 'first four'"):
+    with refuses(ConfigError, "'first four'"):
         validated(RecipeOptions, {"cycle": "first four"})
-    with pytest.raises(ConfigError, match="'life' is not a way to read cycles"):
+    with refuses(ConfigError, "'life'"):
         validated(RecipeOptions, {"cycle": "life"})

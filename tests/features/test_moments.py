@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedprognos.errors import DataError
 from fedprognos.features import Moments, merge_all
+from refusals import refuses
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(0, 2**32 - 1), st.floats(-1e6, 1e6))
@@ -36,5 +36,5 @@ def test_a_constant_column_has_no_deviation_whatever_its_size() -> None:
 
 
 def test_different_columns_cannot_be_merged() -> None:
-    with pytest.raises(DataError, match="cannot be merged"):
+    with refuses(DataError):
         Moments.from_rows(np.ones((2, 2))).merge(Moments.from_rows(np.ones((2, 3))))

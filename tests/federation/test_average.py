@@ -11,6 +11,7 @@ from fedprognos.errors import ConfigError, DataError
 from fedprognos.federation import averages
 from fedprognos.federation.averages import aggregators, average
 from fedprognos.networks.anatomy import anatomy_of, move, move_inputs, slice_neurons
+from refusals import refuses
 
 ANATOMY = anatomy_of("lstm", 2, True)
 INPUTS = 3
@@ -128,7 +129,7 @@ def test_inputs_of_the_next_layer_move_and_nothing_else():
     assert not wide[:, [0, 2, 3]].any()
     for name in weights.keys() - {"recurrent.0.weight_ih_l0"}:
         np.testing.assert_array_equal(moved[name], weights[name])
-    with pytest.raises(ConfigError, match="head"):
+    with refuses(ConfigError, "head"):
         move_inputs(weights, ANATOMY, ANATOMY.layers[-1], [0], 1)
 
 
@@ -161,58 +162,58 @@ class TestRefusals:
     """Errors name the client and the tensor."""
 
     def test_unknown_average(self):
-        with pytest.raises(ConfigError, match="did you mean 'median'"):
+        with refuses(ConfigError, "'median'"):
             average({"a": {}}, ANATOMY, how="medain")
 
     def test_no_clients(self):
-        with pytest.raises(DataError, match="no clients"):
+        with refuses(DataError):
             average({}, ANATOMY)
 
     @pytest.mark.parametrize("options", [{"ratio": -1.0}, {"ratio": float("nan")}])
     def test_bad_options(self, options):
-        with pytest.raises(ConfigError, match="ratio must not be negative"):
+        with refuses(ConfigError, "ratio"):
             average({"a": {}}, ANATOMY, **options)
 
     def test_sizes_are_needed_to_weigh_by_them(self):
         one = {"a": {"head.bias": np.zeros(1)}}
-        with pytest.raises(ConfigError, match="needs the clients' data sizes"):
+        with refuses(ConfigError, "sizes"):
             average(one, ANATOMY, how="weighted")
-        with pytest.raises(ConfigError, match="client 'a'"):
+        with refuses(ConfigError, "client 'a'"):
             average(one, ANATOMY, how="weighted", sizes={"a": 0})
 
     @pytest.mark.parametrize(
-        ("bad", "message"),
+        ("bad", "named"),
         [
             (np.full((1, 3), np.nan), "NaN"),
-            (np.zeros((1, 4)), "places for 3 neurons"),
+            (np.zeros((1, 4)), "3 neurons"),
             (np.zeros(3), "1 axes"),
             (None, "missing"),
         ],
     )
-    def test_bad_tensors(self, bad, message):
+    def test_bad_tensors(self, bad, named):
         good = {"head.bias": np.zeros(1), "head.weight": np.zeros((1, 3))}
         wrong = {"head.bias": np.zeros(1)} | ({} if bad is None else {"head.weight": bad})
         places = {name: {"recurrent.1": [0, 1, 2]} for name in ("good", "wrong")}
-        with pytest.raises(DataError, match=rf"client 'wrong', tensor 'head\.weight'.*{message}"):
+        with refuses(DataError, "client 'wrong'", "'head.weight'", named):
             average({"good": good, "wrong": wrong}, ANATOMY, places, {"recurrent.1": 3})
 
     def test_shapes_that_do_not_agree(self):
         clients = {"a": {"head.weight": np.zeros((1, 3))}, "b": {"head.weight": np.zeros((1, 4))}}
-        with pytest.raises(DataError, match=r"client 'b', tensor 'head\.weight'"):
+        with refuses(DataError, "client 'b'", "'head.weight'"):
             average(clients, ANATOMY)
 
     def test_a_tensor_the_others_lack(self):
         clients = {"a": {"head.bias": np.zeros(1)}, "b": {"head.bias": np.zeros(1), "head.weight": np.zeros((1, 2))}}
-        with pytest.raises(DataError, match=r"client 'b', tensor 'head\.weight'"):
+        with refuses(DataError, "client 'b'", "'head.weight'"):
             average(clients, ANATOMY)
 
     @pytest.mark.parametrize("places", [[0, 0], [0, 5], [-1, 0], [0.0, 1.0]])
     def test_bad_places(self, places):
-        with pytest.raises(DataError, match=r"client 'a'.*recurrent\.1|client 'a': the places"):
+        with refuses(DataError, "client 'a'"):
             move({"head.weight": np.zeros((1, 2))}, ANATOMY, {"recurrent.1": places}, {"recurrent.1": 5}, client="a")
 
     def test_places_without_width_or_client(self):
-        with pytest.raises(ConfigError, match="no width"):
+        with refuses(ConfigError, "width"):
             move({"head.weight": np.zeros((1, 2))}, ANATOMY, {"recurrent.1": [0, 1]}, {})
-        with pytest.raises(DataError, match="client 'b'"):
+        with refuses(DataError, "client 'b'"):
             average({"b": {"head.bias": np.zeros(1)}}, ANATOMY, {"a": {}}, {})

@@ -23,6 +23,7 @@ from small_networks import (
 
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.matching import LinearWeights, OutputSums, RecurrentWeights, absorb, contributions
+from refusals import refuses
 
 SHAPES = {
     "one layer": ([6], None),
@@ -276,70 +277,68 @@ class TestRefusals:
         return layers, sums_of(layers, x, y)
 
     @pytest.mark.parametrize(
-        ("options", "message"),
+        ("options", "named"),
         [
-            ({"width": 0}, "width must be"),
-            ({"width": [3]}, "1 widths for 2 layers"),
-            ({"width": 2, "alpha": -1.0}, "alpha must be"),
-            ({"width": 2, "alpha": np.nan}, "alpha must be"),
-            ({"width": 2, "ridge": -1e-3}, "ridge must be"),
+            ({"width": 0}, ("width", 0)),
+            ({"width": [3]}, ("width", 1, 2)),
+            ({"width": 2, "alpha": -1.0}, ("alpha", -1.0)),
+            ({"width": 2, "alpha": np.nan}, ("alpha", "nan")),
+            ({"width": 2, "ridge": -1e-3}, ("ridge", -1e-3)),
+            ({"width": 1.5}, ("width", 1.5)),
+            ({"width": 2, "alpha": "a"}, ("alpha", "'a'")),
+            ({"width": 2, "ridge": None}, ("ridge", None)),
         ],
     )
-    def test_options(self, problem, options, message):
-        with pytest.raises(ConfigError, match=message):
+    def test_options(self, problem, options, named):
+        with refuses(ConfigError, *named):
             absorb(typed(problem[0]), problem[1], **options)
 
     def test_arrays_and_sums_that_do_not_fit(self, problem):
         layers, sums = problem
-        with pytest.raises(DataError, match="2 layers and sums of 1"):
+        with refuses(DataError, "2 layers"):
             absorb(typed(layers), sums[1:], width=2)
-        with pytest.raises(DataError, match="lack labels"):
+        with refuses(DataError, "labels"):
             absorb(typed(layers[:1]), sums[:1], width=2)
-        with pytest.raises(DataError, match="layer 1"):
+        with refuses(DataError, "layer 1"):
             absorb(typed(layers), [sums[0], sums[1].take(np.arange(5))], width=2)
         layers[1]["bias_hh"][2] = np.nan
-        with pytest.raises(DataError, match="layer 1: bias_hh holds NaN"):
+        with refuses(DataError, "layer 1", "bias_hh"):
             absorb(typed(layers), sums, width=2)
 
     def test_sums_that_no_rows_have(self, problem):
         layers, sums = problem
         sums[1].S[0, 1] = sums[1].S[1, 0] = 2 * sums[1].S[0, 0]
-        with pytest.raises(DataError, match="layer 1: invalid sums: no rows have these sums"):
+        with refuses(DataError, "layer 1"):
             absorb(typed(layers), sums, width=2)
 
     @pytest.mark.parametrize(
-        ("change", "message"),
+        ("change", "named"),
         [
-            ({"q": np.nan}, "q is not finite"),
-            ({"yy": np.inf}, "yy is not finite"),
-            ({"yy": -1.0}, "no rows have"),
-            ({"yy": 0.0}, "no rows have"),
-            ({"starts": -1}, "steps and -1 starts"),
-            ({"n": 0, "starts": 0}, "no rows"),
-            ({"n": None}, "n is not finite"),
-            ({"y": "a"}, "y is not made of numbers"),
+            ({"q": np.nan}, "q"),
+            ({"yy": np.inf}, "yy"),
+            ({"yy": -1.0}, "rows"),
+            ({"yy": 0.0}, "rows"),
+            ({"starts": -1}, "-1 starts"),
+            ({"n": 0, "starts": 0}, "rows"),
+            ({"n": None}, "n "),
+            ({"y": "a"}, "y "),
         ],
     )
-    def test_label_sums_and_counts_that_cannot_be(self, problem, change, message):
+    def test_label_sums_and_counts_that_cannot_be(self, problem, change, named):
         layers, sums = problem
         bad = replace(sums[1], **{k: sums[1].q * v if k == "q" else v for k, v in change.items()})
         for tried in ({"sums": [sums[0], bad]}, {"sums": sums, "head": bad}):
-            with pytest.raises(DataError, match=message):
+            with refuses(DataError, named):
                 absorb(typed(layers), width=2, **tried)
-        with pytest.raises(DataError, match=message):
+        with refuses(DataError, named):
             contributions(bad, {"a": np.arange(2)})
 
     def test_a_linear_layer_comes_first(self, problem):
         layers, sums = problem
         width = sums[1].width
         linear = LinearWeights(np.ones((width, sums[0].width)), np.ones(width))
-        with pytest.raises(DataError, match="layer 1: only the first layer can be linear"):
+        with refuses(DataError, "layer 1", "linear"):
             absorb([typed(layers)[0], linear], sums, width=2)
-
-    @pytest.mark.parametrize("options", [{"width": 1.5}, {"width": 2, "alpha": "a"}, {"width": 2, "ridge": None}])
-    def test_options_that_are_no_numbers(self, problem, options):
-        with pytest.raises(ConfigError, match="must be a"):
-            absorb(typed(problem[0]), problem[1], **options)
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 0.7, 1.0, 3.0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from fedprognos.errors import ConfigError
 from fedprognos.matching import gain
 from fedprognos.matching.match.fast import Buffer, costs, popularity
 from fedprognos.matching.match.hyperparameters import Hyperparameters
+from refusals import refuses
 
 
 @settings(max_examples=300, deadline=None)
@@ -61,5 +61,5 @@ def test_a_buffer_is_used_again_and_grows():
 
 
 def test_an_unknown_cost_is_refused():
-    with pytest.raises(ConfigError, match="did you mean 'pfnm'"):
+    with refuses(ConfigError, "'pfnm'"):
         gain([[1.0]], [1], [[1.0]], new=1, population=2, cost="pfmn")

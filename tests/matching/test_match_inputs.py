@@ -10,6 +10,7 @@ import pytest
 
 from fedprognos.errors import ConfigError, DataError, MissingExtraError
 from fedprognos.matching import Anchor, RecurrentWeights, match, match_recurrent
+from refusals import refuses
 
 GOOD = np.random.default_rng(0).normal(size=(4, 6))
 
@@ -30,40 +31,40 @@ GOOD = np.random.default_rng(0).normal(size=(4, 6))
     ],
 )
 def test_bad_vectors_are_refused_by_name_of_client(bad):
-    with pytest.raises(DataError, match="plant-7"):
+    with refuses(DataError, "plant-7"):
         match({"plant-1": GOOD, "plant-7": bad})
 
 
 def test_the_place_of_a_bad_value_is_named():
     bad = GOOD.copy()
     bad[2, 5] = np.nan
-    with pytest.raises(DataError, match="client 'b': neuron 2 has the value nan in dimension 5"):
+    with refuses(DataError, "client 'b'", "neuron 2", "nan", "dimension 5"):
         match({"a": GOOD, "b": bad})
 
 
 def test_no_clients():
-    with pytest.raises(DataError, match="no clients"):
+    with refuses(DataError):
         match({})
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        ({"cost": "spahn"}, "did you mean 'spahm'"),
-        ({"solver": "hungarian"}, "lapx, scipy"),
-        ({"sigma": 0.0}, "sigma must be a positive variance"),
-        ({"sigma0": [1.0, 2.0]}, "sigma0 has shape"),
-        ({"sigma": np.nan}, "sigma must be"),
-        ({"gamma": -1.0}, "gamma must be"),
-        ({"sweeps": -1}, "sweeps must be"),
-        ({"cap": 0}, "cap must be"),
-        ({"cap": 2.5}, "cap must be"),
-        ({"quota": -1}, "quota must be"),
-        ({"sizes": {"a": 3}}, "no data size for client 'b'"),
+        ({"cost": "spahn"}, ("'spahn'", "'spahm'")),
+        ({"solver": "hungarian"}, ("'hungarian'", "lapx", "scipy")),
+        ({"sigma": 0.0}, ("sigma",)),
+        ({"sigma0": [1.0, 2.0]}, ("sigma0", (2,))),
+        ({"sigma": np.nan}, ("sigma",)),
+        ({"gamma": -1.0}, ("gamma", -1.0)),
+        ({"sweeps": -1}, ("sweeps", -1)),
+        ({"cap": 0}, ("cap", 0)),
+        ({"cap": 2.5}, ("cap", 2.5)),
+        ({"quota": -1}, ("quota", -1)),
+        ({"sizes": {"a": 3}}, ("client 'b'",)),
     ],
 )
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(ConfigError, match=message):
+def test_bad_options_are_refused(options, named):
+    with refuses(ConfigError, *named):
         match({"a": GOOD, "b": GOOD}, **options)
 
 
@@ -78,24 +79,24 @@ def test_bad_options_are_refused(options, message):
     ],
 )
 def test_bad_anchors_are_refused(anchor):
-    with pytest.raises(DataError, match="anchor"):
+    with refuses(DataError, "anchor"):
         match({"a": GOOD}, anchor=anchor)
 
 
 def test_a_cap_below_the_widest_client_is_raised_with_a_warning():
-    with pytest.warns(UserWarning, match="cap 2 raised to 4"):
+    with pytest.warns(UserWarning, match="2.*4"):
         found = match({"a": GOOD, "b": -GOOD}, cap=2)
     assert found.size == found.diagnostics.cap == 4
 
 
 def test_weights_too_large_to_square_are_refused():
-    with np.errstate(over="ignore"), pytest.raises(DataError, match="too large"):
+    with np.errstate(over="ignore"), refuses(DataError):
         match({"a": GOOD * 1e200, "b": GOOD * 1e200})
 
 
 def test_lapx_missing_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "lap", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'fedprognos\[fast\]'") as caught:
+    with refuses(MissingExtraError, "pip install 'fedprognos[fast]'") as caught:
         match({"a": GOOD, "b": GOOD}, solver="lapx")
     assert isinstance(caught.value, ImportError)
 
@@ -109,18 +110,18 @@ def test_importing_the_matcher_loads_neither_torch_nor_pandas():
 def test_misshapen_recurrent_weights_name_client_and_tensor():
     good = RecurrentWeights(np.zeros((12, 2)), np.zeros((12, 3)), np.zeros(12), np.zeros(12))
     bad = RecurrentWeights(np.zeros((12, 2)), np.zeros((12, 3)), np.zeros(9), np.zeros(12))
-    with pytest.raises(DataError, match="client 'b', bias_ih"):
+    with refuses(DataError, "client 'b'", "bias_ih"):
         match_recurrent({"a": good, "b": bad})
-    with pytest.raises(DataError, match="client 'c', weight_hh"):
+    with refuses(DataError, "client 'c'", "weight_hh"):
         match_recurrent(
             {"c": RecurrentWeights(np.zeros((12, 2)), np.full((12, 3), np.nan), np.zeros(12), np.zeros(12))}
         )
-    with pytest.raises(DataError, match="no clients"):
+    with refuses(DataError):
         match_recurrent({})
-    with pytest.raises(ConfigError, match="unknown cell 'rnn'"):
+    with refuses(ConfigError, "'rnn'", "gru"):
         match_recurrent({"a": good}, cell="rnn")
-    with pytest.raises(ConfigError, match="unknown signature"):
+    with refuses(ConfigError, "signature", "ih+hh"):
         match_recurrent({"a": good}, signature="hh")
     other = RecurrentWeights(np.zeros((12, 4)), np.zeros((12, 3)), np.zeros(12), np.zeros(12))
-    with pytest.raises(DataError, match="number of inputs"):
+    with refuses(DataError, "inputs"):
         match_recurrent({"a": good, "d": other})

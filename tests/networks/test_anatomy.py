@@ -8,6 +8,7 @@ import pytest
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.anatomy import Axis, anatomy_of
+from refusals import refuses
 
 SPECS = [
     NetworkSpec(inputs=3, widths=(5,), cell=cell, input_width=width)
@@ -52,7 +53,7 @@ def test_every_layer_but_the_head_has_signatures(spec):
         dimensions = {"linear": inputs + 1, "lstm": 4 * inputs + 4, "gru": 3 * inputs + 4}[layer.cell]
         assert layer.signature(weights).shape == (width, dimensions)
         inputs = width
-    with pytest.raises(ConfigError, match="head"):
+    with refuses(ConfigError, "head"):
         anatomy.layers[-1].signature(weights)
 
 
@@ -81,19 +82,19 @@ def test_input_layer_signature_is_weights_and_bias():
 def test_what_does_not_fit_is_refused():
     spec = SPECS[0]
     weights, anatomy = weights_and_anatomy(spec)
-    with pytest.raises(DataError, match=r"'recurrent.0.bias_ih_l0'"):
+    with refuses(DataError, "'recurrent.0.bias_ih_l0'"):
         anatomy.widths({**weights, "recurrent.0.bias_ih_l0": np.zeros(7)})
-    with pytest.raises(DataError, match=r"'head.weight'.*3 axes|'head.weight': has 3 axes"):
+    with refuses(DataError, "'head.weight'", 3):
         anatomy.widths({"head.weight": np.zeros((1, 2, 3))})
-    with pytest.raises(DataError, match="unknown tensor 'tail'"):
+    with refuses(DataError, "'tail'"):
         anatomy.widths({"tail": np.zeros(1)})
-    with pytest.raises(DataError, match=r"'recurrent.0.weight_hh_l0'"):
+    with refuses(DataError, "'recurrent.0.weight_hh_l0'"):
         anatomy.layers[0].signature({"recurrent.0.weight_ih_l0": np.zeros((4, 2))})
-    with pytest.raises(ConfigError, match="unknown cell"):
+    with refuses(ConfigError, "cell"):
         anatomy_of("rnn", 1, False)
-    with pytest.raises(ConfigError, match="at least one"):
+    with refuses(ConfigError, 0):
         anatomy_of("lstm", 0, False)
-    with pytest.raises(ConfigError, match="no layer 'recurrent.9'"):
+    with refuses(ConfigError, "'recurrent.9'"):
         anatomy.layer("recurrent.9")
-    with pytest.raises(ConfigError, match="no recurrent weights"):
+    with refuses(ConfigError, "head"):
         anatomy.layers[-1].recurrent(weights)

@@ -16,6 +16,7 @@ from fedprognos.networks.cells import gru
 from fedprognos.networks.cells.gru import UnrolledGRU
 from fedprognos.networks.model_options import Training
 from fedprognos.networks.running import cached_inputs
+from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
 FLEET = series_fleet([80, 70, 90, 60])
@@ -110,7 +111,7 @@ def test_a_loss_that_is_no_number_stops_with_advice() -> None:
     start = network()
     infinite = np.full_like(start.weights["recurrent.0.weight_ih_l0"], np.inf)
     net = Network(start.spec, {**start.weights, "recurrent.0.weight_ih_l0": infinite})
-    with pytest.raises(TrainingError, match=r"no longer a number in epoch 1\n.*learning_rate"):
+    with refuses(TrainingError, "epoch 1", "learning_rate"):
         fit(net, windows, None, RECIPE, Training(epochs=2), seed=0)
 
 
@@ -128,7 +129,7 @@ def test_rmsprop_and_gru_and_cycles_train_too() -> None:
 def test_an_impossible_device_is_refused(device: str) -> None:
     if device.startswith("cuda") and torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(ConfigError, match=r"train.device"):
+    with refuses(ConfigError, "train.device"):
         train(network(), device=device)
 
 

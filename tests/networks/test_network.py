@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fedprognos.errors import BundleError
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.module import HealthNetwork
+from refusals import refuses
 
 SPECS = [
     NetworkSpec(inputs=3, widths=(8,)),
@@ -72,19 +73,19 @@ def test_seeds_decide_the_weights_and_leave_the_global_stream_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        (lambda w: w.pop("head.bias"), "'head.bias' is missing"),
-        (lambda w: w.update(extra=np.zeros(1, np.float32)), "'extra' does not belong"),
-        (lambda w: w.update({"head.weight": np.zeros((1, 9), np.float32)}), r"'head.weight' has shape \(1, 9\)"),
-        (lambda w: w["head.weight"].fill(np.nan), "'head.weight' holds NaN"),
-        (lambda w: w.update({"head.bias": np.zeros(1)}), "'head.bias' is float64"),
+        (lambda w: w.pop("head.bias"), ("'head.bias'",)),
+        (lambda w: w.update(extra=np.zeros(1, np.float32)), ("'extra'",)),
+        (lambda w: w.update({"head.weight": np.zeros((1, 9), np.float32)}), ("'head.weight'", (1, 9))),
+        (lambda w: w["head.weight"].fill(np.nan), ("'head.weight'", "NaN")),
+        (lambda w: w.update({"head.bias": np.zeros(1)}), ("'head.bias'", "float64")),
     ],
 )
-def test_weights_that_do_not_fit_are_refused_by_name(change, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_weights_that_do_not_fit_are_refused_by_name(change, named: tuple[object, ...]) -> None:  # type: ignore[no-untyped-def]
     weights = dict(Network.seeded(SPECS[0], 0).weights)
     change(weights)
-    with pytest.raises(BundleError, match=message):
+    with refuses(BundleError, "client a", *named):
         Network(SPECS[0], weights).check("client a")
 
 

@@ -25,6 +25,7 @@ from fedprognos.networks.stepping import Stepper
 from fedprognos.prognosis import Predictor
 from fedprognos.prognosis.onnx_graph import build_graph
 from fedprognos.prognosis.onnx_runtime import TOLERANCE, OnnxPredictor, example_rows, export_onnx, session_of
+from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
 ENGINES, CELLS = series_fleet([60, 50, 7]), cyclic_fleet(units=2, cycles=12)
@@ -175,7 +176,7 @@ def test_a_graph_that_differs_from_torch_is_not_written(tmp_path: Path, monkeypa
 
     monkeypatch.setattr("fedprognos.prognosis.onnx_runtime.build_graph", wrong)
     (tmp_path / "m.onnx").write_bytes(b"what was there")
-    with pytest.raises(BundleError, match="differs from torch by 0.001"):
+    with refuses(BundleError, "0.001"):
         export_onnx(bundle, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").read_bytes() == b"what was there"
 
@@ -184,18 +185,18 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataNotFoundError):
         OnnxPredictor.load(tmp_path / "nowhere.onnx")
     (tmp_path / "m.onnx").write_bytes(b"rubbish")
-    with pytest.raises(BundleError, match="not a readable ONNX file"):
+    with refuses(BundleError, "ONNX"):
         OnnxPredictor.load(tmp_path / "m.onnx")
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     other = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [value], [other])), tmp_path / "o.onnx")
-    with pytest.raises(BundleError, match="made by another program"):
+    with refuses(BundleError, "fedprognos export"):
         OnnxPredictor.load(tmp_path / "o.onnx")
     export_onnx(bundle_of(RECIPES["cycles"]), tmp_path / "good.onnx")
-    with pytest.raises(BundleError, match="head built in"):
+    with refuses(BundleError, "--head"):
         OnnxPredictor.load(tmp_path / "good.onnx", tmp_path / "head")
-    with pytest.raises(BundleError, match="made from an ONNX file"):
+    with refuses(BundleError, "ONNX"):
         _ = OnnxPredictor.load(tmp_path / "good.onnx").bundle
 
 
