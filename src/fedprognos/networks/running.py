@@ -1,4 +1,4 @@
-"""Running a network over histories: what its head sees at each point, and what it says there.
+"""Running a network over histories: what its head sees at each point, what it predicts, sums of all outputs.
 
 Windows are run one by one; whole lives once a unit, however many of its rows are points, in chunks with the state
 carried, so that memory is bounded whatever the length of a life.
@@ -27,13 +27,23 @@ BATCH = 1024
 STEPS = 65_536
 """Rows run at once, all units of a batch together."""
 CHUNK = 2048
-"""Rows of a life between two looks at the state."""
+"""Rows of a life that are run before the state is carried on."""
 MOST_UNITS = 64
+"""Units of a batch, at most."""
+MEMORY_LIMIT_IN_BYTES = 1 << 30
+"""Outputs of frozen layers beyond this size go to a temporary file."""
+CACHED_AT_ONCE = 512
+"""Windows that the frozen layers are run on at once."""
+
+Inputs = Callable[[IntArray], Tensor]
+"""From window numbers to what a layer is fed."""
+OutputCheck = Callable[[int, FloatArray], None]
+"""Called with the number of a layer and some of its outputs (n, N)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some points and what was found for them.
+    """Some points and what the head sees of them.
 
     Parameters
     ----------
@@ -73,7 +83,7 @@ def outputs(module: HealthNetwork, points: WindowSet) -> FloatArray:
 def window_outputs(module: HealthNetwork, windows: NDArray[np.float32]) -> FloatArray:
     """Standardised health of windows (B, T, inputs): (B,)."""
     with torch.inference_mode():
-        return _head_outputs(module, *_look(module, torch.from_numpy(np.ascontiguousarray(windows))))
+        return _head_outputs(module, *_seen_by_head(module, torch.from_numpy(np.ascontiguousarray(windows))))
 
 
 def _head_outputs(module: HealthNetwork, hidden: Tensor, beside: NDArray[np.float32]) -> FloatArray:
@@ -96,10 +106,10 @@ def _windows(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
     raw = raw_inputs(points, next(module.parameters()).device)
     for start in range(0, len(points), BATCH):
         index = np.arange(start, min(start + BATCH, len(points)))
-        yield Piece(index, *_look(module, raw(index)))
+        yield Piece(index, *_seen_by_head(module, raw(index)))
 
 
-def _look(module: HealthNetwork, x: Tensor) -> tuple[Tensor, NDArray[np.float32]]:
+def _seen_by_head(module: HealthNetwork, x: Tensor) -> tuple[Tensor, NDArray[np.float32]]:
     """What the head sees of windows (B, T, inputs): outputs of the last layer, and what is beside them."""
     spec = module.spec
     hidden = module.run(x, 0, spec.layers - 1) if spec.widths else x[:, -1, :0]
@@ -190,16 +200,13 @@ def _first_units(state: object, count: int) -> object:
     return [_first_units(part, count) for part in state]  # type: ignore[attr-defined]
 
 
-Look = Callable[[int, FloatArray], None]
-
-
-def output_sums(network: Network, points: WindowSet, look: Look | None = None) -> tuple[OutputSums, ...]:
+def output_sums(network: Network, points: WindowSet, check: OutputCheck | None = None) -> tuple[OutputSums, ...]:
     """Sums of every layer below the head, over all time steps of all histories.
 
     Parameters
     ----------
-    look
-        Called with the number of a layer and its outputs, some time steps (n, N) after another.
+    check
+        Called with the outputs of every layer, some time steps after another, before they are added up.
     """
     module = network.module().eval()
     layers = [network.widths[str(layer.group)] for layer in network.anatomy.layers[:-1]]
@@ -209,30 +216,26 @@ def output_sums(network: Network, points: WindowSet, look: Look | None = None) -
             raw = raw_inputs(points, torch.device("cpu"))
             for start in range(0, len(points), BATCH):
                 index = np.arange(start, min(start + BATCH, len(points)))
-                _add(module, raw(index), [points.length] * len(index), sums, look)
+                _add(module, raw(index), [points.length] * len(index), sums, check)
         else:
             for first, lengths in unit_batches(points):
                 x = np.zeros((len(first), int(lengths.max()), points.channels), dtype=np.float32)
                 for k, (begin, length) in enumerate(zip(first, lengths, strict=True)):
                     x[k, :length] = points.features[begin : begin + length]
-                _add(module, torch.from_numpy(x), lengths.tolist(), sums, look)
+                _add(module, torch.from_numpy(x), lengths.tolist(), sums, check)
     return tuple(sums)
 
 
-def _add(module: HealthNetwork, x: Tensor, lengths: list[int], sums: list[OutputSums], look: Look | None) -> None:
+def _add(
+    module: HealthNetwork, x: Tensor, lengths: list[int], sums: list[OutputSums], check: OutputCheck | None
+) -> None:
     """Add sequences (B, T, inputs) of which the first `lengths` steps count."""
     for layer, stage in enumerate(module.stages()[:-1]):
         x = torch.relu(stage(x)) if isinstance(stage, nn.Linear) else stage(x)[0]
         rows = torch.cat([x[k, :length] for k, length in enumerate(lengths)]).cpu().numpy().astype(np.float64)
-        if look is not None:
-            look(layer, rows)
+        if check is not None:
+            check(layer, rows)
         sums[layer] = sums[layer].add(OutputSums(len(rows), len(lengths), rows.sum(axis=0), rows.T @ rows))
-
-
-MEMORY_LIMIT_IN_BYTES = 1 << 30
-BATCH = 512
-
-Inputs = Callable[[IntArray], Tensor]
 
 
 def cached_inputs(
@@ -253,8 +256,8 @@ def cached_inputs(
     with torch.no_grad():
         shape = network.run(raw(np.zeros(1, dtype=np.int64)), 0, frozen).shape[1:]
         cache = _allocate((len(windows), *shape), limit_in_bytes)
-        for start in range(0, len(windows), BATCH):
-            index = np.arange(start, min(start + BATCH, len(windows)))
+        for start in range(0, len(windows), CACHED_AT_ONCE):
+            index = np.arange(start, min(start + CACHED_AT_ONCE, len(windows)))
             cache[index] = network.run(raw(index), 0, frozen).cpu().numpy()
 
     def from_cache(index: IntArray) -> Tensor:
