@@ -38,7 +38,7 @@ def run(
     report_sections: Sequence[Any] = (),
     **more: Any,
 ) -> Run:
-    """Run an experiment and write its folder, report included; a run that was killed goes on where it was.
+    """Run an experiment and write its folder, report included. To resume a killed run, call it again.
 
     Parameters
     ----------

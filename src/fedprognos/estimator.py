@@ -1,4 +1,4 @@
-"""A federated model in the manner of scikit-learn: `fit`, `predict` and `score` on data frames."""
+"""A federated model with the interface of scikit-learn: `fit`, `predict` and `score` on data frames."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class FederatedModel:
         return self
 
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
-        """Health at every row of the frame; not a number where the model has seen too little of a machine."""
+        """Health at every row of the frame; NaN where a machine has too few rows so far."""
         from fedprognos.prognosis.table_prediction import row_healths
 
         healths = row_healths(self._fitted(), frame, unit=self.unit, time=self.time)

@@ -1,4 +1,4 @@
-"""Files: written beside and renamed, so that nothing half-written is seen; held by one process; read as if hostile."""
+"""Files: written atomically, locked by one process at a time, parsed with limits because anybody may have made them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_DEPTH = 50
 """Tables and lists inside one another, in files that people write."""
 MAX_TOML_IN_BYTES = 1 << 24
 DOTTED = re.compile(rf"(?<![^\s.,=\[\]{{}}])(?:[^\s.,=\[\]{{}}]+[ \t]*\.[ \t]*){{{MAX_DEPTH}}}")
-"""A key of very many parts, which the parser would take the square of their number in memory for."""
+"""A key of very many parts: the parser's memory grows with the square of their number."""
 FORMULA, NUMBER = ("=", "+", "-", "@", "\t", "\r", "\n"), re.compile(r"[+-]?\d+([.,]\d+)?")
 """How a cell begins that a spreadsheet would run, and what is only a number."""
 
@@ -86,7 +86,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; OSError or ValueError where there is none."""
+    """The content of a JSON file; raises OSError or ValueError if it cannot be read."""
     return parse_json(path.read_text("utf-8"))
 
 
@@ -128,7 +128,7 @@ def _deeper(content: Any, depth: int) -> bool:
 
 
 class HeldError(OutputError):
-    """Another process holds a lock; `pid` is its id, None where it cannot be told."""
+    """Another process holds a lock; `pid` is its id, None if unknown."""
 
     def __init__(self, lock: Path, pid: int | None, what: str, hint: str) -> None:
         self.pid = pid
@@ -152,7 +152,7 @@ def holding(
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise HeldError(lock, _pid(file), what, hint) from None
-            if os.fstat(file.fileno()).st_nlink == 0:  # whoever held it removed it just now: it locks nothing
+            if os.fstat(file.fileno()).st_nlink == 0:  # its holder removed it just now, so it locks nothing
                 continue
             file.truncate(0)
             file.write(str(os.getpid()))

@@ -1,8 +1,8 @@
 """Which rows count in everything that leaves a site, so that no two sums differ by a few rows.
 
-Moments leave out operating conditions with too few rows, and units whose health is not known have no labels. Sums over
-histories would count those rows, and the difference of both would be theirs alone. So rows that cannot be in one of
-them are in none.
+Moments leave out operating conditions with too few rows, and units of unknown health have no labels. If sums over
+histories counted those rows, the difference of the two sums would reveal them. So a row that cannot be in one of the
+sums is in none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def labelled_only(fleet: Fleet, relative: bool) -> Fleet:
 
 @dataclass(frozen=True)
 class CountedRows:
-    """Rows of operating conditions that have so many rows of so many units; those of rarer ones count nowhere."""
+    """Rows of operating conditions with at least `rows` rows of at least `units` units; rarer ones count nowhere."""
 
     rows: int
     units: int

@@ -294,5 +294,5 @@ class Recipe(BaseModel):
         return np.clip(outputs * self.label_std + self.label_mean, 0.0, self.cap)
 
     def describe(self, fleet: Fleet) -> str:
-        """Where a message about a fleet should point."""
+        """How messages name a fleet."""
         return fleet.source or f"fleet {fleet.name}"

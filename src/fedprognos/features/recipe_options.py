@@ -1,4 +1,4 @@
-"""How rows become what the network sees, as an experiment says it."""
+"""How rows become what the network sees: the section [recipe] of an experiment."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class RecipeOptions(Options):
     drop: tuple[str, ...] = ()
     """Sensors to leave out."""
     history: PositiveInt | str | None = None
-    """What the network sees at a moment of a unit's life: so many rows up to it, "life": all since the first, or the
-    name of a rule of your own."""
+    """What the network sees at one point of a unit's life: a number of latest rows, "life" for all rows since the
+    first, or the name of a rule of your own."""
     window: PositiveInt | None = None
     """The same as a number for `history`; for cycles by sample index the default is the shortest cycle of all."""
     stride: PositiveInt = 1
@@ -39,8 +39,8 @@ class RecipeOptions(Options):
     condition_inputs: bool = False
     """Feed the operating condition to the network as one-hot columns."""
     channels: Mapping[str, PositiveInt | tuple[PositiveInt, ...]] = {}
-    """Series: columns made from the sensors and shown beside them, by kind, with the rows each looks back on (several
-    if you like): `age`, `mean`, `slope`, `change` (since the first rows)."""
+    """Series: columns computed from the sensors and fed beside them. For each kind (`age`, `mean`, `slope`, `change`
+    since the first rows) the number of rows it looks back on, or several numbers."""
     cycle: str = "grid"
     """Cyclic data: cut every cycle by sample index, resample it onto a grid in time, or read it when one sensor first
     falls to each of some levels; or a rule of your own."""
@@ -58,7 +58,7 @@ class RecipeOptions(Options):
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if (isinstance(self.history, int) or self.history == "life") and self.window is not None:
-            raise ValueError("history and window say the same; give one of them")
+            raise ValueError("history and window mean the same; give one of them")
         if histories[histories.known(self.series)].cyclic:
             raise ValueError(f"history: '{self.history}' is for cycles; set recipe.cycle")
         for name in self.channels:
@@ -87,5 +87,5 @@ class RecipeOptions(Options):
 
     @property
     def length(self) -> int | None:
-        """Rows in a window; one where whole lives are read row by row; None where nothing is said."""
+        """Rows in a window; 1 where whole lives are read row by row; None if no option gives it."""
         return 1 if self.history == "life" else self.history if isinstance(self.history, int) else self.window

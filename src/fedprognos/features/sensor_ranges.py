@@ -1,6 +1,6 @@
 """Ranges of the sensors of training machines: how long a raw value stays the same, how far levels and values go.
 
-They include whole lives, so that a broken sensor can be told from a worn machine later on. A client rounds outwards
+They cover whole lives, so that a broken sensor can later be distinguished from a worn machine. A client rounds outwards
 what it sends: no number is a value of the data.
 """
 
@@ -26,7 +26,7 @@ SMOOTHING = 0.1
 SETTLED = round(1 / SMOOTHING)
 """Rows before a level is judged; until then it is their mean."""
 FAR = 10.0
-"""Deviations beyond which a single value tells nothing more: levels are of values cut off there."""
+"""Single values are cut off at this many deviations before they enter a level."""
 QUARTER = 0.25
 
 Cells = Mapping[conditions.Key, Moments]

@@ -349,7 +349,7 @@ def common_levels(sensor: str, bounds: Sequence[tuple[float, float]]) -> tuple[f
 
 
 def digits_down(value: float, digits: int) -> float:
-    """Rounded down to so many significant digits.
+    """Round down to `digits` significant digits.
 
     >>> digits_down(2397.4, 2), digits_down(0.0123, 2), digits_down(-3.491, 3)
     (2300.0, 0.012, -3.5)

@@ -19,15 +19,16 @@ from fedprognos.networks.module import HealthNetwork
 from fedprognos.networks.running import cached_inputs
 
 SAMPLES, LIVES = 512, 32
-"""Windows and lives whose gradients are taken one by one at once."""
+"""Windows, and lives, whose single gradients are computed together."""
 
 
 class WindowBatches:
     """Windows in random order; frozen layers are run once, not every epoch.
 
-    `losses` is one epoch: the mean squared error of every batch and how many points it is of, to be stepped on at once.
-    `samples` is one as sequences: inputs (B, T, C), targets and weights (B, T), and the unit or row of each (B,).
-    Weights add up to one for each unit or row, which is never cut in two.
+    `losses` yields one epoch: the mean squared error of each batch and its number of points. Make the gradient step
+    before you take the next one.
+    `samples` yields one epoch as sequences: inputs (B, T, C), targets and weights (B, T), and the unit or row of each
+    (B,). The weights of a unit or row add up to one, and no unit or row is split over two batches.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class WindowBatches:
 
     @property
     def per_epoch(self) -> int:
-        """Gradient steps of an epoch, about."""
+        """Gradient steps of an epoch, approximately."""
         return math.ceil(len(self._targets) / self._size)
 
     def losses(self, network: HealthNetwork, order: Generator) -> Iterator[tuple[Tensor, int]]:
@@ -59,8 +60,10 @@ class WindowBatches:
             x = self._inputs(index)
             y, weights = x.new_zeros(2, *x.shape[:2])
             y[:, -1] = self._targets[torch.from_numpy(index)]
-            weights[:, -1] = torch.from_numpy(np.concatenate([np.full(len(one), 1 / len(one)) for one in some]))
-            yield x, y, weights, torch.from_numpy(np.repeat(np.arange(len(some)), [len(one) for one in some]))
+            weights[:, -1] = torch.from_numpy(
+                np.concatenate([np.full(len(windows), 1 / len(windows)) for windows in some])
+            )
+            yield x, y, weights, torch.from_numpy(np.repeat(np.arange(len(some)), [len(windows) for windows in some]))
 
 
 def cut(order: IntArray, size: int) -> list[IntArray]:
@@ -99,7 +102,7 @@ class LifeBatches:
         return math.ceil(len(self._points) / self._size)
 
     def shown(self, order: Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """One epoch of lives as it shows them: inputs (B, T, C), targets and weights (B, T) of each batch."""
+        """One epoch: inputs (B, T, C), targets and weights (B, T) of each batch, with noise, warp and random starts."""
         self._noise.manual_seed(int(order.integers(2**62)))
         by_length = np.argsort(self._lengths * order.uniform(0.9, 1.1, len(self._lengths)), kind="stable")
         batches = np.array_split(by_length, self.per_epoch)
@@ -131,7 +134,7 @@ class LifeBatches:
             yield x, y, weights / weights.sum(1, keepdim=True).clamp(min=1e-9), torch.arange(len(some))
 
     def _shown(self, unit: int, order: Generator) -> tuple[NDArray[np.float32], NDArray[np.float32], BoolArray]:
-        """Rows, standardised targets and which rows have one, of a unit as this epoch shows it."""
+        """A unit's rows and standardised targets in this epoch, and which rows have a target."""
         training, points = self._training, self._points[unit]
         first, length = self._rows(points)
         labels = np.full(length, np.nan)
@@ -144,7 +147,7 @@ class LifeBatches:
         has_label = np.isfinite(labels[at])
         targets = self._recipe.encode(np.where(has_label, labels[at] / pace, 0.0)).astype(np.float32)
         rows = self._set.features[first + at]
-        if self._recipe.extra:  # channels are those of the life as it is shown
+        if self._recipe.extra:  # computed from the warped life that the network sees
             rows = self._recipe.extended(rows[:, : self._recipe.columns])
         return rows, targets, has_label
 
@@ -162,7 +165,7 @@ class LifeBatches:
 
 
 def automatic_batch(units: int) -> int:
-    """Units in a batch where nothing is said: small fleets take small batches, so that they take enough steps.
+    """Units in a batch by default: small fleets take small batches, so that they make enough steps.
 
     >>> [automatic_batch(n) for n in (3, 18, 66, 115, 249)]
     [4, 4, 8, 16, 16]

@@ -49,7 +49,7 @@ class Bundle:
     calibration
         What prediction intervals are made from; None where there were too few units to calibrate on.
     table
-        How the tables were written that it was trained on; None where it was no table.
+        How the tables that it was trained on were written; None if it was not trained on tables.
     """
 
     recipe: Recipe

@@ -218,9 +218,9 @@ class HeadSums:
     strength
         Of the ridge.
     alike
-        Whether every unit counts alike in them.
+        True if every unit has the same weight in them.
     share
-        How much of its weight a client has in them.
+        Share of this client's weight that they hold: less than 1 where its weight was capped.
     """
 
     total: HeadStatistics
@@ -266,12 +266,12 @@ def residuals(
     Parameters
     ----------
     sums
-        Every unit is left out of the head that these give; None where the network's own head has not seen the units.
+        The head is solved from these, without the unit at hand; None where the network's head never saw the units.
     parts
         The windows behind the client's statistics, as it sent them.
     stretch
-        How much larger errors are on units that the layers below the head have not learnt from. What labels beyond
-        the cap are missed by does not grow.
+        Factor by which errors are larger on units that the layers below the head never saw. It does not apply to the
+        part of a label beyond the cap.
     """
     places, predicted = [np.empty(0, dtype=np.int64)], [np.empty(0)]
     for unit in np.unique(windows.unit).tolist():

@@ -134,7 +134,7 @@ def fit(
 
 @dataclass(eq=False)
 class _BestEpoch:
-    """The network of the best epoch on the validation part after the warm-up; of the last where there is none."""
+    """Keeps the network of the best validation error after the warm-up; without a validation part, the last one."""
 
     training: Training
     epochs: int

@@ -1,4 +1,4 @@
-"""Networks of one's own in torch, taken over: recurrent layers and a linear output, perhaps a linear layer before."""
+"""Converts your own torch network: recurrent layers and a linear output, with or without a linear layer before."""
 
 from __future__ import annotations
 

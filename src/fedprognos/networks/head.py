@@ -23,7 +23,7 @@ from fedprognos.networks.running import pieces
 RIDGES = tuple(10.0 ** (k / 2) for k in range(-18, 5))
 """Ridge strengths tried, relative to the mean diagonal of H'H."""
 UNIT_WEIGHT = 100
-"""What a unit counts for, in points, where units count alike."""
+"""Points that each unit counts as, where all units have the same weight."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The network and its training, as an experiment says it."""
+"""Options of the network and of its training: the sections [model] and [train] of an experiment."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Training(Options):
     schedule: Literal["constant", "cosine"] = "cosine"
     """Keep the learning rate, or let it fall to zero along a half cosine over the epochs."""
     epochs: PositiveInt = 30
-    """Times a client goes through its data."""
+    """Passes over a client's data."""
     steps: PositiveInt | None = None
-    """Train for so many gradient steps, in whole epochs, instead of `epochs`: small clients then take as many as large
-    ones."""
+    """Train for this number of gradient steps, in whole epochs, instead of `epochs`. Small clients then take as many
+    steps as large ones."""
     batch_size: PositiveInt | None = None
-    """Windows in a batch, 128 by default; with whole lives, units in a batch: 4, 8 or 16 by default, by how many there
-    are."""
+    """Windows in a batch, 128 by default. With whole lives, units in a batch: 4, 8 or 16 by default, depending on how
+    many units there are."""
     patience: PositiveInt | None = None
-    """Stop after so many epochs without a better validation error; by default all epochs are trained."""
+    """Stop after this many epochs without a better validation error; by default all epochs are trained."""
     warmup: Annotated[int, Field(ge=0)] = 5
     """Epochs before early stopping may begin to count."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
@@ -66,14 +66,16 @@ class Training(Options):
     random_start: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Whole lives: share of the units that an epoch shows from a random row on, for records that begin in mid-life."""
     alike: bool = False
-    """Whole lives: let every unit count alike, however many rows it has."""
+    """Whole lives: give every unit the same weight, however many rows it has."""
     truncate: PositiveInt = 1000
-    """Whole lives: rows over which gradients go back; the state goes on."""
+    """Whole lives: gradients flow back over this many rows; the state is carried further."""
 
     @model_validator(mode="after")
     def _decay_leaves_weights(self) -> Self:
         if self.learning_rate * self.weight_decay > MOST_DECAY:
-            raise ValueError(f"weight_decay times learning_rate is above {MOST_DECAY:g}: steps forget the ones before")
+            raise ValueError(
+                f"weight_decay times learning_rate is above {MOST_DECAY:g}: weights decay faster than they learn"
+            )
         return self
 
 

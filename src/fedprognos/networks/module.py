@@ -41,7 +41,7 @@ class Dropout:
 
 
 class Head(nn.Linear):
-    """A linear regressor on the last layer; what it sees beside that has slopes here, solved for but not trained."""
+    """A linear regressor on the last layer. Slopes of what it sees beside that layer are solved for, not trained."""
 
     def __init__(self, spec: NetworkSpec) -> None:
         with warnings.catch_warnings():
@@ -153,7 +153,7 @@ class Blocks:
     parts
         One layer a block.
     order : (H,)
-        Where each neuron of the whole layer is among the blocks' outputs put one after another.
+        Position of each neuron of the whole layer in the blocks' concatenated outputs.
     """
 
     parts: tuple[nn.Module, ...]
@@ -165,7 +165,7 @@ class Blocks:
 
 
 def blocks_of(layer: nn.LSTM | nn.GRU) -> Blocks | None:
-    """The blocks of a layer, None where it is one piece.
+    """The blocks of a layer; None if it does not fall apart.
 
     Examples
     --------

@@ -46,7 +46,7 @@ class Grid:
 
     @staticmethod
     def for_columns(columns: int) -> Grid:
-        """The grid for a head that sees so many columns.
+        """The grid for a head with this number of columns.
 
         >>> len(Grid.for_columns(38).strengths), len(Grid.for_columns(38).freedoms), Grid.for_columns(1000).cuts
         (13, 14, (0.8,))
@@ -57,15 +57,15 @@ class Grid:
 
 
 def judged_on_held_out(network: Network, validation_fraction: float) -> bool:
-    """Whether strengths are judged on what training kept out: layers flatter points that they have learnt from."""
+    """True if strengths are judged on rows kept out of training: trained layers look too good on their own rows."""
     return bool(network.spec.widths) and validation_fraction > 0
 
 
 def pooled_fits(network: Network, validation_fraction: float) -> int:
-    """How many nested parts of a client's points are fitted to, all of them included."""
-    return (
-        2 if judged_on_held_out(network, validation_fraction) else len(Grid.for_columns(network.spec.features).cuts) + 1
-    )
+    """Number of nested parts of a client's points that are fitted, the whole included."""
+    if judged_on_held_out(network, validation_fraction):
+        return 2
+    return len(Grid.for_columns(network.spec.features).cuts) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class CentredSums:
         return CentredSums(statistics.n, s[np.triu_indices(len(c))], c)
 
     def check(self, columns: int) -> CentredSums:
-        """Themselves, or ValueError where they are not of so many columns: they may come from anybody."""
+        """These sums, or ValueError if they do not have `columns` columns: any site may have sent them."""
         if self.n < 1 or self.slope.shape != (columns,) or self.scatter.shape != (columns * (columns + 1) // 2,):
             raise ValueError(f"centred sums of {columns} columns expected")
         return self
@@ -145,14 +145,14 @@ def with_levels(statistics: HeadStatistics, slopes: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """A client's points up to each cut, all of them last, and those that follow each cut but the last.
+    """Statistics of a client's points before each cut (the last cut holds all), and after each cut but the last.
 
     Parameters
     ----------
     nested
-        Whether the difference of two fits is the sums of the points between two cuts, as it is without weights.
+        True if the difference of two fits is the sums of the points between their cuts, as it is without weights.
     units
-        How many units each fit is of, where there are several.
+        Number of units in each fit, where there are several units.
     """
 
     fitted: Sequence[HeadStatistics]
@@ -161,17 +161,18 @@ class Fits:
     units: Sequence[int] = ()
 
     def sendable(self, rows: int, units: int = 1, *, apart: bool = False) -> tuple[CentredSums | None, ...]:
-        """Sums of what is fitted to; None in the place of what must not leave.
+        """The sums of each fit that may leave the client; None for those that must not.
 
-        None is of fewer points than `rows`. Where the difference of two of them is the sums of fewer points than that,
-        only those of all points leave.
+        Sums of fewer than `rows` points never leave. If the difference of two sums would belong to fewer points than
+        that, only the sums of all points leave.
 
         Parameters
         ----------
         units, apart
-            Let differences be of so many units, too; and of `rows` points also where weights blur them.
+            Demand that differences belong to at least this many units; and, with `apart`, to `rows` points even
+            where weights blur them.
         """
-        sizes, last = [one.n for one in self.fitted], len(self.fitted) - 1
+        sizes, last = [statistics.n for statistics in self.fitted], len(self.fitted) - 1
         few = self.nested and (np.diff([0, *sizes]) < rows).any()
         few = few or (apart and (np.diff([0, *self.units]) < units).any())
         sent, least = {last}, sizes[last]
@@ -185,7 +186,7 @@ class Fits:
     def head(self, freedoms: FloatArray, shared: Mapping[int, FloatArray]) -> FloatArray:
         """The client's own head (d + 1,), bias last: the average over all strengths.
 
-        Where nothing can be judged, it has the shared slopes of the middle strength.
+        If there is nothing to judge strengths on, it takes the shared slopes of the middle strength.
 
         Parameters
         ----------
@@ -200,18 +201,18 @@ class Fits:
                 mse = [mean_squared_error(self.later[k], head) for head in heads.reshape(-1, heads.shape[-1])]
                 errors.append(np.log(np.maximum(mse, 1e-12)))
         everything, last = self.fitted[-1], shared[len(self.fitted) - 1]
-        own = own_slopes(everything, freedoms, last)
+        slopes = own_slopes(everything, freedoms, last)
         if not errors:
             return with_levels(everything, last[int(np.argmin(freedoms)), last.shape[1] // 2])
         mean = np.mean(errors, axis=0)
         weights = np.exp(-SHARPNESS * (mean - mean.min()))
-        return with_levels(everything, (weights / weights.sum()) @ own.reshape(-1, last.shape[-1]))
+        return with_levels(everything, (weights / weights.sum()) @ slopes.reshape(-1, last.shape[-1]))
 
 
 def forward_fits(network: Network, windows: WindowSet, recipe: Recipe, seed: int) -> Fits:
-    """Earlier points and later ones: of a single unit in the order of time, of several unit by unit.
+    """Split a client's points into earlier and later ones: by time for a single unit, else by whole units.
 
-    Parts are empty where there are fewer points, or units, than cuts.
+    Parts are empty if there are fewer points, or units, than cuts.
     """
     cuts, present = Grid.for_columns(network.spec.features).cuts, np.unique(windows.unit)
     single = len(present) == 1

@@ -59,8 +59,8 @@ def reservoir_of(units: int, channels: int) -> Reservoir:
 
     Examples
     --------
-    >>> one = reservoir_of(50, 3)
-    >>> one.inputs.shape, one.links.shape, one.links.nnz <= 50 * LINKS
+    >>> reservoir = reservoir_of(50, 3)
+    >>> reservoir.inputs.shape, reservoir.links.shape, reservoir.links.nnz <= 50 * LINKS
     ((50, 3), (50, 50), True)
     """
     draw = _Draw(f"fedprognos reservoir {units} {channels} 0")
@@ -83,11 +83,11 @@ class _Draw:
         self._text, self._calls = text, 0
 
     def integers(self, count: int) -> NDArray[np.uint64]:
-        """So many 32-bit numbers."""
+        """The next `count` 32-bit numbers."""
         self._calls += 1
         data = hashlib.shake_256(f"{self._text} {self._calls}".encode()).digest(4 * count)
         return np.frombuffer(data, dtype="<u4").astype(np.uint64)
 
     def uniform(self, count: int) -> FloatArray:
-        """So many numbers in [0, 1), exact in float64."""
+        """The next `count` numbers in [0, 1), exact in float64."""
         return self.integers(count).astype(np.float64) / 2**32

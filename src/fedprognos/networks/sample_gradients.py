@@ -1,8 +1,8 @@
 """The gradient of every sequence by itself, all at once: what privacy clips before anything is added up.
 
 Every layer multiplies its inputs by weights, so its gradient is a sum over the steps of outer products of those inputs
-and of the gradients of the products. The latter are had from zeros added to the products. A recurrent layer takes them
-as further inputs, with ones as weights, so that its own code need not be known.
+and of the gradients of the products. The latter are the gradients of zeros that are added to the products. A recurrent
+layer takes the zeros as further inputs, with ones as weights, so that its own code need not be known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedprognos.networks.module import HealthNetwork
 
 
 def check_cell(name: str) -> None:
-    """Refuse cells whose gradients cannot be had sequence by sequence."""
+    """Refuse cells whose gradients cannot be computed for single sequences."""
     covered = [other for other, cell in cells.items() if cell.recurrent_factor is not None]
     if name not in covered or dict(cells[name].tensors) != TORCH_TENSORS:
         raise ConfigError(
@@ -43,10 +43,10 @@ def sample_gradients(network: HealthNetwork, x: Tensor, y: Tensor, weights: Tens
     errors = network.head(x).squeeze(-1) - y
     given = 2 * weights * errors.detach()
     wanted = [zeros for *_, zeros in layers]
-    gradients = torch.autograd.grad((weights * errors.square()).sum(), wanted)
+    product_gradients = torch.autograd.grad((weights * errors.square()).sum(), wanted)
     outputs = [u.detach() for _, _, u, _ in layers[1:]] + [x.detach()]
     gradients = {"head.weight": torch.bmm(given[:, None], outputs[-1]), "head.bias": given.sum(1, keepdim=True)}
-    for (name, layer, inputs, _), of_products, after in zip(layers, gradients, outputs, strict=True):
+    for (name, layer, inputs, _), of_products, after in zip(layers, product_gradients, outputs, strict=True):
         u = inputs.detach()
         if isinstance(layer, nn.Linear):
             gradients |= _products(f"{name}.weight", f"{name}.bias", of_products, u)

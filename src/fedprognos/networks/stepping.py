@@ -22,14 +22,14 @@ HEAD = ("weight", "reservoir", "direct")
 
 
 class Stepper:
-    """A network that goes on from where it was.
+    """A network that continues from the state of a unit.
 
     Parameters
     ----------
     size
         Numbers of a unit's state: of every recurrent layer, then of the reservoir.
     digest
-        Names the part of the network that states belong to. The head is none of it: it may change under them.
+        Names the network below the head. States belong to it; the head may change without making them invalid.
 
     Examples
     --------

@@ -186,7 +186,7 @@ RESERVOIR = "reservoir"
 def add_network(graph: Graph, network: Network, recipe: Recipe) -> None:
     """Add what the layers, the reservoir and the head of a network do, time first as ONNX wants it.
 
-    Windows begin at rest and are answered at their last row; lives go on from states and are answered at every row.
+    A window starts at rest and has one output, at its last row. A life continues from a state and has one at every row.
     """
     spec, life = network.spec, recipe.life
     rows = graph.add("Transpose", [SCALED], "rows_by_time", perm=[1, 0, 2])

@@ -97,7 +97,7 @@ class OnnxPredictor(Predictor):
 
 
 class OnnxSteps:
-    """A network that goes on from where it was, in ONNX Runtime; see :class:`fedprognos.networks.stepping.Stepper`."""
+    """A network in ONNX Runtime that continues from the state of a unit, as a Stepper does in torch."""
 
     def __init__(self, session: Any, size: int, digest: str) -> None:
         self._session = session

@@ -55,7 +55,7 @@ class UnitCuts:
     Parameters
     ----------
     points : (N,)
-        Which of the unit's labelled points each window is of.
+        The labelled point of the unit that each window belongs to.
     odd : (N,)
         Bits of what is odd about each.
     """
@@ -100,7 +100,7 @@ class History(RowMemory, ABC):
     @property
     @abstractmethod
     def progress(self) -> tuple[float, float]:
-        """How much of the next window is there, and how much it takes: in rows or, on a time grid, seconds."""
+        """How far the next window is filled, and its full size: in rows or, on a time grid, in seconds."""
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def fits(recipe: Recipe, unit: Unit) -> bool:
 
 
 def end_in_s(options: RecipeOptions, shortest_in_s: float) -> float:
-    """How much of a cycle is looked at; refused where some training cycle ends before."""
+    """How much of a cycle is read; raises an error if some training cycle ends earlier."""
     end = options.grid_end_in_s or round(GRID_SHARE * shortest_in_s, 1)
     if end > shortest_in_s * 1.1:  # sent in two digits: up to a tenth too short
         raise ConfigError(

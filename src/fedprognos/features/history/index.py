@@ -33,7 +33,7 @@ def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int
 
 
 def fits(recipe: Recipe, unit: Unit) -> bool:
-    """Whether any cycle has samples enough, or is padded."""
+    """True if some cycle has enough samples, or cycles are padded."""
     return recipe.short == "pad" or bool((np.diff(cycle_bounds(unit)) >= recipe.window).any())
 
 

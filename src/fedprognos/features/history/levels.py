@@ -1,7 +1,7 @@
 """Cyclic units: when one sensor first falls to each of some levels, and what the others read then.
 
-Wear stretches a discharge curve along time. The voltage at a time is a bent function of the capacity that is left, the
-time at a voltage a nearly straight one, which a linear head can follow beyond what it has seen.
+Wear stretches a discharge curve along time. The voltage at a given time is a curved function of the remaining capacity.
+The time at a given voltage is nearly linear in it, so a linear head can extrapolate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def levels_of(recipe: Recipe) -> FloatArray:
 
 
 def looked_at(end: float, time: FloatArray, rows: Rows) -> tuple[FloatArray, Rows]:
-    """The samples before `end`, and one at it where the cycle lasts so long."""
+    """The samples before `end`, and one at `end` if the cycle lasts that long."""
     inside = int(np.searchsorted(time, end))
     if inside == len(time):
         return time, rows
@@ -65,7 +65,7 @@ def at_levels(levels: FloatArray, column: int, end: float, time: FloatArray, row
 
 
 def bounds_of(units: Iterable[Unit], column: int, end: float) -> tuple[float, float]:
-    """What every cycle lies between once its load has set in: the lowest early value and the highest at the end."""
+    """Bounds that every cycle passes after its load has set in: the lowest early value and the highest at the end."""
     early, late = [], []
     for unit in units:
         for k in range(len(cycle_bounds(unit)) - 1):
@@ -127,7 +127,7 @@ class LevelHistory(CycleHistory):
         self.last_time, self.last_row = position, row.copy()
 
     def _fill(self, time: FloatArray, rows: Rows, *, ended: bool) -> None:
-        """Write the levels that the last of one or two samples meets; all that are left where nothing follows."""
+        """Write the levels that the newest sample meets; at the end of a cycle, all that are left."""
         value = float(rows[-1, self.column])
         low = min(self.low, value) if self.count else value
         met = self.length if ended else int(np.searchsorted(-self.levels, -low, side="right"))

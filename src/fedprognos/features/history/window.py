@@ -1,4 +1,4 @@
-"""Series units: the last rows, a window after every one."""
+"""Series units: a window of the last rows, at every row."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cut(recipe: Recipe, unit: Unit, scaled: Rows, unseen: BoolArray, stride: int
 
 
 def fits(recipe: Recipe, unit: Unit) -> bool:
-    """Whether there is a window: of rows enough, or padded."""
+    """True if the unit has enough rows for a window, or is padded."""
     return recipe.short == "pad" or unit.rows >= recipe.window
 
 

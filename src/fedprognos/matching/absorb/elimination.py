@@ -266,7 +266,7 @@ class Elimination:
 
 
 def head_regression(sums: LabelledSums, neurons: int, ridge: float) -> tuple[Floats, Floats, Floats, float, float]:
-    """The head's ridge regression on so many neurons; features after them stay and are solved for already.
+    """The head's ridge regression on the first `neurons` features; the features after them stay and are solved for.
 
     Returns
     -------

@@ -196,7 +196,7 @@ class OutputSums:
 
 @dataclass(frozen=True, eq=False)
 class LabelledSums(OutputSums):
-    """The same with labels, of a layer that the head reads. They stay with whoever solves the head.
+    """Sums with labels, of a layer that the head reads. They stay with the party that solves the head.
 
     Parameters
     ----------

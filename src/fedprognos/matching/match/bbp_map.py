@@ -137,10 +137,10 @@ def assign(state: MatchState, client: ClientNeurons, x: Floats, *, expected: int
 def solved(cost: Floats, existing: int, solve: Solver, *, last: bool) -> Indices:
     """The column of each row, at the lowest total cost.
 
-    An existing neuron that costs every row at least as much as the last new column is of no use as long as a new column
-    is left over: whoever sits there could move. Private neurons of other clients are mostly such, and without them
-    the assignment problem is several times smaller. If all new columns are taken the argument fails: the caller then
-    offers more, or if there are no more, the whole problem is solved.
+    An existing neuron that costs every row at least as much as the last new column is useless while a new column is
+    free: a row assigned to it could move there. Most private neurons of other clients are of this kind, and without
+    them the assignment problem is several times smaller. If all new columns are taken the argument fails. The caller
+    then offers more; if there are no more, the whole problem is solved.
     """
     width, columns = cost.shape
     if width < existing < columns:
@@ -235,7 +235,7 @@ class GlobalNeurons:
         return np.flatnonzero(self.counts)
 
     def open(self, number: int) -> Indices:
-        """Free slots for so many new neurons: gaps first, then beyond the end."""
+        """Free slots for `number` new neurons: gaps first, then beyond the end."""
         gaps = np.flatnonzero(self.counts == 0)[:number]
         lacking = number - len(gaps)
         if lacking == 0:
