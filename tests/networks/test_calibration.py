@@ -126,17 +126,22 @@ def test_points_are_spread_over_a_life_of_any_length() -> None:
     assert set(even_points(7)) == set(range(7))
 
 
-FIRST_VERSION = {"edges": [-1.0, 0.0, 1.0], "counts": [0, 30, 30, 0], "unit": 1.0, "growing": False}
+ONE_RANGE = {
+    "edges": [-1.0, 0.0, 1.0],
+    "ranges": [],
+    "counts": [[0, 30, 30, 0]],
+    "units": [60],
+    "unit": 1.0,
+    "growing": False,
+}
 
 
-def test_calibrations_of_earlier_bundles_are_read_as_they_were_meant() -> None:
-    made = Calibration.model_validate(FIRST_VERSION)
-    assert made.counts == ((0, 30, 30, 0),)
-    assert made.units == (60,)
-    low, high = made.interval(np.array([5.0, 7.0]), 0.9)
+def test_one_residual_a_unit_gives_split_conformal_intervals() -> None:
+    calibration = Calibration.model_validate(ONE_RANGE)
+    low, high = calibration.interval(np.array([5.0, 7.0]), 0.9)
     assert low == pytest.approx([5 - 1 + 2.5 / 30, 7 - 1 + 2.5 / 30])  # the third largest of thirty spread evenly
     assert high == pytest.approx([5 + 1 - 2.5 / 30, 7 + 1 - 2.5 / 30])
-    assert Calibration.model_validate_json(made.model_dump_json()) == made
+    assert Calibration.model_validate_json(calibration.model_dump_json()) == calibration
 
 
 @pytest.mark.parametrize(
@@ -161,10 +166,9 @@ def test_calibrations_of_earlier_bundles_are_read_as_they_were_meant() -> None:
     ],
 )
 def test_malformed_histograms_are_refused(change: dict[str, object]) -> None:
-    good = {**FIRST_VERSION, "version": 2, "ranges": [], "counts": [[0, 30, 30, 0]], "units": [20]}
-    Calibration.model_validate(good)
+    Calibration.model_validate({**ONE_RANGE, "version": 2})
     with pytest.raises(ValidationError):
-        Calibration.model_validate({**good, **change})
+        Calibration.model_validate({**ONE_RANGE, **change})
 
 
 def test_a_coverage_must_be_a_share() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from fedprognos.features import conditions
 from fedprognos.features.channels import MOST_SPAN, channels, columns_of, extended
 from fedprognos.features.sensor_ranges import SensorRanges
 from fedprognos.fleet import Fleet, Schema, Task, Unit
-
-OLD_NAMES = {"time_unit": "time_measure", "target_unit": "target_measure"}
-"""Fields as bundles of version 0.1 have them."""
 
 
 class ConditionWarning(UserWarning):
@@ -97,11 +94,6 @@ class Recipe(BaseModel):
             raise ValueError(f"the span of a channel is at most {MOST_SPAN} rows")
         return chosen
 
-    @model_validator(mode="before")
-    @classmethod
-    def _renamed(cls, raw: Any) -> Any:
-        return {OLD_NAMES.get(key, key): value for key, value in raw.items()} if isinstance(raw, dict) else raw
-
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         shape = (len(self.condition_keys), len(self.sensors))
@@ -119,20 +111,20 @@ class Recipe(BaseModel):
         if self.life and (self.window != 1 or self.cycle is not None or self.task != "rul"):
             raise ValueError("whole lives are read row by row, and only of series")
         if self.extra and self.task != "rul":
-            raise ValueError("channels are made from series")
-        from fedprognos.features.history import histories  # rules are made of recipes
+            raise ValueError("extra channels need series (task rul)")
+        from fedprognos.features.history import histories  # imported here, because the rules import this module
 
         if self.cycle is not None and (self.cycle not in histories or not histories[self.cycle].cyclic):
-            raise ValueError("cycle names no way to read cycles that is known here")
+            raise ValueError(f"cycle = '{self.cycle}' is not a rule for cycles")
         if self.history is not None and (
             self.life or self.task != "rul" or self.history not in histories or histories[self.history].cyclic
         ):
-            raise ValueError("history names no way to read series that is known here")
+            raise ValueError(f"history = '{self.history}' is not a rule for series")
         if self.cycle in ("grid", "levels") and not (self.grid_end_in_s and self.grid_end_in_s > 0):
             raise ValueError("a time grid needs a positive end")
         self._check_levels()
         if self.usual is not None and len(self.usual.still) != len(self.sensors):
-            raise ValueError("what is usual must be known of every sensor")
+            raise ValueError("usual must have an entry for every sensor")
         return self
 
     def _check_levels(self) -> None:

@@ -103,7 +103,7 @@ class Bundle:
             table = document.get("table")
             table = None if table is None else TableLayout.model_validate(table)
         except (SafetensorError, ValidationError) as error:
-            raise BundleError(f"cannot be read: {error}", where=str(folder)) from None
+            raise BundleError(f"cannot be read: {error}", where=str(folder), hint="another version made it") from None
         recipe = Recipe.from_json(json.dumps(document["recipe"]))
         network = Network(spec, weights).check(str(folder))
         return Bundle(recipe, network, document["provenance"], document["metrics"], calibration, table)

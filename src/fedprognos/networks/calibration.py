@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -120,17 +120,6 @@ class Calibration(BaseModel):
     units: tuple[Count, ...]
     unit: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     growing: bool
-
-    @model_validator(mode="before")
-    @classmethod
-    def _first_version(cls, raw: Any) -> Any:
-        """Read what bundles held before there were ranges: one histogram, one residual a unit."""
-        if not isinstance(raw, dict) or set(raw) != {"edges", "counts", "unit", "growing"}:
-            return raw
-        counts = raw["counts"]
-        if not isinstance(counts, list | tuple) or not all(type(c) is int for c in counts):
-            return raw
-        return {**raw, "ranges": (), "counts": (tuple(counts),), "units": (sum(counts),)}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
