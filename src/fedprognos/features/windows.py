@@ -1,4 +1,4 @@
-"""Windows over scaled rows, as an index: nothing is copied until a batch is gathered."""
+"""Windows of a fleet with their labels: cut by a recipe, held as an index, copied only when a batch is gathered."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The anatomy of a network: which axis of which tensor belongs to which group of neurons.
+"""The anatomy of a network: which axis of which tensor belongs to which group of neurons, and moves by neurons.
 
 Neurons that are permuted, added or left out take rows and columns of several tensors with them. An :class:`Anatomy`
 says which: a LSTM's recurrent weights carry their own layer's neurons on both axes (four times, gate after gate, on the
-rows), and the next layer's input axis carries this layer's. Moving, averaging and slicing are written once over it and
-serve every architecture; to add one, write its anatomy.
+rows), and the next layer's input axis carries this layer's. Moving, averaging and slicing (Eq. 6 and 7, line
+10 of Algorithm 1) are written once over it and serve every architecture; to add one, write its anatomy.
 """
 
 from __future__ import annotations

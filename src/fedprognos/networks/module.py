@@ -3,6 +3,9 @@
 Every recurrent layer is a single-layer module of its own, because layers may come to differ in
 width when federated layers grow. Tensor names and shapes are those of the paper's table of parameters
 (`recurrent.k.weight_ih_l0` is its lstm.weight.input-hidden of layer k).
+
+Where clients' networks stand side by side the recurrent matrix is block-diagonal, and most of a dense product would be
+with zeros. Such a layer is run as blocks. These are found from the weights, so the output is the same to rounding.
 """
 
 from __future__ import annotations
