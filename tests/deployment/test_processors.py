@@ -57,12 +57,14 @@ def with_remote_site(run: SmallRun, name: str, environment: dict[str, str]) -> I
         remote.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["checked", "masked"])
 def test_a_site_with_other_last_digits_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     round_otherwise(monkeypatch, "b")
     check(SmallRun(tmp_path, changes(mode, "fedavg", "absorb")))
 
 
+@pytest.mark.long
 def test_a_site_with_other_kernels_takes_part(tmp_path: Path) -> None:
     run = SmallRun(tmp_path, changes("checked", "concat"))
     with with_remote_site(run, "b", EMULATED[0]):

@@ -234,6 +234,7 @@ def test_a_model_of_another_shape_is_left_out_by_name(change: dict[str, object],
         list(ABSORB.run(cohort, federated))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("clients", "width"), [(20, 64), (200, 64), (200, 128), (30, 130), (200, 130), (20, 300)])
 def test_no_sums_grow_with_the_clients_however_wide_they_are(
     clients: int, width: int, monkeypatch: pytest.MonkeyPatch

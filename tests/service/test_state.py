@@ -268,6 +268,7 @@ def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
         DurableStream(predictor, tmp_path)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("history", "first"), [({}, 10), (LIFE, 1)])
 def test_kill_9_under_load_loses_nothing_acknowledged(history: dict[str, Any], first: int, tmp_path: Path) -> None:
     fleet = series_fleet([2000] * 4)
@@ -311,6 +312,7 @@ def test_kill_9_under_load_loses_nothing_acknowledged(history: dict[str, Any], f
     own.close()
 
 
+@pytest.mark.long
 def test_a_stop_is_graceful_and_ends_event_streams(tmp_path: Path) -> None:
     fleet = FLEETS["series"]
     bundle = small_bundle(fleet).save(tmp_path / "bundle")

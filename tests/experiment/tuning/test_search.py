@@ -95,6 +95,7 @@ def test_equal_values_are_trained_once(tmp_path: Path) -> None:
     assert len({trial.error for trial in found.trials}) == 1 and found.importances == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "word"),
     [
