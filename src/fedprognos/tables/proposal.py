@@ -252,7 +252,7 @@ class _Look:
     def propose(self) -> Proposal:
         """Roles of all columns, or :class:`NoTimeError`."""
         frame = self.frame
-        unit = self._say("unit", lambda: roles.unit_column(frame, self.complete, self.files))
+        unit = self._say("unit", lambda: roles.unit_column(frame, self.complete, self.files, self.forms))
         names = None if unit is None else roles.as_names(frame[unit])
         groups = self.files if names is None else self._machines(names)
         free = roles.without(self.names, unit, self.given.get("site"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -69,7 +69,9 @@ def begins_when_new(time: pd.Series, lives: pd.Series) -> bool:
     return bool((first.between(0, 2 * step)).mean() >= 0.9)
 
 
-def unit_column(frame: pd.DataFrame, numbers: Sequence[str], files: pd.Series) -> str | None:
+def unit_column(
+    frame: pd.DataFrame, numbers: Sequence[str], files: pd.Series, dates: Collection[str] = ()
+) -> str | None:
     """The column within whose groups something counts upwards; None where it does so through every file.
 
     A column that is the same in all rows of several files is whose they are, not which machine, unless it is called so.
@@ -89,12 +91,17 @@ def unit_column(frame: pd.DataFrame, numbers: Sequence[str], files: pd.Series) -
         others = [c for c in times if c != column and c not in through]
         return _repeats(frame[column]) and any(nearly_rises(frame[c], [frame[column]]) for c in others)
 
-    names = [str(c) for c in frame.columns if _repeats(frame[c]) and _may_name(frame[c])]
+    may_name = [str(c) for c in frame.columns if c not in dates and _may_name(frame[c])]
+    names = [c for c in may_name if _repeats(frame[c])]
     named = next((c for c in by_name(names, "unit") if rank(c, "unit") is not None and counts(c)), None)
     if named is not None or any(not numbers_machines(c) for c in through):
         return named
     others = [c for c in names if counts(c) and not holds_files(c)]
-    return max(others, key=lambda c: frame[c].nunique(), default=None)
+    # Machine 3 has the cycles 1, 2, ...; but cycle 3 also has the machines 1, 2, ... Files are mostly written machine
+    # after machine, and of two such columns (owner, machine) the one with more names is the machine.
+    return min(
+        others, key=lambda c: (rank(c, "time") is not None, _changes(frame[c]), -frame[c].nunique()), default=None
+    )
 
 
 def time_order(frame: pd.DataFrame, columns: Sequence[str], groups: list[pd.Series]) -> list[str]:
@@ -107,6 +114,11 @@ def time_order(frame: pd.DataFrame, columns: Sequence[str], groups: list[pd.Seri
     named = [c for c in by_name(columns, "time") if rank(c, "time") is not None]
     rest = [c for c in columns if c not in named and rises(frame[c], groups)]
     return [*named, *sorted(rest, key=lambda c: not steady(c))]
+
+
+def _changes(series: pd.Series) -> bool:
+    """Whether a column mostly changes from row to row."""
+    return bool((series != series.shift()).mean() > 0.5)
 
 
 def _may_name(series: pd.Series) -> bool:
