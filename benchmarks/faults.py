@@ -77,7 +77,7 @@ def flags_of(recipe: Recipe, unit: Unit, columns: tuple[list[int], list[int]]) -
         scaled, unseen = recipe.scale(table.sensors, table.settings)
         deviations = recipe.deviations(table.sensors, scaled)
     given = np.concatenate([table.sensors, table.settings], axis=1)
-    state = UnitState(recipe, sensor_faults.limits_of(recipe))
+    state = UnitState(recipe, sensor_faults.SensorLimits.from_recipe(recipe))
     found = []
     for k in range(len(table)):
         cuts = state.push(

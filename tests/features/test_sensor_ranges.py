@@ -1,4 +1,4 @@
-"""What is usual of sensors: batch and row by row alike, and a common bound that no training machine leaves."""
+"""What is usual of sensors: bounds that no training machine leaves."""
 
 from __future__ import annotations
 
@@ -9,42 +9,12 @@ from hypothesis import strategies as st
 
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.features.recipe_options import RecipeOptions
-from fedprognos.features.sensor_ranges import FAR, SETTLED, SensorWatch, levels, longest_still, ranges_of_units
+from fedprognos.features.sensor_ranges import SETTLED, levels, longest_still, ranges_of_units
 from fedprognos.fleet import Fleet
 from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
 RULE = {"altitude": 0, "mach": 2}
-
-
-def watched(raw: np.ndarray, deviations: np.ndarray) -> list[SensorWatch]:
-    """A watch after each row, each gone on from a snapshot of the one before."""
-    found: list[SensorWatch] = []
-    for k in range(len(raw)):
-        watch = SensorWatch(raw.shape[1])
-        if found:
-            watch.restore(found[-1].snapshot())
-        watch.push(raw[k], deviations[k], np.full(raw.shape[1], FAR))
-        found.append(watch)
-    return found
-
-
-@settings(max_examples=30, deadline=None)
-@given(rows=st.integers(1, 60), coarse=st.sampled_from([0.5, 2.0, 50.0]), seed=st.integers(0, 2**16))
-def test_row_by_row_is_what_the_batch_finds(rows: int, coarse: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    raw = np.round(rng.normal(0, 3, (rows, 2)).cumsum(axis=0) / coarse)
-    deviations = rng.normal(0, 8, (rows, 2))
-    found = watched(raw, deviations)
-    assert np.max([watch.still for watch in found], axis=0).tolist() == longest_still(raw).tolist()
-    later = [watch.level for watch in found[SETTLED - 1 :]]
-    np.testing.assert_allclose(np.array(later).reshape(-1, 2), levels(deviations), atol=1e-9)
-    outside = np.abs(deviations) > FAR
-    since = [watch.far for watch in found]
-    for k in range(rows):
-        for c in range(2):
-            last = np.flatnonzero(outside[: k + 1, c])
-            assert since[k][c] == (k - last[-1]) if len(last) else since[k][c] > rows
 
 
 def test_a_spike_moves_the_level_by_one_at_most() -> None:
@@ -61,6 +31,8 @@ def test_what_is_sent_is_rounded_outwards() -> None:
     assert usual.low[0] <= found.min() < usual.low[0] + 0.25 and usual.high[0] - 0.25 < found.max() <= usual.high[0]
     assert usual.still[0] >= longest_still(raw)[0] > usual.still[0] / 2
     assert usual.reach[0] >= np.abs(raw).max() > usual.reach[0] / 2
+    assert usual.jump[0] >= np.abs(raw[SETTLED:] - found[:-1]).max() > usual.jump[0] / 2
+    assert usual.motion[0] <= levels(np.abs(np.diff(raw, axis=0))).min() < 2 * usual.motion[0]
     assert ranges_of_units([(raw, raw)], 1, first=37.0).first == 64 and usual.first == 1
     assert usual.still[0].bit_count() == 1 and (4 * usual.low[0]).is_integer()
 

@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_models import bundle_of, rows_of
 
 from fedprognos.experiment import config
 from fedprognos.experiment.run import load_fleets
 from fedprognos.features import Recipe, recipe_for
+from fedprognos.features.sensor_ranges import SETTLED, levels, longest_still
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import Health, Predictor, Stream
 from fedprognos.prognosis.predictor import table_of
-from fedprognos.prognosis.sensor_faults import DISTRUSTED, LEAST_STILL
+from fedprognos.prognosis.sensor_faults import DISTRUSTED, LEAST_STILL, SensorLimits, SensorWatch
 
 FLEETS: dict[str, tuple[Recipe, Fleet, Fleet]] = {}
 REAL = [
@@ -133,3 +136,107 @@ def test_flags_are_the_same_row_by_row_and_after_a_restart(tmp_path: object) -> 
         [(h.flags, h.reason) for h in found] for found in whole
     ]
     assert any("stuck" in h.flags for found in whole for h in found)
+
+
+def unlimited(sensors: int) -> SensorLimits:
+    """Limits that no value leaves."""
+    wide, none = np.full(sensors, np.inf), np.zeros(sensors)
+    return SensorLimits(tuple("abcdefgh"[:sensors]), np.full(sensors, 10**6), -wide, wide, wide, wide, none, span=20)
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=st.integers(1, 60), coarse=st.sampled_from([0.5, 2.0, 50.0]), seed=st.integers(0, 2**16))
+def test_row_by_row_is_what_the_batch_finds(rows: int, coarse: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    raw = np.round(rng.normal(0, 3, (rows, 2)).cumsum(axis=0) / coarse)
+    deviations = rng.normal(0, 8, (rows, 2))
+    watches: list[SensorWatch] = []
+    for k in range(rows):  # each goes on from a snapshot of the one before
+        watch = SensorWatch(2)
+        if watches:
+            watch.restore(watches[-1].snapshot())
+        visible = watch.push(raw[k], np.zeros(2, dtype=bool), deviations[k], unlimited(2))
+        assert np.array_equal(visible, deviations[k])
+        watches.append(watch)
+    assert np.max([watch.still for watch in watches], axis=0).tolist() == longest_still(raw).tolist()
+    later = [watch.level for watch in watches[SETTLED - 1 :]]
+    np.testing.assert_allclose(np.array(later).reshape(-1, 2), levels(deviations), atol=1e-9)
+    steps = [watch.motion for watch in watches[SETTLED:]]
+    np.testing.assert_allclose(np.array(steps).reshape(-1, 2), levels(np.abs(np.diff(deviations, axis=0))), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["plants", *REAL[:2]])
+def test_an_impossible_value_is_held_whatever_its_size_and_leaves_nothing_behind(name: str) -> None:
+    recipe, _, test = preset(name)
+    unit = max(test, key=lambda u: u.rows)
+    column, at = recipe.check(test.schema, "test")[0][0], unit.rows // 2
+    predictor = Predictor.of(bundle_of(recipe, (4,), cell="gru"))
+    values = []
+    for size in (20.0, 1e6, -1e6):
+        sensors = unit.sensors.copy()
+        sensors[at, column] += size * np.array(recipe.std)[:, 0].max()
+        healths = predictor.predict(test.select([replace(unit, sensors=sensors)]), last=False)
+        values.append([health.value for health in healths])
+        flagged = [health for health in healths if "out-of-range" in health.flags]
+        assert flagged[0].position == unit.time[at] and all(health.low is None for health in flagged)
+        assert "out-of-range" not in healths[-1].flags
+    assert values[0] == values[1] == values[2]  # the network never sees it
+
+
+def sent(recipe: Recipe, test: Fleet, change: object = None) -> list[Health]:
+    """Healths of the longest unit at every row, with something changed from its middle on."""
+    unit = max(test, key=lambda u: u.rows)
+    columns = recipe.check(test.schema, "test")[0]
+    sensors = unit.sensors.copy()
+    if callable(change):
+        change(sensors, columns[0], unit.rows // 2, np.array(recipe.std)[:, 0].max())
+    return quiet(recipe).predict(test.select([replace(unit, sensors=sensors)]), last=False)
+
+
+def test_an_offset_latches_until_it_is_acknowledged() -> None:
+    recipe, _, test = preset("plants")
+
+    def offset_for_a_while(sensors: np.ndarray, column: int, start: int, deviation: float) -> None:
+        sensors[start : start + 25, column] += 5 * deviation
+
+    healths = sent(recipe, test, offset_for_a_while)
+    first = next(k for k, h in enumerate(healths) if {"drift", "out-of-range"} & set(h.flags))
+    assert all(DISTRUSTED & set(h.flags) and h.low is None for h in healths[first:])
+
+
+def test_a_frozen_sensor_that_dithers_is_found() -> None:
+    recipe, _, test = preset("plants")
+    rng = np.random.default_rng(0)
+
+    def dither(sensors: np.ndarray, column: int, start: int, deviation: float) -> None:
+        noise = 0.01 * deviation * rng.normal(size=len(sensors) - start)
+        sensors[start:, column] = sensors[start, column] + noise
+
+    assert "stuck" in sent(recipe, test, dither)[-1].flags
+
+
+def test_a_sensor_that_is_blank_for_ever_is_missing_not_stuck() -> None:
+    recipe, _, test = preset("plants")
+    unit = max(test, key=lambda u: u.rows)
+    fleet = test.select([unit])
+    rows = rows_of(unit, fleet, recipe)
+    name = recipe.sensors[0]
+    half = len(rows) // 2
+    for k in range(half, len(rows)):
+        rows[k] = replace(rows[k], sensors={**rows[k].sensors, name: None})
+    stream = Stream(quiet(recipe))
+    last = stream.feed_many(rows)[-1].health
+    assert last is not None and "missing" in last.flags and "stuck" not in last.flags
+    assert name in last.reason
+
+
+def test_a_fault_that_is_acknowledged_is_flagged_again_only_while_it_lasts() -> None:
+    recipe, _, test = preset("plants")
+    unit = changed(max(test, key=lambda u: u.rows), test, recipe, 1, "frozen")
+    rows = rows_of(unit, test.select([unit]), recipe)
+    stream = Stream(quiet(recipe))
+    before = stream.feed_many(rows[:-15])[-1].health
+    assert before is not None and "stuck" in before.flags
+    assert stream.acknowledge(unit.id) and not stream.acknowledge("nobody")
+    healths = [update.health for update in stream.feed_many(rows[-15:])]
+    assert healths[0] is not None and "stuck" not in healths[0].flags

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from services import Json, rows_of, running, small_bundle
 
 from fedprognos.prognosis.health import Health
-from fedprognos.service.fleet_view import forecast
+from fedprognos.service.fleet_view import STATUSES, FleetView, forecast, status_of
 from small_fleets import cyclic_fleet, series_fleet
 
 FLEET = series_fleet([24, 14, 17])
@@ -142,7 +142,7 @@ def test_units_come_most_urgent_first_in_pages_and_by_name(client: TestClient) -
     answer = client.get("/v1/units").json()
     statuses = [unit["status"] for unit in answer["units"]]
     assert answer["total"] == 4
-    assert statuses == sorted(statuses, key=["due", "soon", "unknown", "ok", "warming-up"].index)
+    assert statuses == sorted(statuses, key=STATUSES.index)
     assert answer["units"][-1]["health"]["reason"] == "1 of 10 rows"
     paged = [client.get(f"/v1/units?limit=1&offset={k}").json()["units"][0]["unit"] for k in range(4)]
     assert paged == [unit["unit"] for unit in answer["units"]]
@@ -238,7 +238,13 @@ def test_a_unit_with_a_broken_sensor_is_to_be_checked() -> None:
         post(client, frozen)
         unit = client.get("/v1/units/engines-0").json()
         assert unit["status"] == "unknown" and "stuck" in unit["health"]["flags"]
-        assert "pressure unchanged for 40 rows" in unit["health"]["reason"]
+        assert "pressure" in unit["health"]["reason"] and unit["health"]["low"] is None
+        assert unit["forecast"] is None  # a value that is not to be trusted has no date
+        assert client.post("/v1/acknowledged/engines-0").status_code == 204
+        assert client.post("/v1/acknowledged/nobody").status_code == 404
+        moving = [{**row, "position": row["position"] + 64.0} for row in rows[-3:]]
+        post(client, moving)
+        assert "stuck" not in client.get("/v1/units/engines-0").json()["health"]["flags"]
 
 
 def test_soh_is_carried_on_as_it_fell_lately() -> None:
@@ -254,3 +260,47 @@ def test_soh_is_carried_on_as_it_fell_lately() -> None:
     assert rising is not None
     assert rising.due is None
     assert math.isclose(rising.slope, 0.01)
+
+
+def test_a_value_at_the_cap_has_no_date() -> None:
+    capped = Health("engine", 10, 125.0, 97.0, None, flags=("at-cap",))
+    assert forecast("rul", [capped], 25.0) is None
+    assert status_of(capped, 25.0) == "ok"
+
+
+def test_a_repaired_machine_is_one_line_and_its_ended_life_is_not_due(client: TestClient) -> None:
+    post(client, [changed(unit="pump", position=k) for k in range(1, 30)])
+    post(client, [changed(unit="pump", life=2, position=k) for k in range(1, 4)])
+    listed = client.get("/v1/units").json()["units"]
+    assert [unit["unit"] for unit in listed] == ["pump#2"] and listed[0]["machine"] == "pump"
+    fleet = client.get("/v1/fleet").json()
+    assert fleet["units"] == sum(fleet["counts"].values()) == 1
+    assert client.get("/v1/units/pump").json()["status"] == "ended"
+    assert client.get("/v1/units/pump%232").json()["lives"] == ["pump", "pump#2"]
+
+
+def test_names_that_end_like_a_life_are_machines_of_their_own_without_a_first_life(client: TestClient) -> None:
+    post(client, [changed(unit="press#2"), changed(unit="press#3")])
+    assert {unit["unit"] for unit in client.get("/v1/units").json()["units"]} == {"press#2", "press#3"}
+
+
+def test_refused_rows_are_shown(client: TestClient) -> None:
+    post(client, [ROWS[0], changed(unit="engines-9", sensors={"pressure": 1.0}), "no row"])
+    fleet = client.get("/v1/fleet").json()
+    assert fleet["refused"] == 2
+    assert {refusal["unit"] for refusal in fleet["refusals"]} == {"engines-9", None}
+    assert any("temperature" in refusal["reason"] for refusal in fleet["refusals"])
+
+
+def test_a_unit_that_falls_silent_is_no_longer_fine(client: TestClient) -> None:
+    post(client, rows_of(FLEET["engines-0"], FLEET))
+    view: FleetView = client.app.state.service.view  # type: ignore[attr-defined]
+    unit = view.units["engines-0"]
+    view.threshold, view.margin = 0.0, 0.0
+    view._set_status(unit)
+    assert unit.status == "ok" and view.note_silence(unit.received + 60) == []
+    assert view.note_silence(unit.received + 1000) == [unit]
+    assert unit.status == "unknown" and unit.silent_since == unit.received
+    assert view.counts()["unknown"] == 1 and view.note_silence(unit.received + 2000) == []
+    post(client, {**rows_of(FLEET["engines-0"], FLEET)[-1], "position": 25.0})
+    assert unit.status == "ok" and unit.silent_since is None

@@ -39,6 +39,15 @@ def serve(
     max_units: Annotated[int, typer.Option(min=1, help="Units watched; further ones are refused.")] = 20_000,
     keep_rows: KeepRows = None,
     max_body_in_bytes: Annotated[int, typer.Option("--max-body", min=1000, help="Bytes of a request.")] = 5_000_000,
+    silent_after_in_s: Annotated[
+        float | None,
+        typer.Option(
+            "--silent-after",
+            min=1,
+            help="Seconds without a row until a unit is to be checked.",
+            show_default="20 usual pauses",
+        ),
+    ] = None,
     rate_per_s: Annotated[float, typer.Option("--rate", min=0, help="Requests a second and client; 0: any.")] = 500.0,
 ) -> None:
     """Take rows over HTTP, answer with health, and show the fleet on a page.
@@ -65,6 +74,7 @@ def serve(
         max_units=max_units,
         keep_rows=keep_rows,
         max_body_in_bytes=max_body_in_bytes,
+        silent_after_in_s=silent_after_in_s,
         rate_per_s=rate_per_s,
     )
     options.check()

@@ -13,6 +13,7 @@ from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.exchanges import Exchange, Words, add_notice, exchanges, reply_kinds, request_kinds
 from fedprognos.fleet import Schema
 from fedprognos.networks import Calibration, Network
+from fedprognos.networks.novelty import Novelty
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class DeliverRequest:
     validation_fraction: float
     bootstrap: int
     coverage: float = 0.9
+    novelty: Novelty | None = None
 
 
 @dataclass(frozen=True)

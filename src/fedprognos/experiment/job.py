@@ -30,6 +30,7 @@ from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.fleet.readers.table import layout_of
 from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec
+from fedprognos.networks.novelty import novelty_from_sums
 
 
 @dataclass(eq=False)
@@ -254,7 +255,10 @@ class Job:
         metrics = {test: {"rmse": raw, "rmse_capped": capped} for test, (raw, capped) in chosen.errors.items()}
         if not metrics:
             metrics = {"validation": {"rmse": None, "rmse_capped": chosen.judged.validation_rmse}}
-        return Bundle(self.recipe, chosen.network, provenance, metrics, made, layout_of(self.experiment.data))
+        layout = layout_of(self.experiment.data)
+        sums, widths = chosen.judged.sums, chosen.network.spec.widths
+        novelty = None if sums is None or not widths else novelty_from_sums(sums.total, widths[-1])
+        return Bundle(self.recipe, chosen.network, provenance, metrics, made, layout, novelty)
 
     def _note_training(self, round_: Round) -> None:
         for client, epochs in round_.history.items():

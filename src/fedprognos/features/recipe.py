@@ -237,6 +237,19 @@ class Recipe(BaseModel):
             deviations[:, k] = 0.0 if usual is None else (sensors[:, k] - usual.level_mean) / usual.level_std
         return deviations
 
+    def with_deviations(
+        self, scaled: NDArray[np.float32], deviations: FloatArray, where: BoolArray
+    ) -> NDArray[np.float32]:
+        """A scaled row (columns,) with some of its sensors put to other deviations from the mean (sensors,)."""
+        width = len(self.sensors)
+        values = deviations.copy()
+        if self.levels is not None and self.usual is not None:
+            k = self.level_column  # stays as it was measured; see :meth:`scale`
+            values[k] = self.usual.level_mean + deviations[k] * self.usual.level_std
+        changed = scaled.copy()
+        changed[:width] = np.where(where, values, scaled[:width])
+        return changed
+
     def means(self, settings: FloatArray) -> FloatArray:
         """Mean of every sensor (T, sensors) in the operating conditions of rows (T, settings)."""
         condition_keys, mean, _ = self._tables

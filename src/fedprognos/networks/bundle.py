@@ -27,6 +27,7 @@ from fedprognos.files import read_json, replacing
 from fedprognos.fleet import Fleet
 from fedprognos.networks.calibration import Calibration
 from fedprognos.networks.network import Network
+from fedprognos.networks.novelty import Novelty
 from fedprognos.networks.running import predict
 from fedprognos.networks.spec import NetworkSpec
 from fedprognos.tables.columns import TableLayout
@@ -50,6 +51,8 @@ class Bundle:
         What prediction intervals are made from; None where there were too few units to calibrate on.
     table
         How the tables that it was trained on were written; None if it was not trained on tables.
+    novelty
+        How far a state is from those of training; None where the head was not solved from sums.
     """
 
     recipe: Recipe
@@ -58,6 +61,7 @@ class Bundle:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration | None = None
     table: TableLayout | None = None
+    novelty: Novelty | None = None
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle as a whole or not at all; an older one at the same place is replaced."""
@@ -73,6 +77,7 @@ class Bundle:
             "metrics": dict(self.metrics),
             "calibration": None if self.calibration is None else self.calibration.model_dump(mode="json"),
             "table": None if self.table is None else self.table.model_dump(mode="json", exclude_defaults=True),
+            "novelty": None if self.novelty is None else self.novelty.model_dump(mode="json"),
             "weights_sha256": hashlib.sha256(tensors).hexdigest(),
         }
         document["digest"] = _digest(document)
@@ -102,11 +107,13 @@ class Bundle:
             calibration = None if calibration is None else Calibration.model_validate(calibration)
             table = document.get("table")
             table = None if table is None else TableLayout.model_validate(table)
+            novelty = document.get("novelty")
+            novelty = None if novelty is None else Novelty.model_validate(novelty)
         except (SafetensorError, ValidationError) as error:
             raise BundleError(f"cannot be read: {error}", where=str(folder), hint="another version made it") from None
         recipe = Recipe.from_json(json.dumps(document["recipe"]))
         network = Network(spec, weights).check(str(folder))
-        return Bundle(recipe, network, document["provenance"], document["metrics"], calibration, table)
+        return Bundle(recipe, network, document["provenance"], document["metrics"], calibration, table, novelty)
 
     def windows(self, fleet: Fleet, **options: Any) -> WindowSet:
         """Windows of a fleet as this model sees them; units without a known health are kept."""

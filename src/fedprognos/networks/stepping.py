@@ -71,6 +71,11 @@ class Stepper:
 
     def run(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows]:
         """Standardised health (B, T) at each of some more rows (B, T, inputs) of units, and their states after them."""
+        outputs, _, after = self.read(rows, states)
+        return outputs, after
+
+    def read(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows, Rows]:
+        """What :meth:`run` gives, with the last layer's outputs (B, T, L) in between."""
         after = states.copy()
         if rows.shape[1] == 1 and self._steps is not None:
             seen = [self._in_numpy(rows[:, 0], self._steps, after)[:, None]]
@@ -87,7 +92,7 @@ class Stepper:
         if self._direct:
             seen.append(rows)
         features = np.concatenate(seen, axis=2) if len(seen) > 1 else seen[0]
-        return (features @ self._slopes).astype(np.float64) + self._bias, after
+        return (features @ self._slopes).astype(np.float64) + self._bias, seen[0], after
 
     def _in_numpy(self, x: Rows, steps: Sequence[Step], states: Rows) -> Rows:
         """Outputs of the last layer (B, L) after one row; the states are changed in place."""

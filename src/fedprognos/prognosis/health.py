@@ -12,6 +12,8 @@ import numpy as np
 from fedprognos.arrays import BoolArray, FloatArray
 
 HealthState = Literal["ok", "warming-up", "cannot-say"]
+AT_CAP = "at-cap"
+"""The value is the largest that the model can say: it stands for "as much or more", so no end can be told from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,11 @@ class Health:
     reason
         Why there is no value, or what the flags mean; empty where there is nothing to say.
     flags
-        What makes the value less trustworthy: "out-of-range", "drift", "stuck" (a sensor is broken; see
-        :mod:`fedprognos.prognosis.sensor_faults`), "mid-life" (a model of whole lives has not seen its
-        beginning), "unseen-condition", "padded" (fewer rows than a window), "stretched" (a
-        cycle ended before the part that the model looks at did), "gap" (rows are missing within the window).
+        What makes the value less trustworthy: "out-of-range", "drift", "stuck", "missing" (a sensor is broken),
+        "unknown-wear" (the machine moves as no training machine did); under these there is no interval; see
+        :mod:`fedprognos.prognosis.sensor_faults`. "mid-life" (a model of whole lives has not seen the beginning),
+        "unseen-condition", "padded" (fewer rows than a window), "stretched" (a cycle ended before the part that the
+        model looks at did), "gap" (rows are missing within the window). And :data:`AT_CAP`, which is no doubt.
     """
 
     unit: str

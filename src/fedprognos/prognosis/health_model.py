@@ -16,15 +16,18 @@ from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import RecipeError
 from fedprognos.features import Recipe
 from fedprognos.networks import Calibration
-from fedprognos.prognosis.health import Health
-from fedprognos.prognosis.sensor_faults import limits_of
-from fedprognos.prognosis.unit_state import UnitState
+from fedprognos.networks.novelty import Novelty
+from fedprognos.prognosis.health import AT_CAP, Health
+from fedprognos.prognosis.sensor_faults import DISTRUSTED, UNKNOWN_WEAR, SensorLimits, unknown_wear
+from fedprognos.prognosis.unit_state import Question, UnitState
 from fedprognos.tables.columns import TableLayout
 
 BATCH = 1024
 """Rows looked at together."""
 PASS = 256
 """Windows the network is given at a time: more would no longer fit into the processor's cache."""
+HALF_A_STEP = 0.5
+"""A remaining life that is shown as the cap, once it is rounded to whole steps, is the cap."""
 Forward = Callable[[Rows], NDArray[np.floating]]
 """Standardised outputs (B,) of scaled windows (B, window, channels)."""
 
@@ -37,7 +40,7 @@ class Steps(Protocol):
 
     def rest(self, first: Rows) -> Rows: ...
 
-    def run(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows]: ...
+    def read(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows, Rows]: ...
 
 
 class HealthModel:
@@ -53,6 +56,8 @@ class HealthModel:
         What intervals are made from, where there is one.
     table
         How the tables were written that it was trained on, where they were tables.
+    novelty
+        How far states of whole lives are from those of training, where that is known.
 
     Attributes
     ----------
@@ -66,22 +71,24 @@ class HealthModel:
         network: Forward | Steps,
         calibration: Calibration | None = None,
         table: TableLayout | None = None,
+        novelty: Novelty | None = None,
     ) -> None:
         self.recipe = recipe
         self.calibration = calibration
+        self.novelty = novelty
         self.table = table
         columns = (*recipe.sensors, *recipe.settings)
         self.policies = (table or TableLayout(time="time")).policies(columns)
         self._forward: Forward = network if callable(network) else self._from_rest
         self.steps = None if callable(network) else network
-        self._limits = limits_of(recipe)
+        self._limits = SensorLimits.from_recipe(recipe)
         self._lock = threading.Lock()
 
     @property
     def digest(self) -> str:
         """Names what a unit's memory belongs to: the recipe and, where states are carried, the network they are of."""
-        own = self.recipe.to_json() + ("" if self.steps is None else self.steps.digest)
-        return hashlib.sha256(own.encode()).hexdigest()
+        text = self.recipe.to_json() + ("" if self.steps is None else self.steps.digest)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def start(self) -> UnitState:
         """The empty memory of a unit."""
@@ -105,36 +112,47 @@ class HealthModel:
     def _from_rest(self, batch: Rows) -> FloatArray:
         if self.steps is None:
             raise RecipeError("this model has no states to begin from")
-        said: FloatArray = self.steps.run(batch, self.steps.rest(batch[:, 0]))[0][:, -1]
-        return said
+        outputs: FloatArray = self.steps.read(batch, self.steps.rest(batch[:, 0]))[0][:, -1]
+        return outputs
 
-    def healths(self, asked: Sequence[tuple[Health, Rows, UnitState]], coverage: float) -> list[Health]:
+    def healths(self, questions: Sequence[Question], coverage: float) -> list[Health]:
         """Health of units at windows that follow one another in this order; states are carried on.
 
-        Parameters
-        ----------
-        asked
-            What is known of each health beforehand, what the network is to look at, and the unit's memory.
+        An interval says how often values were right on machines like those of training. Under a flag of
+        :data:`DISTRUSTED` the machine or its sensors are not like those, so there is none.
         """
-        if not asked:
+        if not questions:
             return []
-        batch = np.stack([window for _, window, _ in asked])
-        said = self.outputs(batch) if self.steps is None else self._carried(batch, [state for *_, state in asked])
-        values = self.recipe.decode(said).tolist()
+        batch = np.stack([question.window for question in questions])
+        if self.steps is None:
+            outputs, distances = self.outputs(batch), np.zeros(len(batch))
+        else:
+            outputs, distances = self._carry_on(batch, [question.state for question in questions])
+        values = self.recipe.decode(outputs).tolist()
         low, high = _bounds(self.calibration, values, coverage)
-        made = []
-        for (known, *_), value, least, most in zip(asked, values, low, high, strict=True):
+        healths = []
+        for k, (question, value) in enumerate(zip(questions, values, strict=True)):
+            known, flags, reason = question.health, question.health.flags, question.health.reason
+            if question.state.novelty.push(float(distances[k])) and UNKNOWN_WEAR not in flags:
+                flags = (*flags, UNKNOWN_WEAR)
+                reason = "; ".join(filter(None, (reason, unknown_wear(self.recipe.sensors, question.levels))))
+            least, most = low[k], high[k]
+            if self.recipe.cap is not None and value > self.recipe.cap - HALF_A_STEP:
+                flags, most = (*flags, AT_CAP), None
+            if DISTRUSTED.intersection(flags):
+                least = most = None
             if math.isfinite(value):
-                made.append(Health(known.unit, known.position, value, least, most, "ok", known.reason, known.flags))
+                healths.append(Health(known.unit, known.position, value, least, most, "ok", reason, flags))
             else:
-                text = "; ".join(part for part in ("inputs overflow after scaling", known.reason) if part)
-                made.append(replace(known, state="cannot-say", reason=text))
-        return made
+                text = "; ".join(filter(None, ("inputs overflow after scaling", reason)))
+                healths.append(replace(known, state="cannot-say", reason=text, flags=flags))
+        return healths
 
-    def _carried(self, rows: Rows, states: Sequence[UnitState]) -> FloatArray:
-        """Outputs at rows (N, 1, channels) of units, each unit's from where it was; its state goes on with them.
+    def _carry_on(self, rows: Rows, states: Sequence[UnitState]) -> tuple[FloatArray, FloatArray]:
+        """Outputs at rows (N, 1, channels) of units, each unit's from where it was, and how novel each state is.
 
-        Units with as many rows run side by side, the longest first; those that have ended drop out.
+        The states go on with them. Units with as many rows run side by side, the longest first; those that have ended
+        drop out.
         """
         steps = self.steps
         if steps is None:
@@ -142,25 +160,28 @@ class HealthModel:
         places: dict[int, list[int]] = {}
         for k, state in enumerate(states):
             places.setdefault(id(state), []).append(k)
-        own = sorted(places.values(), key=len, reverse=True)
-        fresh = np.array([not states[k[0]].begun for k in own])
-        memory = np.stack([states[k[0]].memory for k in own])
-        said = np.empty(len(rows))
+        rows_of_units = sorted(places.values(), key=len, reverse=True)
+        fresh = np.array([not states[k[0]].begun for k in rows_of_units])
+        memory = np.stack([states[k[0]].memory for k in rows_of_units])
+        outputs, distances = np.empty(len(rows)), np.zeros(len(rows))
         begin = 0
         with self._lock:
             if fresh.any():
-                memory[fresh] = steps.rest(rows[[k[0] for k, new in zip(own, fresh, strict=True) if new], 0])
-            while begin < len(own[0]):
-                alive = sum(len(k) > begin for k in own)
-                end = len(own[alive - 1])
-                at = np.array([k[begin:end] for k in own[:alive]])
-                said[at], after = steps.run(rows[at, 0], memory[:alive])
+                first_rows = [k[0] for k, new in zip(rows_of_units, fresh, strict=True) if new]
+                memory[fresh] = steps.rest(rows[first_rows, 0])
+            while begin < len(rows_of_units[0]):
+                alive = sum(len(k) > begin for k in rows_of_units)
+                end = len(rows_of_units[alive - 1])
+                at = np.array([k[begin:end] for k in rows_of_units[:alive]])
+                outputs[at], features, after = steps.read(rows[at, 0], memory[:alive])
+                if self.novelty is not None:
+                    distances[at] = self.novelty.distance(features)
                 sound = np.isfinite(after).all(axis=1)
                 memory[:alive][sound] = after[sound]  # a row that no number comes of does not spoil the next
                 begin = end
-        for rows_of_unit, numbers in zip(own, memory, strict=True):
-            states[rows_of_unit[0]].memory = numbers
-        return said
+        for own_rows, numbers in zip(rows_of_units, memory, strict=True):
+            states[own_rows[0]].memory = numbers
+        return outputs, distances
 
 
 def _bounds(

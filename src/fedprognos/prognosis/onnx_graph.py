@@ -112,6 +112,7 @@ def _properties(bundle: Bundle) -> dict[str, str]:
     return {
         "recipe": recipe.to_json(),
         "calibration": "" if bundle.calibration is None else bundle.calibration.model_dump_json(),
+        "novelty": "" if bundle.novelty is None else bundle.novelty.model_dump_json(),
         "table": "" if bundle.table is None else bundle.table.model_dump_json(exclude_defaults=True),
         "sensors": json.dumps(recipe.sensors),
         "settings": json.dumps(recipe.settings),

@@ -21,6 +21,7 @@ from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.files import replacing
 from fedprognos.networks import Bundle, Calibration
+from fedprognos.networks.novelty import Novelty
 from fedprognos.networks.stepping import Stepper
 from fedprognos.prognosis.health_model import Forward, Steps
 from fedprognos.prognosis.onnx_graph import OUTPUTS, SCALED, STATE, STATE_AFTER, build_graph, load_onnx
@@ -29,6 +30,10 @@ from fedprognos.tables.columns import TableLayout
 
 if TYPE_CHECKING:
     import onnx
+
+
+FEATURES = "features"
+"""The last layer's outputs (T, B, L), which say how far a state is from those of training."""
 
 
 class OnnxPredictor(Predictor):
@@ -49,6 +54,8 @@ class OnnxPredictor(Predictor):
         try:
             given = properties.get("calibration")
             calibration = Calibration.model_validate_json(given) if given else None
+            given = properties.get("novelty")
+            novelty = Novelty.model_validate_json(given) if given else None
             layout = properties.get("table")
             table = TableLayout.model_validate_json(layout) if layout else None
         except ValidationError as error:
@@ -63,7 +70,7 @@ class OnnxPredictor(Predictor):
         network: Forward | Steps = forward
         if recipe.life:
             network = OnnxSteps(session, int(properties["state_size"]), properties["state_digest"])
-        super().__init__(recipe, network, calibration, bundle, table)
+        super().__init__(recipe, network, calibration, bundle, table, novelty)
 
     @staticmethod
     def load(bundle: str | Path, head: str | Path | None = None) -> OnnxPredictor:
@@ -107,11 +114,13 @@ class OnnxSteps:
         """States (B, size) of new units: the graph itself puts them at rest."""
         return np.full((len(first), self.size), np.nan, dtype=np.float32)
 
-    def run(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows]:
-        """Standardised health (B, T) at some more rows (B, T, channels) of units, and their states after them."""
+    def read(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows, Rows]:
+        """Standardised health (B, T) at some more rows (B, T, channels), the last layer's outputs (B, T, L), states."""
         given = {SCALED: np.ascontiguousarray(rows), STATE: np.ascontiguousarray(states)}
-        outputs, after = self._session.run([OUTPUTS, STATE_AFTER], given)
-        return outputs.astype(np.float64), after
+        wanted = [output.name for output in self._session.get_outputs()]
+        results = dict(zip(wanted, self._session.run(wanted, given), strict=True))
+        features = results.get(FEATURES, np.empty((rows.shape[1], len(rows), 0), dtype=np.float32))
+        return results[OUTPUTS].astype(np.float64), features.transpose(1, 0, 2), results[STATE_AFTER]
 
 
 def session_of(model: onnx.ModelProto) -> Any:
@@ -152,6 +161,11 @@ def _inner(model: onnx.ModelProto, channels: int, where: str) -> onnx.ModelProto
     outputs = ["batch", None] if STATE_AFTER in made_by else ["batch"]
     graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, floats, outputs))
     graph.output.extend(made for made in model.graph.output if made.name == STATE_AFTER)
+    layers = [name for name in made_by if name.startswith("layer_") and made_by[name].name in needed]
+    if STATE_AFTER in made_by and layers:
+        last = max(layers, key=lambda name: int(name.removeprefix("layer_")))
+        graph.node.append(onnx.helper.make_node("Identity", [last], [FEATURES], name=FEATURES))
+        graph.output.append(onnx.helper.make_tensor_value_info(FEATURES, floats, [None, "batch", None]))
     return inner
 
 

@@ -18,6 +18,7 @@ from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import Bundle, Calibration, Network
+from fedprognos.networks.novelty import Novelty
 from fedprognos.networks.running import window_outputs
 from fedprognos.networks.stepping import Stepper
 from fedprognos.networks.torch_threads import one_torch_thread
@@ -36,7 +37,7 @@ class Predictor(HealthModel):
 
     Parameters
     ----------
-    recipe, network, calibration, table
+    recipe, network, calibration, table, novelty
         See :class:`HealthModel`.
     bundle
         Where it comes from.
@@ -58,8 +59,9 @@ class Predictor(HealthModel):
         calibration: Calibration | None = None,
         bundle: Bundle | None = None,
         table: TableLayout | None = None,
+        novelty: Novelty | None = None,
     ) -> None:
-        super().__init__(recipe, network, calibration, table)
+        super().__init__(recipe, network, calibration, table, novelty)
         self._bundle = bundle
 
     @staticmethod
@@ -88,7 +90,7 @@ class Predictor(HealthModel):
                 )
             bundle = replace(bundle, network=bundle.network.with_head(head))
         network = Stepper(bundle.network) if bundle.recipe.life else _TorchForward(bundle.network)
-        return Predictor(bundle.recipe, network, bundle.calibration, bundle, bundle.table)
+        return Predictor(bundle.recipe, network, bundle.calibration, bundle, bundle.table, bundle.novelty)
 
     @property
     def no_intervals(self) -> str:

@@ -1,13 +1,20 @@
-"""Whether a unit's sensors still do what those of the training machines did.
+"""Whether a unit's sensors still do what those of the training machines did, and what the network must not see.
 
-Three things are told apart, each with what the recipe says is usual of the sensor:
+Deviations count from the mean of the operating condition, in standard deviations. A sensor is
 
-- *out of range*: a single value further from the mean of its operating condition than any was in training, and than
-  :data:`RANGE` deviations;
-- *drift*: the level, smoothed over some twenty rows, is more than :data:`MARGIN` deviations beyond those that training
-  machines reached, at the end of their lives included;
-- *stuck*: the raw value stayed the same for more than :data:`TIMES_STILL` times as many rows as it ever did in
-  training, and for more than :data:`LEAST_STILL`. Scaled values will not do: they change with the condition.
+- *out of range*: a value is :data:`RANGE_FACTOR` times as far from the mean, or from the sensor's own level, as any was
+  in training. No machine does that in one row, so the value is held: the network sees the latest good deviation
+  instead, as if the value were blank. The level does not follow it either;
+- *drifting*: the level, smoothed over some twenty rows, is more than :data:`MARGIN` deviations beyond the levels that
+  training machines reached, at the end of their lives included; or it is :data:`ODD_ERRORS` standard errors from what
+  the levels of the other sensors say. Where :data:`ODD_SENSORS` or more are, that is no sensor but an unknown wear;
+- *stuck*: the raw value stays the same for more than :data:`STILL_FACTOR` times as many rows as it ever did in
+  training, or it moves less than half as much as it ever did there (a frozen sensor whose last digit dithers);
+- *missing*: it is blank for as many rows.
+
+Drift, standing still, and a value that is out of range again and again (:data:`HELD_SHARE`) latch: they stay until
+:meth:`SensorWatch.acknowledge`. A single value that was held leaves nothing behind in the network; its flag ends after
+`SensorLimits.span` good rows.
 
 How soon each kind of fault is found, and how often there is none: `benchmarks/faults.py`.
 """
@@ -16,22 +23,46 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.features import Recipe
-from fedprognos.features.sensor_ranges import SETTLED, SensorWatch
+from fedprognos.features.row_memory import RowMemory
+from fedprognos.features.sensor_ranges import FAR, SETTLED, SMOOTHING, JointLevels
+from fedprognos.networks.novelty import LIMIT
 from fedprognos.tables.times import DATES_IN_S, SECONDS
 
-OUT_OF_RANGE, DRIFT, STUCK, MID_LIFE = "out-of-range", "drift", "stuck", "mid-life"
-DISTRUSTED = frozenset({OUT_OF_RANGE, DRIFT, STUCK})
-"""Flags that say a sensor is broken rather than a machine worn."""
-RANGE = 10.0
+OUT_OF_RANGE, DRIFT, STUCK, MISSING, MID_LIFE = "out-of-range", "drift", "stuck", "missing", "mid-life"
+UNKNOWN_WEAR = "unknown-wear"
+DISTRUSTED = frozenset({OUT_OF_RANGE, DRIFT, STUCK, MISSING, UNKNOWN_WEAR})
+"""Flags under which a value has no interval and no date: a sensor is broken, or the machine wears in an unknown way."""
+RANGE_FACTOR, LEAST_RANGE = 1.5, 6.0
+"""Training's largest deviation is exceeded by chance in new machines; half as much again, or six deviations, is not."""
 MARGIN = 0.5
-TIMES_STILL, LEAST_STILL = 2, 10
-UNKNOWN_LEVEL, UNKNOWN_STILL = 3.0, 50
-"""Where a recipe does not say what is usual."""
+STILL_FACTOR, LEAST_STILL = 2, 10
+MOTION_FACTOR = 0.5
+HELD_SHARE = 0.4
+"""Smoothed share of held values above which the flag latches: five rows in a row, or two in five for long."""
+UNKNOWN_RANGE, UNKNOWN_LEVEL, UNKNOWN_STILL = 10.0, 3.0, 50
+"""Limits where a recipe does not say what is usual."""
+ODD_ERRORS, ODD_FACTOR, ODD_SENSORS = 6.0, 1.25, 3
+"""Standard errors between a level and what the others say of it: never fewer than these, nor than so many times the
+most of any training machine. Kept-out engines of FD001 reach 3.7."""
+LEAST_JOINT_UNITS = 20
+"""Machines from which on it is known how sensors go together."""
+LATCH_RANGE, LATCH_DRIFT, LATCH_STUCK, LATCH_ODD = 1, 2, 4, 8
+"""Bits of :attr:`SensorWatch.latched`."""
+NOVEL_ROWS = 5
+"""Rows in a row with a novel state before the flag is raised."""
+MOVED = 1.0
+"""Deviations of a level beyond which a sensor is named as one that moves."""
+UNKNOWN_WEAR_WORDS = "move together as in no training machine: an unknown kind of wear; inspect"
+MOST_ERROR_MAPS = 64
+NEVER = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +71,22 @@ class SensorLimits:
 
     Parameters
     ----------
+    still
+        Rows in a row with the same raw value, or without any.
+    low, high
+        Levels, in deviations.
+    reach, jump
+        Distance of a single value from the mean of its condition, and from the level before it, in deviations.
+    motion
+        Smoothed step from one value to the next, in deviations.
     span
-        Rows for which a value out of range counts: as long as the model looks at it.
+        Rows for which a value out of range is flagged.
     first
         Position by which the record of a machine must have begun for a model of whole lives.
     dates
         Position from which on positions are dates, which say nothing about a machine's age.
+    joint
+        How levels go together, where enough machines were seen.
     """
 
     sensors: tuple[str, ...]
@@ -53,29 +94,107 @@ class SensorLimits:
     low: FloatArray
     high: FloatArray
     reach: FloatArray
+    jump: FloatArray
+    motion: FloatArray
     span: int
     first: float = math.inf
     dates: float = math.inf
+    joint: JointLevels | None = None
+
+    @staticmethod
+    def from_recipe(recipe: Recipe) -> SensorLimits:
+        """The limits of a model's sensors."""
+        usual, width = recipe.usual, len(recipe.sensors)
+        span = 2 * SETTLED if recipe.life else recipe.window
+        unlimited, motionless = np.full(width, np.inf), np.zeros(width)
+        if usual is None:
+            level, reach = np.full(width, UNKNOWN_LEVEL), np.full(width, UNKNOWN_RANGE)
+            still = np.full(width, max(UNKNOWN_STILL, recipe.window), dtype=np.int64)
+            return SensorLimits(recipe.sensors, still, -level, level, reach, unlimited, motionless, span)
+        return SensorLimits(
+            recipe.sensors,
+            np.maximum(STILL_FACTOR * np.array(usual.still), LEAST_STILL),
+            np.array(usual.low) - MARGIN,
+            np.array(usual.high) + MARGIN,
+            np.maximum(RANGE_FACTOR * np.array(usual.reach), LEAST_RANGE),
+            np.maximum(RANGE_FACTOR * np.array(usual.jump), LEAST_RANGE) if usual.jump else unlimited,
+            MOTION_FACTOR * np.array(usual.motion) if usual.motion else motionless,
+            span,
+            usual.first if recipe.life else math.inf,
+            DATES_IN_S / SECONDS[recipe.time_measure] if recipe.time_measure in SECONDS else math.inf,
+            usual.joint if usual.joint is not None and usual.joint.units >= LEAST_JOINT_UNITS else None,
+        )
+
+    def odd_sensor(self, watch: SensorWatch) -> int | None:
+        """The sensor whose level is furthest from what the others say, where that is too far.
+
+        Sensors that are known to be broken are left out, so that they do not make others look odd.
+        """
+        if self.joint is None:
+            return None
+        sound = (watch.latched == 0) & (watch.blank == 0) & (watch.far > SETTLED) & (watch.seen >= SETTLED)
+        among = np.flatnonzero(sound)
+        if len(among) < 2:
+            return None
+        excess = np.abs(self._standard_errors(watch.level[among], among.tobytes())) / self._odd_limit[among]
+        k = int(np.argmax(excess))
+        return int(among[k]) if excess[k] > 1 else None
+
+    @cached_property
+    def _odd_limit(self) -> FloatArray:
+        most = () if self.joint is None else self.joint.most
+        limit: FloatArray = np.maximum(ODD_FACTOR * np.array(most), ODD_ERRORS)
+        return limit
+
+    def _standard_errors(self, levels: FloatArray, among: bytes) -> FloatArray:
+        """As :meth:`JointLevels.errors`, with the matrix kept for each set of sensors that was met."""
+        if among not in self._error_maps:
+            chosen = np.frombuffer(among, dtype=np.int64)
+            joint = cast("JointLevels", self.joint)
+            origin = joint.errors(np.zeros(len(chosen)), chosen)
+            self._error_maps[among] = joint.errors(np.eye(len(chosen)), chosen) - origin, origin
+            if len(self._error_maps) > MOST_ERROR_MAPS:
+                self._error_maps.pop(next(iter(self._error_maps)))
+        slopes, origin = self._error_maps[among]
+        return levels @ slopes + origin
+
+    @cached_property
+    def _error_maps(self) -> dict[bytes, tuple[FloatArray, FloatArray]]:
+        return {}
 
     def faults(self, watch: SensorWatch) -> tuple[tuple[str, ...], str]:
         """Flags, and a sentence that names the sensors."""
-        far, stuck = watch.far < self.span, watch.still > self.still
-        drifted = (watch.level < self.low) | (watch.level > self.high) if watch.count >= SETTLED else far & False
-        if not (far | stuck | drifted).any():
+        latched, missing = watch.latched, watch.blank > self.still
+        far = (watch.far < self.span) | ((latched & LATCH_RANGE) > 0)
+        drifted, stuck, odd = ((latched & bit) > 0 for bit in (LATCH_DRIFT, LATCH_STUCK, LATCH_ODD))
+        if not (far | stuck | drifted | odd | missing).any():
             return (), ""
-        flags, said = [], []
+        flags, sentences = [], []
         if far.any():
             flags.append(OUT_OF_RANGE)
-            said.append(f"{self._names(far)} far outside what training machines showed")
+            sentences.append(f"{self._names(far)} far outside what training machines showed")
         if drifted.any():
             flags.append(DRIFT)
             k = int(np.argmax(np.where(drifted, np.abs(watch.level), -1.0)))
             usual = f"{self.low[k] + MARGIN:.2g} to {self.high[k] - MARGIN:.2g}"
-            said.append(f"{self._names(drifted)} {watch.level[k]:+.2g} deviations from the mean, usual are {usual}")
+            sentences.append(
+                f"{self._names(drifted)} {watch.level[k]:+.2g} deviations from the mean, usual are {usual}"
+            )
+        if 0 < odd.sum() < ODD_SENSORS:
+            flags += [DRIFT] if not drifted.any() else []
+            sentences.append(f"{self._names(odd)} not as the other sensors say")
         if stuck.any():
             flags.append(STUCK)
-            said.append(f"{self._names(stuck)} unchanged for {int(watch.still[stuck].max())} rows")
-        return tuple(flags), "; ".join(said)
+            rows = int(watch.still[stuck].max())
+            how = f"unchanged for {rows} rows" if rows > 1 else "hardly moves"
+            sentences.append(f"{self._names(stuck)} {how}")
+        if missing.any():
+            flags.append(MISSING)
+            sentences.append(f"{self._names(missing)} blank for {int(watch.blank.max())} rows")
+        if odd.sum() >= ODD_SENSORS:
+            flags.append(UNKNOWN_WEAR)
+            sentences.append(f"{self._names(odd)} {UNKNOWN_WEAR_WORDS}")
+        return tuple(flags), "; ".join(sentences)
 
     def _names(self, which: BoolArray) -> str:
         names = [name for name, marked in zip(self.sensors, which, strict=True) if marked]
@@ -83,22 +202,138 @@ class SensorLimits:
         return ", ".join(names[:3]) + more
 
 
-def limits_of(recipe: Recipe) -> SensorLimits:
-    """The limits of a model's sensors."""
-    usual, width = recipe.usual, len(recipe.sensors)
-    span = 2 * SETTLED if recipe.life else recipe.window
-    first = usual.first if usual is not None and recipe.life else math.inf
-    if usual is None:
-        level, reach = np.full(width, UNKNOWN_LEVEL), np.full(width, RANGE)
-        still = np.full(width, max(UNKNOWN_STILL, recipe.window), dtype=np.int64)
-        return SensorLimits(recipe.sensors, still, -level, level, reach, span)
-    return SensorLimits(
-        recipe.sensors,
-        np.maximum(TIMES_STILL * np.array(usual.still), LEAST_STILL),
-        np.array(usual.low) - MARGIN,
-        np.array(usual.high) + MARGIN,
-        np.maximum(np.array(usual.reach), RANGE),
-        span,
-        first,
-        DATES_IN_S / SECONDS[recipe.time_measure] if recipe.time_measure in SECONDS else math.inf,
-    )
+class SensorWatch(RowMemory):
+    """One unit's sensors, row by row.
+
+    Parameters
+    ----------
+    still, blank : (sensors,)
+        Rows in a row with the same raw value, and without any.
+    level, motion : (sensors,)
+        Smoothed deviation, and smoothed step from one deviation to the next.
+    seen : (sensors,)
+        Good values so far, which levels are made from.
+    good : (sensors,)
+        The latest good deviation.
+    far : (sensors,)
+        Rows since a value was held.
+    held : (sensors,)
+        Smoothed share of held values.
+    latched : (sensors,)
+        Bits of the faults that were found.
+
+    Examples
+    --------
+    >>> limits = SensorLimits(("heat",), *(np.array([x]) for x in (10, -3.0, 3.0, 6.0, 6.0, 0.0)), span=20)
+    >>> watch = SensorWatch(1)
+    >>> [watch.push(np.array([x]), np.array([False]), np.array([x]), limits).tolist() for x in (1.0, 900.0, 2.0)]
+    [[1.0], [1.0], [2.0]]
+    >>> limits.faults(watch)
+    (('out-of-range',), 'heat far outside what training machines showed')
+    """
+
+    __slots__ = ("blank", "far", "good", "held", "latched", "level", "motion", "raw", "seen", "still")
+    arrays = ("raw", "still", "blank", "level", "motion", "seen", "good", "far", "held", "latched")
+
+    def __init__(self, sensors: int) -> None:
+        self.raw = np.full(sensors, np.nan)
+        self.still: IntArray = np.zeros(sensors, dtype=np.int64)
+        self.blank: IntArray = np.zeros(sensors, dtype=np.int64)
+        self.level: FloatArray = np.zeros(sensors)
+        self.motion: FloatArray = np.zeros(sensors)
+        self.seen: IntArray = np.zeros(sensors, dtype=np.int64)
+        self.good: FloatArray = np.zeros(sensors)
+        self.far: IntArray = np.full(sensors, NEVER, dtype=np.int64)
+        self.held: FloatArray = np.zeros(sensors)
+        self.latched: IntArray = np.zeros(sensors, dtype=np.int64)
+
+    def push(
+        self, raw: FloatArray, blank: BoolArray, deviation: NDArray[np.floating], limits: SensorLimits
+    ) -> FloatArray:
+        """Note the next row; the deviations (sensors,) that the network may see of it.
+
+        Parameters
+        ----------
+        raw, deviation : (sensors,)
+            As measured, and from the mean of the condition. Something stands in for what was blank.
+        blank : (sensors,)
+            Which values were blank.
+        """
+        settled = self.seen >= SETTLED
+        impossible = ~(np.abs(deviation) <= limits.reach)  # so that NaN is impossible, too
+        impossible |= settled & ~(np.abs(deviation - self.level) <= limits.jump)
+        held, good = impossible & ~blank, ~impossible & ~blank
+        visible = np.where(impossible, self.good, deviation)
+
+        self.still = np.where(blank, 1, np.where(raw == self.raw, self.still + 1, 1))
+        self.raw = np.where(blank, np.nan, raw)
+        self.blank = np.where(blank, self.blank + 1, 0)
+        step = np.minimum(np.abs(visible - self.good), FAR)
+        self.motion = np.where(good & (self.seen > 0), _smoothed(self.motion, step, self.seen), self.motion)
+        self.seen = self.seen + good
+        self.level = np.where(good, _smoothed(self.level, np.clip(visible, -FAR, FAR), self.seen), self.level)
+        self.good = np.where(good, visible, self.good)
+        self.far = np.where(held, 0, self.far + 1)
+        self.held = self.held + SMOOTHING * (held - self.held)
+
+        settled = self.seen >= SETTLED
+        drifted = settled & ((self.level < limits.low) | (self.level > limits.high))
+        motionless = (self.seen > SETTLED) & (self.motion < limits.motion)
+        self.latched = (
+            self.latched
+            | np.where(self.held > HELD_SHARE, LATCH_RANGE, 0)
+            | np.where(drifted, LATCH_DRIFT, 0)
+            | np.where((self.still > limits.still) | motionless, LATCH_STUCK, 0)
+        )
+        odd = limits.odd_sensor(self)
+        if odd is not None:
+            self.latched[odd] |= LATCH_ODD
+        return visible
+
+    def acknowledge(self) -> None:
+        """Drop latched faults after somebody has looked. One that is still there is found again.
+
+        Levels begin anew, so that a sensor that was exchanged is not judged by what the old one showed.
+        """
+        for name in ("still", "blank", "seen", "latched"):
+            getattr(self, name)[:] = 0
+        self.held[:] = 0.0
+        self.far[:] = NEVER
+
+
+class NoveltyWatch(RowMemory):
+    """Whether the network's state of one unit has left what training machines showed.
+
+    One odd row moves the state for a moment; :data:`NOVEL_ROWS` in a row are another kind of wear. That latches.
+    """
+
+    __slots__ = ("latched", "rows")
+    scalars = ("rows", "latched")
+
+    def __init__(self) -> None:
+        self.rows = 0  # in a row beyond the limit
+        self.latched = False
+
+    def push(self, distance: float) -> bool:
+        """Note how far the state is after one more row; whether the unit wears in an unknown way."""
+        self.rows = self.rows + 1 if distance > LIMIT else 0
+        self.latched = self.latched or self.rows >= NOVEL_ROWS
+        return self.latched
+
+    def acknowledge(self) -> None:
+        """Drop what was found, after somebody has looked."""
+        self.rows, self.latched = 0, False
+
+
+def unknown_wear(sensors: tuple[str, ...], levels: FloatArray) -> str:
+    """What is known of a machine whose state is novel: which sensors have left their mean, and what to do."""
+    moved = [sensors[k] for k in np.argsort(-np.abs(levels)) if abs(levels[k]) > MOVED]
+    if not moved:
+        return f"its sensors {UNKNOWN_WEAR_WORDS}"
+    names = ", ".join(moved[:3]) + (f" and {len(moved) - 3} more" if len(moved) > 3 else "")
+    return f"{names} {UNKNOWN_WEAR_WORDS}"
+
+
+def _smoothed(before: FloatArray, now: FloatArray, count: IntArray) -> FloatArray:
+    """Exponential smoothing that begins as the mean of the first values; `count` includes the new one."""
+    return before + np.maximum(SMOOTHING, 1 / np.maximum(count, 1)) * (now - before)

@@ -11,13 +11,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.arrays import Rows
 from fedprognos.features.history import Cut, rule_of
 from fedprognos.prognosis import stream_snapshot
 from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import BATCH, HealthModel
 from fedprognos.prognosis.incoming_rows import batches, checked, dated, without_blanks
-from fedprognos.prognosis.unit_state import UnitState
+from fedprognos.prognosis.unit_state import Question, UnitState
 
 
 class Stream:
@@ -139,17 +138,17 @@ class Stream:
             deviations = self.model.recipe.deviations(table.sensors, scaled)
         usable = np.isfinite(scaled).all(axis=1) & ~np.isnan(table.settings).any(axis=1)
         finite: list[bool] = np.asarray(usable).tolist()
-        taken: list[Update] = []
-        asked: list[tuple[Health, Rows, UnitState]] = []
+        updates: list[Update] = []
+        questions: list[Question] = []
         places: list[tuple[Update, int]] = []
         rows = zip(table.units, table.positions, table.cycles, table.ends, finite, unseen.tolist(), strict=True)
         for k, (unit, position, cycle, end, sound, strange) in enumerate(rows):
-            one = Update(unit, position, cycle, Verdict.REFUSED)
+            update = Update(unit, position, cycle, Verdict.REFUSED)
             state = self._state(unit) if sound else None
             if state is None:
-                one.reason = self._full() if sound else self._unsound(table, k, scaled[k])
+                update.reason = self._full() if sound else self._unsound(table, k, scaled[k])
             else:
-                one.verdict, one.reason, cuts = state.push(
+                update.verdict, update.reason, cuts = state.push(
                     position,
                     cycle,
                     end,
@@ -160,39 +159,38 @@ class Stream:
                     unseen=strange,
                     trusting=self.trusting,
                 )
-                told = [self._told(unit, state, cut) for cut in cuts]
-                if every:
-                    one.healths = told
-                if every or self.model.recipe.life:  # a life is carried on by every row
-                    for n, cut in enumerate(cuts):
-                        if cut.window is not None:
-                            asked.append((told[n], cut.window, state))
-                            places.append((one, n))
-                if one.accepted and not cuts and cycle is None:
+                for cut in cuts:
+                    health, question = self._question(unit, state, cut)
+                    if question is not None and (every or self.model.recipe.life):  # every row carries a life on
+                        questions.append(question)
+                        places.append((update, len(update.healths)))
+                    if every:
+                        update.healths.append(health)
+                if update.accepted and not cuts and cycle is None:
                     state.health = self._warming_up(unit, state)
-                    one.healths.append(state.health)
-            self.counts[one.verdict] += 1
-            taken.append(one)
-        found = self.model.healths(asked, self.coverage)
-        for (_, _, state), (one, n), health in zip(asked, places, found, strict=True):
-            state.health, state.pending = health, None
+                    update.healths.append(state.health)
+            self.counts[update.verdict] += 1
+            updates.append(update)
+        answers = self.model.healths(questions, self.coverage)
+        for question, (update, place), health in zip(questions, places, answers, strict=True):
+            question.state.health, question.state.pending = health, None
             if every:
-                one.healths[n] = health
-        return taken
+                update.healths[place] = health
+        return updates
 
-    def _told(self, unit: str, state: UnitState, cut: Cut) -> Health:
-        """What is known of a window before the model has looked at it."""
+    def _question(self, unit: str, state: UnitState, cut: Cut) -> tuple[Health, Question | None]:
+        """What is known of a window before the model has looked at it, and what the model is to look at."""
         if cut.window is not None:
             flags, doubts = state.doubts(cut)
             health = Health(unit, cut.position, None, state="warming-up", reason=doubts, flags=flags)
-            state.pending = health, cut.window
-            return health
+            state.pending = Question(health, cut.window, state, state.sensors.level)
+            return health, state.pending
         have, need = state.history.progress
         reason = f"the cycle has {have:g} samples, {need:g} are needed"
         health = Health(unit, cut.position, None, state="cannot-say", reason=reason)
         if state.health is None and state.pending is None:
             state.health = health  # a cycle that says nothing does not undo what is known
-        return health
+        return health, None
 
     def _warming_up(self, unit: str, state: UnitState) -> Health:
         have, need = state.history.progress
@@ -242,10 +240,9 @@ class Stream:
             known = {name: self._states[name] for name in names if name in self._states}
             waiting = [state for state in known.values() if state.pending is not None]
             for a in range(0, len(waiting), BATCH):
-                part = waiting[a : a + BATCH]
-                asked = [(*state.pending, state) for state in part if state.pending is not None]
-                for state, health in zip(part, self.model.healths(asked, self.coverage), strict=True):
-                    state.health, state.pending = health, None
+                questions = [state.pending for state in waiting[a : a + BATCH] if state.pending is not None]
+                for question, health in zip(questions, self.model.healths(questions, self.coverage), strict=True):
+                    question.state.health, question.state.pending = health, None
             return [known[n].health or self._warming_up(n, known[n]) if n in known else None for n in names]
 
     def finish(self) -> list[Health]:
@@ -256,8 +253,8 @@ class Stream:
             silent: list[Health] = []
             for unit, state in self._states.items():
                 for cut in state.history.close():
-                    health = self._told(unit, state, cut)
-                    if cut.window is None:
+                    health, question = self._question(unit, state, cut)
+                    if question is None:
                         silent.append(health)
                     else:
                         ended.append(unit)
@@ -267,6 +264,17 @@ class Stream:
         """Drop a unit's memory, after a repair or with a clock that was set back; whether there was one."""
         with self._lock:
             return self._states.pop(unit, None) is not None
+
+    def acknowledge(self, unit: str) -> bool:
+        """Drop a unit's latched faults after somebody has looked at it; whether the unit is known.
+
+        A fault that is still there is found again, and flagged again.
+        """
+        with self._lock:
+            state = self._states.get(unit)
+            if state is not None:
+                state.acknowledge()
+            return state is not None
 
     # --- across restarts ---------------------------------------------------------------------
 

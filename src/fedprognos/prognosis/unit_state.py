@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,31 @@ from fedprognos.features import Recipe
 from fedprognos.features.channels import Channels
 from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, rule_of
 from fedprognos.features.row_memory import Arrays, RowMemory
-from fedprognos.features.sensor_ranges import SensorWatch
 from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.row_clock import Clock
-from fedprognos.prognosis.sensor_faults import MID_LIFE, SensorLimits
+from fedprognos.prognosis.sensor_faults import MID_LIFE, NoveltyWatch, SensorLimits, SensorWatch
 
 FLAGS = {PADDED: "padded", STRETCHED: "stretched", GAP: "gap", UNSEEN: "unseen-condition"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """What the network is to look at.
+
+    Parameters
+    ----------
+    health
+        What is known of it beforehand: flags, and what they mean.
+    window : (length, channels)
+        Scaled rows.
+    levels : (sensors,)
+        Smoothed deviations of the sensors at that row, to say which ones move.
+    """
+
+    health: Health
+    window: Rows
+    state: UnitState
+    levels: FloatArray
 
 
 class UnitState:
@@ -26,6 +46,8 @@ class UnitState:
 
     Parameters
     ----------
+    recipe
+        Of the model that reads it.
     limits
         What the sensors may do.
     size
@@ -33,24 +55,38 @@ class UnitState:
     memory : (size,)
         That state; NaN before the first row.
     pending
-        The latest window, where the model has not looked at it yet, with what is known of its health beforehand.
+        The latest window, where the model has not looked at it yet.
     health
         The latest health.
     known : (sensors + settings,)
         The latest value of each that was given.
     """
 
-    __slots__ = ("channels", "clock", "health", "history", "known", "limits", "memory", "pending", "sensors")
+    __slots__ = (
+        "channels",
+        "clock",
+        "health",
+        "history",
+        "known",
+        "limits",
+        "memory",
+        "novelty",
+        "pending",
+        "recipe",
+        "sensors",
+    )
 
     def __init__(self, recipe: Recipe, limits: SensorLimits, size: int = 0) -> None:
+        self.recipe = recipe
         self.history = rule_of(recipe).start(recipe)
         self.channels = Channels(recipe.extra, len(recipe.sensors))
         self.clock = Clock(recipe.cycle is not None)
         self.sensors = SensorWatch(len(recipe.sensors))
+        self.novelty = NoveltyWatch()
         self.known = np.full(len(recipe.sensors) + len(recipe.settings), np.nan)
         self.limits = limits
         self.memory = np.full(size, np.nan, dtype=np.float32)
-        self.pending: tuple[Health, Rows] | None = None
+        self.pending: Question | None = None
         self.health: Health | None = None
 
     def push(
@@ -90,7 +126,13 @@ class UnitState:
             return judged.verdict, judged.reason, ()
         if judged.again:
             return judged.verdict, "", self.history.close()
-        self.sensors.push(raw, deviations, self.limits.reach)
+        width = len(raw)
+        visible = self.sensors.push(raw, np.isnan(given[:width]), deviations, self.limits)
+        impossible = visible != deviations
+        if impossible.any():
+            scaled = self.recipe.with_deviations(scaled, visible, impossible)
+            given = given.copy()
+            given[:width][impossible] = np.nan  # nor may it stand in for a blank that comes later
         self.known = np.where(np.isnan(given), held, given)
         inputs = self.channels.extend(scaled)
         cuts = self.history.push(inputs, position, cycle=number, end=end, unseen=unseen, gap=judged.gap)
@@ -103,6 +145,11 @@ class UnitState:
             faults = (MID_LIFE, *faults)
             reason = "; ".join(filter(None, (f"watched from {self.clock.first:g} on, not from its first row", reason)))
         return (*(FLAGS[bit] for bit in FLAGS if cut.odd & bit), *faults), reason
+
+    def acknowledge(self) -> None:
+        """Drop the faults that latched, after somebody has looked at the machine."""
+        self.sensors.acknowledge()
+        self.novelty.acknowledge()
 
     @property
     def position(self) -> float:
@@ -119,7 +166,13 @@ class UnitState:
         return bool(len(self.memory)) and not math.isnan(self.memory[0])
 
     def _parts(self) -> dict[str, RowMemory | Channels]:
-        return {"history": self.history, "clock": self.clock, "channels": self.channels, "sensors": self.sensors}
+        return {
+            "history": self.history,
+            "clock": self.clock,
+            "channels": self.channels,
+            "sensors": self.sensors,
+            "novelty": self.novelty,
+        }
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """All arrays; the health is kept apart."""

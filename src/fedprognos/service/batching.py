@@ -7,6 +7,7 @@ the batches: nothing has to be tuned, and a lone request does not wait.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,12 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stream")
         self._task = asyncio.create_task(self._work())
         self._closing = False
+        self._began: float | None = None  # when the running batch was handed to the stream
+
+    @property
+    def stalled_in_s(self) -> float:
+        """How long the running batch has taken so far; 0 where nothing runs. The event loop lives on meanwhile."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     @property
     def waiting(self) -> int:
@@ -95,7 +102,8 @@ class Batcher:
                 self._arrived.clear()
                 continue
             requests = self._next()
-            rows = [row for own, _ in requests for row in own]
+            rows = [row for request_rows, _ in requests for row in request_rows]
+            self._began = time.monotonic()
             try:
                 batch = await self.ask(partial(self._stream.take, rows))
             except Exception as error:  # the batch failed as a whole; the next one may not
@@ -103,12 +111,14 @@ class Batcher:
                     if not future.done():
                         future.set_exception(error)
                 continue
+            finally:
+                self._began = None
             self._after(batch)
             place = 0
-            for own, future in requests:
+            for request_rows, future in requests:
                 if not future.done():  # a client that went away has its rows stored all the same
-                    future.set_result(batch.updates[place : place + len(own)])
-                place += len(own)
+                    future.set_result(batch.updates[place : place + len(request_rows)])
+                place += len(request_rows)
 
     def _next(self) -> list[Request]:
         requests: list[Request] = []

@@ -172,6 +172,16 @@ class DurableStream:
         self._since_snapshot += 1
         return True
 
+    def acknowledge(self, unit: str) -> bool:
+        """Drop a unit's latched faults after somebody has looked at it; whether the unit is known.
+
+        A snapshot is written at once: rows that are read again after a restart would raise the faults again.
+        """
+        if not self.stream.acknowledge(unit):
+            return False
+        self._tidy_if_possible()
+        return True
+
     # --- across restarts ---------------------------------------------------------------------
 
     def _rebuild(self) -> None:

@@ -1,19 +1,21 @@
-"""Server-sent events: which units changed or were forgotten.
+"""Server-sent events: which units changed or were forgotten, and every few seconds that the service still works.
 
-Each follower gets what it can keep up with, never a growing backlog.
+Each follower gets what it can keep up with, never a growing backlog. A beat says how long the running batch has taken,
+because the event loop answers while the thread that reads rows hangs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from pydantic_core import to_json
 
 from fedprognos.service.fleet_view import FleetView, UnitView
 
 PAUSE_IN_S = 0.5
-BEAT_IN_S = 15.0
+BEAT_IN_S = 5.0
+"""The page takes three beats that do not come for a service that hangs."""
 MOST_FOLLOWERS = 200
 MOST_UNITS = 500
 """Units in one event; where more changed, a follower is told to ask for the list again."""
@@ -27,10 +29,17 @@ class _Follower:
 
 
 class FleetEvents:
-    """Everyone who follows."""
+    """Everyone who follows.
 
-    def __init__(self, view: FleetView) -> None:
+    Parameters
+    ----------
+    stalled_in_s
+        How long the running batch has taken so far.
+    """
+
+    def __init__(self, view: FleetView, stalled_in_s: Callable[[], float] = lambda: 0.0) -> None:
         self._view = view
+        self._stalled_in_s = stalled_in_s
         self._followers: set[_Follower] = set()
         self._closed = False
 
@@ -74,7 +83,7 @@ class FleetEvents:
                 try:
                     await asyncio.wait_for(follower.wake.wait(), BEAT_IN_S)
                 except TimeoutError:
-                    yield b": still here\n\n"
+                    yield self._event("beat", {})
                     continue
                 if not self._open():
                     return
@@ -94,5 +103,7 @@ class FleetEvents:
             "counts": self._view.counts(),
             "units": [unit for unit in changed.values() if unit is not None],
             "forgotten": [name for name, unit in changed.items() if unit is None],
+            "refused": self._view.refused,
+            "stalled_in_s": round(self._stalled_in_s(), 1),
         }
         return b"event: " + kind.encode() + b"\ndata: " + to_json(data) + b"\n\n"

@@ -13,15 +13,20 @@ from typing import Literal
 
 import numpy as np
 
-from fedprognos.prognosis.health import Health
+from fedprognos.prognosis.health import AT_CAP, Health, Verdict
 from fedprognos.prognosis.sensor_faults import DISTRUSTED
 from fedprognos.service.durable_stream import Batch, DurableStream
 
-Status = Literal["due", "soon", "unknown", "ok", "warming-up"]
-STATUSES: tuple[Status, ...] = ("due", "soon", "unknown", "ok", "warming-up")
-"""In order of urgency."""
+Status = Literal["due", "unknown", "soon", "ok", "warming-up", "ended"]
+STATUSES: tuple[Status, ...] = ("due", "unknown", "soon", "ok", "warming-up")
+"""In order of urgency. What cannot be judged comes right after what is due: it may be due as well. A life that another
+one of the same machine has followed is "ended" and in none of them."""
 SPARK = 40
 """Values of a sparkline."""
+REFUSALS = 50
+"""Refused rows that are remembered."""
+SILENT_PAUSES, LEAST_SILENCE_IN_S = 20.0, 900.0
+"""A unit is silent after so many of its usual pauses between rows, and not before a quarter of an hour."""
 SLOPE_VALUES, LEAST_SLOPE_VALUES = 40, 5
 """Latest values that a slope of SoH is taken from, and the fewest that give one."""
 
@@ -36,6 +41,10 @@ class UnitView:
         When its last row came, in seconds since 1970 by this machine's clock.
     spark
         Its latest values, oldest first.
+    machine, life
+        A repaired machine has several lives, each a unit: `pump`, `pump#2`, ... The latest stands for the machine.
+    silent_since
+        When its last row came, where it has been silent for much longer than usual; else None.
     """
 
     unit: str
@@ -45,6 +54,10 @@ class UnitView:
     health: Health | None = None
     status: Status = "warming-up"
     spark: deque[float] = field(default_factory=lambda: deque(maxlen=SPARK))
+    machine: str = ""
+    life: int = 1
+    silent_since: float | None = None
+    pause_in_s: float = 0.0  # smoothed time between two arrivals
 
     @property
     def urgency(self) -> tuple[int, float, str]:
@@ -71,31 +84,53 @@ def status_of(health: Health | None, threshold: float | None, margin: float = 0.
     'soon'
     >>> status_of(Health("a", 1, 20.0), threshold=25.0)
     'due'
-    >>> status_of(Health("a", 1, 90.0, 80.0, 99.0, flags=("stuck",)), threshold=25.0)
+    >>> status_of(Health("a", 1, 90.0, flags=("stuck",)), threshold=25.0)
     'unknown'
     """
     if health is None or health.state == "warming-up":
         return "warming-up"
     if health.value is None:
         return "unknown"
+    if threshold is not None and health.value <= threshold:
+        return "due"
+    if DISTRUSTED.intersection(health.flags):
+        return "unknown"  # the value may be far off, so being above the threshold says nothing
     if threshold is None:
         return "ok"
-    if health.value <= threshold:
-        return "due"
     least = health.value - margin if health.low is None else health.low
-    if least <= threshold:
-        return "soon"
-    return "unknown" if DISTRUSTED.intersection(health.flags) else "ok"
+    return "soon" if least <= threshold else "ok"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A row that was not taken: whose it was (None where it did not say), why, and when it came."""
+
+    unit: str | None
+    reason: str
+    received: float
 
 
 class FleetView:
-    """All units, and how they stand; see :func:`status_of` for the parameters."""
+    """All units, and how they stand; see :func:`status_of` for the first parameters.
 
-    def __init__(self, threshold: float | None = None, margin: float = 0.0) -> None:
+    Parameters
+    ----------
+    silent_after_in_s
+        Seconds without a row after which a unit counts as silent; None for :data:`SILENT_PAUSES` times its usual
+        pause, and never less than :data:`LEAST_SILENCE_IN_S`.
+    """
+
+    def __init__(
+        self, threshold: float | None = None, margin: float = 0.0, silent_after_in_s: float | None = None
+    ) -> None:
         self.threshold = threshold
         self.margin = margin
+        self.silent_after_in_s = silent_after_in_s
         self.units: dict[str, UnitView] = {}
+        self.refusals: deque[Refusal] = deque(maxlen=REFUSALS)
+        self.refused = 0
         self._counts: Counter[Status] = Counter()
+        self._latest: dict[str, UnitView] = {}  # of each machine
         self._sorted: list[UnitView] | None = None
 
     def load(self, stream: DurableStream) -> None:
@@ -114,47 +149,108 @@ class FleetView:
         changed: dict[str, UnitView] = {}
         for update in batch.updates:
             if not update.accepted:
+                if update.verdict is not Verdict.DUPLICATE:
+                    self.refuse(str(update.unit), update.reason, batch.received)
                 continue
             view = self.units.get(update.unit)
             if view is None:
                 view = self._add(UnitView(update.unit, update.position, batch.received))
+            elif batch.received > view.received:
+                pause = batch.received - view.received
+                view.pause_in_s = pause if not view.pause_in_s else 0.9 * view.pause_in_s + 0.1 * pause
             view.position, view.cycle, view.received = update.position, update.cycle, batch.received
+            view.silent_since = None
             for health in update.healths:
                 self._set_health(view, health)
+            if not update.healths and view.health is not None:
+                self._set_status(view)
             changed[update.unit] = view
         if changed:
             self._sorted = None
         return list(changed.values())
 
+    def refuse(self, unit: str | None, reason: str, received: float) -> None:
+        """Note a row that was not taken, so that somebody sees it."""
+        self.refused += 1
+        self.refusals.append(Refusal(unit, reason, received))
+
+    def note_silence(self, now: float) -> list[UnitView]:
+        """Mark units from which no row has come for too long; those that changed."""
+        changed = []
+        for view in self.units.values():
+            if view.silent_since is None and now - view.received > self._silence_in_s(view):
+                view.silent_since = view.received
+                self._set_status(view)
+                changed.append(view)
+        if changed:
+            self._sorted = None
+        return changed
+
+    def _silence_in_s(self, view: UnitView) -> float:
+        if self.silent_after_in_s is not None:
+            return self.silent_after_in_s
+        return max(SILENT_PAUSES * view.pause_in_s, LEAST_SILENCE_IN_S)
+
     def forget(self, unit: str) -> None:
         """Show a unit no longer."""
         view = self.units.pop(unit, None)
-        if view is not None:
-            self._counts[view.status] -= 1
-            self._sorted = None
+        if view is None:
+            return
+        self._counts[view.status] -= 1
+        self._sorted = None
+        if self._latest.get(view.machine) is view:
+            del self._latest[view.machine]
+            earlier = [other for other in self.units.values() if other.machine == view.machine]
+            if earlier:
+                self._latest[view.machine] = max(earlier, key=lambda other: other.life)
+                self._set_status(self._latest[view.machine])
+
+    def lives(self, view: UnitView) -> list[str]:
+        """Units of the same machine, the first life first."""
+        same = [other for other in self.units.values() if other.machine == view.machine]
+        return [other.unit for other in sorted(same, key=lambda other: other.life)]
 
     def _add(self, view: UnitView) -> UnitView:
+        machine, life = machine_and_life(view.unit)
+        if life > 1 and machine not in self._latest:
+            machine, life = view.unit, 1  # a name that happens to end like this, of a machine without a first life
+        view.machine, view.life = machine, life
         self.units[view.unit] = view
         self._counts[view.status] += 1
+        before = self._latest.get(machine)
+        if before is None or before.life < life:
+            self._latest[machine] = view
+        for other in (before, view):
+            if other is not None:
+                self._set_status(other)
         return view
 
     def _set_health(self, view: UnitView, health: Health) -> None:
         if health.value is not None:
             view.spark.append(round(health.value, 4))
         view.health = health
+        self._set_status(view)
+
+    def _set_status(self, view: UnitView) -> None:
+        status = status_of(view.health, self.threshold, self.margin)
+        if self._latest.get(view.machine) is not view:
+            status = "ended"
+        elif view.silent_since is not None and status == "ok":
+            status = "unknown"  # it was fine when it was last heard of
         self._counts[view.status] -= 1
-        view.status = status_of(health, self.threshold, self.margin)
-        self._counts[view.status] += 1
+        view.status = status
+        self._counts[status] += 1
 
     def page(self, limit: int, offset: int, search: str = "") -> tuple[int, list[UnitView]]:
-        """How many units match, and a part of them, the most urgent first."""
+        """How many machines match, and a part of them, the most urgent first; ended lives are not among them."""
         if self._sorted is None:
-            self._sorted = sorted(self.units.values(), key=lambda view: view.urgency)
-        found = self._sorted
+            current = (view for view in self.units.values() if view.status != "ended")
+            self._sorted = sorted(current, key=lambda view: view.urgency)
+        matching = self._sorted
         if search:
             text = search.casefold()
-            found = [view for view in found if text in view.unit.casefold()]
-        return len(found), found[offset : offset + limit]
+            matching = [view for view in matching if text in view.unit.casefold()]
+        return len(matching), matching[offset : offset + limit]
 
     def counts(self) -> dict[str, int]:
         """Units by status."""
@@ -162,7 +258,23 @@ class FleetView:
 
     def flagged(self) -> int:
         """Units whose health is less trustworthy."""
-        return sum(1 for view in self.units.values() if view.health is not None and view.health.flags)
+        return sum(
+            1
+            for view in self.units.values()
+            if view.status != "ended" and view.health is not None and set(view.health.flags) - {AT_CAP}
+        )
+
+
+def machine_and_life(unit: str) -> tuple[str, int]:
+    """The machine that a unit's name stands for, and which of its lives it is.
+
+    >>> machine_and_life("pump#2"), machine_and_life("pump")
+    (('pump', 2), ('pump', 1))
+    """
+    machine, mark, life = unit.rpartition("#")
+    if mark and machine and life.isdecimal() and life.isascii() and len(life) < 8 and int(life) > 1:
+        return machine, int(life)
+    return unit, 1
 
 
 @dataclass(frozen=True)
@@ -189,7 +301,7 @@ class Forecast:
 
 
 def forecast(task: str, healths: Sequence[Health], threshold: float | None) -> Forecast | None:
-    """Carry the latest health on; None where nothing can be said.
+    """Carry the latest health on; None where nothing can be said, at the cap and under a broken sensor, for example.
 
     A remaining useful life falls by one a cycle by definition. A state of health falls as it did lately: the median
     of the slopes between all pairs of the last values (Theil, 1950; Sen, 1968), which single odd values do not move.
@@ -203,6 +315,8 @@ def forecast(task: str, healths: Sequence[Health], threshold: float | None) -> F
     if not known or known[-1] is not healths[-1]:
         return None
     last = known[-1]
+    if {AT_CAP, *DISTRUSTED}.intersection(last.flags):
+        return None  # "as much or more", or a value that is not to be trusted, has no date
     if task == "rul":
         slope, basis = -1.0, "one cycle less with every cycle"
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -18,9 +19,10 @@ from starlette.exceptions import HTTPException
 
 from fedprognos import __version__
 from fedprognos.errors import DataError, OutputError
-from fedprognos.prognosis.health import Row, Verdict
+from fedprognos.prognosis.health import AT_CAP, Row, Verdict
 from fedprognos.prognosis.health_files import dates
 from fedprognos.prognosis.predictor import Predictor
+from fedprognos.prognosis.sensor_faults import DISTRUSTED
 from fedprognos.service import json_shapes
 from fedprognos.service.batching import Batcher, BusyError
 from fedprognos.service.durable_stream import Batch, DurableStream
@@ -50,6 +52,7 @@ FILES = {
 }
 CHECKED_IN_S = 5.0
 """How long an answer about the disk holds."""
+SILENCE_CHECKED_IN_S = 10.0
 
 
 class Service:
@@ -67,9 +70,9 @@ class Service:
             coverage=options.coverage,
             keep_rows=options.keep_rows,
         )
-        self.view = FleetView(options.threshold, near_margin(predictor.recipe))
+        self.view = FleetView(options.threshold, near_margin(predictor.recipe), options.silent_after_in_s)
         self.view.load(self.stream)
-        self.events = FleetEvents(self.view)
+        self.events = FleetEvents(self.view, lambda: self.batcher.stalled_in_s)
         self.metrics = ServiceMetrics(self.view)
         self._asked, self._problem = -CHECKED_IN_S, ""
 
@@ -84,6 +87,16 @@ class Service:
             except OutputError as error:
                 self._problem = error.what
         return self._problem
+
+    async def watch_silence(self) -> None:
+        """Mark units that fall silent, as long as the service runs."""
+        while True:
+            self.events.publish(self.view.note_silence(time.time()))
+            await asyncio.sleep(SILENCE_CHECKED_IN_S)
+
+    async def acknowledge(self, unit: str) -> bool:
+        """Drop a unit's latched faults; whether it is known."""
+        return await self.batcher.ask(partial(self.stream.acknowledge, unit))
 
     async def forget(self, unit: str) -> bool:
         """Drop a unit everywhere; whether it was known."""
@@ -115,7 +128,9 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         service.batcher = Batcher(service.stream, options.max_waiting_rows, service.after_batch)
+        silence = asyncio.create_task(service.watch_silence())
         yield
+        silence.cancel()
         service.events.close()
         await service.batcher.close()
 
@@ -157,6 +172,8 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         read = [read_row(value) for value in given]
         rows = [row for row in read if isinstance(row, Row)]
         updates = iter(await service.batcher.submit(rows) if rows else ())
+        for reason in (row for row in read if isinstance(row, str)):
+            service.view.refuse(None, reason, time.time())
         service.metrics.refused(len(read) - len(rows))
         results = [json_shapes.row_result(row if isinstance(row, str) else next(updates)) for row in read]
         accepted = sum(result.result is Verdict.ACCEPTED for result in results)
@@ -199,9 +216,12 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         date, end_date = None, None
         if found.health is not None and not cyclic:
             date, end_date = dates(found.health, recipe.time_measure)
+            if {AT_CAP, *DISTRUSTED}.intersection(found.health.flags):
+                end_date = None
         answer = json_shapes.unit_answer(
             found,
             now=time.time(),
+            lives=view.lives(found),
             date=date,
             end_date=end_date,
             history=healths,
@@ -209,6 +229,11 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             samples=[json_shapes.sample(row, recipe) for row in rows],
         )
         return _json(answer)
+
+    @app.post("/v1/acknowledged/{unit:path}", status_code=204, response_class=Response)
+    async def acknowledge_unit(unit: str) -> Response:
+        """Somebody has looked at the unit: its latched flags are dropped. A fault that lasts is flagged again."""
+        return Response(status_code=204) if await service.acknowledge(unit) else _unknown(unit)
 
     @app.delete("/v1/units/{unit:path}", status_code=204, response_class=Response)
     async def delete_unit(unit: str) -> Response:
@@ -219,7 +244,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     async def get_fleet() -> Response:
         """The fleet in numbers, and what its model is about."""
         answer = json_shapes.FleetAnswer(
-            units=len(view.units),
+            units=sum(view.counts().values()),
             counts=view.counts(),
             flagged=view.flagged(),
             threshold=view.threshold,
@@ -232,6 +257,8 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             time_measure=recipe.time_measure,
             time_in_s=None if cyclic else SECONDS.get(recipe.time_measure),
             filled=sum(service.stream.stream.filled.values()),
+            refused=view.refused,
+            refusals=list(view.refusals),
             table=None if layout is None else layout.model_dump(mode="json", exclude_defaults=True),
             policies=service.predictor.policies,
             sensors=recipe.sensors,

@@ -12,7 +12,7 @@ from fedprognos.errors import DataError
 from fedprognos.features import Recipe
 from fedprognos.prognosis.health import Health, Row, Update, Verdict
 from fedprognos.prognosis.incoming_rows import LONGEST_NAME
-from fedprognos.service.fleet_view import Forecast, UnitView
+from fedprognos.service.fleet_view import Forecast, Refusal, UnitView
 from fedprognos.service.store import StoredRow
 from fedprognos.tables.rows import LARGEST_WHOLE, name_of_life
 from fedprognos.tables.times import SECONDS
@@ -120,11 +120,15 @@ class UnitAnswer(UnitView):
 
     Parameters
     ----------
+    lives
+        Units of the same machine, the first life first.
     date, end_date
-        Where positions are dates: of its health, and when the remaining life is over.
+        Where positions are dates: of its health, and when the remaining life is over. No end is told at the cap, nor
+        under a flag that says that the value is not to be trusted.
     """
 
     now: float
+    lives: list[str]
     date: str | None
     end_date: str | None
     history: list[Health]
@@ -148,6 +152,8 @@ class FleetAnswer:
         Seconds in one step of the position, where it may be a date.
     filled
         Blank values that something stood in for, since the service was started.
+    refused, refusals
+        Rows that were not taken since the service was started, and the latest of them.
     table
         How the tables were written that the model was trained on, for senders of files.
     """
@@ -165,6 +171,8 @@ class FleetAnswer:
     time_measure: str
     time_in_s: float | None
     filled: int
+    refused: int
+    refusals: list[Refusal]
     table: dict[str, Any] | None
     policies: tuple[str, ...]
     sensors: tuple[str, ...]

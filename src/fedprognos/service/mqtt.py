@@ -28,6 +28,9 @@ LOG = logging.getLogger("fedprognos.watch")
 LARGEST_PAYLOAD = 5_000_000
 LARGEST_BATCH = 512
 LONGEST_PAUSE_IN_S = 60.0
+PUBLISHED_AT_ONCE = 100
+"""Healths that may wait for their acknowledgement at a time."""
+MOST_UNPUBLISHED = 100_000
 SHOWN_FAULTS = 10
 """Faulty payloads that are logged one by one; after that every thousandth is."""
 
@@ -96,13 +99,14 @@ class Watcher:
     Parameters
     ----------
     unpublished
-        The latest health of units not yet published, kept while the broker is away.
+        Healths not yet published, in their order, kept while the broker is away. Of more than
+        :data:`MOST_UNPUBLISHED` only the latest of each unit stays.
     """
 
     stream: DurableStream
     options: WatchOptions
     tally: Tally = field(default_factory=Tally)
-    unpublished: dict[str, bytes] = field(default_factory=dict)
+    unpublished: list[Health] = field(default_factory=list)
 
     async def run(self) -> None:
         """Watch until cancelled; a broker that vanishes is waited for."""
@@ -171,17 +175,20 @@ class Watcher:
         for update in updates:
             if update.accepted:
                 self.tally.accepted += 1
-                self._note(update.health)
+                self._note(*update.healths)
             elif update.verdict is Verdict.DUPLICATE:
                 self.tally.duplicates += 1
-                self._note(self.stream.stream.health(update.unit))  # perhaps stored, but never published
+                health = self.stream.stream.health(update.unit)  # perhaps stored, but never published
+                self._note(*([] if health is None else [health]))
             else:
                 self.tally.refused += 1
                 self._complain(f"unit '{update.unit}': {update.reason}", self.tally.refused)
 
-    def _note(self, health: Health | None) -> None:
-        if health is not None:
-            self.unpublished[health.unit] = to_json(health)
+    def _note(self, *healths: Health) -> None:
+        self.unpublished += healths
+        if len(self.unpublished) > MOST_UNPUBLISHED:
+            latest = {health.unit: health for health in self.unpublished}
+            self.unpublished = list(latest.values())
 
     def _read(self, message: aiomqtt.Message) -> list[Row]:
         """Rows of a message; a faulty one is counted and passed over."""
@@ -207,14 +214,18 @@ class Watcher:
             LOG.warning("passed over (%d so far): %s", count, text)
 
     async def _publish(self, client: aiomqtt.Client) -> None:
+        """Publish every health in its order, without waiting for one acknowledgement before the next is sent."""
         if self.options.publish is None:
             self.unpublished.clear()
         while self.unpublished:
-            unit, payload = next(iter(self.unpublished.items()))
-            topic = str(self.options.publish).replace("{unit}", unit.replace("+", "%2B").replace("#", "%23"))
-            await client.publish(topic, payload, qos=1, retain=True)
-            self.unpublished.pop(unit, None)
-            self.tally.published += 1
+            some = self.unpublished[:PUBLISHED_AT_ONCE]
+            await asyncio.gather(*(self._publish_one(client, health) for health in some))
+            del self.unpublished[: len(some)]  # only now: what was not confirmed is published again
+            self.tally.published += len(some)
+
+    async def _publish_one(self, client: aiomqtt.Client, health: Health) -> None:
+        unit = health.unit.replace("+", "%2B").replace("#", "%23")
+        await client.publish(str(self.options.publish).replace("{unit}", unit), to_json(health), qos=1, retain=True)
 
 
 def unit_of(pattern: str, topic: str) -> str | None:

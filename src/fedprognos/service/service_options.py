@@ -37,6 +37,8 @@ class ServiceOptions:
     keep_rows
         Rows a unit that stay for the next model to begin from; by default all where whole lives are read, else as many
         as are shown.
+    silent_after_in_s
+        Seconds without a row after which a unit counts as silent; None judges by the pauses that it usually makes.
     rate_per_s
         Requests a second and client address, with bursts of as many; 0 for no limit.
     """
@@ -51,6 +53,7 @@ class ServiceOptions:
     max_waiting_rows: int = 50_000
     max_units: int = 20_000
     keep_rows: int | None = None
+    silent_after_in_s: float | None = None
     rate_per_s: float = 500.0
     coverage: float = 0.9
 

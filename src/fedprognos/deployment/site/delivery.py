@@ -31,7 +31,8 @@ def keep_delivery(folder: Path, client: Client, data: SiteData, request: Deliver
     """Keep the bundle, make a personal head and evaluate both; return the folder with everything."""
     place = folder / "results" / folder_name(request.experiment)
     network, provenance = request.network.check("request"), _table(request.provenance)
-    bundle = Bundle(request.recipe, network, provenance, _table(request.metrics), request.calibration, data.table)
+    metrics = _table(request.metrics)
+    bundle = Bundle(request.recipe, network, provenance, metrics, request.calibration, data.table, request.novelty)
     bundle.save(place / "bundle")
     personal = PersonalRequest(request.recipe, network, request.seed, request.validation_fraction)
     client.answer(personal)

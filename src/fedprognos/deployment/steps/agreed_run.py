@@ -161,6 +161,7 @@ def delivery_request(name: str, experiment: Experiment, bundle: Bundle) -> Deliv
         experiment.train.validation_fraction,
         experiment.evaluation.bootstrap,
         experiment.evaluation.coverage,
+        bundle.novelty,
     )
 
 

@@ -36,6 +36,19 @@ const Link = (function () {
     if ($("connection").textContent !== text) $("connection").textContent = text;
   }
 
+  // The service beats every 5 s. Three beats that do not come, or a batch that takes that long, mean that it hangs.
+  const PATIENCE_IN_MS = 15000;
+  let heard = 0;
+  let lively = false;
+  function beat(stalledInS) {
+    heard = Date.now();
+    if (stalledInS * 1000 > PATIENCE_IN_MS) connection("lost", `the service hangs: no rows are taken for ${Math.round(stalledInS)} s`);
+    else connection("live", "live");
+  }
+  setInterval(() => {
+    if (lively && Date.now() - heard > PATIENCE_IN_MS) connection("lost", `no sign of life for ${Math.round((Date.now() - heard) / 1000)} s`);
+  }, 1000);
+
   // Events are read with fetch rather than EventSource, which cannot show a token.
   let following = 0;
   async function follow(receive, reconnected) {
@@ -47,7 +60,8 @@ const Link = (function () {
         if (answer.status === 401) return login();
         if (!answer.ok) throw new Error(answer.statusText);
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-        connection("live", "live");
+        lively = true;
+        beat(0);
         if (wait > 1000) await reconnected();
         wait = 1000;
         let text = "";
@@ -67,10 +81,11 @@ const Link = (function () {
         // fall through: try again
       }
       if (mine !== following) return;
+      lively = false;
       connection("lost", "not connected, trying again");
       await new Promise((resolve) => setTimeout(resolve, wait));
       wait = Math.min(wait * 2, 15000);
     }
   }
-  return { ask, onLogin, follow, connection };
+  return { ask, onLogin, follow, connection, beat };
 })();

@@ -1,7 +1,7 @@
 (function () {
   "use strict";
   const SHOWN = 200;
-  const { NAMES, TITLES, number, range, dateOf, age, cycleOf, $, node } = Words;
+  const { NAMES, TITLES, number, value, doubts, range, dateOf, age, cycleOf, $, node } = Words;
   const { ask, connection } = Link;
   const ORDER = Object.keys(NAMES);
   const units = new Map();
@@ -18,10 +18,14 @@
 
   // --- what the service says -----------------------------------------------------------------
   function receive(kind, message) {
+    Link.beat(message.stalled_in_s);
+    if (kind === "beat") return;
+    if (fleet && message.refused !== fleet.refused) loadSoon(); // to show which
     if (kind === "reload") return loadSoon();
     const search = $("search").value.trim().toLocaleLowerCase();
     for (const unit of message.units) {
-      if (!search || unit.unit.toLocaleLowerCase().includes(search)) units.set(unit.unit, unit);
+      if (unit.status === "ended") units.delete(unit.unit); // another life of the machine has begun
+      else if (!search || unit.unit.toLocaleLowerCase().includes(search)) units.set(unit.unit, unit);
       if (unit.unit === open) loadUnit();
     }
     for (const name of message.forgotten) {
@@ -57,6 +61,8 @@
           ? ` · no intervals: ${fleet.no_intervals}`
           : ` · intervals should hold ${Math.round(100 * fleet.coverage)} %`) +
         (fleet.filled ? ` · ${fleet.filled} blank values filled` : "");
+      $("position-name").textContent = fleet.position_name;
+      showRefusals();
       const search = $("search").value.trim();
       const found = await ask(`/v1/units?limit=${SHOWN}&q=${encodeURIComponent(search)}`);
       total = found.total;
@@ -67,6 +73,13 @@
     } catch (error) {
       connection("lost", "not connected: " + error.message);
     }
+  }
+
+  function showRefusals() {
+    $("refusals").hidden = !fleet.refused;
+    $("refusals-title").textContent = `${fleet.refused} rows refused since the service was started`;
+    $("refusals-list").replaceChildren(...fleet.refusals.slice(-20).reverse().map((row) =>
+      node("li", `${new Date(1000 * row.received).toLocaleTimeString()} ${row.unit === null ? "" : row.unit + ": "}${row.reason}`)));
   }
 
   // --- the fleet -----------------------------------------------------------------------------
@@ -85,10 +98,10 @@
     document.title = counts.due ? `(${counts.due}) Fleet` : "Fleet";
   }
   function before(a, b) {
-    const value = (u) => (u.health && u.health.value !== null ? u.health.value : Infinity);
+    const rank = (u) => (u.health && u.health.value !== null ? u.health.value : Infinity);
     const places = ORDER.indexOf(a.status) - ORDER.indexOf(b.status);
     if (places) return places;
-    if (value(a) !== value(b)) return value(a) - value(b);
+    if (rank(a) !== rank(b)) return rank(a) - rank(b);
     return a.unit < b.unit ? -1 : 1;
   }
   function scale() {
@@ -115,11 +128,12 @@
     return row;
   }
   function fill(row, unit, most) {
-    const [, status, value, picture, trend, cycle, old, trust] = row.children;
+    const [, status, amount, picture, trend, cycle, old, trust] = row.children;
     const health = unit.health;
     status.replaceChildren(node("span", NAMES[unit.status], "status " + unit.status));
-    if (health && health.flags.length) status.append(node("span", health.flags.join(", "), "doubt"));
-    value.replaceChildren(document.createTextNode(number(health && health.value)), node("span", range(health), "range"));
+    if (doubts(health).length) status.append(node("span", doubts(health).join(", "), "doubt"));
+    if (unit.silent_since !== null) status.append(node("span", "silent", "doubt"));
+    amount.replaceChildren(document.createTextNode(value(health)), node("span", range(health), "range"));
     picture.replaceChildren(Chart.span(health, fleet.threshold, most, 180));
     const values = unit.spark;
     const words = values.length > 1 ? `from ${number(values[0])} to ${number(values.at(-1))}` : "no trend yet";
@@ -127,7 +141,8 @@
     cycle.textContent = dateOf(cycleOf(unit)) || String(cycleOf(unit));
     old.dataset.received = unit.received;
     old.textContent = age(unit.received);
-    trust.textContent = health ? (health.flags.join(", ") || (health.value === null ? health.reason : "")) : "";
+    trust.textContent = unit.silent_since !== null ? "silent since " + new Date(1000 * unit.silent_since).toLocaleString()
+      : health ? (doubts(health).length || health.value === null ? health.reason || doubts(health).join(", ") : "") : "";
   }
   function showTable(changed) {
     if (!fleet) return;
@@ -215,6 +230,16 @@
       location.hash = "";
     } catch (error) {
       $("forget-problem").textContent = error.message;
+    }
+  });
+
+  $("acknowledge").addEventListener("click", async () => {
+    try {
+      await ask("/v1/acknowledged/" + encodeURIComponent(open), "POST");
+      say(`The flags of ${open} are acknowledged. What lasts is flagged again with the next rows.`);
+      $("acknowledge").hidden = true;
+    } catch (error) {
+      say(error.message);
     }
   });
 

@@ -1,7 +1,7 @@
 // One unit: verdict, trend with forecast, history, sensors.
 const UnitPage = (function () {
   "use strict";
-  const { TITLES, FLAGS, number, range, dateOf, place, age, health, cycleOf, $, node } = Words;
+  const { TITLES, FLAGS, number, value, atCap, distrusted, doubts, range, dateOf, place, age, health, cycleOf, $, node } = Words;
   let fleet = null;
   let drawn = null;
 
@@ -9,6 +9,8 @@ const UnitPage = (function () {
     const f = unit.forecast;
     if (fleet.threshold === null || !unit.health || unit.health.value === null) return "";
     if (unit.status === "due") return `Maintenance is due: at or below ${number(fleet.threshold)} ${fleet.target_measure}.`;
+    if (distrusted(unit.health)) return "The value is not to be trusted, so no interval and no date are shown. Inspect the machine and its sensors.";
+    if (atCap(unit.health)) return `${number(unit.health.value)} is the most that this model can say. When maintenance is due cannot be told yet.`;
     if (!f) return "Too few values for a forecast.";
     if (f.due === null) return "No decline visible, so no forecast of when maintenance is due.";
     const measure = fleet.cyclic ? "cycles" : fleet.time_measure;
@@ -25,7 +27,7 @@ const UnitPage = (function () {
     verdict.className = "verdict " + unit.status;
     const big = node("p", undefined, "big");
     const known = unit.health && unit.health.value !== null;
-    big.append(known ? `${number(unit.health.value)} ${fleet.target_measure} ` : "– ");
+    big.append(known ? `${value(unit.health)} ${fleet.target_measure} ` : "– ");
     if (unit.end_date) big.append(node("small", `until ${unit.end_date.slice(0, 16).replace("T", " ")} `));
     if (known && range(unit.health)) big.append(node("small", `${range(unit.health)} in ${Math.round(100 * fleet.coverage)} % of cases `));
     big.append(node("span", TITLES[unit.status], "status " + unit.status));
@@ -36,12 +38,23 @@ const UnitPage = (function () {
     aged.textContent = aged.dataset.before + age(unit.received) + aged.dataset.after;
     verdict.replaceChildren(big, node("p", expectation(unit)), aged);
     const reasons = node("ul");
+    if (unit.silent_since !== null) reasons.append(node("li", "Silent since " + new Date(1000 * unit.silent_since).toLocaleString() + "."));
     if (unit.health) {
-      for (const flag of unit.health.flags) reasons.append(node("li", FLAGS[flag] || flag));
+      for (const flag of doubts(unit.health)) reasons.append(node("li", FLAGS[flag] || flag));
       if (unit.health.reason) reasons.append(node("li", unit.health.reason));
     }
-    if (known && unit.health.flags.length) verdict.append(node("p", "Less trustworthy than usual:", "doubted"));
+    if (known && doubts(unit.health).length) verdict.append(node("p", "Less trustworthy than usual:", "doubted"));
     if (reasons.children.length) verdict.append(reasons);
+    if (unit.lives.length > 1) {
+      const lives = node("p", "Lives of this machine: ");
+      unit.lives.forEach((name) => {
+        const link = node("a", name);
+        link.href = "#unit=" + encodeURIComponent(name);
+        lives.append(link, " ");
+      });
+      verdict.append(lives);
+    }
+    $("acknowledge").hidden = !distrusted(unit.health);
     showTrend(unit);
     showHistory(unit);
     showSensors(unit);
@@ -70,7 +83,7 @@ const UnitPage = (function () {
     table.tHead.replaceChildren(head);
     const rows = unit.history.slice(-100).reverse().map((h) => {
       const row = node("tr");
-      row.append(...[dateOf(h.position) || String(h.position), number(h.value), number(h.low), number(h.high), h.flags.join(", ") || h.reason].map((t) => node("td", t)));
+      row.append(...[dateOf(h.position) || String(h.position), value(h), number(h.low), number(h.high), doubts(h).join(", ") || h.reason].map((t) => node("td", t)));
       return row;
     });
     table.tBodies[0].replaceChildren(...rows);

@@ -1,15 +1,20 @@
 // How numbers, ages and states are said; small makers of elements. Text goes in as text only.
 const Words = (function () {
   "use strict";
-  const NAMES = { due: "due", soon: "soon", unknown: "check", ok: "fine", "warming-up": "warming up" };
+  const NAMES = { due: "due", unknown: "check", soon: "soon", ok: "fine", "warming-up": "warming up" };
   const TITLES = {
-    due: "maintenance due", soon: "may be due soon", unknown: "to be checked", ok: "fine", "warming-up": "warming up",
+    due: "maintenance due", unknown: "to be checked", soon: "may be due soon", ok: "fine", "warming-up": "warming up",
+    ended: "an earlier life",
   };
+  // Flags under which a value has no interval and no date.
+  const DISTRUSTED = ["out-of-range", "drift", "stuck", "missing", "unknown-wear"];
   const FLAGS = {
     "unseen-condition": "In an operating condition that the model never saw in training.",
     "out-of-range": "A sensor is far outside what the model saw in training.",
-    drift: "A sensor's level has moved beyond what training machines showed, even at the end of their lives.",
-    stuck: "A sensor has not changed for longer than it ever did in training.",
+    drift: "A sensor's level is outside the range of all training machines, or not as the other sensors say.",
+    stuck: "A sensor has not changed, or hardly, for longer than it ever did in training.",
+    missing: "A sensor is blank for longer than it stayed the same in training.",
+    "unknown-wear": "The machine wears in a way that no training machine did. Inspect it.",
     "mid-life": "The model reads whole lives, but the beginning of this one is missing.",
     gap: "Rows are missing within the window.",
     padded: "Fewer rows than a window; the first one was repeated.",
@@ -32,6 +37,14 @@ const Words = (function () {
     if (whole) return value < 9.95 ? value.toFixed(1) : String(Math.round(value));
     return value.toFixed(3);
   }
+  const atCap = (health) => Boolean(health && health.flags.includes("at-cap"));
+  const distrusted = (health) => Boolean(health && health.flags.some((flag) => DISTRUSTED.includes(flag)));
+  const doubts = (health) => (health ? health.flags.filter((flag) => flag !== "at-cap") : []);
+  // A value at the cap stands for as much or more.
+  function value(health) {
+    if (!health) return "–";
+    return number(health.value) + (atCap(health) ? " or more" : "");
+  }
   function dateOf(position) {
     const seconds = position * (timeInS || 0);
     if (seconds < 9.4e8 || seconds > 4.1e9) return null;
@@ -43,7 +56,7 @@ const Words = (function () {
   }
   function range(health) {
     if (!health || (health.low === null && health.high === null)) return "";
-    if (health.high === null) return "≥ " + number(health.low);
+    if (health.high === null) return number(health.low) + " or more";
     return number(health.low === null ? 0 : health.low) + "–" + number(health.high);
   }
   function age(received) {
@@ -54,7 +67,7 @@ const Words = (function () {
     return Math.round(s / 86400) + " d";
   }
   function health(h) {
-    return h.value === null ? h.reason : number(h.value) + (range(h) ? ` (${range(h)})` : "");
+    return h.value === null ? h.reason : value(h) + (range(h) ? ` (${range(h)})` : "");
   }
   const cycleOf = (unit) => (unit.cycle === null ? unit.position : unit.cycle);
   const $ = (id) => document.getElementById(id);
@@ -64,5 +77,5 @@ const Words = (function () {
     if (className) made.className = className;
     return made;
   }
-  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, range, dateOf, place, age, health, cycleOf, $, node };
+  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, value, atCap, distrusted, doubts, range, dateOf, place, age, health, cycleOf, $, node };
 })();
