@@ -12,7 +12,6 @@ import pytest
 from sites_here import site_here
 from small_run import SmallRun
 
-from fedprognos.deployment import ledger_words
 from fedprognos.deployment.contract import Contract, in_words, side_by_side
 from fedprognos.deployment.site import site_ledger as ledger
 from fedprognos.deployment.site.approvals import Approvals
@@ -125,7 +124,7 @@ def test_repeats_and_handshakes_do_not_fill_the_disk(tmp_path: Path, monkeypatch
     lines = ledger.SiteLedger(tmp_path).lines()
     assert [line["kind"] for line in lines] == ["HelloReply"] * 5 + ["JoinReply"]
     assert lines[-1]["repeats_not_written"] == 25
-    assert any("25 more handshakes and repeats" in text for text in ledger_words.in_words(lines, {}))
+    assert any("25 more handshakes and repeats" in text for text in ledger.ledger_in_words(lines, {}))
     assert site.ledger.answered("c", "") == (1, 1)
     assert ledger.broken_at(lines) is None
 
@@ -137,7 +136,7 @@ def test_a_damaged_ledger_is_shown_and_bars_nobody(tmp_path: Path, damage: bytes
     path.write_bytes(path.read_bytes() + damage + b"\n" + path.read_bytes())
     site = site_here(tmp_path)
     assert decode(site.respond(encode(HelloRequest("x"))), (HelloReply,)).name == "a"
-    assert any("chain is broken" in text for text in ledger_words.in_words(site.ledger.lines(), {}))
+    assert any("chain is broken" in text for text in ledger.ledger_in_words(site.ledger.lines(), {}))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from tls_run import TlsWorld
 
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import identity_of
-from fedprognos.deployment.ledger_words import in_words
 from fedprognos.deployment.site import site_ledger as ledger
 from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at
@@ -364,7 +363,7 @@ def test_messages_that_nobody_signed_fill_neither_disk_nor_memory(
     assert [line["kind"] for line in lines] == ["Failure"] * 20 + ["HelloReply"]
     assert (tmp_path / "a" / "ledger.jsonl").stat().st_size < 50_000
     assert broken_at(lines) is None
-    assert any("REFUSED: 31 more requests" in text for text in in_words(lines, {}))
+    assert any("REFUSED: 31 more requests" in text for text in ledger.ledger_in_words(lines, {}))
     with pytest.raises(MessageError):
         envelope_of(encode(HelloRequest("e" * 5_000_000)))
 

@@ -14,16 +14,16 @@ sys.path.append(str(Path(__file__).parents[1] / "attacks"))
 
 from small_run import EXPERIMENT, CrashError, SmallRun
 
-from fedprognos.deployment import ledger_words
 from fedprognos.deployment.contract import Contract, in_words, unusual
 from fedprognos.deployment.coordinator import handshake, site_transport
 from fedprognos.deployment.coordinator.coordinator_service import UNSCORED
 from fedprognos.deployment.keys import fingerprint
 from fedprognos.deployment.site.approvals import Approvals
-from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at
+from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at, ledger_in_words
 from fedprognos.deployment.steps.signed_steps import StepHeader
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.experiment import config
+from fedprognos.federation.exchanges import words_for
 from refusals import refuses
 
 KEYS = {name: name * 64 for name in "abc"}
@@ -138,16 +138,16 @@ def test_a_finished_run_leaves_a_chained_ledger_and_can_not_be_run_again_without
     assert steps == sorted(set(steps))
     assert all(line["signature"] for line in lines if "step" in line)
     [digest] = {line["contract"] for line in lines if "contract" in line}
-    words = "\n".join(ledger_words.in_words(lines, {digest: "small"}))
+    words = "\n".join(ledger_in_words(lines, {digest: "small"}))
     assert f"Run 'small', contract {digest[:16]}" in words
-    assert re.search(r"  2 times, \d+\.\d kB: weights trained here. It tells: whoever has a row", words)
-    assert "The ledger is whole" in words
+    fits = words_for("FitReply")
+    assert fits is not None
+    assert re.search(rf"  2 times, \d+\.\d kB: {re.escape(fits.leaves)}.*{re.escape(fits.tells)}", words)
+    assert "complete" in words
     assert "REFUSED" not in words
     assert "Reply" not in words
     for change in (lines[:3] + lines[4:], [*lines[:2], {**lines[2], "bytes": 1}, *lines[3:]]):
         assert broken_at(change) is not None
-    kept = {p.name for p in (tmp_path / "a").iterdir()}
-    assert "tensors" not in kept
     again = [run.sites["a"].respond(data) for site, data in run.mailbox.steps if site == "a"]
     assert sum(reply.startswith(b"fedprognos step reply") for reply in again) == 1  # the last, the very same bytes
 

@@ -24,7 +24,7 @@ from fedprognos.deployment.contract import Contract, in_words
 from fedprognos.deployment.coordinator.coordinator_service import deployable
 from fedprognos.deployment.folders import CoordinatorOptions, make_deployment, read_options
 from fedprognos.deployment.keys import Identity
-from fedprognos.deployment.ledger_words import in_words as ledger_words
+from fedprognos.deployment.site.site_ledger import ledger_in_words
 from fedprognos.deployment.site_messages import (
     ContractRequest,
     DataTerms,
@@ -205,7 +205,7 @@ def site_folders(place: Path) -> dict[str, Feed]:
             again = site_here(place / "site")
             answer = again.respond(first)
             list(again.approvals.entries())
-            list(ledger_words(again.ledger.lines(), {}))
+            list(ledger_in_words(again.ledger.lines(), {}))
             if not answer.startswith(REPLY):
                 found = decode(answer, KINDS)
                 assert isinstance(found, Failure)

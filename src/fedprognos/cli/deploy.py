@@ -329,13 +329,12 @@ def ledger(folder: Folder) -> None:
     Example: fedprognos deploy ledger plant-a
     """
     from fedprognos.deployment.folders import SiteOptions, read_options
-    from fedprognos.deployment.ledger_words import in_words
     from fedprognos.deployment.site.approvals import Approvals
-    from fedprognos.deployment.site.site_ledger import SiteLedger
+    from fedprognos.deployment.site.site_ledger import SiteLedger, ledger_in_words
 
     read_options(folder, SiteOptions)  # a folder without a site has no ledger
     runs = {entry.contract.digest: entry.contract.run for entry in Approvals(folder).entries()}
-    for line in in_words(SiteLedger(folder).lines(), runs):
+    for line in ledger_in_words(SiteLedger(folder).lines(), runs):
         console.print(printable(line))
 
 

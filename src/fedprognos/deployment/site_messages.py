@@ -1,6 +1,6 @@
-"""What coordinator and sites say besides the federation's own messages: handshake, contract, joining, delivery.
+"""The exchanges of a deployment beside those of every run: handshake, contract, joining, refusal, delivery.
 
-These are the wire's own types, pinned by recorded messages in the tests; an experiment's options never travel.
+A site answers them itself, not its client. Recorded messages in the tests pin their bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from fedprognos.networks.novelty import Novelty
 
 @dataclass(frozen=True)
 class DataTerms:
-    """What an experiment needs of a site's data: columns and conditions, rows in a window, what to do with less."""
+    """What an experiment needs of a site's data: columns, operating conditions, rows in a window.
+
+    Parameters
+    ----------
+    short
+        Whether units with fewer rows than a window are left out or padded.
+    """
 
     survey: SurveyTerms
     window: int | None = None
@@ -41,7 +47,7 @@ class HelloRequest:
 class HelloReply:
     """A site's name, its version and its public identity key: nothing of its data.
 
-    Of a model that the owner gives for import it tells the recipe's digest, so that a contract can name it.
+    If the owner gives a model for import, the digest of its recipe is sent, so that a contract can name it.
     """
 
     name: str
@@ -52,7 +58,7 @@ class HelloReply:
 
 @dataclass(frozen=True)
 class ContractRequest:
-    """Here is the contract of a run, as its canonical text; is it approved?"""
+    """Keep this contract, given as its canonical text, for approval; say whether it is approved."""
 
     contract: str
 
@@ -74,7 +80,7 @@ class JoinRequest:
 
 @dataclass(frozen=True)
 class JoinReply:
-    """A site's columns, and a fingerprint that changes with its data and tells nothing else."""
+    """A site's columns, and a fingerprint that changes with its data and reveals nothing else."""
 
     schema: Schema
     fingerprint: str
@@ -89,7 +95,7 @@ class StepsMissing:
 
 @dataclass(frozen=True)
 class RefusalRequest:
-    """You cannot take part, and this is why."""
+    """Show your engineer why your site cannot take part."""
 
     experiment: str
     reason: str
