@@ -94,6 +94,11 @@ def test_a_contract_is_compared_again_when_another_run_began_or_the_data_changed
     begin(site_of(tmp_path / "b"), 1)
     later = site_of(tmp_path / "b", changed(FLEET, 1))
     assert later.approvals.differences(offered(later, 3).digest)
+    begin(site_of(tmp_path / "c"), 1, cap=80)
+    lax = site_of(tmp_path / "c", min_units=1, min_count=20)
+    other = offered(lax, 2, cap=60)
+    assert lax.approvals.differences(other.digest) == []
+    assert site_of(tmp_path / "c", min_count=10_000).approvals.differences(other.digest)  # other floors
 
 
 def test_what_the_site_has_not_compared_cannot_be_approved(tmp_path: Path) -> None:

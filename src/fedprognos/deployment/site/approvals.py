@@ -34,7 +34,7 @@ from fedprognos.files import parse_json, read_json, write_json, write_text
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.digest import fleet_digest
 
-CONTRACTS, TEXT, STATE, CHECKED = "contracts", "contract.json", "state.json", "checked.json"
+CONTRACTS, TEXT, STATE, CHECKED, UNITS = "contracts", "contract.json", "state.json", "checked.json", "units.json"
 MAX_WAITING = 20
 """Contracts that may wait for approval; further ones are refused."""
 ApprovalState = Literal["waiting", "approved", "running", "finished"]
@@ -120,22 +120,22 @@ class Approvals:
                 runs.append(f"{place.name} {state.get('data', '')}")
         return runs
 
-    def keep_differences(self, digest: str, differences: Sequence[str], data: str) -> None:
-        """Keep what the site found about its data of this fingerprint: `deploy approve` does not have the data."""
-        checked = {"compared_with": self.answered(), "data": data, "differences": list(differences)}
+    def keep_differences(self, digest: str, differences: Sequence[str], basis: str) -> None:
+        """Keep what the site found on the basis of its data and floors: `deploy approve` does not have the data."""
+        checked = {"compared_with": self.answered(), "basis": basis, "differences": list(differences)}
         write_json(self.place(digest) / CHECKED, checked)
 
-    def differences(self, digest: str, data: str | None = None) -> list[str] | None:
+    def differences(self, digest: str, basis: str | None = None) -> list[str] | None:
         """What the site found when it compared a contract with all runs answered so far; None where it has not yet.
 
         Parameters
         ----------
-        data
-            Fingerprint of the site's data now, where it is there.
+        basis
+            Names the site's data and floors now, where they are there: findings on another basis do not count.
         """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             checked = read_json(self.place(digest) / CHECKED)
-            if checked["compared_with"] == self.answered() and data in (None, checked["data"]):
+            if checked["compared_with"] == self.answered() and basis in (None, checked["basis"]):
                 return [str(text) for text in checked["differences"]]
         return None
 
@@ -151,9 +151,6 @@ class Approvals:
             raise ConfigError(f"{len(entries)} contracts begin with '{digest}'", where=str(self._folder))
         Journal(self.place(entries[0].contract.digest)).clear()
         return self.set_state(entries[0], "approved")
-
-
-UNITS = "units.json"
 
 
 def _read_state(place: Path) -> dict[str, Any]:

@@ -178,9 +178,10 @@ class Site:
 
     def _checked(self, contract: Contract) -> list[str]:
         """Compare a contract with the runs answered so far, unless that is done; the reasons to refuse it."""
-        if self.approvals.differences(contract.digest, self.fingerprint) is None:
+        basis = f"{self.fingerprint} {self.client.floors}"
+        if self.approvals.differences(contract.digest, basis) is None:
             differences = list(self.differences.too_small(contract, self.approvals))
-            self.approvals.keep_differences(contract.digest, differences, self.fingerprint)
+            self.approvals.keep_differences(contract.digest, differences, basis)
         return reasons_to_refuse(contract, self.approvals, self.ledger, self.options) or []
 
     def _bind(self, entry: Approval) -> None:
