@@ -27,8 +27,10 @@ SITE = Floors(units=5, leverage=0.95)
 SEEDS = range(30)
 
 
-def asked(client: Client, seed: int, fraction: float = 0.5, apart: bool = False) -> EvaluateReply:
-    reply = client.answer(EvaluateRequest(RECIPE, NETWORK, seed, fraction, statistics=True, without_reserve=apart))
+def asked(client: Client, seed: int, fraction: float = 0.5, without_reserve: bool = False) -> EvaluateReply:
+    reply = client.answer(
+        EvaluateRequest(RECIPE, NETWORK, seed, fraction, statistics=True, without_reserve=without_reserve)
+    )
     assert isinstance(reply, EvaluateReply)
     return reply
 
