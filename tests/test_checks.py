@@ -6,15 +6,26 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from every_message import FLEET, RULE, every_request, small_network
 
 import fedprognos as fp
 from fedprognos import checks
 from fedprognos.checks import CheckError
+from fedprognos.errors import MessageError
+from fedprognos.features import SurveyTerms
+from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.exchanges import request_kinds
+from fedprognos.federation.exchanges.survey import MomentsRequest, SurveyRequest
+from fedprognos.federation.secure.messages import KeysRequest
 from fedprognos.fleet.readers import ReadContext
+from fedprognos.networks import Bundle
 from refusals import refuses
+from small_fleets import recipe_of
 
 sys.path.append(str(Path(__file__).parent / "outside"))
 
@@ -99,6 +110,15 @@ def test_strategies(thing: Any) -> None:
     checks.check_strategy(thing, **QUICK.get(thing.name, {}))
 
 
+@pytest.mark.parametrize("request_", every_request(), ids=lambda request: type(request).__name__)
+def test_exchanges(request_: Any, tmp_path: Path) -> None:
+    bundle = Bundle(recipe_of(FLEET, conditions=RULE), small_network()).save(tmp_path / "bundle")
+    client = Client("a", FLEET, ClientFolder(tmp_path / "a", bundle), test=FLEET)
+    if isinstance(request_, MomentsRequest):
+        request_ = replace(request_, columns=len(FLEET.schema.sensors) + len(FLEET.schema.settings))
+    checks.check_exchange(fp.registry.exchanges[type(request_).__name__], request_, client)
+
+
 @registered(fp.registry.partitions, ALTERNATING)
 def test_partitions(thing: Any) -> None:
     checks.check_partition(thing, **QUICK.get(thing.name, {}))
@@ -109,6 +129,11 @@ def test_readers(thing: Any, tmp_path: Path) -> None:
     rows = [f"{pump},{hour},{hour / 2}" for pump in "abc" for hour in range(1, 5)]
     (tmp_path / "fleet.csv").write_text("pump,hour,heat\n" + "\n".join(rows))
     checks.check_reader(thing, ReadContext(folder=tmp_path), **QUICK.get(thing.name, {}))
+
+
+def test_every_exchange_that_a_client_answers_is_checked() -> None:
+    masks = {kind for kind in request_kinds() if kind.__module__ == KeysRequest.__module__}  # for members of sums only
+    assert {type(request) for request in every_request()} == set(request_kinds()) - masks
 
 
 def test_every_shelf_is_checked() -> None:
@@ -173,6 +198,18 @@ class TestBreaches:
                     gaussian, apply=lambda values, bound, noise, seed: gaussian.apply(values, bound, noise / 2, seed)
                 )
             )
+
+    def test_an_exchange_that_refuses_its_own_reply(self) -> None:
+        def check(request: Any, reply: Any, most_points: int) -> None:
+            raise MessageError("too large")
+
+        exchange = fp.registry.exchanges["SurveyRequest"]
+        strict = replace(exchange, check=check)
+        with (
+            mock.patch.dict(fp.registry.exchanges._things, {exchange.name: strict}),
+            refuses(CheckError, "exchange 'SurveyRequest'", "check", "too large"),
+        ):
+            checks.check_exchange(strict, SurveyRequest(SurveyTerms()))
 
     def test_a_strategy_that_forgets_its_seed(self) -> None:
         start = fp.Network.seeded

@@ -12,6 +12,7 @@ from fedprognos.evaluation.metrics import metrics
 from fedprognos.features.channels import channels
 from fedprognos.features.history import histories
 from fedprognos.federation.averages import aggregators
+from fedprognos.federation.exchanges import exchanges
 from fedprognos.federation.privacy.mechanisms import mechanisms
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet.partition import partitions
@@ -23,6 +24,7 @@ __all__ = [
     "baselines",
     "cells",
     "channels",
+    "exchanges",
     "histories",
     "mechanisms",
     "metrics",

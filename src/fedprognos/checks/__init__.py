@@ -10,7 +10,7 @@ what to do. The package's own tests run these checks over everything that is reg
 from fedprognos.checks.data_checks import check_partition, check_reader
 from fedprognos.checks.evaluation_checks import check_baseline, check_metric
 from fedprognos.checks.feature_checks import check_channel, check_history
-from fedprognos.checks.federation_checks import check_average, check_mechanism, check_strategy
+from fedprognos.checks.federation_checks import check_average, check_exchange, check_mechanism, check_strategy
 from fedprognos.checks.network_checks import check_cell
 from fedprognos.checks.requirement import CheckError
 
@@ -20,6 +20,7 @@ __all__ = [
     "check_baseline",
     "check_cell",
     "check_channel",
+    "check_exchange",
     "check_history",
     "check_mechanism",
     "check_metric",

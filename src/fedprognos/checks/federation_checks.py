@@ -1,4 +1,4 @@
-"""What averages, privacy mechanisms and strategies promise."""
+"""What averages, privacy mechanisms, exchanges and strategies promise."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.checks.requirement import check_named, require, same_bytes
-from fedprognos.errors import FederationError
+from fedprognos.errors import FederationError, FedprognosError
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.averages import Aggregator, aggregators, average
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges import Exchange, Failure, exchanges, reply_kinds
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.privacy import Mechanism
+from fedprognos.federation.secure.vectors import to_vector
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.synthetic import synthetic_engines
@@ -175,6 +178,76 @@ def check_mechanism(mechanism: Mechanism) -> None:
         where=where,
         hint="draw a seed with the module secrets",
     )
+
+
+def check_exchange(exchange: Exchange, request: Any, client: Client | None = None) -> None:
+    """Check an exchange by asking a client with an example of its request.
+
+    - Its words say what leaves, and its messages survive encoding.
+    - A client answers with the reply of the exchange, twice with the same bytes, and `check` accepts the reply.
+    - The cost is a finite number. Where replies can be added, a vector's length follows from the request alone, and
+      the vector of one reply gives back a reply with the same vector.
+
+    Parameters
+    ----------
+    request
+        An example that the client can answer.
+    client
+        Who is asked; an owner of three made-up engines by default.
+
+    Raises
+    ------
+    CheckError
+        The first promise that the exchange breaks.
+
+    Examples
+    --------
+    >>> import fedprognos as fp
+    >>> from fedprognos.features import SurveyTerms
+    >>> from fedprognos.federation.exchanges.survey import SurveyRequest
+    >>> fp.checks.check_exchange(fp.registry.exchanges["SurveyRequest"], SurveyRequest(SurveyTerms()))
+    """
+    where = f"exchange '{exchange.name}'"
+    for field in ("activity", "leaves", "tells"):
+        words = getattr(exchange.words, field)
+        require(words.strip(), f"`words.{field}` is empty", where=where, hint="ledger, approval and report show it")
+    require(type(request) is exchange.request, f"the example is a {type(request).__name__}", where=where)
+    with exchanges.including([exchange]), tempfile.TemporaryDirectory() as folder:
+        if client is None:
+            engines, _ = synthetic_engines(sites=1, units_per_site=3, test_units_per_site=1, seed=1)
+            client = Client("one", engines, ClientFolder(Path(folder)))
+        encoded = encode(request)
+        again = encode(decode(encoded, (exchange.request,)))
+        require(encoded == again, "the request changes when it is encoded and decoded", where=where)
+        cost = exchange.cost(request, client.fleet)
+        require(all(np.isfinite(cost)) and min(cost) >= 0, f"`cost` gives {cost}", where=where)
+        if exchange.answer is not None:
+            _check_answer(exchange, request, client, encoded, where)
+
+
+def _check_answer(exchange: Exchange, request: Any, client: Client, encoded: bytes, where: str) -> None:
+    answer = client.respond(encoded)
+    reply = decode(answer, reply_kinds())
+    require(
+        isinstance(reply, exchange.reply),
+        f"the client answers with a {type(reply).__name__}",
+        where=where,
+        hint=client.folder.last_error() or "",
+    )
+    require(answer == client.respond(encoded), "a second answer has other bytes", where=where, hint="use the seed")
+    points = 10**9 if exchange.declares is None else exchange.declares(reply, None)
+    try:
+        exchange.check(request, reply, points)
+    except FedprognosError as error:
+        require(False, f"`check` refuses an honest reply: {error}", where=where)
+    if exchange.template is None:
+        return
+    vector, _ = exchange.vector(request, reply)
+    length = exchange.vector_length(request)
+    require(len(vector) == length, f"a vector has {len(vector)} numbers, not {length}", where=where)
+    returned = exchange.unvector(request, vector, 1)
+    same = np.allclose(to_vector(returned, exchange.zeros(request)), vector, rtol=1e-12, equal_nan=True)
+    require(same, "`unvector` does not give back what `vector` took", where=where)
 
 
 @dataclass(frozen=True)
