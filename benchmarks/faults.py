@@ -24,7 +24,7 @@ import numpy as np
 
 from fedprognos.errors import DataNotFoundError
 from fedprognos.experiment import config
-from fedprognos.experiment.run import load_fleets
+from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.features.sensor_ranges import levels
 from fedprognos.fleet import Fleet, Unit

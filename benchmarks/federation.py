@@ -21,8 +21,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from fedprognos.experiment.in_process import InProcess
-from fedprognos.experiment.workers import Workers
+from fedprognos.experiment.local_clients import WorkerTransport
+from fedprognos.experiment.worker_pool import Workers
 from fedprognos.features import Recipe, build_windows, recipe_for
 from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.client_folder import ClientFolder
@@ -77,7 +77,7 @@ def in_pool(fleets: dict[str, Fleet], workers: int, work: Callable[[MessageCohor
     with tempfile.TemporaryDirectory() as folder:
         entries = {name: (name, fleet, ClientFolder(Path(folder) / name)) for name, fleet in fleets.items()}
         with Workers(entries, workers) as staff:
-            cohort = MessageCohort(InProcess(staff, {name: name for name in fleets}))
+            cohort = MessageCohort(WorkerTransport(staff, {name: name for name in fleets}))
             work(cohort)  # until every worker is up, has its data and has trained once
             return seconds(lambda: work(cohort))
 

@@ -31,7 +31,7 @@ from torch import nn
 
 from fedprognos.errors import DataNotFoundError
 from fedprognos.experiment import config
-from fedprognos.experiment.run import load_fleets
+from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out, recipe_for
 from fedprognos.networks import Epoch, Network, NetworkSpec, fit
 from fedprognos.networks.batches import LifeBatches

@@ -18,8 +18,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedprognos.experiment import config
+from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.experiment.job import plan_of
-from fedprognos.experiment.run import load_fleets
 from fedprognos.experiment.scenario import scenarios
 from fedprognos.features import recipe_for
 from fedprognos.federation.client import Client

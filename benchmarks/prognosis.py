@@ -40,7 +40,7 @@ from rich.table import Table
 
 from fedprognos.errors import DataNotFoundError
 from fedprognos.experiment import config
-from fedprognos.experiment.run import load_fleets
+from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, build_windows, recipe_for
 from fedprognos.networks import Bundle, Network, NetworkSpec
 from fedprognos.prognosis import Predictor, Row, Stream

@@ -28,7 +28,7 @@ from fedprognos.deployment.site.site_service import Site
 from fedprognos.deployment.steps.signed_steps import REPLY, read_reply
 from fedprognos.evaluation import EVERYONE, Results
 from fedprognos.experiment import config
-from fedprognos.experiment.run import run
+from fedprognos.experiment.experiment_run import run
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import scenarios
 from fedprognos.federation.codec import ledger_line

@@ -38,7 +38,7 @@ def made_from() -> dict[str, str]:
 
 def main() -> None:
     """Run, write, photograph."""
-    from fedprognos.experiment.run import run
+    from fedprognos.experiment.experiment_run import run
     from fedprognos.report import write_report
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

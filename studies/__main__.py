@@ -111,12 +111,12 @@ def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = N
 
 
 def _run(presets: list[str] | tuple[str, ...], where: Places, workers: int | None, data_dir: Path | None) -> None:
-    from fedprognos.cli.terminal import RunView
+    from fedprognos.cli.terminal import EventView
     from studies.recording import run_preset
 
     console = Console()
     for preset in presets:
-        with RunView(console) as view:
+        with EventView(console) as view:
             run_preset(preset, where, workers=workers, data_dir=data_dir, observers=(view,))
         console.print(where.json(preset), highlight=False)
 

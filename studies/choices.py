@@ -16,10 +16,10 @@ import numpy as np
 
 from fedprognos.errors import FederationError
 from fedprognos.experiment import config
-from fedprognos.experiment.run import data_digest
+from fedprognos.experiment.experiment_run import data_digest
 from fedprognos.experiment.scenario import training_scenario
-from fedprognos.experiment.tuning.trial_runner import FRACTION, TrialRunner, judged
-from fedprognos.experiment.workers import cores
+from fedprognos.experiment.tuning import FRACTION, TrialRunner, judged
+from fedprognos.experiment.worker_pool import cores
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import strategies

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from fedprognos.evaluation import EVERYONE, OWN, SHARED, Method, Summary
-from fedprognos.experiment.methods import known_methods
+from fedprognos.experiment.conclusion import all_methods
 from studies.record import Record
 from studies.samples import Sample
 
@@ -43,7 +43,7 @@ class Line:
 
     @property
     def method(self) -> Method:
-        return known_methods()[self.name]
+        return all_methods()[self.name]
 
     @property
     def head(self) -> str | None:
@@ -170,7 +170,7 @@ def by_width(found: Sequence[Comparison], head: str) -> list[tuple[float, Compar
 
 def label(method: str) -> str:
     """A method's name for people."""
-    return known_methods()[method].label
+    return all_methods()[method].label
 
 
 def _place(head: str | None) -> int:

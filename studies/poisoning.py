@@ -14,7 +14,7 @@ import numpy as np
 
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
-from fedprognos.experiment.assess import errors, evaluation_windows, network_predictor
+from fedprognos.experiment.evaluator import errors, evaluation_windows, network_predictor
 from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.federation.client import Client

@@ -15,7 +15,7 @@ import numpy as np
 from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
-from fedprognos.experiment.assess import errors, evaluation_windows, network_predictor
+from fedprognos.experiment.evaluator import errors, evaluation_windows, network_predictor
 from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for

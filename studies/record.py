@@ -11,7 +11,7 @@ from typing import Any
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.evaluation import HistoryRow, ResultRow, Results
 from fedprognos.experiment import config
-from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.conclusion import methods_of
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_text
 

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.evaluation import Results, read_predictions
-from fedprognos.experiment.events import Observer
-from fedprognos.experiment.run import run
+from fedprognos.experiment.experiment_run import run
+from fedprognos.experiment.run_events import Observer
 from fedprognos.experiment.run_folder import folder_name
 from fedprognos.files import write_json
 from fedprognos.report import write_report

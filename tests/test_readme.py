@@ -18,7 +18,7 @@ def test_the_python_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     # The same calls on a smaller fleet: the example at full size takes a minute.
     from fedprognos import api
-    from fedprognos.experiment import run as module
+    from fedprognos.experiment import experiment_run as module
 
     small = ("data.sites=2", "data.units_per_site=4", "data.test_units_per_site=2", "train.steps=2", "model.widths=[4]")
     small = (*small, "federation.methods=['local', 'central', 'concat']")

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from fedprognos.evaluation import Baseline as Baseline
     from fedprognos.evaluation import Metric as Metric
     from fedprognos.evaluation import Results as Results
-    from fedprognos.experiment.run import Extras as Extras
-    from fedprognos.experiment.run import Run as Run
-    from fedprognos.experiment.run import load_fleets as load_fleets
+    from fedprognos.experiment.experiment_run import Extras as Extras
+    from fedprognos.experiment.experiment_run import Run as Run
+    from fedprognos.experiment.experiment_run import load_fleets as load_fleets
     from fedprognos.federation.averages import Aggregator as Aggregator
     from fedprognos.federation.averages import average as average
     from fedprognos.federation.exchanges.fit import train as train
@@ -52,7 +52,7 @@ _LAZY = {
     "Baseline": "fedprognos.evaluation",
     "Bundle": "fedprognos.networks",
     "Cell": "fedprognos.networks",
-    "Extras": "fedprognos.experiment.run",
+    "Extras": "fedprognos.experiment.experiment_run",
     "Fleet": "fedprognos.fleet",
     "Mechanism": "fedprognos.federation.privacy",
     "Metric": "fedprognos.evaluation",
@@ -64,7 +64,7 @@ _LAZY = {
     "Reader": "fedprognos.fleet.readers",
     "Results": "fedprognos.evaluation",
     "Round": "fedprognos.federation.plan",
-    "Run": "fedprognos.experiment.run",
+    "Run": "fedprognos.experiment.experiment_run",
     "Strategy": "fedprognos.federation.strategies",
     "Tunable": "fedprognos.options",
     "Unit": "fedprognos.fleet",
@@ -72,7 +72,7 @@ _LAZY = {
     "absorb": "fedprognos.api",
     "average": "fedprognos.federation.averages",
     "checks": "fedprognos",
-    "load_fleets": "fedprognos.experiment.run",
+    "load_fleets": "fedprognos.experiment.experiment_run",
     "match": "fedprognos.matching",
     "match_networks": "fedprognos.api",
     "network_of": "fedprognos.networks.from_torch",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import nn
 
-    from fedprognos.experiment.events import Observer
-    from fedprognos.experiment.run import Extras, Run
+    from fedprognos.experiment.experiment_run import Extras, Run
+    from fedprognos.experiment.run_events import Observer
     from fedprognos.features import Recipe
     from fedprognos.fleet import Fleet
     from fedprognos.networks import Network
@@ -54,12 +54,12 @@ def run(
         Worker processes: as many as processors in a notebook, one in a script. A script that asks for more must call
         this under `if __name__ == "__main__":`.
     data_dir, out, seeds, overrides, resume, observers
-        As in :func:`fedprognos.experiment.run.run`.
+        As in :func:`fedprognos.experiment.experiment_run.run`.
     """
     from fedprognos.errors import unknown_name
-    from fedprognos.experiment import run as experiments
+    from fedprognos.experiment import experiment_run as experiments
     from fedprognos.experiment.config import merged
-    from fedprognos.experiment.run import Extras
+    from fedprognos.experiment.experiment_run import Extras
     from fedprognos.fleet import Fleet
     from fedprognos.fleet.memory import in_memory
     from fedprognos.report import sections, write_report

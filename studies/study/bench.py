@@ -16,9 +16,9 @@ import torch
 from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
-from fedprognos.experiment.assess import evaluation_windows
+from fedprognos.experiment.evaluator import evaluation_windows
+from fedprognos.experiment.experiment_run import data_digest
 from fedprognos.experiment.job import plan_of
-from fedprognos.experiment.run import data_digest
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.federation.client import Client

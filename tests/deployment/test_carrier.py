@@ -23,7 +23,7 @@ from fedprognos.deployment.processes import ProcessError
 from fedprognos.deployment.site import site_service as site
 from fedprognos.deployment.site.site_data import read_site_data
 from fedprognos.experiment import config
-from fedprognos.experiment.run import run
+from fedprognos.experiment.experiment_run import run
 from fedprognos.report import write_report
 
 

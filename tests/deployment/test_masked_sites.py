@@ -20,7 +20,7 @@ from fedprognos.deployment.steps.signed_steps import REPLY, read_reply
 from fedprognos.errors import ConfigError
 from fedprognos.evaluation import Results
 from fedprognos.experiment import config
-from fedprognos.experiment.run import run
+from fedprognos.experiment.experiment_run import run
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.federation.codec import ledger_line

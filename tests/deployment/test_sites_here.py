@@ -16,7 +16,7 @@ from fedprognos.deployment.keys import identity_of
 from fedprognos.deployment.site.site_data import read_site_data
 from fedprognos.deployment.site.site_service import Site
 from fedprognos.experiment import config
-from fedprognos.experiment.run import run
+from fedprognos.experiment.experiment_run import run
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.networks import Bundle
 from fedprognos.report import write_report

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedprognos.experiment.run import run
+from fedprognos.experiment.experiment_run import run
 
 CHANGES = (
     "federation.methods=['fedavg', 'concat']",

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from fedprognos import Predictor, Results
 from fedprognos.errors import DataError, FedprognosError
-from fedprognos.experiment.run import run
+from fedprognos.experiment.experiment_run import run
 from fedprognos.networks import Bundle
 from fedprognos.prognosis.table_prediction import predict_files
 from fedprognos.service import ServiceOptions

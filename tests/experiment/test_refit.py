@@ -11,7 +11,7 @@ import pytest
 from fedprognos import Bundle
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
-from fedprognos.experiment.run import Run, run
+from fedprognos.experiment.experiment_run import Run, run
 
 
 def table(path: Path, units: int = 12) -> Path:

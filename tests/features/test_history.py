@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError, RecipeError
 from fedprognos.experiment import config
-from fedprognos.experiment.run import load_fleets
+from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import (
     ConditionWarning,
     Recipe,

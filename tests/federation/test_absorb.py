@@ -13,7 +13,7 @@ from cohorts import HereCohort, cohort_of, plan_of
 from pydantic import ValidationError
 
 from fedprognos.errors import FederationError
-from fedprognos.experiment.match_records import round_details
+from fedprognos.experiment.match_summary import match_round
 from fedprognos.federation import absorption
 from fedprognos.federation.codec import encode
 from fedprognos.federation.exchanges import Failure, Reply, Request
@@ -89,7 +89,7 @@ def test_the_record_is_written_down_with_pairs_of_neurons_and_their_outputs(tmp_
     cohort, federated = imported(tmp_path, networks, plan, width=2.0)
     (round_,) = ABSORB.run(cohort, federated)
     window = np.random.default_rng(1).normal(size=(1, 20, plan.spec.inputs)).astype(np.float32)
-    told = round_details(round_, window)["absorption"]
+    told = match_round(round_, window).model_dump()["absorption"]
     assert told["neurons"] == {"a": 5, "b": 5, "c": 5}
     assert sum(told["kept"].values()) == 10
     assert told["repeats"][0][2] == pytest.approx(1.0, abs=1e-3)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedprognos.errors import MessageError
-from fedprognos.experiment.run import run
+from fedprognos.experiment.experiment_run import run
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, wire_of

@@ -17,7 +17,7 @@ from small_models import RULE, bundle_of
 
 from fedprognos.errors import BundleError, DataNotFoundError
 from fedprognos.experiment import config
-from fedprognos.experiment.run import load_fleets
+from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle

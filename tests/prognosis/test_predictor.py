@@ -12,7 +12,7 @@ from small_models import RULE, bundle_of, rows_of
 
 from fedprognos.errors import BundleError, RecipeError
 from fedprognos.experiment import config
-from fedprognos.experiment.run import load_fleets
+from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import recipe_for
 from fedprognos.fleet import Fleet
 from fedprognos.prognosis import Predictor, Stream, Verdict

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small_models import bundle_of, rows_of
 
 from fedprognos.experiment import config
-from fedprognos.experiment.run import load_fleets
+from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.features.sensor_ranges import SETTLED, levels, longest_still
 from fedprognos.fleet import Fleet, Unit

@@ -11,7 +11,7 @@ from small_models import interleaved
 
 from fedprognos.errors import DataError
 from fedprognos.experiment import config
-from fedprognos.experiment.run import load_fleets
+from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.networks import Bundle, Network, NetworkSpec
 from fedprognos.prognosis import Predictor, Row, Stream

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.evaluation import HistoryRow, Points, ResultRow, Results, score
-from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.conclusion import methods_of
 
 COLUMNS = (
     *("scenario", "method", "head", "train_clients", "test_client"),

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run", shared_test=True)
 
 
-@pytest.mark.parametrize("name", ["trajectories", "lives"])
+@pytest.mark.parametrize("name", ["trajectories"])
 def test_decisions_follow_from_the_trajectories(folder: Path, name: str) -> None:
     with_trajectories(folder, name)
     made = {j.entry.method: j for j in maintenance(read_run(folder)[0])}

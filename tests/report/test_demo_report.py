@@ -11,7 +11,7 @@ from federated_folders import text_of
 from typer.testing import CliRunner
 
 from fedprognos.cli import app
-from fedprognos.experiment.run import run
+from fedprognos.experiment.experiment_run import run
 from fedprognos.networks import Bundle
 from fedprognos.report import answer, read_run, write_report
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedprognos.evaluation import HistoryRow, ResultRow, Results
-from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.conclusion import methods_of
 from studies.record import Record
 
 BATTERIES = ("B0006", "B0007", "B0018")

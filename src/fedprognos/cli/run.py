@@ -28,12 +28,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print results.json instead o
 
 
 @contextmanager
-def _goes_on_later() -> Iterator[None]:
-    """Ctrl-C ends a run with a word on how to go on."""
+def _stops_on_ctrl_c() -> Iterator[None]:
+    """Ctrl-C ends a run and says how to resume it."""
     try:
         yield
     except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; give the same command again to go on", highlight=False)
+        Console(stderr=True).print("Stopped. To resume, repeat the command.", highlight=False)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -52,13 +52,13 @@ def run(
 ) -> None:
     """Run an experiment: read the data, train with every method, evaluate, write a report.
 
-    A run that was interrupted goes on where it was when the same command is given again.
+    To resume an interrupted run, repeat the command.
 
     Example: fedprognos run fleet.toml --seeds 3 --set train.epochs=40
     """
-    from fedprognos.cli.terminal import RunView, answers, results_table
+    from fedprognos.cli.terminal import EventView, answers, results_table
     from fedprognos.experiment import tracking
-    from fedprognos.experiment.run import run as run_experiment
+    from fedprognos.experiment.experiment_run import run as run_experiment
     from fedprognos.report import read_run, write_report
 
     console = Console(quiet=quiet or as_json)
@@ -67,7 +67,7 @@ def run(
         watchers.append(tracking.tensorboard(tensorboard))
     if mlflow is not None:
         watchers.append(tracking.mlflow(mlflow, Path(source).stem))
-    with _goes_on_later(), RunView(console) as view:
+    with _stops_on_ctrl_c(), EventView(console) as view:
         finished = run_experiment(
             source,
             data_dir=data_dir,
@@ -78,11 +78,11 @@ def run(
             resume=resume,
             observers=(view, *watchers),
         )
-        found = read_run(finished.folder)
-        report_file = write_report(finished.folder, found)
+        data = read_run(finished.folder)
+        report_file = write_report(finished.folder, data)
     for table in results_table(finished.results):
         console.print(table)
-    console.print(answers(found), highlight=False)
+    console.print(answers(data), highlight=False)
     console.print(
         f"\nReport  {report_file}\nModel   {finished.folder / 'bundle'}\nTable   {finished.folder / 'results.json'}",
         highlight=False,
@@ -119,10 +119,10 @@ def report(folder: Annotated[Path, typer.Argument(help="A folder that `fedprogno
     from fedprognos.cli.terminal import answers
     from fedprognos.report import read_run, write_report
 
-    found = read_run(folder)
+    data = read_run(folder)
     console = Console()
-    console.print(answers(found), highlight=False)
-    console.print(f"\nReport  {write_report(folder, found)}", highlight=False)
+    console.print(answers(data), highlight=False)
+    console.print(f"\nReport  {write_report(folder, data)}", highlight=False)
 
 
 def presets() -> None:

@@ -1,4 +1,4 @@
-"""What a run looks like in a terminal: progress bars while it works, a table at the end, plain lines elsewhere."""
+"""What a run or a search looks like in a terminal: a progress bar and lines while it works, tables at the end."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from fedprognos.evaluation import EVERYONE, Metric, Results, Summary, metrics
-from fedprognos.experiment.events import (
-    BASELINES,
+from fedprognos.evaluation import Metric, Results, Summary, metrics
+from fedprognos.experiment.event_words import SHOWN_CLIENTS, event_words
+from fedprognos.experiment.run_events import (
     EpochDone,
     Event,
     JobDone,
@@ -34,81 +34,83 @@ from fedprognos.experiment.events import (
     Notice,
     RoundDone,
     RunStarted,
+    SearchEvent,
+    SearchStarted,
+    TrialDone,
+    TrialEpoch,
+    TrialRound,
+    TrialStarted,
 )
 from fedprognos.federation.strategies import strategies
 
 if TYPE_CHECKING:
     from fedprognos.report import RunData
 
-SHOWN_CLIENTS = 12
 LEFT = ("method", "head", "data")
+"""Columns of words, which stand at the left."""
+STATES = {"complete": "[green]done[/]", "pruned": "[dim]pruned[/]", "failed": "[red]failed[/]"}
 
 
-class RunView:
-    """Shows the events of a run on a console; use as a context manager."""
+class EventView:
+    """Shows the events of a run or a search on a console; use as a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        if console.is_terminal:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("epochs"),
-                TextColumn("{task.fields[rate]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=console,
-            )
+        self._trial, self._trial_epochs = "", 0
 
-    def __enter__(self) -> RunView:
-        if self._progress is not None:
-            self._progress.start()
+    def __enter__(self) -> EventView:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: Event | SearchEvent) -> None:
         with self._lock:
-            match event:
-                case RunStarted():
-                    self._start(event)
-                case EpochDone():
-                    self._advance(1, escape(f"{event.job.method} {event.client}"))
-                case JobDone():
-                    self._advance(event.epochs, escape(str(event.job)))
-                    self._console.print(f"  [green]done[/] {escape(str(event.job))}{_verdict(event)}", highlight=False)
-                case LayerMatched():
-                    self._say(f"{event.job} round {event.round}: {matched_words(event)}")
-                case NeuronsAbsorbed():
-                    kept = list(event.kept.items())
-                    each = ", ".join(f"{client} {count}" for client, count in kept[:SHOWN_CLIENTS])
-                    more = f" and {len(kept) - SHOWN_CLIENTS} more" if len(kept) > SHOWN_CLIENTS else ""
-                    total = sum(event.kept.values())
-                    self._say(f"{event.job} round {event.round}: {total} of {event.neurons} neurons kept: {each}{more}")
-                case RoundDone() if strategies[event.job.method].federated:
-                    errors = ", ".join(f"{head} {rmse:.4g}" for head, rmse in event.rmse.items())
-                    capped = "" if event.cap is None else f", labels capped at {event.cap:g}"
-                    traffic = f"{event.bytes / 1e6:.1f} MB so far"
-                    self._say(f"{event.job} round {event.round}: test RMSE {errors}{capped}; {traffic}")
-                case LeftOut():
-                    self._console.print(
-                        f"  [yellow]left out[/] {escape(f'{event.client} ({event.job}): {event.text}')}",
-                        highlight=False,
-                    )
-                case Notice():
-                    self._console.print(f"  [yellow]note[/] {escape(event.text)}", highlight=False)
+            self._show(event)
 
-    def _say(self, text: str) -> None:
-        self._console.print(f"  [dim]{escape(text)}[/]", highlight=False)
+    def _show(self, event: Event | SearchEvent) -> None:
+        match event:
+            case RunStarted():
+                self._start_run(event)
+            case SearchStarted():
+                self._start_search(event)
+            case EpochDone():
+                self._advance(1, f"{event.job.method} {event.client}")
+            case JobDone():
+                self._advance(event.epochs, str(event.job))
+                collapsed = any(row.collapsed for row in event.rows)
+                self._print("[green]done[/]", event, " [red](collapsed to the mean)[/]" if collapsed else "")
+            case LayerMatched() | NeuronsAbsorbed():
+                self._print("", event)
+            case RoundDone() if strategies[event.job.method].federated:
+                self._print("", event)
+            case LeftOut():
+                self._print("[yellow]left out[/]", event)
+            case Notice():
+                self._print("[yellow]note[/]", event)
+            case TrialStarted():
+                self._trial, self._trial_epochs = f"trial {event.number}", 0
+            case TrialEpoch():
+                self._trial_epochs += 1
+                self._advance(0, f"{self._trial}, epoch {self._trial_epochs}")
+            case TrialRound():
+                self._trial = f"trial {event.number}, seed {event.seed} round {event.round}: {event.error:.4g}"
+                self._advance(0, self._trial)
+            case TrialDone():
+                self._advance(1, f"trial {event.trial.number}")
+                state = STATES[event.trial.state]
+                self._print(state, event, " [bold green]best so far[/]" if event.best else "")
 
-    def _start(self, event: RunStarted) -> None:
+    def _print(self, mark: str, event: Event | SearchEvent, end: str = "") -> None:
+        words = escape(event_words(event))
+        text = f"  {mark} {words}{end}" if mark else f"  [dim]{words}[/]"
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def _start_run(self, event: RunStarted) -> None:
         for scenario, clients in event.clients.items():
             table = Table(title=escape(f"Clients ({scenario})"), title_justify="left", box=None, padding=(0, 2))
             for column in ("client", "units", "rows", "lifespans"):
@@ -121,40 +123,30 @@ class RunView:
                 self._console.print(f"  and {len(clients) - SHOWN_CLIENTS} more")
         if event.reused:
             self._console.print(f"  {len(event.reused)} of {len(event.jobs)} jobs were done before and are reused")
-        if self._progress is not None and event.epochs:
-            self._task = self._progress.add_task("training", total=event.epochs, rate="")
+        if event.epochs:
+            self._start_bar("training", event.epochs, 0, "epochs")
 
-    def _advance(self, epochs: int, what: str) -> None:
-        if self._progress is None or self._task is None:
+    def _start_search(self, event: SearchStarted) -> None:
+        self._console.print(escape(event.what), highlight=False)
+        for name, values in event.space.items():
+            self._console.print(f"  {escape(name)}: {escape(', '.join(map(str, values)))}", highlight=False)
+        if event.finished:
+            self._console.print(f"  {event.finished} trials were done before", highlight=False)
+        self._start_bar("searching", event.trials, min(event.finished, event.trials), "trials")
+
+    def _start_bar(self, what: str, total: int, completed: int, counted: str) -> None:
+        """A progress bar, where the console can show one."""
+        if not self._console.is_terminal:
             return
-        task = self._progress.tasks[0]
-        rate = f"{task.speed:.1f}/s" if task.speed else ""
-        self._progress.update(self._task, advance=epochs, description=what, rate=rate)
+        left = (TextColumn("left"), TimeRemainingColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(counted))
+        self._progress = Progress(*columns, TimeElapsedColumn(), *left, console=self._console)
+        self._task = self._progress.add_task(what, total=total, completed=completed)
+        self._progress.start()
 
-
-def matched_words(event: LayerMatched) -> str:
-    """How a layer was matched: whose its neurons are, and what to do where nothing was merged."""
-    clients, alone = len(event.singletons), sum(event.singletons.values())
-    said = f"{event.layer} matched to {event.width} neurons"
-    if clients < 2:
-        return f"{said}; a single client has nothing to match"
-    everyone = round(event.shared_by_all * event.width)
-    said += f": {everyone} shared by all, {event.width - everyone - alone} by some, {alone} held by one client"
-    if event.absorbing != "all kept":
-        return said
-    return f"{said}. Nothing was merged; raise federation.fedma.noise, set its width_limit, or use the method absorb"
-
-
-def _verdict(event: JobDone) -> str:
-    rows = [row for row in event.rows if row.test_client == EVERYONE] or list(event.rows)
-    if event.job.method == BASELINES or not rows:
-        return ""
-    capped = [row.scores.get("rmse_capped") for row in rows]
-    errors = [row.rmse if deciding is None else deciding for row, deciding in zip(rows, capped, strict=True)]
-    kind = "RMSE" if None in capped else "RMSE capped"
-    values = " / ".join(f"{error:.4g}" for error in errors[:6])
-    collapsed = sum(row.collapsed for row in event.rows)
-    return f": {kind} {values} {rows[0].measure}" + (" [red](collapsed to the mean)[/]" if collapsed else "")
+    def _advance(self, steps: int, what: str) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, advance=steps, description=escape(what))
 
 
 def answers(runs: Sequence[RunData]) -> Text:
@@ -163,10 +155,10 @@ def answers(runs: Sequence[RunData]) -> Text:
 
     text = Text()
     for run in runs:
-        found, together = answer(run), run.roles.together
+        verdict, together = answer(run), run.roles.together
         text.append(f"{run.scenario}: " if len(runs) > 1 else "")
-        text.append(found.headline, style="bold")
-        text.append(f" {found.beside} {' '.join(found.warnings)}".rstrip())
+        text.append(verdict.headline, style="bold")
+        text.append(f" {verdict.beside} {' '.join(verdict.warnings)}".rstrip())
         why = f": {run.results.reason}" if run.results.reason else ""
         text.append(f" Together is {together.label}{why}.\n" if together is not None else "\n")
     text.rstrip()
@@ -179,38 +171,38 @@ def results_table(results: Results) -> list[Table]:
 
 
 def _scenario_table(results: Results, scenario: str) -> Table:
-    found = [one for one in results.summary(scenario) if one.selected_on != "test"]
-    shown = [m for m in metrics.values() if m.headline and any(one.values(m.name).size for one in found)]
-    title = f"{scenario}: test errors in {found[0].rows[0].measure}"
+    summaries = [summary for summary in results.summary(scenario) if summary.selected_on != "test"]
+    shown = [m for m in metrics.values() if m.headline and any(s.values(m.name).size for s in summaries)]
+    title = f"{scenario}: test errors in {summaries[0].rows[0].measure}"
     table = Table(title=escape(title), title_justify="left", header_style="bold")
     table.box, table.pad_edge, table.collapse_padding = box.SIMPLE_HEAD, False, True
     for name in (*LEFT, "n", *(metric.label for metric in shown), "width"):
         table.add_column(escape(name), justify="left" if name in LEFT else "right", no_wrap=True)
-    best = {m.name: min((_badness(m, one) for one in found), default=math.inf) for m in shown}
+    best = {m.name: min((_badness(m, summary) for summary in summaries), default=math.inf) for m in shown}
     previous = ""
-    for one in found:
-        if previous and one.method != previous:
+    for summary in summaries:
+        if previous and summary.method != previous:
             table.add_section()
-        width = one.rows[0].width
+        width = summary.rows[0].width
         table.add_row(
-            escape(one.method) if one.method != previous else "",
-            escape(one.head or ""),
-            escape(one.data),
-            str(one.n_test),
-            *(_cell(one, m, m.best is not None and _badness(m, one) == best[m.name]) for m in shown),
+            escape(summary.method) if summary.method != previous else "",
+            escape(summary.head or ""),
+            escape(summary.data),
+            str(summary.n_test),
+            *(_cell(summary, m, m.best is not None and _badness(m, summary) == best[m.name]) for m in shown),
             "" if width is None else "+".join(map(str, width)),
         )
-        previous = one.method
+        previous = summary.method
     return table
 
 
-def _badness(metric: Metric, one: Summary) -> float:
-    mean = one.mean(metric.name)
+def _badness(metric: Metric, summary: Summary) -> float:
+    mean = summary.mean(metric.name)
     return math.inf if mean is None else metric.badness(mean)
 
 
-def _cell(one: Summary, metric: Metric, best: bool) -> str:
-    mean, spread = one.mean(metric.name), one.spread(metric.name)
+def _cell(summary: Summary, metric: Metric, best: bool) -> str:
+    mean, spread = summary.mean(metric.name), summary.spread(metric.name)
     if mean is None:
         return "-"
     text = f"{mean:.1%}" if metric.percent else f"{mean:.4g}" + ("" if spread is None else f" ± {spread:.2g}")

@@ -13,11 +13,19 @@ import numpy as np
 
 from fedprognos import __version__
 from fedprognos.evaluation import EVERYONE, ClientPredictions, HistoryRow, ResultRow
+from fedprognos.evaluation.match_records import MatchRound
 from fedprognos.experiment import config
 from fedprognos.experiment.evaluator import Errors, Evaluator, FinishedModel
-from fedprognos.experiment.events import JobKey, LayerMatched, LeftOut, NeuronsAbsorbed, Observer, RoundDone
-from fedprognos.experiment.match_records import matching_details, round_details
-from fedprognos.experiment.methods import MEAN_OF_LOCALS
+from fedprognos.experiment.match_summary import layer_match, match_round
+from fedprognos.experiment.run_events import (
+    MEAN_OF_LOCALS,
+    JobKey,
+    LayerMatched,
+    LeftOut,
+    NeuronsAbsorbed,
+    Observer,
+    RoundDone,
+)
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, MessageCohort
 from fedprognos.federation.exchanges import Failure
@@ -41,7 +49,7 @@ class JobResult:
     predictions: list[ClientPredictions] = field(default_factory=list)
     history: list[HistoryRow] = field(default_factory=list)
     bundles: dict[str | None, Bundle] = field(default_factory=dict)
-    details: list[dict[str, object]] = field(default_factory=list)
+    match_rounds: list[MatchRound] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,10 +196,10 @@ class Job:
                 self._rows(owners, min(rounds, key=lambda c: c.test_rmse), "test")
         if head == "exact" and "personal" in wanted and not self.evaluator.shared_test:
             name = head_name(self.key, chosen.round.number, *owners)
-            own = personal_heads(self.clients, self.plan, chosen.network, owners, name)
+            heads = personal_heads(self.clients, self.plan, chosen.network, owners, name)
             facts = self._facts(chosen, "personal", selected_on)
             method = f"{self.key.method}+personal"
-            self._evaluate(FinishedModel(self.key, method, owners, [chosen.network], facts, own))
+            self._evaluate(FinishedModel(self.key, method, owners, [chosen.network], facts, heads))
         if first:
             self.result.bundles[None if self.strategy.shared else owners[0]] = self._bundle(owners, chosen, calibration)
 
@@ -219,7 +227,7 @@ class Job:
     def _mean_of_locals(self, candidates: Candidates) -> None:
         """The mean of the clients' predictions: what federating must at least be worth."""
         for head in dict.fromkeys(head for _, head in candidates):
-            members = [found[-1] for (_, h), found in candidates.items() if h == head]
+            members = [rounds[-1] for (_, h), rounds in candidates.items() if h == head]
             if len(members) < 2 or head not in self.plan.federation.heads:
                 continue
             first = self._facts(members[0], head, "validation" if members[0].judged.validation_rmse else "last")
@@ -251,29 +259,31 @@ class Job:
             provenance["privacy"] = {**vars(account), "text": account.in_words()}
         if isinstance(calibration, Uncalibrated):
             provenance["no_intervals"] = calibration.reason
-        made = calibration if isinstance(calibration, Calibration) else None
+        usable = calibration if isinstance(calibration, Calibration) else None
         metrics = {test: {"rmse": raw, "rmse_capped": capped} for test, (raw, capped) in chosen.errors.items()}
         if not metrics:
             metrics = {"validation": {"rmse": None, "rmse_capped": chosen.judged.validation_rmse}}
         layout = layout_of(self.experiment.data)
         sums, widths = chosen.judged.sums, chosen.network.spec.widths
         novelty = None if sums is None or not widths else novelty_from_sums(sums.total, widths[-1])
-        return Bundle(self.recipe, chosen.network, provenance, metrics, made, layout, novelty)
+        return Bundle(self.recipe, chosen.network, provenance, metrics, usable, layout, novelty)
 
     def _note_training(self, round_: Round) -> None:
         for client, epochs in round_.history.items():
             for e in epochs:
                 self._note(client=client, round=round_.number, **vars(e))
         for matched in round_.matched:
-            self.notify(LayerMatched(self.key, round_.number, **matching_details(matched)))
+            m = layer_match(matched)
+            facts = (m.layer, m.width, m.shared_by_all, m.singletons, m.absorbing)
+            self.notify(LayerMatched(self.key, round_.number, *facts))
         if (record := round_.absorbed) is not None:
             neurons = record.before.spec.hidden
             self.notify(NeuronsAbsorbed(self.key, round_.number, neurons, record.kept))
         if (round_.matched or round_.absorbed) and self.key.seed == 0:
-            self.result.details.append(round_details(round_, self.evaluator.probe))
+            self.result.match_rounds.append(match_round(round_, self.evaluator.probe))
 
     def _notify_round(self, round_: Round, candidates: Candidates) -> None:
-        latest = {head: found[-1] for (_, head), found in candidates.items()}
+        latest = {head: rounds[-1] for (_, head), rounds in candidates.items()}
         validation = {head: c.judged.validation_rmse for head, c in latest.items()}
         rmse = {head: c.deciding_rmse for head, c in latest.items() if c.errors}
         traffic = self.trainers.traffic

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from fedprognos.evaluation import ClientPredictions, ResultRow
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.evaluator import Errors, FinishedModel
-from fedprognos.experiment.events import EpochDone, JobKey, Notice, Observer
-from fedprognos.experiment.in_process import ClientsHere
 from fedprognos.experiment.job import Job
+from fedprognos.experiment.local_clients import LocalClients
+from fedprognos.experiment.run_events import EpochDone, JobKey, Notice, Observer
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.federation.cohort import MessageCohort
@@ -70,14 +70,14 @@ def refitted(
     def on_epoch(client: str, epoch: Epoch) -> None:
         notify(EpochDone(key, client.rpartition("/")[2], epoch.epoch, None))
 
-    with contextlib.closing(ClientsHere(again, {scenario.name: everything}, folder, workers)) as venue:
+    with contextlib.closing(LocalClients(again, {scenario.name: everything}, folder, workers)) as access:
         pooled = strategies[method].pooled
         trainers = MessageCohort(
-            venue.transport(scenario.name, on_epoch, pooled=pooled),
+            access.transport(scenario.name, on_epoch, pooled=pooled),
             wire=again.federation.wire,
             cache=ReplyCache(folder.memory),
             scope=f"{scenario.name} all units",
-            sums=None if pooled else venue.sums,
+            sums=None if pooled else access.sums,
         )
         clients = NoTests(tuple(sorted(scenario.whole)))
         result = Job(key, name, again, evaluated.recipe, clients, trainers, trainers, notify).run()

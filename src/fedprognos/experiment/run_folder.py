@@ -14,9 +14,10 @@ from urllib.parse import quote
 
 from fedprognos.errors import OutputError
 from fedprognos.evaluation import HistoryRow, ResultRow, write_predictions, write_trajectories
+from fedprognos.evaluation.match_records import FOLDER
 from fedprognos.experiment.config import Experiment
-from fedprognos.experiment.events import JobKey
 from fedprognos.experiment.job import JobResult
+from fedprognos.experiment.run_events import JobKey
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.options import FederationOptions
 from fedprognos.files import holding, read_json, replacing, write_json
@@ -57,10 +58,10 @@ class RunFolder:
         identity = self.path / IDENTITY
         if identity.is_file():
             try:
-                found = read_json(identity)
+                held = read_json(identity)
             except (OSError, ValueError):
-                found = None
-            if found != self._identity:
+                held = None
+            if held != self._identity:
                 raise OutputError(
                     "this folder holds the results of another experiment",
                     where=str(self.path),
@@ -111,8 +112,10 @@ class RunFolder:
         """Write what a job found."""
         for client, bundle in result.bundles.items():
             bundle.save(self.bundle(key, client))
-        if result.details:
-            write_json(self._file("details", key), result.details)
+        if result.match_rounds:
+            write_json(
+                self._file(FOLDER, key), [r.model_dump(mode="json", exclude_none=True) for r in result.match_rounds]
+            )
         if result.predictions:
             write_predictions(self._file("predictions", key, "csv"), result.predictions)
             write_trajectories(self._file("trajectories", key, "safetensors"), result.predictions)

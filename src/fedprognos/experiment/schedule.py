@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fedprognos.evaluation import ClientPredictions, ResultRow
+from fedprognos.experiment.conclusion import Published, published
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.evaluator import Evaluator
-from fedprognos.experiment.events import (
+from fedprognos.experiment.job import Job, JobResult
+from fedprognos.experiment.run_events import (
     BASELINES,
     EpochDone,
     Event,
@@ -23,10 +25,8 @@ from fedprognos.experiment.events import (
     Observer,
     RoundDone,
 )
-from fedprognos.experiment.job import Job, JobResult
-from fedprognos.experiment.publish import Published, published
 from fedprognos.experiment.run_folder import JobRecord
-from fedprognos.experiment.workers import OnEpoch
+from fedprognos.experiment.worker_pool import OnEpoch
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import MessageCohort, Transport
 from fedprognos.federation.exchanges import Failure
@@ -37,8 +37,8 @@ from fedprognos.federation.strategies import Budget, strategies
 from fedprognos.networks import Epoch
 
 
-class Venue(Protocol):
-    """Where the clients of an experiment are: in this process and its workers, or at sites of their own."""
+class ClientAccess(Protocol):
+    """The way to an experiment's clients: in this process and its workers, or at sites of their own."""
 
     @property
     def clients(self) -> Mapping[str, tuple[str, ...]]:
@@ -52,21 +52,21 @@ class Venue(Protocol):
         """How totals are made where replies must not be seen one by one; None where they may."""
 
     def evaluator(self, scenario: str, recipe: Recipe) -> Evaluator:
-        """Who evaluates networks that were made with a recipe."""
+        """The evaluator of networks that were made with a recipe."""
 
     def baselines(self, scenario: str) -> tuple[list[ResultRow], list[ClientPredictions]]:
         """How the experiment's baselines do; nothing where the data is not in one place."""
 
     def left_out(self, scenario: str, failure: Failure) -> None:
-        """Called with a client that has no part in the recipe; may raise."""
+        """Called with a client that did not answer the survey for the recipe; may raise."""
 
     def close(self) -> None:
-        """Let nobody wait for a reply any more."""
+        """End everything that waits for a reply."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A scenario whose clients agreed on a recipe, and how many labelled points each said it has."""
+    """A scenario whose clients agreed on a recipe, and how many labelled points each client declared."""
 
     recipe: Recipe
     evaluator: Evaluator
@@ -89,46 +89,46 @@ class Schedule:
 
     name: str
     experiment: Experiment
-    venue: Venue
+    access: ClientAccess
     cache: ReplyCache | None
     keep: Callable[[JobKey, JobResult, JobRecord], None]
     notify: Observer
     workers: int = 1
 
-    def work(self, known: Mapping[JobKey, JobRecord] | None = None) -> tuple[dict[JobKey, JobRecord], Published]:
+    def work(self, finished: Mapping[JobKey, JobRecord] | None = None) -> tuple[dict[JobKey, JobRecord], Published]:
         """Records of all jobs, in the order of the experiment, and whose model is the one to use.
 
         The published method is known when all have run. Where intervals are wanted its job runs again with them; what
-        it asks first was answered already. Jobs with known records are not done again.
+        it asks first was answered already. Finished jobs are not done again.
         """
-        keys = job_keys(self.experiment, self.venue.clients)
-        records = {key: known[key] for key in keys if known is not None and key in known}
+        keys = job_keys(self.experiment, self.access.clients)
+        records = {key: finished[key] for key in keys if finished is not None and key in finished}
         todo = [key for key in keys if key not in records]
         if todo or self._to_calibrate(records):
-            stages = {scenario: self._stage(scenario) for scenario in self.venue.clients}
+            stages = {scenario: self._stage(scenario) for scenario in self.access.clients}
             records |= self._run(sorted(todo, key=_running_order), stages)
             records |= self._run(self._to_calibrate(records), stages, calibrate=True)
         return {key: records[key] for key in keys}, self._published(records)
 
     def _published(self, records: Mapping[JobKey, JobRecord]) -> Published:
-        return published(self.experiment, records, next(iter(self.venue.clients)))
+        return published(self.experiment, records, next(iter(self.access.clients)))
 
     def _to_calibrate(self, records: Mapping[JobKey, JobRecord]) -> list[JobKey]:
         wanted = self.experiment.evaluation.intervals
         if wanted == "none":
             return []
-        method, scenario = self._published(records).method, next(iter(self.venue.clients))
-        found = [key for key, record in records.items() if key.method == method and not record.calibrated]
-        return [key for key in found if wanted == "all" or (key.scenario, key.seed) == (scenario, 0)]
+        method, scenario = self._published(records).method, next(iter(self.access.clients))
+        uncalibrated = [key for key, record in records.items() if key.method == method and not record.calibrated]
+        return [key for key in uncalibrated if wanted == "all" or (key.scenario, key.seed) == (scenario, 0)]
 
     def _stage(self, scenario: str) -> Stage:
         """Let the clients agree on a recipe."""
-        way, sums = self.venue.transport(scenario), self.venue.sums
+        transport, sums = self.access.transport(scenario), self.access.sums
         declared: dict[str, int] = {}
-        cohort = MessageCohort(way, cache=self.cache, scope=scenario, declared=declared, sums=sums)
+        cohort = MessageCohort(transport, cache=self.cache, scope=scenario, declared=declared, sums=sums)
         federation = self.experiment.federation
-        recipe = common_recipe(cohort, self.experiment.recipe, federation, lambda f: self.venue.left_out(scenario, f))
-        return Stage(recipe, self.venue.evaluator(scenario, recipe), declared)
+        recipe = common_recipe(cohort, self.experiment.recipe, federation, lambda f: self.access.left_out(scenario, f))
+        return Stage(recipe, self.access.evaluator(scenario, recipe), declared)
 
     def _run(
         self, keys: Sequence[JobKey], stages: Mapping[str, Stage], *, calibrate: bool = False
@@ -145,12 +145,12 @@ class Schedule:
             except BaseException:
                 for future in futures:
                     future.cancel()
-                self.venue.close()
+                self.access.close()
                 raise
         return records
 
     def _job(self, key: JobKey, stage: Stage, calibrate: bool) -> JobRecord:
-        """One job; where intervals are added to one that is done, its rounds are not told again."""
+        """One job. Where intervals are added to a finished job, its rounds are not announced again."""
         started = time.perf_counter()
         spent = 0
         if calibrate:
@@ -166,21 +166,21 @@ class Schedule:
             self.notify(EpochDone(key, client.rpartition("/")[2], epoch.epoch, epoch.validation_rmse))
 
         if key.method == BASELINES:
-            result = JobResult(*self.venue.baselines(key.scenario))
+            result = JobResult(*self.access.baselines(key.scenario))
         else:
             pooled = strategies[key.method].pooled
-            trainers = self.venue.transport(key.scenario, on_epoch, pooled=pooled)
+            trainers = self.access.transport(key.scenario, on_epoch, pooled=pooled)
             scope = f"{key.scenario} pooled" if pooled else key.scenario
-            sums, wire = None if pooled else self.venue.sums, self.experiment.federation.wire
-            said = None if pooled else stage.declared
+            sums, wire = None if pooled else self.access.sums, self.experiment.federation.wire
+            declared = None if pooled else stage.declared
             result = Job(
                 key,
                 self.name,
                 self.experiment,
                 stage.recipe,
                 stage.evaluator,
-                MessageCohort(trainers, wire=wire, cache=self.cache, scope=scope, declared=said, sums=sums),
-                MessageCohort(self.venue.transport(key.scenario), declared=stage.declared, sums=sums),
+                MessageCohort(trainers, wire=wire, cache=self.cache, scope=scope, declared=declared, sums=sums),
+                MessageCohort(self.access.transport(key.scenario), declared=stage.declared, sums=sums),
                 notify,
                 calibrated=calibrate,
             ).run()
@@ -188,7 +188,7 @@ class Schedule:
         self.keep(key, result, record)
         if calibrate:
             return record
-        clients = len(self.venue.clients[key.scenario])
+        clients = len(self.access.clients[key.scenario])
         self.notify(JobDone(key, record.rows, max(epochs_at_most(self.experiment, key, clients) - spent, 0)))
         return record
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedprognos.errors import MissingExtraError
-from fedprognos.experiment.events import Event, JobDone, Observer, RoundDone
+from fedprognos.experiment.run_events import Event, JobDone, Observer, RoundDone
 
 
 def tensorboard(folder: str | Path) -> Observer:

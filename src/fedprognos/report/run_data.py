@@ -23,10 +23,10 @@ from fedprognos.evaluation import (
     read_trajectories,
     trained_on,
 )
+from fedprognos.evaluation.match_records import AbsorbedNeurons, MatchRound, read_match_records
 from fedprognos.evaluation.predictions import COLUMNS
 from fedprognos.files import read_json
 from fedprognos.report.entries import PERSONAL, Entry, Roles, entries, roles
-from fedprognos.report.match_records import AbsorbedNeurons, MatchRound, read_match_records
 from fedprognos.report.style import Palette
 from fedprognos.report.words import measured_in
 

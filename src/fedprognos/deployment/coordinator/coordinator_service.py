@@ -32,10 +32,11 @@ from fedprognos.deployment.steps.signed_steps import Journal
 from fedprognos.errors import ConfigError, FedprognosError, OutputError
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
+from fedprognos.experiment.conclusion import conclude
 from fedprognos.experiment.config import Experiment
-from fedprognos.experiment.events import Event, JobDone, JobKey, LayerMatched, LeftOut, Notice, RoundDone
+from fedprognos.experiment.event_words import event_words
 from fedprognos.experiment.job import JobResult
-from fedprognos.experiment.publish import conclude
+from fedprognos.experiment.run_events import Event, JobDone, JobKey, LayerMatched, LeftOut, Notice, RoundDone
 from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.strategies import strategies
@@ -272,16 +273,10 @@ class DeployedRun:
 
     def _notify(self, event: Event) -> None:
         match event:
-            case LayerMatched():
-                self.tell(f"{event.job} round {event.round}: {event.layer} matched to {event.width} neurons")
-            case RoundDone():
-                scores = ", ".join(f"{h} {v:.4g}" for h, v in event.validation_rmse.items() if v is not None)
-                traffic = f"{event.messages} messages, {event.bytes / 1e6:.1f} MB so far"
-                self.tell(f"{event.job} round {event.round}: validation RMSE {scores or 'none'}; {traffic}")
+            case LayerMatched() | RoundDone() | Notice():
+                self.tell(event_words(event))
             case LeftOut():
-                self.tell(f"{event.job}: left out {event.client} ({event.code}): {event.text}")
-            case Notice():
-                self.tell(event.text)
+                self.tell(f"left out {event_words(event)}")
             case JobDone():
                 for row in event.rows:
                     whose = "all sites" if row.test_client == EVERYONE else row.test_client

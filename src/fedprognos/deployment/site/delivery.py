@@ -13,10 +13,9 @@ from fedprognos.deployment.site_messages import DeliverRequest
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import Results, fleet_summary, write_predictions, write_trajectories
 from fedprognos.evaluation.evaluation_options import EvaluationOptions
-from fedprognos.experiment.assess import evaluation_windows
-from fedprognos.experiment.evaluator import FinishedModel, HeldTests
-from fedprognos.experiment.events import JobKey
-from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.conclusion import methods_of
+from fedprognos.experiment.evaluator import FinishedModel, HeldTests, evaluation_windows
+from fedprognos.experiment.run_events import JobKey
 from fedprognos.experiment.run_folder import folder_name
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.federation.client import Client

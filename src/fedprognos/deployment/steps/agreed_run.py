@@ -30,14 +30,14 @@ from fedprognos.deployment.site_messages import (
 )
 from fedprognos.errors import FederationError
 from fedprognos.evaluation import EVERYONE, ClientPredictions, ResultRow, ScoreSums
+from fedprognos.experiment.conclusion import Published
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.evaluator import Errors, FinishedModel
-from fedprognos.experiment.events import JobKey, LeftOut, Notice, Observer
 from fedprognos.experiment.job import JobResult
-from fedprognos.experiment.publish import Published
+from fedprognos.experiment.run_events import JobKey, LeftOut, Notice, Observer
 from fedprognos.experiment.run_folder import JobRecord
 from fedprognos.experiment.schedule import Schedule
-from fedprognos.experiment.workers import OnEpoch
+from fedprognos.experiment.worker_pool import OnEpoch
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, MessageCohort, Transport, gather
 from fedprognos.federation.exchanges import Failure
@@ -228,8 +228,8 @@ class SiteScores:
         if len(model.networks) > 1:
             return [], []
         heads = dict.fromkeys(model.owners, "")
-        if model.own is not None:
-            heads = {name: model.own[name] for name in model.owners if name in model.own}
+        if model.personal_heads is not None:
+            heads = {name: model.personal_heads[name] for name in model.owners if name in model.personal_heads}
         scored_on, sums = self._sums(model.key, model.networks[0], heads, model.calibration)
         if len(sums) > 1:
             sums[EVERYONE] = reduce(add, sums.values())

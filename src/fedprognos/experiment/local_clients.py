@@ -1,4 +1,4 @@
-"""Clients on this machine: a transport to the worker processes of a pool, and the venue of a run in one process."""
+"""Clients on this machine: the transport to worker processes, and the access of a run to all clients there."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from functools import cached_property
 
 from fedprognos.errors import FederationError
 from fedprognos.evaluation import ClientPredictions, ResultRow, fleet_summary
-from fedprognos.experiment.assess import assess_baselines, evaluation_windows
 from fedprognos.experiment.config import Experiment
-from fedprognos.experiment.evaluator import HeldTests
+from fedprognos.experiment.evaluator import HeldTests, assess_baselines, evaluation_windows
 from fedprognos.experiment.run_folder import RunFolder, folder_name
 from fedprognos.experiment.scenario import Scenario
-from fedprognos.experiment.workers import OnEpoch, WorkerLostError, Workers
+from fedprognos.experiment.worker_pool import OnEpoch, WorkerLostError, Workers
 from fedprognos.features import Recipe, check_usable
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.exchanges import Failure
@@ -26,7 +25,7 @@ POOLED = "pooled"
 
 
 @dataclass(frozen=True, eq=False)
-class InProcess:
+class WorkerTransport:
     """Sends to clients in worker processes.
 
     Parameters
@@ -47,42 +46,38 @@ class InProcess:
         return tuple(sorted(self.keys))
 
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
-        futures = {
-            name: self.workers.submit(self.keys[name], data, self.on_epoch, self.timeout_in_s)
-            for name, data in sorted(requests.items())
-        }
+        by_key = {self.keys[name]: data for name, data in sorted(requests.items())}
+        answers = self.workers.answers(by_key, self.on_epoch, self.timeout_in_s)
         replies: dict[str, bytes | Failure] = {}
-        for name, future in futures.items():
-            try:
-                replies[name] = future.result()
-            except WorkerLostError as error:
-                replies[name] = Failure(name, error.code, error.what)
+        for name in sorted(requests):
+            reply = answers[self.keys[name]]
+            replies[name] = Failure(name, reply.code, reply.what) if isinstance(reply, WorkerLostError) else reply
         return replies
 
 
 @dataclass(eq=False)
-class ClientsHere:
-    """The clients of all scenarios in workers of this machine, who hold their data and their tests: a `Venue`."""
+class LocalClients:
+    """The clients of all scenarios on this machine, with their data and tests; fulfils `ClientAccess`."""
 
     experiment: Experiment
     scenarios: Mapping[str, Scenario]
     folder: RunFolder
-    workers: int
+    processes: int
     _tests: dict[str, HeldTests] = field(default_factory=dict)
 
     @cached_property
-    def staff(self) -> Workers:
+    def workers(self) -> Workers:
         """The worker processes, started when first needed."""
-        return Workers(self._everyone(), self.workers, self.experiment.train.device)
+        return Workers(self._all_clients(), self.processes, self.experiment.train.device)
 
     @property
     def clients(self) -> dict[str, tuple[str, ...]]:
         return {name: tuple(sorted(scenario.clients)) for name, scenario in self.scenarios.items()}
 
-    def transport(self, scenario: str, on_epoch: OnEpoch | None = None, *, pooled: bool = False) -> InProcess:
-        everyone = {client: f"{scenario}/{client}" for client in self.scenarios[scenario].clients}
-        keys = {POOLED: f"{scenario}//{POOLED}"} if pooled else everyone
-        return InProcess(self.staff, keys, on_epoch, self.experiment.federation.timeout_in_s)
+    def transport(self, scenario: str, on_epoch: OnEpoch | None = None, *, pooled: bool = False) -> WorkerTransport:
+        all_keys = {client: f"{scenario}/{client}" for client in self.scenarios[scenario].clients}
+        keys = {POOLED: f"{scenario}//{POOLED}"} if pooled else all_keys
+        return WorkerTransport(self.workers, keys, on_epoch, self.experiment.federation.timeout_in_s)
 
     @property
     def sums(self) -> Sums | None:
@@ -104,18 +99,18 @@ class ClientsHere:
         return assess_baselines(self._tests[scenario].tests, self.scenarios[scenario], names)
 
     def left_out(self, scenario: str, failure: Failure) -> None:
-        in_full(self._folders(scenario))(failure)
+        raise_logged_error(self._folders(scenario))(failure)
 
     def close(self) -> None:
-        if "staff" in vars(self):
-            self.staff.close()
+        if "workers" in vars(self):  # a cached property: not started means nothing to close
+            self.workers.close()
 
     def _folders(self, scenario: str) -> dict[str, ClientFolder]:
         federation = self.experiment.federation
         return {c: self.folder.client(scenario, c, federation) for c in self.scenarios[scenario].clients}
 
-    def _everyone(self) -> dict[str, tuple[str, Fleet, ClientFolder]]:
-        """Everyone the workers answer for; central training is a client that holds the pooled fleet."""
+    def _all_clients(self) -> dict[str, tuple[str, Fleet, ClientFolder]]:
+        """All clients the workers answer for; central training is a client that holds the pooled fleet."""
         clients = {}
         for name, scenario in self.scenarios.items():
             folders = self._folders(name)
@@ -128,10 +123,10 @@ class ClientsHere:
         return clients
 
 
-def in_full(folders: Mapping[str, ClientFolder]) -> Callable[[Failure], None]:
-    """What to do about a client that cannot answer where all data is here: raise the whole error from its log.
+def raise_logged_error(folders: Mapping[str, ClientFolder]) -> Callable[[Failure], None]:
+    """What to do about a client that cannot answer: raise the whole error from its log, for all data is here.
 
-    One that was heard and not believed is shown as a warning.
+    A client that answered and was found harmful is shown as a warning.
     """
 
     def left_out(failure: Failure) -> None:

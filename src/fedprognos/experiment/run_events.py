@@ -1,17 +1,21 @@
-"""Events of a run, for whoever watches it."""
+"""Events of a run and of a search, for terminal, log and trackers; and the key of a job."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from fedprognos.evaluation import ResultRow
+from fedprognos.experiment.search_space import Choice, Space
 from fedprognos.fleet import Fleet
 
 BASELINES = "baselines"
 """The method of the job that all baselines share."""
+MEAN_OF_LOCALS = "mean-of-locals"
+"""The method of rows about the mean of the clients' own predictions; they come from the job of `local`."""
 
 
 @dataclass(frozen=True)
@@ -125,5 +129,72 @@ def warnings_as_notices(notify: Callable[[Notice], None]) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One finished trial.
+
+    Parameters
+    ----------
+    error
+        Validation error, mean over seeds; of a pruned trial the last that was known, of a failed one None.
+    reason
+        Why it failed.
+    """
+
+    number: int
+    values: Mapping[str, Choice]
+    state: Literal["complete", "pruned", "failed"]
+    error: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class SearchStarted:
+    """The data is read; `finished` of `trials` were done before."""
+
+    folder: str
+    what: str
+    space: Space
+    trials: int
+    finished: int
+
+
+@dataclass(frozen=True)
+class TrialStarted:
+    """A trial begins."""
+
+    number: int
+    values: Mapping[str, Choice]
+
+
+@dataclass(frozen=True)
+class TrialEpoch:
+    """A client finished an epoch of a trial."""
+
+    number: int
+    client: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class TrialRound:
+    """A round of a trial was judged: the validation error so far, mean over seeds."""
+
+    number: int
+    seed: int
+    round: int
+    error: float
+
+
+@dataclass(frozen=True)
+class TrialDone:
+    """A trial ended; `best` where none before was better."""
+
+    trial: Trial
+    best: bool
+
+
 Event = RunStarted | EpochDone | LayerMatched | NeuronsAbsorbed | RoundDone | LeftOut | JobDone | Notice
 Observer = Callable[[Event], None]
+SearchEvent = SearchStarted | TrialStarted | TrialEpoch | TrialRound | TrialDone | Notice
+SearchObserver = Callable[[SearchEvent], None]

@@ -1,4 +1,4 @@
-"""A whole experiment: read, deal out, train every way there is, evaluate, write."""
+"""A whole experiment: read the data, deal it out to clients, train with every method, evaluate, write the folder."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from typing import Any
 from fedprognos import registry
 from fedprognos.evaluation import Baseline, Metric, Results
 from fedprognos.experiment import config
-from fedprognos.experiment.events import EpochDone, Event, JobKey, Observer, RunStarted, warnings_as_notices
-from fedprognos.experiment.in_process import ClientsHere
+from fedprognos.experiment.conclusion import Published, conclude
 from fedprognos.experiment.job import JobResult
-from fedprognos.experiment.publish import Published, conclude
+from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.refit import refitted
+from fedprognos.experiment.run_events import EpochDone, Event, JobKey, Observer, RunStarted, warnings_as_notices
 from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.experiment.schedule import Schedule, epochs_at_most, job_keys
-from fedprognos.experiment.workers import cores
+from fedprognos.experiment.worker_pool import cores
 from fedprognos.features.channels import ChannelKind
 from fedprognos.features.history import HistoryRule
 from fedprognos.federation.averages import Aggregator
@@ -77,7 +77,7 @@ class Extras:
 
     @property
     def in_this_process(self) -> bool:
-        """Whether clients need any of them, which worker processes do not know of."""
+        """True if clients need any of them: worker processes do not have them."""
         return bool(self.cells or self.channels or self.histories or self.mechanisms)
 
     def on_shelves(self) -> ExitStack:
@@ -101,7 +101,7 @@ def run(
     observers: Sequence[Observer] = (),
     extras: Extras | None = None,
 ) -> Run:
-    """Run an experiment and write its folder; a run that was killed goes on where it was.
+    """Run an experiment and write its folder. A killed run resumes when it is called again with the same folder.
 
     Parameters
     ----------
@@ -114,12 +114,12 @@ def run(
     workers
         Worker processes; as many as processors by default.
     resume
-        Go on with the finished jobs and replies that the folder holds from the same experiment; False removes them.
+        Reuse the finished jobs and replies in the folder; False removes them first.
     observers
         Called with every event.
     extras
-        Things of the caller's own. Cells, channels, histories and mechanisms live in this process, so that clients do
-        too.
+        Things of the caller's own. With cells, channels, histories or mechanisms all clients run in this process,
+        because worker processes do not have them.
     """
     extras = extras or Extras()
     if extras.in_this_process:
@@ -141,15 +141,15 @@ def run(
         with folder.alone():
             if not resume:
                 folder.clear()
-            watching.append(_written(folder.path / "events.jsonl"))
-            venue = ClientsHere(experiment, dealt, folder, workers or cores())
-            with contextlib.closing(venue):
-                records, chosen = _scheduled(name, venue, notify)
+            watching.append(_event_log(folder.path / "events.jsonl"))
+            access = LocalClients(experiment, dealt, folder, workers or cores())
+            with contextlib.closing(access):
+                records, chosen = _scheduled(name, access, notify)
             first = next(iter(dealt.values()))
             again = experiment.evaluation.refit and bool(first.whole)
             if again:
                 chosen = replace(chosen, reason=f"{chosen.reason}. The model to use was then trained on all units")
-            results, bundle = conclude(folder, name, experiment, records, chosen, venue.clients)
+            results, bundle = conclude(folder, name, experiment, records, chosen, access.clients)
             if again:
                 bundle = refitted(name, experiment, first, bundle, folder, workers or cores(), notify)
                 bundle.save(folder.path / "bundle")
@@ -158,21 +158,21 @@ def run(
         return Run(folder.path, results, bundle)
 
 
-def _scheduled(name: str, venue: ClientsHere, notify: Observer) -> tuple[dict[JobKey, JobRecord], Published]:
+def _scheduled(name: str, access: LocalClients, notify: Observer) -> tuple[dict[JobKey, JobRecord], Published]:
     """Do all jobs that the folder does not hold already."""
-    experiment, folder, clients = venue.experiment, venue.folder, venue.clients
+    experiment, folder, clients = access.experiment, access.folder, access.clients
 
     def keep(key: JobKey, result: JobResult, record: JobRecord) -> None:
         folder.keep_outputs(key, result)
         folder.save_job(key, record)
 
     keys = job_keys(experiment, clients)
-    known = {key: record for key in keys if (record := folder.load_job(key)) is not None}
-    epochs = sum(epochs_at_most(experiment, key, len(clients[key.scenario])) for key in keys if key not in known)
-    fleets = {s.name: dict(s.clients) for s in venue.scenarios.values()}
-    notify(RunStarted(str(folder.path), fleets, tuple(keys), tuple(known), epochs))
+    finished = {key: record for key in keys if (record := folder.load_job(key)) is not None}
+    epochs = sum(epochs_at_most(experiment, key, len(clients[key.scenario])) for key in keys if key not in finished)
+    fleets = {s.name: dict(s.clients) for s in access.scenarios.values()}
+    notify(RunStarted(str(folder.path), fleets, tuple(keys), tuple(finished), epochs))
     cache = ReplyCache(folder.memory)
-    return Schedule(name, experiment, venue, cache, keep, notify, venue.workers).work(known)
+    return Schedule(name, experiment, access, cache, keep, notify, access.processes).work(finished)
 
 
 def load_fleets(
@@ -210,8 +210,8 @@ def _provenance(started: float, records: Mapping[JobKey, JobRecord]) -> dict[str
     }
 
 
-def _written(path: Path) -> Observer:
-    """Every event but single epochs as a line of JSON, for whoever wants to follow a run from outside."""
+def _event_log(path: Path) -> Observer:
+    """Every event but single epochs as a line of JSON, to follow a run from outside."""
     lock = threading.Lock()
 
     def observer(event: Event) -> None:

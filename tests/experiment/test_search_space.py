@@ -6,8 +6,8 @@ import pytest
 
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
-from fedprognos.experiment.tuning.space import applied, own_values, space_of
-from fedprognos.experiment.tuning.trial_runner import judged
+from fedprognos.experiment.search_space import applied, own_values, space_of
+from fedprognos.experiment.tuning import judged
 
 PAPER = {
     "layers": {1, 2},

@@ -1,4 +1,4 @@
-"""How neurons were matched, as a federated run wrote it down."""
+"""How neurons were matched or absorbed, round by round: a run writes these records and the report reads them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter, ValidationError, model_validator
 
 FOLDER = "details"
+"""Where a run's folder holds them, one file a job."""
 
 
 class _Record(BaseModel):
@@ -22,6 +23,8 @@ class LayerMatch(_Record):
     ----------
     width
         L', the number of federated neurons.
+    absorbing
+        Whether all neurons were kept or merged, as the matching says; see :class:`fedprognos.matching.Diagnostics`.
     assignments
         For each client the federated neuron that each of its own neurons became part of.
     """
@@ -33,17 +36,28 @@ class LayerMatch(_Record):
 
     @model_validator(mode="after")
     def _neurons_exist(self) -> Self:
-        if any(g >= self.width for mine in self.assignments.values() for g in mine):
+        if any(neuron >= self.width for slots in self.assignments.values() for neuron in slots):
             raise ValueError("a neuron is assigned beyond the layer's width")
         return self
 
     def holders(self) -> list[int]:
         """How many clients have each federated neuron."""
-        found = [0] * self.width
-        for mine in self.assignments.values():
-            for neuron in set(mine):
-                found[neuron] += 1
-        return found
+        counts = [0] * self.width
+        for slots in self.assignments.values():
+            for neuron in set(slots):
+                counts[neuron] += 1
+        return counts
+
+    @property
+    def shared_by_all(self) -> float:
+        """The share of federated neurons that every client has."""
+        return sum(count == len(self.assignments) for count in self.holders()) / max(self.width, 1)
+
+    @property
+    def singletons(self) -> dict[str, int]:
+        """How many neurons only this client has, by client."""
+        counts = self.holders()
+        return {name: sum(counts[neuron] == 1 for neuron in slots) for name, slots in self.assignments.items()}
 
 
 class Extractors(_Record):
@@ -73,12 +87,12 @@ class Pair(_Record):
 
 
 class AbsorbedNeurons(_Record):
-    """What absorption kept of the clients' neurons, and what the sums of their outputs tell besides.
+    """What absorption kept of the clients' neurons, and what the sums of their outputs show besides.
 
     Parameters
     ----------
     neurons, kept
-        Of each client.
+        How many each client had, and how many of them were kept.
     whole, without
         Training error with all neurons, and without each client's.
     repeats
@@ -102,11 +116,11 @@ class AbsorbedNeurons(_Record):
         return sum(self.kept.values())
 
     @model_validator(mode="after")
-    def _everybody_is_told_of(self) -> Self:
+    def _names_the_same_clients(self) -> Self:
         names = self.neurons.keys()
         square = len(self.repeats) == len(names) and all(len(row) == len(names) for row in self.repeats)
         if self.kept.keys() != names or self.without.keys() != names or not square:
-            raise ValueError("absorption tells of other clients in each of its parts")
+            raise ValueError("the parts of an absorption record name different clients")
         return self
 
 
@@ -121,7 +135,7 @@ class MatchRound(_Record):
 
 def read_match_records(folder: Path, scenario: str) -> tuple[dict[str, list[MatchRound]], str]:
     """Matchings of the first seed by method, and what could not be read."""
-    found: dict[str, list[MatchRound]] = {}
+    records: dict[str, list[MatchRound]] = {}
     problems: list[str] = []
     for path in sorted((folder / FOLDER).glob("*~*~seed0.json")):
         name, method, _ = path.stem.rsplit("~", 2)
@@ -132,8 +146,8 @@ def read_match_records(folder: Path, scenario: str) -> tuple[dict[str, list[Matc
         except (OSError, ValidationError):
             problems.append(f"{FOLDER}/{path.name} cannot be read.")
             continue
-        if told := [r for r in rounds if r.layers or r.absorption]:
-            found[method] = told
-    if not found and not problems:
+        if merging := [r for r in rounds if r.layers or r.absorption]:
+            records[method] = merging
+    if not records and not problems:
         return {}, f"{FOLDER}/ tells of no matching in the scenario {scenario}: no method matches, or it is missing."
-    return found, " ".join(problems)
+    return records, " ".join(problems)

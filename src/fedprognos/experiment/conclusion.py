@@ -1,20 +1,19 @@
-"""The end of a run: which method's model is the one to use, and its results in a folder."""
+"""The end of a run: what its methods are called, whose model is the one to use, and the results in the folder."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedprognos import __version__
-from fedprognos.evaluation import Results
+from fedprognos.evaluation import Method, ResultRow, Results, baselines
 from fedprognos.experiment.config import Experiment
-from fedprognos.experiment.events import JobKey
-from fedprognos.experiment.methods import methods_of
+from fedprognos.experiment.run_events import MEAN_OF_LOCALS, JobKey
 from fedprognos.experiment.run_folder import JobRecord, RunFolder
-from fedprognos.federation.strategies import strategies
+from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.files import write_json
 from fedprognos.networks import Bundle
 
@@ -36,14 +35,14 @@ def published(experiment: Experiment, records: Mapping[JobKey, JobRecord], scena
     methods = experiment.federation.methods
     federated = [m for m in methods if strategies[m].federated]
     errors = {m: _validation(experiment, records, scenario, m) for m in federated}
-    known = {m: e for m, e in errors.items() if e is not None}
+    validated = {m: e for m, e in errors.items() if e is not None}
     if len(federated) == 1:
         return Published(federated[0], "it is the only federated method of this run")
-    if known:
-        best = min(known, key=lambda m: (known[m], -strategies[m].order))
-        others = sorted((e, m) for m, e in known.items() if m != best)
+    if validated:
+        best = min(validated, key=lambda m: (validated[m], -strategies[m].order))
+        others = sorted((e, m) for m, e in validated.items() if m != best)
         against = f"; next is {strategies[others[0][1]].label} with {others[0][0]:.4g}" if others else ""
-        return Published(best, f"its validation error is the lowest: {known[best]:.4g}{against}")
+        return Published(best, f"its validation error is the lowest: {validated[best]:.4g}{against}")
     first = default_method(methods)
     return Published(first, "training kept nothing out to choose by, so the experiment's preferred method is taken")
 
@@ -79,10 +78,29 @@ def _validation(
     """Validation error of the round that was kept, with the first head, mean over seeds."""
     wanted = experiment.federation.heads[0]
     head = "exact" if wanted == "personal" else wanted
-    found: dict[int, list[float]] = defaultdict(list)
+    errors: dict[int, list[float]] = defaultdict(list)
     for key, record in records.items():
         if key.scenario == scenario and key.method == method:
             for row in record.history:
                 if row.epoch is None and row.head == head and row.validation_rmse is not None:
-                    found[key.seed].append(row.validation_rmse)
-    return float(np.mean([min(errors) for errors in found.values()])) if found else None
+                    errors[key.seed].append(row.validation_rmse)
+    return float(np.mean([min(rounds) for rounds in errors.values()])) if errors else None
+
+
+def all_methods() -> dict[str, Method]:
+    """Labels, order and kind of everything that can make rows, in order."""
+    methods = {name: Method(label=b.label, order=b.order, kind="baseline") for name, b in baselines.items()}
+    methods |= {name: _method(strategy) for name, strategy in strategies.items()}
+    methods[MEAN_OF_LOCALS] = Method(label="Mean of locals", order=strategies["local"].order + 5, kind="local")
+    return dict(sorted(methods.items(), key=lambda item: item[1].order))
+
+
+def methods_of(rows: Iterable[ResultRow]) -> dict[str, Method]:
+    """The methods that rows are about."""
+    named = {row.method.partition("+")[0] for row in rows}
+    return {name: method for name, method in all_methods().items() if name in named}
+
+
+def _method(strategy: Strategy) -> Method:
+    kind = "federated" if strategy.federated else "central" if strategy.pooled else "local"
+    return Method(label=strategy.label, order=strategy.order, kind=kind)

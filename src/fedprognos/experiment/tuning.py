@@ -1,0 +1,572 @@
+"""Searching hyper-parameters with Optuna on what training keeps out: nothing here ever reads a test unit.
+
+What is tried next depends on the finished trials and their number alone. So a search that was killed and started again
+tries what it would have tried anyway. Trials live in one SQLite file, which survives being killed at any moment.
+
+Windows of different length are compared at the same points of life: for shorter windows each unit begins so much later
+that the first window of all lengths ends at the same row.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import tomli_w
+
+from fedprognos.errors import (
+    ConfigError,
+    FederationError,
+    FedprognosError,
+    MissingExtraError,
+    OutputError,
+    TrainingError,
+    unknown_name,
+)
+from fedprognos.experiment import config
+from fedprognos.experiment.experiment_run import Extras, data_digest
+from fedprognos.experiment.job import plan_of
+from fedprognos.experiment.local_clients import POOLED, WorkerTransport, raise_logged_error
+from fedprognos.experiment.run_events import (
+    Notice,
+    SearchEvent,
+    SearchObserver,
+    SearchStarted,
+    Trial,
+    TrialDone,
+    TrialEpoch,
+    TrialRound,
+    TrialStarted,
+    warnings_as_notices,
+)
+from fedprognos.experiment.run_folder import folder_name
+from fedprognos.experiment.scenario import Scenario, training_scenario
+from fedprognos.experiment.search_space import WINDOW, Choice, Space, applied, own_values, space_of
+from fedprognos.experiment.worker_pool import OnEpoch, Workers, cores
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.cohort import Cohort, MessageCohort
+from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.survey import recipe_from_survey
+from fedprognos.federation.plan import Plan
+from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.rounds import judged_rounds
+from fedprognos.federation.seeds import stream
+from fedprognos.federation.strategies import strategies
+from fedprognos.files import holding, write_text
+from fedprognos.fleet import Fleet, Unit, pool
+from fedprognos.networks import Epoch
+from fedprognos.networks.torch_threads import one_torch_thread
+
+if TYPE_CHECKING:
+    import optuna
+
+BEST_FILE, TRIALS_FILE, DATABASE, LOCK = "best.toml", "trials.csv", "study.db", "running.lock"
+IDENTITY, REASON = "identity", "reason"
+HOPELESS = 3
+"""After so many failed trials and none completed, the values tried are not what is wrong."""
+MOST_ROUNDS = 10_000
+"""Tells the rounds of different seeds apart: Optuna compares trials after the same step, here seed and round."""
+STARTUP = 5
+"""No trial is pruned before so many are complete."""
+FEW = 8
+"""With fewer completed trials importances are chance."""
+FRACTION = 0.2
+"""Share kept out to judge by where the experiment keeps nothing out."""
+NEVER = 10_000
+"""A warm-up longer than any training: only the last epoch counts."""
+EXPLAINED = ("worker", "message", "collapsed")
+"""Codes of failures whose text says what was wrong; others refer to the client's log."""
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The outcome of a search; `importances` is empty where the trials are too few."""
+
+    folder: Path
+    space: Space
+    measure: str
+    trials: tuple[Trial, ...]
+    best: Trial | None
+    importances: Mapping[str, float]
+
+
+def tune(
+    source: str | Path | Mapping[str, Any],
+    *,
+    trials: int,
+    method: str | None = None,
+    scenario: str | None = None,
+    seeds: int = 1,
+    seed: int = 0,
+    space: Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    out: str | Path | None = None,
+    overrides: tuple[str, ...] = (),
+    workers: int | None = None,
+    observers: Sequence[SearchObserver] = (),
+    extras: Extras | None = None,
+) -> Search:
+    """Search for the hyper-parameters of an experiment. To resume a killed search, repeat the call.
+
+    Parameters
+    ----------
+    source
+        Name of a preset, path of a TOML file, or the content of one.
+    trials
+        Finished trials in all, those of earlier calls included.
+    method
+        Whose error is to become small; the experiment's first federated method by default, else `central`.
+    scenario
+        One of the experiment's partitions; the first by default.
+    seeds
+        Trainings a trial, their mean error counts.
+    seed
+        Decides what is tried.
+    space
+        `name=[values]`: other choices than the paper's, as with `--space`.
+    out
+        Folder to write; `runs/<name>-tune` by default.
+    extras
+        Things of the caller's own, as in :func:`fedprognos.experiment.experiment_run.run`.
+    """
+    for package in ("optuna", "sklearn"):
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "tune", "searching hyper-parameters")
+    extras = extras or Extras()
+    processes = 1 if extras.in_this_process else workers or cores()
+
+    def notify(event: SearchEvent) -> None:
+        for observer in observers:
+            observer(event)
+
+    with extras.on_shelves(), one_torch_thread(), warnings_as_notices(notify):
+        name, experiment, base = config.load(source, overrides)
+        method, scenario = _checked(experiment, method, scenario)
+        dealt = training_scenario(experiment, scenario, None if data_dir is None else Path(data_dir), base)
+        schema = next(iter(dealt.clients.values())).schema
+        choices = space_of(experiment, schema.task, method, space)
+        relative = schema.task == "soh" and experiment.recipe.label == "relative"
+        measure = "of rated" if relative else schema.target_measure
+        goal = f"validation RMSE in {measure} of {method} with the {judging_head(experiment)} head, scenario {scenario}"
+        folder = Path(out) if out is not None else Path("runs") / f"{name}-tune"
+        document = {k: v for k, v in experiment.dump().items() if k not in ("title", "evaluation")}
+        identity = {  # all that decides a trial's result
+            "experiment": hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest(),
+            "data": data_digest(dealt),
+            "method": method,
+            "scenario": scenario,
+            "number of seeds": seeds,
+            "seed": seed,
+            "space": choices,
+        }
+        with _open_study(folder, identity) as opened:
+            study = Study(opened, choices, own_values(experiment, choices, method), seed)
+            notify(SearchStarted(str(folder), goal, choices, trials, len(study.trials)))
+            if experiment.train.validation_fraction == 0:
+                notify(Notice(f"The experiment keeps nothing out of training, so each trial keeps out {FRACTION:g}."))
+
+            def write() -> None:
+                """The files for people, after every trial: whatever happens next, they are there."""
+                if (best := study.best) is not None:
+                    remarks = [
+                        f"{name} with the best values of {len(study.trials)} trials, search seed {seed}.",
+                        f"Trial {best.number}: {goal}, mean of {seeds} training(s): {best.error:.6g}",
+                        "This was measured on what training keeps out, labels capped; no test unit took part in it.",
+                    ]
+                    write_best(folder / BEST_FILE, applied(experiment, best.values), remarks, base)
+                _write_trials(folder / TRIALS_FILE, study.trials, choices)
+
+            write()
+            if len(study.trials) < trials:
+                with TrialRunner.open(method, dealt, choices, folder, processes) as runner:
+                    while len(study.trials) < trials:
+                        before = study.best
+                        _run_trial(study, runner, experiment, seeds, notify)
+                        write()
+                        last = study.trials[-1]
+                        notify(TrialDone(last, best=last.state == "complete" and study.best != before))
+            return Search(folder, choices, measure, tuple(study.trials), study.best, study.importances())
+
+
+def _checked(experiment: config.Experiment, method: str | None, scenario: str | None) -> tuple[str, str]:
+    """The method and scenario to search for."""
+    federated = [m for m in experiment.federation.methods if strategies[m].federated]
+    method = strategies[method or next(iter(federated), "central")].name  # an unknown name is refused here
+    scenario = scenario or next(iter(experiment.partition))
+    if scenario not in experiment.partition:
+        raise unknown_name("scenario", scenario, experiment.partition)
+    if experiment.federation.start == "bundles":
+        raise ConfigError(
+            "federation.start = 'bundles': the models are trained already, nothing is left to search",
+            hint="set federation.start = 'train'",
+        )
+    return method, scenario
+
+
+def _run_trial(
+    study: Study, runner: TrialRunner, experiment: config.Experiment, seeds: int, notify: SearchObserver
+) -> None:
+    """Ask for the next values, try them, note how the trial ended."""
+    trial, number = study.ask(), len(study.trials) + 1
+    try:
+        if (same := study.same_as(trial)) is not None:
+            study.finish(trial, same.state, same.error, same.reason)
+            return
+        notify(TrialStarted(number, dict(trial.params)))
+        error = _objective(trial, number, runner, applied(experiment, trial.params), seeds, notify)
+        study.finish(trial, "pruned" if error is None else "complete", error)
+    except OutputError:
+        study.finish(trial, "killed")
+        raise
+    except FedprognosError as error:
+        failed = sum(t.state == "failed" for t in study.trials)
+        if study.best is None and failed + 1 >= HOPELESS:
+            study.finish(trial, "killed")
+            raise
+        study.finish(trial, "failed", reason=str(error).replace("\n", " "))
+    except BaseException:
+        study.finish(trial, "killed")
+        raise
+
+
+def _objective(
+    trial: optuna.Trial,
+    number: int,
+    runner: TrialRunner,
+    experiment: config.Experiment,
+    seeds: int,
+    notify: SearchObserver,
+) -> float | None:
+    """The validation error with a trial's values, mean over seeds; None where others were better by then."""
+
+    def on_epoch(client: str, epoch: Epoch) -> None:
+        notify(TrialEpoch(number, client.rpartition("/")[2], epoch.epoch))
+
+    chooses = experiment.train.validation_fraction > 0  # then a run keeps its best round, else its last
+    scores: list[float] = []
+    for seed in range(seeds):
+        rounds: list[float] = []
+        for error in runner.errors(judged(experiment), seed, on_epoch):
+            rounds.append(error)
+            so_far = float(np.mean([*scores, min(rounds) if chooses else error]))
+            trial.report(so_far, seed * MOST_ROUNDS + len(rounds))
+            notify(TrialRound(number, seed, len(rounds), so_far))
+            if trial.should_prune():
+                return None
+        scores.append(min(rounds) if chooses else rounds[-1])
+    return float(np.mean(scores))
+
+
+class Study:
+    """The trials of a search, kept on disk."""
+
+    def __init__(self, study: optuna.Study, space: Space, own: Mapping[str, Choice], seed: int) -> None:
+        self._study, self._space, self._own, self._seed = study, space, own, seed
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Finished trials in the order they ran, numbered from 1; those that were killed are not among them."""
+        return [_trial(number, frozen) for number, frozen in enumerate(self._finished(), start=1)]
+
+    @property
+    def best(self) -> Trial | None:
+        """The completed trial with the lowest error, the earliest of equals."""
+        completed = [trial for trial in self.trials if trial.state == "complete"]
+        return min(completed, key=lambda trial: cast(float, trial.error), default=None)
+
+    def ask(self) -> optuna.Trial:
+        """The next trial: the experiment's own values first, then what the sampler proposes."""
+        import optuna
+
+        finished = len(self._finished())
+        waiting = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,))
+        if not finished and self._own and not waiting:
+            self._study.enqueue_trial(dict(self._own))
+        self._study.sampler = optuna.samplers.TPESampler(seed=stream(self._seed, "", finished, "trial") % 2**32)
+        return self._study.ask(
+            {name: optuna.distributions.CategoricalDistribution(values) for name, values in self._space.items()}
+        )
+
+    def same_as(self, trial: optuna.Trial) -> Trial | None:
+        """An earlier trial of the very same values, whose result is this one's too."""
+        return next((t for t in self.trials if t.values == trial.params), None)
+
+    def finish(self, trial: optuna.Trial, state: str, error: float | None = None, reason: str = "") -> None:
+        """Note how a trial ended.
+
+        A failed one counts as worse than all others, a killed one as if it had never been. A pruned one has reported
+        its errors already, unless it is the copy of another.
+        """
+        import optuna
+
+        if state == "complete":
+            self._study.tell(trial, error)
+            return
+        if error is not None:
+            trial.report(error, 0)
+        if reason:
+            trial.set_user_attr(REASON, reason)
+        states = optuna.trial.TrialState
+        ended = states.FAIL if state == "killed" else states.PRUNED
+        self._study.tell(trial, state=ended, skip_if_finished=state == "killed")
+
+    def importances(self) -> dict[str, float]:
+        """Share of the errors' variance that each name explains (fANOVA); empty where trials are too few to tell."""
+        import optuna
+
+        completed = [trial for trial in self.trials if trial.state == "complete"]
+        if len(completed) < FEW or len({trial.error for trial in completed}) == 1:
+            return {}
+        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=self._seed)
+        names = [name for name, values in self._space.items() if len(values) > 1]
+        shares = optuna.importance.get_param_importances(self._study, evaluator=evaluator, params=names)
+        return {name: float(share) for name, share in shares.items()}
+
+    def _finished(self) -> list[optuna.trial.FrozenTrial]:
+        import optuna
+
+        states = optuna.trial.TrialState
+        return self._study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
+
+
+@contextmanager
+def _open_study(folder: Path, identity: Mapping[str, Any]) -> Iterator[optuna.Study]:
+    """The study of a folder, or a new one; no other process can open it meanwhile.
+
+    Parameters
+    ----------
+    identity
+        All that decides a trial's result; a study of another is refused.
+
+    Raises
+    ------
+    OutputError
+        Where the folder holds something else, or another process is searching there.
+    """
+    import optuna
+
+    held = {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
+    if (folder.exists() and not folder.is_dir()) or (held and DATABASE not in held):
+        raise OutputError("exists and is not a folder of a search", where=str(folder), hint="choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    with holding(folder / LOCK, "another search is running in this folder", "wait for it, or choose --out"):
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        try:
+            storage = optuna.storages.RDBStorage(f"sqlite:///{folder / DATABASE}")
+        except Exception as error:  # whatever the database and its driver may raise
+            raise OutputError(
+                f"cannot be opened as a study: {str(error).splitlines()[0]}",
+                where=str(folder / DATABASE),
+                hint="remove the file to start over, or choose another --out",
+            ) from error
+        try:
+            pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=2)
+            study = optuna.create_study(
+                storage=storage, study_name="fedprognos", pruner=pruner, load_if_exists=True, direction="minimize"
+            )
+            _claim(study, identity, folder)
+            for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+                # It was killed: the lock says that no other process is searching here.
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            yield study
+        finally:
+            storage.engine.dispose()
+
+
+def _claim(study: optuna.Study, identity: Mapping[str, Any], folder: Path) -> None:
+    """Write down what a new study is about, or check that this one is about the same."""
+    plain = json.loads(json.dumps(identity))
+    held = study.user_attrs.get(IDENTITY)
+    if held is None:
+        study.set_user_attr(IDENTITY, plain)
+    elif held != plain:
+        differs = [key for key in plain if held.get(key) != plain[key]]
+        raise OutputError(
+            f"this folder holds a search with another {', '.join(differs)}",
+            where=str(folder),
+            hint="choose another --out, or remove the folder",
+        )
+
+
+def _trial(number: int, frozen: optuna.trial.FrozenTrial) -> Trial:
+    values = cast(dict[str, Choice], dict(frozen.params))
+    if (reason := frozen.user_attrs.get(REASON)) is not None:
+        return Trial(number, values, "failed", None, str(reason))
+    if frozen.value is not None and frozen.state.name == "COMPLETE":
+        return Trial(number, values, "complete", float(frozen.value))
+    reported = frozen.intermediate_values
+    return Trial(number, values, "pruned", float(reported[max(reported)]) if reported else None)
+
+
+@dataclass(frozen=True, eq=False)
+class TrialRunner:
+    """Clients ready to train, once for every length of window; a context manager that ends its workers.
+
+    Parameters
+    ----------
+    sites, trainers
+        Folders of the clients, and of those who train: the clients too, or for central training the one that holds
+        everything.
+    lengths
+        Windows that are searched; none for cyclic units.
+    """
+
+    method: str
+    sites: Mapping[str, ClientFolder]
+    trainers: Mapping[str, ClientFolder]
+    lengths: tuple[int, ...]
+    workers: Workers
+
+    @classmethod
+    def open(cls, method: str, scenario: Scenario, space: Space, folder: Path, workers: int) -> TrialRunner:
+        """Start the workers; nothing is trained yet."""
+        sites = {name: ClientFolder(folder / "sites" / folder_name(name)) for name in scenario.clients}
+        central = strategies[method].pooled
+        trainers = {POOLED: ClientFolder(folder / "sites" / "(pooled)")} if central else sites
+        lengths = [int(length) for length in space.get(WINDOW, ())]
+        fleets: dict[str, tuple[str, Fleet, ClientFolder]] = {}
+        for length in lengths or [0]:
+            missing = max(lengths, default=0) - length
+            clients = {name: _later(fleet, missing) for name, fleet in scenario.clients.items()}
+            fleets |= {f"{length}/{name}": (name, fleet, sites[name]) for name, fleet in clients.items()}
+            if central:
+                pooled = pool([clients[name] for name in sorted(clients)])
+                fleets[f"{length}//{POOLED}"] = (POOLED, pooled, trainers[POOLED])
+        return cls(method, sites, trainers, tuple(lengths), Workers(fleets, workers))
+
+    def __enter__(self) -> TrialRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.workers.close()
+
+    def errors(self, experiment: config.Experiment, seed: int, on_epoch: OnEpoch | None = None) -> Iterator[float]:
+        """Train as the experiment says and give the validation error after every round.
+
+        Raises
+        ------
+        FedprognosError
+            Where these values cannot be trained with.
+        """
+        failures: list[Failure] = []
+        cohort, plan = self.prepared(experiment, seed, failures.append, on_epoch)
+        try:
+            yield from _rounds(cohort, plan, self.method)
+        except FederationError as error:
+            logged = [f for f in failures if f.code not in EXPLAINED]
+            reason = self.trainers[logged[-1].client].last_error() if logged else None
+            if reason is None:
+                raise
+            raise FederationError(reason, where=f"client {logged[-1].client}") from error
+
+    def prepared(
+        self,
+        experiment: config.Experiment,
+        seed: int,
+        left_out: Callable[[Failure], None],
+        on_epoch: OnEpoch | None = None,
+        *,
+        cache: ReplyCache | None = None,
+        scope: str = "",
+    ) -> tuple[Cohort, Plan]:
+        """The cohort that trains, and its plan, with a recipe from the moments of all clients."""
+        length = experiment.recipe.length if self.lengths else 0
+        all_clients = MessageCohort(WorkerTransport(self.workers, {name: f"{length}/{name}" for name in self.sites}))
+        recipe = recipe_from_survey(all_clients, experiment.recipe, raise_logged_error(self.sites))
+        slash = "//" if strategies[self.method].pooled else "/"
+        keys = {name: f"{length}{slash}{name}" for name in self.trainers}
+        trainers = WorkerTransport(self.workers, keys, on_epoch, experiment.federation.timeout_in_s)
+        cohort = MessageCohort(trainers, cache=cache, scope=scope)
+        return cohort, replace(plan_of(experiment, recipe, seed), left_out=left_out)
+
+
+def judged(experiment: config.Experiment) -> config.Experiment:
+    """The experiment as trials run it: with a part kept out, and with the one head they are judged by.
+
+    Where the experiment keeps nothing out, it uses its last epoch. Then the last epoch is judged too, not the one that
+    happens to be best on the part kept out for judging.
+    """
+    train, head = experiment.train, judging_head(experiment)
+    if train.validation_fraction == 0:
+        train = train.model_copy(update={"validation_fraction": FRACTION, "warmup": NEVER})
+    federation = experiment.federation.model_copy(update={"heads": (head,)})
+    return experiment.model_copy(update={"train": train, "federation": federation})
+
+
+def judging_head(experiment: config.Experiment) -> str:
+    """The experiment's first head; for personal ones, which nobody else sees, the exact one they stay near."""
+    first = experiment.federation.heads[0]
+    return "exact" if first == "personal" else first
+
+
+def _rounds(cohort: Cohort, plan: Plan, method: str) -> Iterator[float]:
+    for round_ in judged_rounds(strategies[method], cohort, plan):
+        error = round_.validation_rmse
+        if error is None:
+            raise ConfigError(
+                "fewer than 20 windows are kept out of training: too few to judge by",
+                hint="raise train.validation_fraction, or lower recipe.stride",
+            )
+        if not np.isfinite(error):
+            raise TrainingError("the validation error is not a number", hint="lower train.learning_rate")
+        yield error
+
+
+def _later(fleet: Fleet, rows: int) -> Fleet:
+    """The fleet whose units begin so many rows later, each with two rows at least, for it to remain a unit."""
+    return fleet.select([_from_row(unit, min(rows, unit.rows - 2)) for unit in fleet]) if rows else fleet
+
+
+def _from_row(unit: Unit, start: int) -> Unit:
+    return replace(
+        unit,
+        time=unit.time[start:],
+        sensors=unit.sensors[start:],
+        settings=unit.settings[start:],
+        target=None if unit.target is None else unit.target[start:],
+    )
+
+
+def write_best(path: Path, experiment: config.Experiment, remarks: list[str], base: Path) -> None:
+    """A complete experiment with remarks at its head; paths of its data are relative to where it lies.
+
+    Parameters
+    ----------
+    base
+        What relative paths in the experiment refer to.
+    """
+    document = _without_none(experiment.dump())
+    document.pop("scale", None)  # its size is in its values now
+    for key in ("path", "test_path"):
+        if key in document["data"]:
+            document["data"][key] = Path(os.path.relpath(base / document["data"][key], path.parent)).as_posix()
+    head = "".join(f"# {line}\n" for line in remarks)
+    write_text(path, f"{head}\n{tomli_w.dumps(document)}")
+
+
+def _write_trials(path: Path, trials: list[Trial], space: Space) -> None:
+    """One row a trial, in the order they ran."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["trial", "state", "validation_rmse", *space, "reason"])
+    for trial in trials:
+        error = "" if trial.error is None else repr(trial.error)
+        writer.writerow([trial.number, trial.state, error, *(trial.values[name] for name in space), trial.reason])
+    write_text(path, text.getvalue())
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: keys without a value are left out, their default is None."""
+    if isinstance(value, dict):
+        return {key: _without_none(v) for key, v in value.items() if v is not None}
+    return [_without_none(v) for v in value] if isinstance(value, list) else value
