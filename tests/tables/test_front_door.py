@@ -12,8 +12,9 @@ from test_proposal import engine_table, save
 from typer.testing import CliRunner, Result
 
 from fedprognos.cli import app
-from fedprognos.errors import DataError, DataNotFoundError
+from fedprognos.errors import ConfigError, DataError, DataNotFoundError
 from fedprognos.experiment import config
+from fedprognos.fleet import Fleet
 from fedprognos.prognosis.table_prediction import ModelInputs
 from fedprognos.tables.proposal import propose
 from refusals import refuses
@@ -83,3 +84,26 @@ def test_a_missing_file_is_named_as_it_was_given(tmp_path: Path) -> None:
         ModelInputs(("heat",), (), False, "hours", ("hold",)).open(tmp_path / "none.csv")
     assert str(tmp_path / "none.csv") in str(caught.value)
     assert "experiment" not in str(caught.value)
+
+
+def test_a_folder_of_public_data_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "B0005.mat").write_bytes(b"")
+    result = init(tmp_path, "--yes")
+    assert isinstance(result.exception, DataError)
+    for name in ("nasa-battery", "fedprognos run", str(tmp_path)):
+        assert name in str(result.exception)
+
+
+def test_a_fleet_prints_short_and_becomes_a_frame_again() -> None:
+    frame = pumps()
+    fleet = Fleet.from_frame(frame, unit="machine", time="cycle", site="plant")
+    assert len(str(fleet).splitlines()) <= 8
+    again = Fleet.from_frame(fleet.to_frame(), unit="unit", time="cycle", site="site", sensors=["heat", "noise"])
+    assert again.ids == fleet.ids
+    assert all(np.array_equal(unit.sensors, again[unit.id].sensors) for unit in fleet)
+
+
+def test_a_table_is_no_experiment(tmp_path: Path) -> None:
+    path = save(pumps(), tmp_path / "p.csv")
+    with refuses(ConfigError, f"fedprognos init {path}"):
+        config.load(path)

@@ -49,8 +49,15 @@ def init(
 
     Example: fedprognos init pumps.csv --unit pump
     """
+    from fedprognos.errors import DataError
+    from fedprognos.fleet.catalog import public_data_in
     from fedprognos.fleet.from_tables import read_table
     from fedprognos.tables.experiment_file import default_path, write_experiment
+
+    if (public := public_data_in(file)) is not None:
+        preset = {"cmapss": "turbofan-life", "nasa-battery": "battery"}[public]
+        hint = f"presets read it as it is: fedprognos run {preset} --data-dir {file}"
+        raise DataError(f"this folder holds the public data set '{public}', not tables", where=str(file), hint=hint)
 
     options = {"unit": unit, "time": time, "site": site, "target": target, "sensors": sensor or None}
     given = {role: None if value == _NONE else value for role, value in options.items() if value is not None}

@@ -82,6 +82,11 @@ def data_set(name: str) -> DataSet:
     return CATALOG[name]
 
 
+def public_data_in(folder: Path) -> str | None:
+    """The public data set that lies in a folder, if any."""
+    return next((data.name for data in CATALOG.values() if folder.is_dir() and data.holds(folder)), None)
+
+
 def places(data_dir: str | Path | None = None) -> list[Path]:
     """Data directories in the order they are looked at; an explicit one is the only one.
 

@@ -250,6 +250,62 @@ class Fleet:
         columns = validated(Columns, more, "Fleet.from_frame")
         return fleet_from_tables([table_from_frame(frame, name)], columns, name=name, require_labels=require_labels)
 
+    def __str__(self) -> str:
+        """What the fleet holds, a line a fact.
+
+        >>> unit = Unit("e1", np.array([1., 2.]), np.ones((2, 1)), np.empty((2, 0)), rul_at_end=0.0)
+        >>> print(Fleet("plant", Schema("rul", ("vibration",)), (unit,)))
+        fleet    plant
+        units    1 (e1)
+        rows     2, 2 a unit
+        sensors  vibration
+        labels   rul in cycles, 1 of 1 units
+        """
+        shown = ", ".join(self.ids[:3]) + (", ..." if len(self) > 3 else "")
+        lengths = sorted(unit.rows for unit in self.units)
+        spread = f"{lengths[0]}" if lengths[0] == lengths[-1] else f"{lengths[0]} to {lengths[-1]}"
+        labelled = sum(unit.labels() is not None for unit in self.units)
+        sites = sorted({str(unit.attributes["site"]) for unit in self.units if "site" in unit.attributes})
+        facts = {
+            "fleet": self.name,
+            "units": f"{len(self)} ({shown})",
+            "sites": ", ".join(sites[:5]) + (", ..." if len(sites) > 5 else ""),
+            "rows": f"{self.rows}, {spread} a unit",
+            "sensors": ", ".join(self.schema.sensors),
+            "settings": ", ".join(self.schema.settings),
+            "labels": f"{self.schema.target} in {self.schema.target_measure}, {labelled} of {len(self)} units",
+        }
+        return "\n".join(f"{name:<8} {fact}" for name, fact in facts.items() if fact)
+
+    def to_frame(self) -> pd.DataFrame:
+        """All rows as a data frame, which :meth:`from_frame` reads: unit, time, sensors, settings and label.
+
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"pump": ["a", "a"], "hour": [1, 2], "heat": [20.0, 25.0]})
+        >>> Fleet.from_frame(frame, unit="pump", time="hour").to_frame()
+          unit  hour  heat  rul
+        0    a   1.0  20.0  1.0
+        1    a   2.0  25.0  0.0
+        """
+        import pandas as pd
+
+        parts = []
+        for unit in self.units:
+            labels = unit.labels()
+            columns: dict[str, Any] = {"unit": unit.id}
+            if unit.cycles is not None and unit.cycle_numbers is not None:
+                lengths = np.diff(unit.cycles)
+                columns["cycle"] = np.repeat(unit.cycle_numbers, lengths)
+                labels = None if labels is None else np.repeat(labels, lengths)
+            columns[self.schema.time] = unit.time
+            columns |= dict(zip(self.schema.sensors, unit.sensors.T, strict=True))
+            columns |= dict(zip(self.schema.settings, unit.settings.T, strict=True))
+            columns[self.schema.target] = np.nan if labels is None else labels
+            if "site" in unit.attributes:
+                columns["site"] = unit.attributes["site"]
+            parts.append(pd.DataFrame(columns, index=range(unit.rows)))
+        return pd.concat(parts, ignore_index=True)
+
     def __len__(self) -> int:
         return len(self.units)
 
