@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fedprognos.experiment.experiment_run import load_fleets as load_fleets
     from fedprognos.federation.averages import Aggregator as Aggregator
     from fedprognos.federation.averages import average as average
+    from fedprognos.federation.exchanges import Exchange as Exchange
+    from fedprognos.federation.exchanges import Words as Words
     from fedprognos.federation.exchanges.fit import train as train
     from fedprognos.federation.plan import Plan as Plan
     from fedprognos.federation.plan import Round as Round
@@ -52,6 +54,7 @@ _LAZY = {
     "Baseline": "fedprognos.evaluation",
     "Bundle": "fedprognos.networks",
     "Cell": "fedprognos.networks",
+    "Exchange": "fedprognos.federation.exchanges",
     "Extras": "fedprognos.experiment.experiment_run",
     "Fleet": "fedprognos.fleet",
     "Mechanism": "fedprognos.federation.privacy",
@@ -70,6 +73,7 @@ _LAZY = {
     "Unit": "fedprognos.fleet",
     "FederatedModel": "fedprognos.estimator",
     "absorb": "fedprognos.api",
+    "Words": "fedprognos.federation.exchanges",
     "average": "fedprognos.federation.averages",
     "checks": "fedprognos",
     "load_fleets": "fedprognos.experiment.experiment_run",

@@ -15,7 +15,7 @@ from fedprognos.features import SurveyTerms
 from fedprognos.features.moments import Moments
 from fedprognos.federation.averages import aggregators, average
 from fedprognos.federation.exchanges import Failure, Reply, Request
-from fedprognos.federation.exchanges.evaluate import EvaluateReply
+from fedprognos.federation.exchanges.evaluate import EvaluateReply, Evaluation, evaluate
 from fedprognos.federation.exchanges.fit import FitReply, train
 from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
 from fedprognos.federation.first_models import drop_harmful
@@ -152,6 +152,17 @@ def test_a_client_that_claims_to_be_large_counts_no_more_than_the_cap() -> None:
     claimed = HeadStatistics(10**9, large.yy * 1e6, large.hh * 1e6, large.hy * 1e6)
     capped = capped_statistics({**parts_of(replies), "c2": (claimed, None)}, 2.0)
     assert capped["c2"][0].n == 600
+
+
+def test_how_much_clients_count_is_passed_on_and_the_plan_stays_as_it_is(tmp_path: Path) -> None:
+    """A plan that remembered it would change what the next call asks."""
+    plan = plan_of(weight_cap=1.0, epochs=1)
+    before, cohort, network = dict(vars(plan)), cohort_of(tmp_path), plan.common_start()
+    evaluation = evaluate(cohort, plan, cohort.clients, network)
+    assert min(evaluation.shares.values()) < 1 and max(evaluation.shares.values()) == 1
+    assert evaluate(cohort, plan, cohort.clients, network, statistics=False).shares == {}
+    assert vars(plan) == before
+    assert Evaluation(evaluation.sums, {"a": 0.0, "b": 0.4}).harmless("abc") == ["b", "c"]
 
 
 def test_moments_far_from_the_others_are_not_believed(tmp_path: Path) -> None:

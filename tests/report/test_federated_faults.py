@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -13,7 +14,9 @@ import pytest
 from federated_folders import FEDERATED, text_of, write_federated_run, write_match_records
 from run_folders import coloured
 
+from fedprognos.federation.exchanges import reply_order
 from fedprognos.report import read_run, write_report
+from fedprognos.report.sections import ledger
 
 EVIL = "<script>alert(1)</script>"
 Read = Callable[[str], dict[str, list[list[dict[str, Any]]]]]
@@ -61,6 +64,19 @@ def test_damaged_ledgers_are_explained(tmp_path: Path) -> None:
     assert "2 lines of the ledger of north cannot be read" in text
     assert "1 line of the ledger of south cannot be read" in text
     assert "Rumour" in text
+
+
+def test_every_kind_of_message_is_worded_also_masked_ones(tmp_path: Path) -> None:
+    kinds = reply_order()
+    assert {"MaskedReply", "Failure", "KeysReply", "OutlineReply", "HelloReply", "StepsMissing"} <= set(kinds)
+    place = tmp_path / "sites" / "all" / "a"
+    place.mkdir(parents=True)
+    lines = [json.dumps({"kind": kind, "bytes": 9, "tensors": {}}) for kind in kinds]
+    (place / "ledger.jsonl").write_text("\n".join(lines), "utf-8")
+    run: Any = SimpleNamespace(folder=tmp_path, scenario="all", clients=("a",))
+    terms = dict(ledger.build(run).terms)
+    assert list(terms) == kinds
+    assert ledger.UNKNOWN not in terms.values()
 
 
 def test_points_that_do_not_say_their_head_are_not_mixed_up(tmp_path: Path) -> None:

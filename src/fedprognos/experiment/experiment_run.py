@@ -30,6 +30,7 @@ from fedprognos.experiment.worker_pool import cores
 from fedprognos.features.channels import ChannelKind
 from fedprognos.features.history import HistoryRule
 from fedprognos.federation.averages import Aggregator
+from fedprognos.federation.exchanges import Exchange
 from fedprognos.federation.privacy import Mechanism
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import Strategy
@@ -74,11 +75,12 @@ class Extras:
     channels: Sequence[ChannelKind] = ()
     histories: Sequence[HistoryRule] = ()
     mechanisms: Sequence[Mechanism] = ()
+    exchanges: Sequence[Exchange] = ()
 
     @property
     def in_this_process(self) -> bool:
         """True if clients need any of them: worker processes do not have them."""
-        return bool(self.cells or self.channels or self.histories or self.mechanisms)
+        return bool(self.cells or self.channels or self.histories or self.mechanisms or self.exchanges)
 
     def on_shelves(self) -> ExitStack:
         """A context in which they are on their shelves."""
@@ -118,8 +120,8 @@ def run(
     observers
         Called with every event.
     extras
-        Things of the caller's own. With cells, channels, histories or mechanisms all clients run in this process,
-        because worker processes do not have them.
+        """True if clients need any of them: worker processes do not have them."""
+        return bool(self.cells or self.channels or self.histories or self.mechanisms or self.exchanges)
     """
     extras = extras or Extras()
     if extras.in_this_process:
