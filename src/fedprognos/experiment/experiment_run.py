@@ -120,8 +120,8 @@ def run(
     observers
         Called with every event.
     extras
-        """True if clients need any of them: worker processes do not have them."""
-        return bool(self.cells or self.channels or self.histories or self.mechanisms or self.exchanges)
+        Things of the caller's own. With cells, channels, histories, mechanisms or exchanges all clients run in this
+        process, because worker processes do not have them.
     """
     extras = extras or Extras()
     if extras.in_this_process:
