@@ -34,11 +34,10 @@ from fedprognos.fleet.readers import (
     Reader,
     ReaderOptions,
     Source,
-    _nasa_battery_csv,
-    _nasa_battery_mat,
+    _nasa_battery_files,
     readers,
 )
-from fedprognos.fleet.readers._nasa_battery_cycles import Discharge, Inventory
+from fedprognos.fleet.readers._nasa_battery_files import Discharge, Inventory
 from fedprognos.fleet.unit import Fleet, Unit
 from fedprognos.options import Fraction
 
@@ -102,12 +101,14 @@ def inventory(folder: str | Path, batteries: Sequence[str] | None = None) -> tup
     folder = Path(folder)
     if not folder.is_dir():
         raise DataNotFoundError("no such folder", where=str(folder), hint="run: fedprognos data get nasa-battery")
-    if (folder / _nasa_battery_csv.METADATA).is_file():
-        entries = _nasa_battery_csv.inventory(folder)
+    if (folder / _nasa_battery_files.METADATA).is_file():
+        entries = _nasa_battery_files.csv_inventory(folder)
         return tuple(e for e in entries if batteries is None or e.battery in batteries)
-    files = _nasa_battery_mat.battery_files(folder)
+    files = _nasa_battery_files.battery_files(folder)
     if files:
-        return _nasa_battery_mat.inventory({b: p for b, p in files.items() if batteries is None or b in batteries})
+        return _nasa_battery_files.mat_inventory(
+            {b: p for b, p in files.items() if batteries is None or b in batteries}
+        )
     raise DataNotFoundError(
         "neither metadata.csv nor a B*.mat file",
         where=str(folder),
