@@ -96,12 +96,16 @@ def unit_column(
     named = next((c for c in by_name(names, "unit") if rank(c, "unit") is not None and counts(c)), None)
     if named is not None or any(not numbers_machines(c) for c in through):
         return named
-    others = [c for c in names if counts(c) and not holds_files(c)]
-    # Machine 3 has the cycles 1, 2, ...; but cycle 3 also has the machines 1, 2, ... Files are mostly written machine
-    # after machine, and of two such columns (owner, machine) the one with more names is the machine.
-    return min(
-        others, key=lambda c: (rank(c, "time") is not None, _changes(frame[c]), -frame[c].nunique()), default=None
-    )
+
+    def likeness(column: str) -> tuple[bool, bool, int]:
+        """Lowest for the likeliest machine.
+
+        Machine 3 has the cycles 1, 2, ...; but cycle 3 also has the machines 1, 2, ... Files are mostly written machine
+        after machine, and of two such columns (owner, machine) the one with more names is the machine.
+        """
+        return rank(column, "time") is not None, _changes(frame[column]), -frame[column].nunique()
+
+    return min((c for c in names if counts(c) and not holds_files(c)), key=likeness, default=None)
 
 
 def time_order(frame: pd.DataFrame, columns: Sequence[str], groups: list[pd.Series]) -> list[str]:
