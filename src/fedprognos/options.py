@@ -98,9 +98,6 @@ def validated(model: type[M], values: Mapping[str, Any], where: str = "", hint: 
         raise ConfigError("; ".join(text for text, _ in problems), where=where, hint=valid or hint) from None
 
 
-LIST = "must be a list, such as [1, 2]"
-
-
 def _explained(problem: Any) -> tuple[str, str]:
     """What is wrong with one key, and which keys are valid where it is unknown."""
     path, context = [str(p) for p in problem["loc"]], problem.get("ctx", {})
@@ -113,7 +110,9 @@ def _explained(problem: Any) -> tuple[str, str]:
         return f"{'.'.join([*path, *filter(None, [context.get('key')])])}: {context['what']}", context["valid"]
     if problem["type"] in ("missing", "missing_key"):
         return f"{'.'.join([*path, *([context['key']] if context else [])])} is missing", ""
-    message = LIST if problem["type"] in ("tuple_type", "list_type") else problem["msg"].removeprefix("Value error, ")
     value = problem.get("input")
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] in ("tuple_type", "list_type"):
+        message = f"must be a list, such as {[value] if isinstance(value, str | int | float) else [1, 2]}"
     shown = f", not {value!r}" if isinstance(value, str | int | float) else ""
     return ": ".join(p for p in (".".join(path), message) if p) + shown, ""

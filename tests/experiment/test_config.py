@@ -11,6 +11,7 @@ from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
 from fedprognos.experiment.scenario import scenarios
 from fedprognos.networks.cells import cells
+from refusals import refuses
 
 
 def written(folder: Path, text: str) -> Path:
@@ -99,6 +100,18 @@ def test_what_cannot_be_built_on_is_refused(text: str, said: str, tmp_path: Path
 def test_an_unknown_name_is_refused_with_its_key_and_the_nearest(override: str, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^demo: .*{said}$"):
         config.load("demo", overrides=(override,))
+
+
+def test_data_in_place_of_an_experiment_is_sent_to_init(tmp_path: Path) -> None:
+    (tmp_path / "fleet.csv").write_text("unit,cycle\n")
+    for source in (tmp_path / "fleet.csv", tmp_path):
+        with refuses(ConfigError, f"fedprognos init {source}"):
+            config.load(source)
+
+
+def test_a_word_in_place_of_a_list_is_shown_as_a_list() -> None:
+    with refuses(ConfigError, "federation.methods", "['fedavgg']"):
+        config.load("demo", overrides=("federation.methods=fedavgg",))
 
 
 def test_privacy_covers_training_of_cells_that_bound_gradients() -> None:

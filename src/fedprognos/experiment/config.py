@@ -168,9 +168,9 @@ def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any], 
     if isinstance(source, Mapping):
         return "experiment", _based(dict(source), "experiment"), Path()
     path = Path(source)
-    if path.name.lower().endswith(SUFFIXES):
+    if path.is_dir() or path.name.lower().endswith(SUFFIXES):
         hint = f"make an experiment of it first: fedprognos init {path}"
-        raise ConfigError("this is a table, not an experiment", where=str(path), hint=hint)
+        raise ConfigError("this is data, not an experiment", where=str(path), hint=hint)
     if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
             raise ConfigError("no such file", where=str(path), hint="give a TOML file or a preset name")

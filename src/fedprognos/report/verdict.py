@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fedprognos.evaluation.comparison import AGREE, CLEAR, Comparison, agreement, chance_of
+from fedprognos.evaluation.comparison import AGREE, CLEAR, FEW_UNITS, Comparison, agreement, chance_of
 from fedprognos.report.entries import Entry, points_of
 from fedprognos.report.run_data import RunData
 from fedprognos.report.words import number, percent, plural
@@ -111,6 +111,11 @@ def _warnings(run: RunData) -> list[str]:
         found.append(
             "Errors are on what sites kept out of training, because some site has too few test units to report on. "
             "The round was chosen on the same data, which flatters a little."
+        )
+    if r.together is not None and r.alone is not None and (few := compare(run, r.together, r.alone)).few_units:
+        found.append(
+            f"With {plural(few.units, 'test unit')} no difference can be told from chance: test on {FEW_UNITS} "
+            "or more (data.test_fraction, data.test_path)."
         )
     coverage, asked = intervals(run)
     if coverage is not None and coverage < asked - INTERVAL_SLACK:

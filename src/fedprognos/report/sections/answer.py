@@ -22,6 +22,9 @@ COLUMNS = (
     Column("Seeds that agree"),
 )
 
+WIDE = 6.0
+"""Intervals of so many mean errors need a word: for a bell curve 90 % of all errors lie within 3.3 of them."""
+
 
 def build(run: RunData) -> Section:
     """The answer, the large numbers, and behind a click how sure all this is."""
@@ -57,6 +60,10 @@ def _intervals(run: RunData) -> list[str]:
     held = f"Its intervals should hold {percent(asked)} of the true values; on the test they hold {percent(coverage)}"
     if run.roles.together is not None and (width := run.roles.together.mean("interval_width")) is not None:
         held += f" and are {number(width)} {run.measure} wide"
+        error = run.roles.together.mean(run.error)
+        if error is not None and width > WIDE * error:
+            times = f"{width / error:.0f} times the error"
+            held += f", {times}: some predictions are far off, and intervals must hold these, too"
     return [] if coverage < asked - INTERVAL_SLACK else [f"{held}."]
 
 
