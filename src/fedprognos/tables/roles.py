@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -78,7 +78,6 @@ def unit_column(
     """
     times = by_name(numbers, "time")
     whole = [pd.Series(0, index=frame.index)]
-    through = [c for c in numbers if frame[c].nunique() > 2 and rises(frame[c], whole, strictly=False)]
 
     def counts(column: str) -> bool:
         return any(c != column and nearly_rises(frame[c], [frame[column]]) for c in times)
@@ -94,8 +93,11 @@ def unit_column(
     may_name = [str(c) for c in frame.columns if c not in dates and _may_name(frame[c])]
     names = [c for c in may_name if _repeats(frame[c])]
     named = next((c for c in by_name(names, "unit") if rank(c, "unit") is not None and counts(c)), None)
-    if named is not None or any(not numbers_machines(c) for c in through):
+    if named is not None:
         return named
+    through = [c for c in numbers if frame[c].nunique() > 2 and rises(frame[c], whole, strictly=False)]
+    if any(not numbers_machines(c) for c in through):
+        return None
 
     def likeness(column: str) -> tuple[bool, bool, int]:
         """Lowest for the likeliest machine.
@@ -108,7 +110,7 @@ def unit_column(
     return min((c for c in names if counts(c) and not holds_files(c)), key=likeness, default=None)
 
 
-def time_order(frame: pd.DataFrame, columns: Sequence[str], groups: list[pd.Series]) -> list[str]:
+def time_order(frame: pd.DataFrame, columns: Sequence[str], groups: list[pd.Series]) -> Iterator[str]:
     """Columns that may be the time, the likeliest first: called so, then counters with equal steps, then the others."""
 
     def steady(column: str) -> bool:
@@ -116,8 +118,9 @@ def time_order(frame: pd.DataFrame, columns: Sequence[str], groups: list[pd.Seri
         return bool((steps.dropna() == steps.median()).mean() > 0.9)
 
     named = [c for c in by_name(columns, "time") if rank(c, "time") is not None]
+    yield from named
     rest = [c for c in columns if c not in named and rises(frame[c], groups)]
-    return [*named, *sorted(rest, key=lambda c: not steady(c))]
+    yield from sorted(rest, key=lambda c: not steady(c))
 
 
 def _changes(series: pd.Series) -> bool:
