@@ -23,6 +23,7 @@ from fedprognos.federation.exchanges.personal import PersonalRequest, PooledSlop
 from fedprognos.federation.exchanges.residuals import ResidualRequest
 from fedprognos.federation.exchanges.scores import ScoreRequest
 from fedprognos.federation.exchanges.survey import MomentsRequest, OutlineRequest, SurveyReply, SurveyRequest
+from fedprognos.federation.exchanges.wear import WearRequest
 from fedprognos.federation.secure import messages as secure
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, HeadStatistics, Network, NetworkSpec
@@ -60,6 +61,7 @@ def every_request() -> list[Any]:
         FitRequest(recipe, training, 0.25, seed=7, start=network, round=2, phase="average", frozen=1, proximal=0.1),
         EvaluateRequest(**asked, statistics=True),
         OutputsRequest(**asked),
+        WearRequest(recipe),
         PoolRequest(**asked),
         PersonalRequest(**asked, slopes=slopes),
         ResidualRequest(**asked, ranges=np.array([60.0]), edges=np.linspace(-2.0, 2.0, 9), sums=sums, stretch=1.1),

@@ -19,6 +19,9 @@ class RecipeOptions(Options):
     """Which sensors the network sees; all of them by default."""
     drop: tuple[str, ...] = ()
     """Sensors to leave out."""
+    columns: Literal["all", "wear"] = "all"
+    """Series: every sensor, or only those that move with the remaining life within units, found from sums that sites
+    send."""
     history: PositiveInt | str | None = None
     """What the network sees at one point of a unit's life: a number of latest rows, "life" for all rows since the
     first, or the name of a rule of your own."""

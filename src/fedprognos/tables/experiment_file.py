@@ -140,6 +140,7 @@ def _recipe(proposal: Proposal) -> list[str]:
         whole = "every row since the unit was new; or a number: so many rows up to each moment"
         window = f'rows; the median unit has {proposal.median_rows}. "life" would be all rows since the first'
         lines += [
+            _key("columns", "wear", "leave out sensors that do not move with wear; the run says which are used"),
             _key("history", "life", whole) if proposal.from_new else _key("history", _window(proposal), window),
             _key(
                 "cap",
