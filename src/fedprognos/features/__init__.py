@@ -3,7 +3,15 @@
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.recipe import ConditionWarning, Recipe
 from fedprognos.features.survey import Survey, SurveyTerms, make_recipe, recipe_for, survey, survey_terms
-from fedprognos.features.windows import WindowSet, build_windows, check_usable, health_labels, hold_out
+from fedprognos.features.windows import (
+    WindowSet,
+    build_windows,
+    check_usable,
+    health_labels,
+    hold_out,
+    joined,
+    running_windows,
+)
 
 __all__ = [
     "ConditionWarning",
@@ -16,9 +24,11 @@ __all__ = [
     "check_usable",
     "health_labels",
     "hold_out",
+    "joined",
     "make_recipe",
     "merge_all",
     "recipe_for",
+    "running_windows",
     "survey",
     "survey_terms",
 ]

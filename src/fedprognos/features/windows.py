@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ class WindowSet:
         First row, uncapped label (NaN where unknown), index into `unit_ids` and cycle number of each window.
     odd : (N,)
         What is odd about each window, as the bits of :mod:`fedprognos.features.history`.
+    running : (units,)
+        Units that still run, or None where all have failed. Their labels are the time up to their latest row: the true
+        ones are larger. Such a label is certain only where it is at least the cap, because it then counts as the cap.
     """
 
     features: NDArray[np.float32]
@@ -42,6 +45,7 @@ class WindowSet:
     odd: NDArray[np.uint8]
     unit_ids: tuple[str, ...]
     lives: IntArray | None = None
+    running: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -71,6 +75,33 @@ class WindowSet:
             position=self.position[index],
             odd=self.odd[index],
         )
+
+
+def joined(first: WindowSet, second: WindowSet) -> WindowSet:
+    """The windows of other units beside the first ones; both were made by one recipe."""
+    rows, units = len(first.features), len(first.unit_ids)
+
+    def both(name: str, shift: int = 0) -> Any:
+        return np.concatenate([getattr(first, name), getattr(second, name) + shift])
+
+    def still_run(windows: WindowSet) -> BoolArray:
+        return np.zeros(len(windows.unit_ids), dtype=bool) if windows.running is None else windows.running
+
+    lives = None
+    if first.lives is not None and second.lives is not None:
+        lives = np.concatenate([first.lives, second.lives[1:] + rows])
+    return WindowSet(
+        features=both("features"),
+        starts=both("starts", rows),
+        length=first.length,
+        labels=both("labels"),
+        unit=both("unit", units),
+        position=both("position"),
+        odd=np.concatenate([first.odd, second.odd]),
+        unit_ids=first.unit_ids + second.unit_ids,
+        lives=lives,
+        running=np.concatenate([still_run(first), still_run(second)]),
+    )
 
 
 def hold_out(windows: WindowSet, fraction: float, seed: int) -> tuple[WindowSet, WindowSet | None]:
@@ -175,6 +206,30 @@ def build_windows(
         unit_ids=tuple(unit.id for unit, _ in used),
         lives=offsets if recipe.life else None,
     )
+
+
+def running_windows(recipe: Recipe, fleet: Fleet) -> WindowSet | None:
+    """Windows of the units that still run, as far as their capped labels can be certain; None where there are none.
+
+    With whole lives every row stays: as many rows before the latest as the cap are certain now, more or fewer where
+    training shows the life slower or faster.
+    """
+    if recipe.cap is None or recipe.task != "rul":
+        return None
+    units = [
+        replace(unit, rul_at_end=0.0)  # the time to the latest row stands in for the label, which is at least that
+        for unit in fleet
+        if unit.labels() is None and not unit.is_cyclic and unit.time[-1] - unit.time[0] >= recipe.cap
+    ]
+    if not units:
+        return None
+    try:
+        windows = build_windows(recipe, fleet.select(units))
+    except RecipeError:  # none is as long as a window
+        return None
+    if not recipe.life:
+        windows = windows.select(windows.labels >= recipe.cap)
+    return replace(windows, running=np.ones(len(windows.unit_ids), dtype=bool)) if len(windows) else None
 
 
 def check_usable(recipe: Recipe, fleet: Fleet, where: str) -> None:

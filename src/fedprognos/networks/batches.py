@@ -97,6 +97,10 @@ class LifeBatches:
         first = int(lives[self._set.unit[points[0]]])
         return first, int(self._set.starts[points].max()) - first + 1
 
+    def _running(self, points: IntArray) -> bool:
+        """Whether the unit of these points still runs."""
+        return self._set.running is not None and bool(self._set.running[self._set.unit[points[0]]])
+
     @property
     def per_epoch(self) -> int:
         return math.ceil(len(self._points) / self._size)
@@ -122,7 +126,8 @@ class LifeBatches:
                 predicted = network.head(hidden).squeeze(-1)
                 count = weights[:, part].to(self._device)
                 squares = count * torch.square(predicted - y[:, part].to(self._device))
-                yield squares.sum() / count.sum(), int((weights[:, part] > 0).sum())
+                # A batch may have no certain row where all of its units still run and are shown fast.
+                yield squares.sum() / count.sum().clamp(min=1e-9), int((weights[:, part] > 0).sum())
 
     def samples(self, order: Generator, per: Literal["unit", "row"]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         self._noise.manual_seed(int(order.integers(2**62)))
@@ -145,6 +150,10 @@ class LifeBatches:
         if pace != 1.0:  # as if it had worn so much faster: rows are skipped or repeated, and less life is left
             at = np.floor(np.arange(start + order.random() * min(pace, 1.0), length, pace)).astype(np.int64)
         has_label = np.isfinite(labels[at])
+        if self._running(points):  # the label is at least this much, which is certain from the cap on only
+            has_label &= labels[at] / pace >= (np.inf if self._recipe.cap is None else self._recipe.cap)
+            kept = max(int(has_label.sum()), 1)  # certain rows come first; the rest would be run through for nothing
+            at, has_label = at[:kept], has_label[:kept]
         targets = self._recipe.encode(np.where(has_label, labels[at] / pace, 0.0)).astype(np.float32)
         rows = self._set.features[first + at]
         if self._recipe.extra:  # computed from the warped life that the network sees

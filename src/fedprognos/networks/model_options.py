@@ -67,6 +67,9 @@ class Training(Options):
     """Whole lives: share of the units that an epoch shows from a random row on, for records that begin in mid-life."""
     alike: bool = False
     """Whole lives: give every unit the same weight, however many rows it has."""
+    running: bool = False
+    """RUL: learn from units that still run, too. Rows that lie at least `recipe.cap` before a unit's latest row are
+    labelled with the cap, which is certain; all other rows of such units are left out."""
     truncate: PositiveInt = 1000
     """Whole lives: gradients flow back over this many rows; the state is carried further."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import MessageError
-from fedprognos.features import Recipe, WindowSet
+from fedprognos.features import Recipe, WindowSet, joined, running_windows
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges
 from fedprognos.federation.limits import MAX_EPOCHS, run_cost
@@ -114,9 +114,10 @@ def answer(client: Client, request: FitRequest, on_epoch: OnEpoch | None) -> Fit
         start = Network.seeded(request.shape, weights_seed, bias, request.training.forget_bias)
     else:
         start = request.start.check("request")
+    running = running_windows(request.recipe, client.fleet) if request.training.running else None
     result = fit(
         start,
-        train,
+        train if running is None else joined(train, running),
         validation,
         request.recipe,
         request.training,
@@ -130,7 +131,8 @@ def answer(client: Client, request: FitRequest, on_epoch: OnEpoch | None) -> Fit
     # A small validation part still decides when training stops, but its errors do not leave.
     errors_leave = client.floors.enough(validation)
     history = tuple(epoch if errors_leave else replace(epoch, validation_rmse=None) for epoch in result.history)
-    return FitReply(weights, result.windows, history, result.best_epoch, result.collapsed)
+    # A client counts by its labelled points: those of units that still run are not among the points it declared.
+    return FitReply(weights, len(train), history, result.best_epoch, result.collapsed)
 
 
 def _private_answer(request: FitRequest, privacy: Privacy, points: WindowSet, order: int) -> FitReply:
