@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedprognos.features import build_windows, recipe_for
-from fedprognos.features.options import RecipeOptions
+from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.features.wear import carries_wear, wear_sums
 from fedprognos.fleet import Fleet, Schema, Unit
 

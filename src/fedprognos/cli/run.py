@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 INTERRUPTED = 130
+QUICK = ("search=0", "train.steps=200", "evaluation.seeds=1", "evaluation.intervals=none")
 
 Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="See `fedprognos presets`, or write your own.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")]
@@ -21,6 +22,11 @@ Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Repetitions w
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="section.key=value", help="Change a key; repeatable.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
 Resume = Annotated[bool, typer.Option("--resume/--no-resume", help="Continue what the folder holds, or start over.")]
+Budget = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="10m", help="Time for the run; what is left of it searches the recipe."),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="A first look: no search, 200 steps, one seed, no intervals.")]
 TensorBoard = Annotated[Path | None, typer.Option("--tensorboard", help="Also write rounds for TensorBoard here.")]
 MLflow = Annotated[str | None, typer.Option("--mlflow", metavar="URI", help="Also log jobs to this MLflow server.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -45,6 +51,8 @@ def run(
     overrides: Set = None,
     workers: Workers = None,
     resume: Resume = True,
+    budget: Budget = None,
+    quick: Quick = False,
     tensorboard: TensorBoard = None,
     mlflow: MLflow = None,
     quiet: Quiet = False,
@@ -62,6 +70,11 @@ def run(
     from fedprognos.report import read_run, write_report
 
     console = Console(quiet=quiet or as_json)
+    changes = list(overrides or ())
+    if budget is not None:
+        changes.append(f'search="{budget}"')
+    if quick:
+        changes += QUICK
     watchers = []
     if tensorboard is not None:
         watchers.append(tracking.tensorboard(tensorboard))
@@ -73,7 +86,7 @@ def run(
             data_dir=data_dir,
             out=out,
             seeds=seeds,
-            overrides=tuple(overrides or ()),
+            overrides=tuple(changes),
             workers=workers,
             resume=resume,
             observers=(view, *watchers),

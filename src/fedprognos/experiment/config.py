@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, create_model, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, SerializeAsAny, create_model, model_validator
 
 from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.evaluation.evaluation_options import EvaluationOptions
@@ -39,6 +39,9 @@ class Experiment(Options):
     title: str = ""
     scale: str = ""
     """Which of its sizes this is, where there are several."""
+    search: NonNegativeInt | Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?[smh]$")] = 0
+    """Try other recipes on training units kept out before the run, within this budget: time for the whole run ("10m"),
+    or training steps of all clients together. The run records the steps. 0 runs exactly what is written."""
     data: Annotated[SerializeAsAny[ReaderOptions], BeforeValidator(chosen_options(readers, "kind"))]
     partition: dict[str, Partition]
     recipe: RecipeOptions = RecipeOptions()
@@ -63,6 +66,18 @@ class Experiment(Options):
             raise ValueError(
                 f"privacy does not cover training of model.cell = '{self.model.cell}'; it covers {', '.join(covered)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _search_needs_units_kept_out(self) -> Self:
+        if not self.search:
+            return self
+        if self.federation.privacy is not None:
+            raise ValueError("privacy does not cover errors on units kept out: set search = 0")
+        if self.federation.start == "bundles":
+            raise ValueError("models that were trained earlier have their recipe: set search = 0")
+        if self.train.validation_fraction == 0 or "exact" not in self.federation.heads:
+            raise ValueError("search needs train.validation_fraction above 0 and 'exact' among federation.heads")
         return self
 
     @model_validator(mode="after")

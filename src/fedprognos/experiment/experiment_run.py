@@ -21,6 +21,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.conclusion import Published, conclude
 from fedprognos.experiment.job import JobResult
 from fedprognos.experiment.local_clients import LocalClients
+from fedprognos.experiment.recipe_search import search_recipe
 from fedprognos.experiment.refit import refitted
 from fedprognos.experiment.run_events import EpochDone, Event, JobKey, Observer, RunStarted, warnings_as_notices
 from fedprognos.experiment.run_folder import JobRecord, RunFolder
@@ -146,6 +147,9 @@ def run(
             watching.append(_event_log(folder.path / "events.jsonl"))
             access = LocalClients(experiment, dealt, folder, workers or cores())
             with contextlib.closing(access):
+                if experiment.search:
+                    experiment, _ = search_recipe(access, notify)
+                    access.experiment = experiment
                 records, chosen = _scheduled(name, access, notify)
             first = next(iter(dealt.values()))
             again = experiment.evaluation.refit and bool(first.whole)

@@ -1,0 +1,91 @@
+"""The recipe is found on training units kept out: within a budget of steps, recorded, and the same when repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedprognos.errors import ConfigError
+from fedprognos.experiment import config
+from fedprognos.experiment.experiment_run import run
+from fedprognos.experiment.recipe_search import FILE, SearchRecord, candidates, changed
+from fedprognos.files import read_json
+
+
+def fleet(path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    lives = []
+    for k in range(24):
+        rows = int(rng.integers(30, 50))
+        wear = (np.arange(rows) / rows) ** 2
+        life = {"machine": f"m{k:02d}", "hour": np.arange(1, rows + 1), "heat": 30 * wear + rng.normal(size=rows),
+                "strain": -wear + 0.1 * rng.normal(size=rows), "noise": rng.normal(size=rows),
+                "plant": f"plant-{k % 2}"}  # fmt: skip
+        lives.append(pd.DataFrame(life))
+    pd.concat(lives).to_csv(path, index=False)
+    return path
+
+
+def experiment(folder: Path, **more: object) -> dict[str, object]:
+    return {
+        "data": {"kind": "table", "path": str(fleet(folder / "fleet.csv")), "unit": "machine", "time": "hour",
+                 "sensors": ["heat", "strain", "noise"], "site": "plant"},
+        "partition": {"by": "column", "column": "site"},
+        "recipe": {"history": "life", "cap": 25.0, "columns": "wear"},
+        "model": {"widths": [4]},
+        "train": {"steps": 8, "validation_fraction": 0.25},
+        "federation": {"methods": ["local", "concat"], "heads": ["exact"]},
+        "evaluation": {"seeds": 1, "bootstrap": 0, "intervals": "none"},
+        **more,
+    }  # fmt: skip
+
+
+def test_columns_without_wear_are_left_out_and_nothing_else_is_searched(tmp_path: Path) -> None:
+    finished = run(experiment(tmp_path), out=tmp_path / "run", workers=1)
+    assert finished.bundle.recipe.sensors == ("heat", "strain")
+    assert not (finished.folder / FILE).exists()
+
+
+def test_a_search_stays_in_its_budget_and_can_be_repeated(tmp_path: Path) -> None:
+    runs = [run(experiment(tmp_path, search=400), out=tmp_path / name, workers=1) for name in ("a", "b")]
+    records = [SearchRecord.from_dict(read_json(finished.folder / FILE)) for finished in runs]
+    assert records[0] == records[1]
+    record = records[0]
+    assert record.budget_in_steps == 400
+    assert {trial.label for trial in record.trials} > {"as proposed", "all columns"}
+    assert sum(2 * trial.steps for trial in record.trials) <= 400
+    assert record.trials[0].steps == 2
+    assert all((a.folder / "results.json").read_bytes() == (b.folder / "results.json").read_bytes()
+               for a, b in [tuple(runs)])  # fmt: skip
+    assert runs[0].results.config["train"]["steps"] == record.steps
+
+
+def test_minutes_become_steps_that_a_resumed_run_keeps(tmp_path: Path) -> None:
+    finished = run(experiment(tmp_path, search="2s"), out=tmp_path / "run", workers=1)
+    steps = finished.results.config["search"]
+    assert isinstance(steps, int)
+    assert steps >= 1
+    again = run(experiment(tmp_path, search="2s"), out=tmp_path / "run", workers=1)
+    assert again.results.config["search"] == steps
+
+
+def test_every_candidate_is_a_valid_experiment(tmp_path: Path) -> None:
+    for history in ("life", 10):
+        document = experiment(tmp_path, recipe={"history": history, "cap": 25.0, "columns": "wear"})
+        written = config.load(document)[1]
+        for candidate in candidates(written):
+            assert changed(written, candidate.changes, 5).train.steps == 5
+
+
+@pytest.mark.parametrize("search", ["ten minutes", "10 minutes", -1])
+def test_a_budget_is_a_time_or_a_number_of_steps(tmp_path: Path, search: object) -> None:
+    with pytest.raises(ConfigError):
+        config.load(experiment(tmp_path, search=search))
+
+
+def test_a_search_needs_units_kept_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        config.load(experiment(tmp_path, search="1m", train={"validation_fraction": 0.0}))
