@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, Self
 
@@ -168,19 +167,6 @@ class Recipe(BaseModel):
             raise RecipeError(
                 f"{place}: {first['msg']}", where="recipe", hint="it was made by another version"
             ) from None
-
-    def only(self, sensors: Sequence[str]) -> Recipe:
-        """The same recipe for some of the sensors; whatever is known of the others is dropped."""
-        if (unknown := [name for name in sensors if name not in self.sensors]) or not sensors:
-            raise RecipeError(f"the recipe has no sensor '{unknown[0] if unknown else ''}'", where="recipe")
-        at = [self.sensors.index(name) for name in sensors]
-        usual = self.usual
-        if usual is not None:
-            per_sensor = ("still", "low", "high", "reach")
-            chosen = {name: tuple(getattr(usual, name)[k] for k in at) for name in per_sensor}
-            usual = usual.model_copy(update=chosen)
-        tables = {name: tuple(tuple(row[k] for k in at) for row in getattr(self, name)) for name in ("mean", "std")}
-        return Recipe.model_validate({**dict(self), "sensors": tuple(sensors), "usual": usual, **tables})
 
     # --- inputs ------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from fedprognos.features.sensor_ranges import FAR, QUARTER
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.exchanges.import_model import recipe_of_imports
-from fedprognos.federation.exchanges.wear import recipe_of_wear
+from fedprognos.federation.exchanges.wear import wear_columns
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.plausible import LARGEST_VALUE, MOST_ROWS, ROUNDING, check_count
 from fedprognos.federation.secure.fixed_point import FINE_LIMBS
@@ -228,9 +228,12 @@ def common_recipe(
     if federation.start == "bundles":
         return recipe_of_imports(cohort, federation, left_out)
     recipe = recipe_from_survey(cohort, options, left_out, federation)
-    if options.columns == "wear" and recipe.task == "rul":
-        return recipe_of_wear(cohort, recipe, federation.min_clients, left_out)
-    return recipe
+    if options.columns == "all" or recipe.task != "rul":
+        return recipe
+    sensors = wear_columns(cohort, recipe, federation.min_clients, left_out)
+    if sensors == recipe.sensors:
+        return recipe
+    return recipe_from_survey(cohort, options.model_copy(update={"sensors": sensors}), left_out, federation)
 
 
 def recipe_from_survey(

@@ -67,13 +67,13 @@ def template(request: WearRequest) -> WearReply:
     return WearReply(WearSums(0, np.zeros(width), np.zeros((width, width))))
 
 
-def recipe_of_wear(
+def wear_columns(
     cohort: Cohort, recipe: Recipe, min_clients: int | None, left_out: Callable[[Failure], None]
-) -> Recipe:
-    """The recipe without the columns that carry no wear in the units of all clients together."""
+) -> tuple[str, ...]:
+    """The sensors of a recipe that carry wear in the units of all clients together."""
     requests = dict.fromkeys(cohort.clients, WearRequest(recipe))
     kept = carries_wear(total(cohort, requests, WearReply, min_clients, left_out).sums)
-    return recipe.only([name for name, keep in zip(recipe.sensors, kept, strict=True) if keep])
+    return tuple(name for name, keep in zip(recipe.sensors, kept, strict=True) if keep)
 
 
 exchanges.add(
