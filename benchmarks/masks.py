@@ -29,14 +29,14 @@ from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges import Failure, exchanges
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest
 from fedprognos.federation.exchanges.survey import common_recipe
+from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.rounds import judged_rounds
-from fedprognos.federation.secure.coordinator import MaskedSums
-from fedprognos.federation.secure.fixed_point import add, to_fixed
-from fedprognos.federation.secure.member import Member
-from fedprognos.federation.secure.messages import MaskedReply
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.torch_threads import one_torch_thread
+from fedprognos.privacy.fixed_point import add, to_fixed
+from fedprognos.privacy.mask_messages import MaskedReply
+from fedprognos.privacy.masked_member import Member
 
 COLUMNS, SITES = 857, (3, 10, 30)
 

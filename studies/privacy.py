@@ -22,8 +22,6 @@ from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.privacy import Account, Privacy, PrivacyOptions
-from fedprognos.federation.privacy.statistics import ada_ssp, add_noise, clipped_sums
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
@@ -32,6 +30,9 @@ from fedprognos.networks import Network
 from fedprognos.networks.head import add_all, head_statistics, solve_head
 from fedprognos.networks.running import pieces
 from fedprognos.networks.torch_threads import one_torch_thread
+from fedprognos.privacy.differential_privacy import Privacy, PrivacyOptions
+from fedprognos.privacy.mechanisms import Account
+from fedprognos.privacy.private_statistics import ada_ssp, add_noise, clipped_sums
 from studies.attacks import ATTACKS
 from studies.poisoning import HostileTransport, write_between
 

@@ -21,9 +21,9 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.exchanges import request_kinds
 from fedprognos.federation.exchanges.survey import MomentsRequest, SurveyRequest
-from fedprognos.federation.secure.messages import KeysRequest
 from fedprognos.fleet.readers import ReadContext
 from fedprognos.networks import Bundle
+from fedprognos.privacy.mask_messages import KeysRequest
 from refusals import refuses
 from small_fleets import recipe_of
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fedprognos.federation.exchanges.fit import train as train
     from fedprognos.federation.plan import Plan as Plan
     from fedprognos.federation.plan import Round as Round
-    from fedprognos.federation.privacy import Mechanism as Mechanism
     from fedprognos.federation.strategies import Strategy as Strategy
     from fedprognos.fleet import Fleet as Fleet
     from fedprognos.fleet import Unit as Unit
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from fedprognos.networks.from_torch import network_of as network_of
     from fedprognos.options import Options as Options
     from fedprognos.options import Tunable as Tunable
+    from fedprognos.privacy.mechanisms import Mechanism as Mechanism
     from fedprognos.prognosis import Predictor as Predictor
 
 _LAZY = {
@@ -57,7 +57,7 @@ _LAZY = {
     "Exchange": "fedprognos.federation.exchanges",
     "Extras": "fedprognos.experiment.experiment_run",
     "Fleet": "fedprognos.fleet",
-    "Mechanism": "fedprognos.federation.privacy",
+    "Mechanism": "fedprognos.privacy.mechanisms",
     "Metric": "fedprognos.evaluation",
     "Network": "fedprognos.networks",
     "NetworkSpec": "fedprognos.networks",

@@ -13,11 +13,11 @@ from fedprognos.features.channels import channels
 from fedprognos.features.history import histories
 from fedprognos.federation.averages import aggregators
 from fedprognos.federation.exchanges import exchanges
-from fedprognos.federation.privacy.mechanisms import mechanisms
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet.partition import partitions
 from fedprognos.fleet.readers import readers
 from fedprognos.networks.cells import cells
+from fedprognos.privacy.mechanisms import mechanisms
 
 __all__ = [
     "aggregators",

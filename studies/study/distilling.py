@@ -18,12 +18,11 @@ from torch import nn
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.features import WindowSet, build_windows, hold_out
 from fedprognos.federation.averages import average
-from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.seeds import stream
 from fedprognos.networks import Network, Weights
 from fedprognos.networks.batches import LifeBatches
 from fedprognos.networks.fit import OPTIMIZERS, decay_share
+from fedprognos.privacy.secret_split import SecretSplit, stream
 from studies.study.bench import Bench
 from studies.study.parts import SideBySide
 
@@ -90,4 +89,4 @@ def _learnt_from(bench: Bench, plan: Plan, name: str) -> WindowSet:
     """What a client trains on: as it deals its units itself."""
     fraction = plan.train.validation_fraction
     windows = build_windows(plan.recipe, bench.scenario.clients[name])
-    return hold_out(windows, fraction, Dealing().stream(plan.seed, name, "validation", fraction))[0]
+    return hold_out(windows, fraction, SecretSplit().stream(plan.seed, name, "validation", fraction))[0]

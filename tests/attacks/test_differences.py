@@ -11,12 +11,11 @@ from small_run import SmallRun
 from fedprognos.features import build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.exchanges.personal import PoolReply, PoolRequest
-from fedprognos.federation.floors import FloorError, Floors
-from fedprognos.federation.seeds import stream
 from fedprognos.networks import Network, NetworkSpec
+from fedprognos.privacy.floors import FloorError, Floors
+from fedprognos.privacy.secret_split import SecretSplit, stream
 from small_fleets import recipe_of, series_fleet
 
 LENGTHS = [30 + 3 * k for k in range(12)]
@@ -48,7 +47,7 @@ def test_sums_of_many_seeds_tell_each_life_on_one_machine_and_none_at_a_site(tmp
     true = np.bincount(windows.unit)
     public = [asked(Client("a", FLEET, ClientFolder(tmp_path / "one"), SITE), seed) for seed in SEEDS]
     assert np.abs(solved(public) - true).max() < 1e-6
-    site = Client("a", FLEET, ClientFolder(tmp_path / "two"), SITE, dealing=Dealing(b"the site's own"))
+    site = Client("a", FLEET, ClientFolder(tmp_path / "two"), SITE, split=SecretSplit(b"the site's own"))
     secret = [asked(site, seed) for seed in SEEDS]
     for part in ("fit", "held"):  # every seed is about the same units: there is no difference to take
         sums = [getattr(reply, part) for reply in secret]
@@ -60,22 +59,22 @@ def test_sums_of_many_seeds_tell_each_life_on_one_machine_and_none_at_a_site(tmp
 def test_parts_of_slightly_different_shares_do_not_differ_by_a_unit(tmp_path: Path) -> None:
     """Two contracts, both approved, of 6/12 and 7/12: on one machine the larger part holds the smaller and one unit."""
 
-    def parts(dealing: Dealing) -> list[set[int]]:
-        client = Client("a", FLEET, ClientFolder(tmp_path), SITE, dealing=dealing)
+    def parts(split: SecretSplit) -> list[set[int]]:
+        client = Client("a", FLEET, ClientFolder(tmp_path), SITE, split=split)
         held = [client.parts(RECIPE, 1, share)[1] for share in (6 / 12, 7 / 12)]
         return [set(part.unit.tolist()) for part in held if part is not None]
 
-    smaller, larger = parts(Dealing())
+    smaller, larger = parts(SecretSplit())
     assert len(larger - smaller) == 1
     assert smaller < larger
-    apart = [parts(Dealing(bytes([k]))) for k in range(20)]
+    apart = [parts(SecretSplit(bytes([k]))) for k in range(20)]
     assert sum(one < other for one, other in apart) == 0
 
 
 @pytest.mark.parametrize("units", [9, 10, 12])
 def test_sums_with_and_without_the_reserve_differ_by_the_floor_or_not_at_all(tmp_path: Path, units: int) -> None:
     fleet = FLEET.select(list(FLEET)[:units])
-    site = Client("a", fleet, ClientFolder(tmp_path), SITE, dealing=Dealing(b"s"))
+    site = Client("a", fleet, ClientFolder(tmp_path), SITE, split=SecretSplit(b"s"))
     reply, everything = asked(site, 1, 0.0, without_reserve=True), asked(site, 1, 0.0)
     assert reply.fit is not None
     assert everything.fit is not None
@@ -86,7 +85,7 @@ def test_sums_with_and_without_the_reserve_differ_by_the_floor_or_not_at_all(tmp
 
 def test_a_reserve_of_few_rows_is_refused(tmp_path: Path) -> None:
     fleet = series_fleet([10] * 12, seed=5, name="a")  # three windows a unit
-    site = Client("a", fleet, ClientFolder(tmp_path), SITE, dealing=Dealing(b"s"))
+    site = Client("a", fleet, ClientFolder(tmp_path), SITE, split=SecretSplit(b"s"))
     asked(site, 1, 0.0)
     with pytest.raises(FloorError):
         asked(site, 1, 0.0, without_reserve=True)
@@ -94,10 +93,10 @@ def test_a_reserve_of_few_rows_is_refused(tmp_path: Path) -> None:
 
 def test_a_site_deals_its_units_by_a_secret_that_only_its_key_gives(tmp_path: Path) -> None:
     run = SmallRun(tmp_path, options={})
-    one, other = run.sites["a"].client.dealing, run.sites["b"].client.dealing
+    one, other = run.sites["a"].client.split, run.sites["b"].client.split
     assert len(one.secret) == 32
     assert one.secret != other.secret
-    assert one == run.site("a").client.dealing  # after a restart
+    assert one == run.site("a").client.split  # after a restart
     assert run.sites["a"].fingerprint == run.site("a").fingerprint
     (tmp_path / "a" / "tasks.secret").write_text("whoever made the folders knows this one")
     assert run.sites["a"].fingerprint == run.site("a").fingerprint
@@ -112,7 +111,7 @@ def test_nested_sums_for_personal_heads_differ_by_no_less_than_the_floors(tmp_pa
     network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(), direct=True), 1)
 
     def sizes(floors: Floors) -> list[int]:
-        client = Client("a", fleet, ClientFolder(tmp_path), floors, dealing=Dealing(b"s"))
+        client = Client("a", fleet, ClientFolder(tmp_path), floors, split=SecretSplit(b"s"))
         reply = client.answer(PoolRequest(recipe, network, 1, 0.0))
         assert isinstance(reply, PoolReply)
         return [one.n for one in reply.fits if one is not None]

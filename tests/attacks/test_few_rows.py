@@ -14,15 +14,15 @@ from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.features.survey import Survey
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
 from fedprognos.federation.exchanges.survey import SurveyRequest
-from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.fleet import Fleet
 from fedprognos.networks import HeadStatistics, Network, NetworkSpec
 from fedprognos.networks.model_options import Training
+from fedprognos.privacy.floors import FloorError, Floors
+from fedprognos.privacy.secret_split import SecretSplit
 from refusals import refuses
 from small_fleets import series_fleet
 
@@ -46,7 +46,7 @@ def one_odd_row(rows: int = 1) -> Fleet:
 
 
 def client_of(folder: Path, fleet: Fleet, floors: Floors) -> Client:
-    return Client("a", fleet, ClientFolder(folder), floors, dealing=Dealing(b"s"))
+    return Client("a", fleet, ClientFolder(folder), floors, split=SecretSplit(b"s"))
 
 
 def asked(client: Client, **options: object) -> tuple[Survey, Recipe, HeadStatistics]:
@@ -141,7 +141,7 @@ def test_nobody_can_tell_which_rows_training_saw_last(tmp_path: Path) -> None:
     request = FitRequest(recipe, Training(epochs=1, batch_size=1), 0.0, 1, spec)
 
     def learnt(secret: bytes) -> bytes:
-        client = Client("a", fleet, ClientFolder(tmp_path / "b"), dealing=Dealing(secret))
+        client = Client("a", fleet, ClientFolder(tmp_path / "b"), split=SecretSplit(secret))
         reply = client.answer(request)
         assert isinstance(reply, FitReply)
         return b"".join(array.tobytes() for array in reply.weights.values())

@@ -48,10 +48,10 @@ from fedprognos.federation.exchanges.outputs import OutputsRequest
 from fedprognos.federation.exchanges.personal import PersonalRequest, PoolRequest
 from fedprognos.federation.exchanges.scores import ScoreRequest
 from fedprognos.federation.exchanges.survey import SurveyRequest
-from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.limits import Limits
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.model_options import Training
+from fedprognos.privacy.floors import FloorError, Floors
 from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 

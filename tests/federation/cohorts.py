@@ -13,7 +13,7 @@ from fedprognos.federation.cohort import checked_reply
 from fedprognos.federation.exchanges import Failure, Reply, Request, reply_kinds
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.secure.sums import Sums
+from fedprognos.federation.totals import Sums
 from fedprognos.fleet import Fleet
 from fedprognos.networks import NetworkSpec
 from fedprognos.networks.model_options import TrainOptions

@@ -24,12 +24,12 @@ from fedprognos.federation.exchanges.residuals import ResidualRequest
 from fedprognos.federation.exchanges.scores import ScoreRequest
 from fedprognos.federation.exchanges.survey import MomentsRequest, OutlineRequest, SurveyReply, SurveyRequest
 from fedprognos.federation.exchanges.wear import WearRequest
-from fedprognos.federation.secure import messages as secure
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, HeadStatistics, Network, NetworkSpec
 from fedprognos.networks.calibration import HeadSums
 from fedprognos.networks.model_options import Training
 from fedprognos.networks.pooling import pooled_fits
+from fedprognos.privacy import mask_messages as secure
 from small_fleets import recipe_of, series_fleet
 
 RULE = {"altitude": 0, "mach": 2}

@@ -14,7 +14,6 @@ from fedprognos.features import SurveyTerms, build_windows, hold_out
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.dealing import RESERVE, reserved
 from fedprognos.federation.exchanges import Failure, reply_kinds
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest
 from fedprognos.federation.exchanges.fit import FitRequest
@@ -22,14 +21,14 @@ from fedprognos.federation.exchanges.import_model import ImportRequest
 from fedprognos.federation.exchanges.personal import PersonalReply, PoolReply, personal_heads
 from fedprognos.federation.exchanges.residuals import ResidualReply, ResidualRequest
 from fedprognos.federation.exchanges.survey import SurveyRequest
-from fedprognos.federation.floors import Floors
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import Network, predict
 from fedprognos.networks.calibration import POINTS, HeadSums
 from fedprognos.networks.head import HeadStatistics, add_all, exact_head, head_statistics, solve_head
+from fedprognos.privacy.floors import Floors
+from fedprognos.privacy.secret_split import RESERVE, reserved, stream
 from small_fleets import CYCLIC, SERIES, cyclic_unit, series_fleet
 
 PLAN = plan_of(heads=["exact", "mean", "personal"])

@@ -16,19 +16,19 @@ from test_masked_runs import masked_cohort, open_cohort
 
 from fedprognos.errors import FederationError
 from fedprognos.federation.exchanges.evaluate import evaluate
-from fedprognos.federation.privacy import mechanisms
-from fedprognos.federation.privacy.mechanisms.discrete import (
-    apply,
+from fedprognos.federation.strategies import strategies
+from fedprognos.networks import Network
+from fedprognos.privacy.fixed_point import from_fixed, to_fixed
+from fedprognos.privacy.mask_messages import quorum
+from fedprognos.privacy.mechanisms import (
+    add_discrete_noise,
     discrete_gaussian,
     discrete_laplace,
+    mechanisms,
     secret_below,
     true_with_exp,
 )
-from fedprognos.federation.privacy.statistics import add_noise, clipped_sums
-from fedprognos.federation.secure.fixed_point import from_fixed, to_fixed
-from fedprognos.federation.secure.messages import quorum
-from fedprognos.federation.strategies import strategies
-from fedprognos.networks import Network
+from fedprognos.privacy.private_statistics import add_noise, clipped_sums
 
 EXACT = {"methods": ("reservoir",), "heads": ("exact",), "reservoir": {"units": 6}}
 
@@ -80,7 +80,7 @@ def test_secret_numbers_are_uniform() -> None:
 
 def test_noised_sums_lie_on_a_grid_that_fixed_point_holds_exactly() -> None:
     values = np.random.default_rng(0).normal(size=300) * 1000
-    noised = apply(values, 2.5, 0.7, None)
+    noised = add_discrete_noise(values, 2.5, 0.7, None)
     np.testing.assert_array_equal(from_fixed(to_fixed(noised)), noised)
     steps = noised * 2.0**20
     np.testing.assert_array_equal(steps, np.rint(steps))
@@ -97,7 +97,7 @@ def test_a_masked_private_total_is_the_plain_total_with_the_sites_noise(
 
     def known(values: np.ndarray, bound: float, noise: float, seed: int | None) -> np.ndarray:
         key = drawn.setdefault(values.tobytes(), len(drawn))
-        return apply(values, bound, noise, key if seed is None else seed)
+        return add_discrete_noise(values, bound, noise, key if seed is None else seed)
 
     monkeypatch.setitem(mechanisms._things, "discrete", replace(discrete, apply=known))
     masked, opened = masked_cohort(tmp_path / "masked"), open_cohort(tmp_path / "open")

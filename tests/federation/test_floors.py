@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprognos.federation.floors import Floors, coarse_places
 from fedprognos.networks.calibration import EDGES, Calibration, Residuals
+from fedprognos.privacy.floors import Floors, coarse_places
 
 EDGE = np.array(EDGES)
 RANGES = np.array([10.0, 20.0])

@@ -14,13 +14,13 @@ from fedprognos.experiment.scenario import scenarios
 from fedprognos.features import build_windows, recipe_for
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
-from fedprognos.federation.secure.coordinator import MaskedSums
-from fedprognos.federation.secure.fixed_point import Limbs, add, from_fixed, negated, to_fixed
-from fedprognos.federation.secure.masks import mask
-from fedprognos.federation.secure.messages import MaskedReply
+from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.totals import add_all
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.head import head_statistics
+from fedprognos.privacy.fixed_point import Limbs, add, from_fixed, negated, to_fixed
+from fedprognos.privacy.mask_messages import MaskedReply
+from fedprognos.privacy.masks import mask
 
 pytestmark = pytest.mark.needs_data("cmapss")
 CLIENTS = 5

@@ -16,12 +16,11 @@ from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest, evaluate
 from fedprognos.federation.exchanges.personal import personal_heads
 from fedprognos.federation.exchanges.survey import recipe_from_survey
+from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.rounds import judged_rounds
-from fedprognos.federation.secure.coordinator import MaskedSums
-from fedprognos.federation.secure.member import Member
-from fedprognos.federation.secure.sums import OpenSums
 from fedprognos.federation.strategies import strategies
-from fedprognos.federation.totals import masked_total
+from fedprognos.federation.totals import OpenSums, masked_total
+from fedprognos.privacy.masked_member import Member
 
 OPEN = {"FitReply", "PersonalReply", "OutlineReply"}
 """Replies of one site that may be seen: bodies for methods that need them, conditions, and that a head was made."""

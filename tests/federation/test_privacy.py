@@ -18,13 +18,19 @@ from fedprognos.features import build_windows
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.heads import Judged, with_heads
 from fedprognos.federation.intervals import Intervals, Uncalibrated
-from fedprognos.federation.privacy import Privacy, PrivacyOptions, mechanisms
-from fedprognos.federation.privacy.accountant import concentrated_epsilon, gaussian_epsilon
-from fedprognos.federation.privacy.mechanisms.gaussian import gaussian_delta, gaussian_noise, noise_for
-from fedprognos.federation.privacy.statistics import ada_ssp, add_noise, clipped_rows, clipped_sums, row_weights
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import HeadStatistics, Network
 from fedprognos.networks.cells import Cell, cells
+from fedprognos.privacy.differential_privacy import Privacy, PrivacyOptions
+from fedprognos.privacy.mechanisms import (
+    concentrated_epsilon,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_noise,
+    mechanisms,
+    noise_for,
+)
+from fedprognos.privacy.private_statistics import ada_ssp, add_noise, clipped_rows, clipped_sums, row_weights
 
 EXACT = {"methods": ("reservoir",), "heads": ("exact",), "reservoir": {"units": 6}}
 

@@ -15,14 +15,14 @@ from torch import nn
 from fedprognos.errors import ConfigError
 from fedprognos.features import build_windows
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest, fit_request
-from fedprognos.federation.privacy import Privacy
-from fedprognos.federation.privacy.training import clipped_sum, private_fit
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec, predict
 from fedprognos.networks.batches import LifeBatches, WindowBatches
 from fedprognos.networks.cells import Cell, cells
 from fedprognos.networks.sample_gradients import sample_gradients
+from fedprognos.privacy.differential_privacy import Privacy
+from fedprognos.privacy.private_training import clipped_sum, private_fit
 from small_fleets import recipe_of, series_fleet
 
 NONE = Privacy(1e-9, "unit", 1e9, 0.0)

@@ -24,11 +24,12 @@ from fedprognos.federation.exchanges.evaluate import ErrorSums, EvaluateReply, E
 from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.exchanges.outputs import OutputsRequest
 from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
-from fedprognos.federation.secure import shamir
-from fedprognos.federation.secure.coordinator import MaskedSums
-from fedprognos.federation.secure.fixed_point import FINE_LIMBS, LIMBS, add, from_fixed, negated, to_fixed
-from fedprognos.federation.secure.member import Member, quorum
-from fedprognos.federation.secure.messages import (
+from fedprognos.federation.masked_sums import MaskedSums
+from fedprognos.federation.totals import OpenSums, Tag, add_all
+from fedprognos.networks import HeadStatistics
+from fedprognos.privacy import shamir
+from fedprognos.privacy.fixed_point import FINE_LIMBS, LIMBS, add, from_fixed, negated, to_fixed
+from fedprognos.privacy.mask_messages import (
     BeginRequest,
     KeysRequest,
     MaskedReply,
@@ -36,11 +37,9 @@ from fedprognos.federation.secure.messages import (
     SurvivorsRequest,
     UnmaskRequest,
 )
-from fedprognos.federation.secure.signing import survivors_text
-from fedprognos.federation.secure.sums import OpenSums, Tag
-from fedprognos.federation.secure.vectors import from_vector, to_vector, unreadable
-from fedprognos.federation.totals import add_all
-from fedprognos.networks import HeadStatistics
+from fedprognos.privacy.masked_member import Member, quorum
+from fedprognos.privacy.masks import survivors_text
+from fedprognos.privacy.sum_vectors import from_vector, to_vector, unreadable
 
 STEPS = ("KeysRequest", "SharesRequest", "BeginRequest", "masked", "SurvivorsRequest", "UnmaskRequest")
 Answer = Callable[[str, Any], Any]

@@ -19,9 +19,9 @@ from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.limits import Limits
-from fedprognos.federation.secure.coordinator import MaskedSums
-from fedprognos.federation.secure.member import Member
+from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.totals import total
+from fedprognos.privacy.masked_member import Member
 from fedprognos.report.sections import ledger
 from small_fleets import recipe_of, series_fleet
 

@@ -23,14 +23,14 @@ from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges import Exchange, Failure, exchanges, reply_kinds
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan, Round
-from fedprognos.federation.privacy import Mechanism
-from fedprognos.federation.secure.vectors import to_vector
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.synthetic import synthetic_engines
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.anatomy import Places, anatomy_of
 from fedprognos.networks.model_options import TrainOptions
+from fedprognos.privacy.mechanisms import Mechanism
+from fedprognos.privacy.sum_vectors import to_vector
 
 ANATOMY = anatomy_of("gru", 1, False)
 GROUP, WIDTH, INPUTS = "recurrent.0", 6, 2

@@ -32,7 +32,6 @@ from fedprognos.features.channels import ChannelKind
 from fedprognos.features.history import HistoryRule
 from fedprognos.federation.averages import Aggregator
 from fedprognos.federation.exchanges import Exchange
-from fedprognos.federation.privacy import Mechanism
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import Strategy
 from fedprognos.files import write_json
@@ -43,6 +42,7 @@ from fedprognos.fleet.readers import Reader
 from fedprognos.networks import Bundle, Cell
 from fedprognos.networks.fit import device_of
 from fedprognos.networks.torch_threads import one_torch_thread
+from fedprognos.privacy.mechanisms import Mechanism
 from fedprognos.shelf import Shelf
 
 SHOWN = frozenset(

@@ -34,11 +34,11 @@ from fedprognos.federation.heads import Judged
 from fedprognos.federation.intervals import Intervals, Uncalibrated
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.rounds import judged_rounds
-from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.fleet.readers.table import layout_of
 from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec
 from fedprognos.networks.novelty import novelty_from_sums
+from fedprognos.privacy.secret_split import stream
 
 
 @dataclass(eq=False)

@@ -17,8 +17,8 @@ from fedprognos.experiment.worker_pool import OnEpoch, WorkerLostError, Workers
 from fedprognos.features import Recipe, check_usable
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.exchanges import Failure
-from fedprognos.federation.secure.sums import OpenSums, Sums
 from fedprognos.federation.strategies import strategies
+from fedprognos.federation.totals import OpenSums, Sums
 from fedprognos.fleet import Fleet, pool
 
 POOLED = "pooled"

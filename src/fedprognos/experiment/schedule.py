@@ -32,8 +32,8 @@ from fedprognos.federation.cohort import MessageCohort, Transport
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.exchanges.survey import common_recipe
 from fedprognos.federation.reply_cache import ReplyCache
-from fedprognos.federation.secure.sums import Sums
 from fedprognos.federation.strategies import Budget, strategies
+from fedprognos.federation.totals import Sums
 from fedprognos.networks import Epoch
 
 

@@ -60,12 +60,12 @@ from fedprognos.federation.exchanges.survey import recipe_from_survey
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.rounds import judged_rounds
-from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import holding, write_text
 from fedprognos.fleet import Fleet, Unit, pool
 from fedprognos.networks import Epoch
 from fedprognos.networks.torch_threads import one_torch_thread
+from fedprognos.privacy.secret_split import stream
 
 if TYPE_CHECKING:
     import optuna

@@ -13,10 +13,10 @@ from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.exchanges.outputs import summed_outputs
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.matching import Absorption, LabelledSums, LinearWeights, OutputSums, RecurrentWeights
 from fedprognos.networks import Network
 from fedprognos.networks.head import HeadStatistics, exact_head, solve_head
+from fedprognos.privacy.mask_messages import LEAST_MEMBERS
 
 MOST_NEURONS = 512
 """Neurons whose sums are sent at once (2 MB, as they grow with the square); more are absorbed in groups first."""

@@ -15,15 +15,15 @@ from fedprognos.features import Recipe, WindowSet, build_windows, hold_out
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, tag_of, wire_of
 from fedprognos.federation.cohort import digest
-from fedprognos.federation.dealing import RESERVE, Dealing, reserved
 from fedprognos.federation.exchanges import Failure, OnEpoch, Reply, Request, exchange_for, request_kinds
-from fedprognos.federation.floors import FloorError, Floors
 from fedprognos.federation.limits import Limits
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network
+from fedprognos.privacy.floors import FloorError, Floors
+from fedprognos.privacy.secret_split import RESERVE, SecretSplit, reserved
 
 if TYPE_CHECKING:  # needs `cryptography`, which is there where sites mask
-    from fedprognos.federation.secure.member import Member
+    from fedprognos.privacy.masked_member import Member
 
 Parts = tuple[WindowSet, WindowSet | None]
 
@@ -44,7 +44,7 @@ class Client:
         Where networks are trained: `auto`, `cpu` or `cuda`.
     member
         Masks sums, where replies must not be seen one by one; they then never leave unmasked.
-    dealing
+    split
         Which units are kept out of training; a site's own secret decides it.
     """
 
@@ -58,10 +58,10 @@ class Client:
         device: str = "auto",
         member: Member | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
-        dealing: Dealing = Dealing(),  # noqa: B008 - frozen
+        split: SecretSplit = SecretSplit(),  # noqa: B008 - frozen
     ) -> None:
         self.name, self.fleet, self.folder, self.test, self.device = name, fleet, folder, test, device
-        self.floors, self.limits, self.member, self.dealing = floors.of(len(fleet)), limits, member, dealing
+        self.floors, self.limits, self.member, self.split = floors.of(len(fleet)), limits, member, split
         self._windows: tuple[str, WindowSet] | None = None
 
     def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
@@ -174,7 +174,7 @@ class Client:
 
     def split_seed(self, seed: int, phase: str, share: float) -> int:
         """Where the random numbers begin that put units into parts."""
-        return self.dealing.stream(seed, self.name, phase, share)
+        return self.split.stream(seed, self.name, phase, share)
 
 
 def failure(client: str, error: Exception) -> Failure:

@@ -15,7 +15,7 @@ from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.federation.reply_cache import Received, ReplyCache
 
 if TYPE_CHECKING:
-    from fedprognos.federation.secure.sums import Sums
+    from fedprognos.federation.totals import Sums
 
 R = TypeVar("R")
 

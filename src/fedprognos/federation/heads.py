@@ -10,11 +10,11 @@ import numpy as np
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.privacy.statistics import ada_ssp
-from fedprognos.federation.secure.messages import LEAST_MEMBERS
 from fedprognos.networks import Network
 from fedprognos.networks.calibration import HeadSums
 from fedprognos.networks.head import exact_head
+from fedprognos.privacy.mask_messages import LEAST_MEMBERS
+from fedprognos.privacy.private_statistics import ada_ssp
 
 
 @dataclass(frozen=True, eq=False)

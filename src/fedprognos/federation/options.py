@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, PositiveFloat, PositiveInt, create_model, field_validator, model_validator
 
-from fedprognos.federation.privacy.options import PrivacyOptions
 from fedprognos.matching import RIDGE
 from fedprognos.options import Options
+from fedprognos.privacy.differential_privacy import PrivacyOptions
 
 Wire = Literal["float32", "float16", "bfloat16"]
 O = TypeVar("O", bound=Options)  # noqa: E741

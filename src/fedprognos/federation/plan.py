@@ -13,12 +13,12 @@ from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.options import FederationOptions
-from fedprognos.federation.privacy import Privacy
-from fedprognos.federation.secure.messages import quorum
-from fedprognos.federation.seeds import stream
 from fedprognos.matching import Matching
 from fedprognos.networks import Epoch, Network, NetworkSpec
 from fedprognos.networks.model_options import TrainOptions
+from fedprognos.privacy.differential_privacy import Privacy
+from fedprognos.privacy.mask_messages import quorum
+from fedprognos.privacy.secret_split import stream
 
 if TYPE_CHECKING:
     from fedprognos.federation.absorption import AbsorptionRecord

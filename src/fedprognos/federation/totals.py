@@ -1,4 +1,4 @@
-"""Totals: the replies of all clients added up.
+"""Totals: the replies of all clients added up, in the open, as integers, or masked.
 
 Whatever a strategy, a head or an interval only adds is asked for here, so that there is one place that has to see the
 replies one by one, and one that masks can replace.
@@ -9,15 +9,77 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, DataError, FederationError, FedprognosError, MessageError, TrainingError
 from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.exchanges import Failure, Request, exchange_for
+from fedprognos.federation.exchanges import Exchange, Failure, Request, exchange_for
 from fedprognos.federation.plausible import MOST_ROWS
-from fedprognos.federation.secure.messages import LEAST_MEMBERS, quorum
+from fedprognos.privacy.fixed_point import add, from_fixed, to_fixed
+from fedprognos.privacy.mask_messages import LEAST_MEMBERS, quorum
+
+LeftOut = Callable[[Failure], None]
+Tag = tuple[str, int]
+"""The batch and number of a masked sum that a request belongs to."""
+
+
+class Asks(Protocol):
+    """A cohort as sums need it."""
+
+    def ask(self, requests: Mapping[str, Any], kinds: tuple[type, ...] = ..., tag: Tag | None = None) -> dict[str, Any]:
+        """Replies or failures."""
+
+
+class Sums(Protocol):
+    """A way to total replies."""
+
+    def total(
+        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+    ) -> tuple[Any, tuple[str, ...]]:
+        """The summed reply and the clients in it; `left_out` is called with the others.
+
+        Where fewer than `least` answer, nothing is summed.
+        """
+
+    def forget(self, requests: Mapping[str, Any]) -> None:
+        """Do not remember the total of these requests."""
+
+
+def summed_exchange(request: Request) -> Exchange:
+    """The exchange of a request whose replies are added up."""
+    exchange = exchange_for(request)
+    if exchange is None:
+        raise MessageError(f"answers to a {type(request).__name__} cannot be added up")
+    return exchange
+
+
+class OpenSums:
+    """Totals of integers where all clients are in one process: the bytes of a masked sum, without the masks."""
+
+    def total(
+        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+    ) -> tuple[Any, tuple[str, ...]]:
+        replies = cohort.ask(requests)
+        request = next(iter(requests.values()))
+        exchange = summed_exchange(request)
+        members, total = [], None
+        for name, reply in sorted(replies.items()):
+            if isinstance(reply, Failure):
+                left_out(reply)
+                continue
+            part = to_fixed(exchange.vector(request, reply)[0], exchange.limbs)
+            total = part if total is None else add(total, part)
+            members.append(name)
+        values: FloatArray = np.zeros(0) if total is None else from_fixed(total)
+        enough = members and len(members) >= least
+        return (exchange.unvector(request, values, len(members)) if enough else None), tuple(members)
+
+    def forget(self, requests: Mapping[str, Any]) -> None:
+        """Nothing is remembered here."""
+
 
 R = TypeVar("R")
 

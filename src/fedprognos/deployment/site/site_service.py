@@ -26,16 +26,16 @@ from fedprognos.features.channels import columns_of
 from fedprognos.federation.client import Client, failure
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import digest
-from fedprognos.federation.dealing import Dealing
 from fedprognos.federation.exchanges import Failure, activity_of
 from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.exchanges.personal import PersonalRequest
-from fedprognos.federation.floors import Floors
 from fedprognos.federation.limits import Limits
-from fedprognos.federation.secure.member import Member
 from fedprognos.files import write_json
 from fedprognos.networks import Bundle
 from fedprognos.networks.torch_threads import one_torch_thread
+from fedprognos.privacy.floors import Floors
+from fedprognos.privacy.masked_member import Member
+from fedprognos.privacy.secret_split import SecretSplit
 
 HEADROOM_IN_BYTES = 2 << 30
 """Address space that libraries reserve without using it."""
@@ -66,7 +66,7 @@ class Site:
             floors,
             self.data.test,
             limits=Limits(options.max_memory_in_mb << 20),
-            dealing=Dealing(self.identity.secret("splits") if options.splits == "secret" else b""),
+            split=SecretSplit(self.identity.secret("splits") if options.splits == "secret" else b""),
         )
         self.limit = options.max_message_in_mb << 20
         self.approvals = Approvals(self.folder, options.approved, options.members)

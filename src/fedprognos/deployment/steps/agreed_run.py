@@ -42,15 +42,14 @@ from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, MessageCohort, Transport, gather
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
+from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.reply_cache import ReplyCache
-from fedprognos.federation.secure.coordinator import MaskedSums
-from fedprognos.federation.secure.messages import LEAST_MEMBERS
-from fedprognos.federation.secure.sums import Sums
-from fedprognos.federation.seeds import stream
 from fedprognos.federation.strategies import strategies
-from fedprognos.federation.totals import total
+from fedprognos.federation.totals import Sums, total
 from fedprognos.fleet import Schema
 from fedprognos.networks import Bundle, Calibration, Network
+from fedprognos.privacy.mask_messages import LEAST_MEMBERS
+from fedprognos.privacy.secret_split import stream
 
 Keep = Callable[[JobKey, JobResult, JobRecord], None]
 

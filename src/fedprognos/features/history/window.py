@@ -8,17 +8,7 @@ import numpy as np
 
 from fedprognos.arrays import BoolArray, Rows
 from fedprognos.errors import ConfigError
-from fedprognos.features.history import (
-    GAP,
-    PADDED,
-    UNSEEN,
-    Cut,
-    History,
-    HistoryRule,
-    UnitCuts,
-    histories,
-    padded,
-)
+from fedprognos.features.history import GAP, PADDED, UNSEEN, Cut, History, HistoryRule, UnitCuts, histories, padded
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
 

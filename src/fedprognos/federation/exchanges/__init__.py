@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import MessageError
-from fedprognos.federation.secure.fixed_point import LIMBS
-from fedprognos.federation.secure.messages import MaskedReply
-from fedprognos.federation.secure.vectors import from_vector, to_vector, unreadable
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Epoch
+from fedprognos.privacy.fixed_point import LIMBS
+from fedprognos.privacy.mask_messages import MaskedReply
+from fedprognos.privacy.sum_vectors import from_vector, to_vector, unreadable
 from fedprognos.shelf import Shelf
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from fedprognos.federation.plausible import (
     check_head_shape,
     check_head_statistics,
 )
-from fedprognos.federation.privacy.options import Privacy
-from fedprognos.federation.privacy.statistics import private_statistics
 from fedprognos.federation.totals import add_all, masked_total
 from fedprognos.fleet import Fleet
 from fedprognos.networks import HeadStatistics, Network, predict
 from fedprognos.networks.head import UNIT_WEIGHT, head_statistics
+from fedprognos.privacy.differential_privacy import Privacy
+from fedprognos.privacy.private_statistics import private_statistics
 from fedprognos.privacy.screening import capped_statistics, harmless_statistics
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges
 from fedprognos.federation.limits import MAX_EPOCHS, run_cost
 from fedprognos.federation.plausible import check_count, check_weights_size
-from fedprognos.federation.privacy.options import Privacy
-from fedprognos.federation.privacy.training import private_fit
-from fedprognos.federation.seeds import stream
 from fedprognos.federation.totals import masked_total
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Epoch, Network, NetworkSpec, Weights, check_weights, fit
 from fedprognos.networks.model_options import Training
 from fedprognos.networks.running import BATCH
+from fedprognos.privacy.differential_privacy import Privacy
+from fedprognos.privacy.private_training import private_fit
+from fedprognos.privacy.secret_split import stream
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client
@@ -102,7 +102,7 @@ def answer(client: Client, request: FitRequest, on_epoch: OnEpoch | None) -> Fit
     """Train; the order of the data is the client's secret where it has one."""
     if not 0 <= request.frozen < request.shape.layers:
         raise MessageError(f"cannot freeze {request.frozen} of {request.shape.layers} layers")
-    order = client.dealing.order(request.seed, client.name, request.round, request.phase)
+    order = client.split.order(request.seed, client.name, request.round, request.phase)
     if request.privacy is not None:
         points, _ = client.head_parts(request.recipe, request.seed, 0.0, request.without_reserve)
         return _private_answer(request, request.privacy, points, order)

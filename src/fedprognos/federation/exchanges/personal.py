@@ -17,7 +17,6 @@ from fedprognos.errors import MessageError
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges, network_below_head
-from fedprognos.federation.floors import FloorError
 from fedprognos.federation.limits import run_cost
 from fedprognos.federation.plausible import LARGEST_VALUE, check_count
 from fedprognos.fleet import Fleet
@@ -33,6 +32,7 @@ from fedprognos.networks.pooling import (
     pooled_fits,
     shared_slopes,
 )
+from fedprognos.privacy.floors import FloorError
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client

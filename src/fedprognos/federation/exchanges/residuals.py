@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe
-from fedprognos.federation.dealing import RESERVE, reserved
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges, network_below_head
 from fedprognos.federation.limits import run_cost
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network
 from fedprognos.networks.calibration import POINTS, HeadSums, residuals
+from fedprognos.privacy.secret_split import RESERVE, reserved
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client

@@ -26,9 +26,9 @@ from fedprognos.federation.exchanges.import_model import recipe_of_imports
 from fedprognos.federation.exchanges.wear import wear_columns
 from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.plausible import LARGEST_VALUE, MOST_ROWS, ROUNDING, check_count
-from fedprognos.federation.secure.fixed_point import FINE_LIMBS
 from fedprognos.federation.totals import masked_total
 from fedprognos.fleet import Fleet, Schema
+from fedprognos.privacy.fixed_point import FINE_LIMBS
 from fedprognos.privacy.screening import capped_surveys, doubted_surveys
 
 if TYPE_CHECKING:

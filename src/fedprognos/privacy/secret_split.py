@@ -1,6 +1,6 @@
-"""How a client's units are dealt into parts: to train on, to choose by, and a reserve.
+"""How a client's units are split into parts: to train on, to choose by, and a reserve.
 
-Whoever knows the parts of many seeds, and each part's sums, can solve for single units. So a site deals by a secret of
+Whoever knows the parts of many seeds, and each part's sums, can solve for single units. So a site splits by a secret of
 its own, once for all seeds: sums of the same share are about the same units, and nobody else knows which.
 """
 
@@ -15,15 +15,25 @@ import numpy as np
 
 from fedprognos.arrays import BoolArray
 from fedprognos.features import WindowSet
-from fedprognos.federation.floors import Floors
-from fedprognos.federation.seeds import stream
+from fedprognos.privacy.floors import Floors
+
+
+def stream(seed: int, client: str, round_: int, phase: str) -> int:
+    """A 63-bit seed for one piece of work.
+
+    >>> stream(0, "plant-a", 1, "fit") == stream(0, "plant-a", 1, "fit") != stream(0, "plant-b", 1, "fit")
+    True
+    """
+    text = f"{seed}\x1f{client}\x1f{round_}\x1f{phase}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
 
 RESERVE = 0.1
 """The share of a client's units that are its reserve."""
 
 
 @dataclass(frozen=True)
-class Dealing:
+class SecretSplit:
     """Where the random numbers come from that deal units into parts.
 
     Parameters
@@ -37,7 +47,7 @@ class Dealing:
     def stream(self, seed: int, client: str, phase: str, share: float) -> int:
         """A 63-bit seed. With a secret it depends on the share, too: else a slightly larger part would hold the other.
 
-        >>> ours = Dealing(b"x")
+        >>> ours = SecretSplit(b"x")
         >>> ours.stream(1, "a", "validation", 0.2) == ours.stream(2, "a", "validation", 0.2)
         True
         >>> ours.stream(1, "a", "validation", 0.2) == ours.stream(1, "a", "validation", 0.25)

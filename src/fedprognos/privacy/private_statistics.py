@@ -11,9 +11,9 @@ import scipy.linalg
 
 from fedprognos.arrays import FloatArray
 from fedprognos.features import Recipe, WindowSet
-from fedprognos.federation.privacy.options import Privacy
 from fedprognos.networks import HeadStatistics, Network
 from fedprognos.networks.running import pieces
+from fedprognos.privacy.differential_privacy import Privacy
 
 
 def private_statistics(network: Network, windows: WindowSet, recipe: Recipe, privacy: Privacy) -> HeadStatistics:

@@ -11,9 +11,8 @@ from pydantic import Field, PositiveFloat
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe
-from fedprognos.federation.privacy.accountant import Account
-from fedprognos.federation.privacy.mechanisms import Mechanism, MechanismName, mechanisms
 from fedprognos.options import Options
+from fedprognos.privacy.mechanisms import Account, Mechanism, MechanismName, mechanisms
 
 
 class PrivacyOptions(Options):

@@ -19,10 +19,9 @@ from pydantic import ConfigDict, TypeAdapter
 
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import MessageError
-from fedprognos.federation.secure import shamir
-from fedprognos.federation.secure.fixed_point import LIMBS, Limbs, add, negated, to_fixed
-from fedprognos.federation.secure.masks import KEY_IN_BYTES, agreed, expanded, mask, public_of, seal, unseal
-from fedprognos.federation.secure.messages import (
+from fedprognos.privacy import shamir
+from fedprognos.privacy.fixed_point import LIMBS, Limbs, add, negated, to_fixed
+from fedprognos.privacy.mask_messages import (
     LEAST_MEMBERS,
     BeginReply,
     BeginRequest,
@@ -38,7 +37,18 @@ from fedprognos.federation.secure.messages import (
     UnmaskRequest,
     quorum,
 )
-from fedprognos.federation.secure.signing import keys_text, survivors_text, verified
+from fedprognos.privacy.masks import (
+    KEY_IN_BYTES,
+    agreed,
+    expanded,
+    keys_text,
+    mask,
+    public_of,
+    seal,
+    survivors_text,
+    unseal,
+    verified,
+)
 
 MOST_SUMS = 256
 

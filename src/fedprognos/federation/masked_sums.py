@@ -12,10 +12,10 @@ from fedprognos.errors import FederationError
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import digest
 from fedprognos.federation.exchanges import Failure
-from fedprognos.federation.secure import shamir
-from fedprognos.federation.secure.fixed_point import Limbs, add, from_fixed, negated
-from fedprognos.federation.secure.masks import KEY_IN_BYTES, agreed, mask, public_of
-from fedprognos.federation.secure.messages import (
+from fedprognos.federation.totals import Asks, LeftOut, Tag, summed_exchange
+from fedprognos.privacy import shamir
+from fedprognos.privacy.fixed_point import Limbs, add, from_fixed, negated
+from fedprognos.privacy.mask_messages import (
     BeginReply,
     BeginRequest,
     KeysReply,
@@ -29,7 +29,7 @@ from fedprognos.federation.secure.messages import (
     UnmaskRequest,
     quorum,
 )
-from fedprognos.federation.secure.sums import Asks, LeftOut, Tag, summed_exchange
+from fedprognos.privacy.masks import KEY_IN_BYTES, agreed, mask, public_of
 
 SUMS_A_BATCH = 32
 

@@ -1,9 +1,12 @@
-"""Keys and masks: X25519 agreements, HKDF, ChaCha20 as a stream of integers, and sealed shares."""
+"""Keys, masks and signatures of masked sums: X25519, HKDF, ChaCha20 as a stream of integers, sealed shares."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -12,7 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedprognos.errors import MessageError
-from fedprognos.federation.secure.fixed_point import Limbs
+from fedprognos.privacy.fixed_point import Limbs
 
 KEY_IN_BYTES = 32
 
@@ -54,3 +57,22 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, None)
     except InvalidTag:
         raise MessageError("a sealed share was changed on its way") from None
+
+
+def keys_text(batch: str, identities: Mapping[str, str], sealing: str, masking: tuple[str, ...]) -> bytes:
+    """What a member signs about its keys."""
+    return "\n".join(["keys", batch, *(f"{k} {v}" for k, v in sorted(identities.items())), sealing, *masking]).encode()
+
+
+def survivors_text(batch: str, index: int, survivors: tuple[str, ...]) -> bytes:
+    """What a member signs about a sum; requests computed on other machines may differ in their last digits."""
+    return "\n".join(["survivors", batch, str(index), *survivors]).encode()
+
+
+def verified(public: str, signature: str, text: bytes) -> bool:
+    """Whether a signature (hex) is that of a public key (hex)."""
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
