@@ -1,4 +1,4 @@
-"""Wear: how many of a client's windows are near the end of life, say for a plan of spare parts."""
+"""End of life: how many of a client's windows are near the end of life, say for a plan of spare parts."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from fedprognos.features import Recipe
 
 
 @dataclass(frozen=True)
-class WearRequest:
+class EndOfLifeRequest:
     """Count your windows whose remaining life is below so many cycles."""
 
     recipe: Recipe
@@ -16,7 +16,7 @@ class WearRequest:
 
 
 @dataclass(frozen=True)
-class WearReply:
+class EndOfLifeReply:
     """All windows, and the worn ones."""
 
     windows: int
@@ -27,7 +27,7 @@ def answer(client, request, on_epoch):
     """Counts; the client's floors decide whether there are enough windows to say anything."""
     windows = client.windows(request.recipe)
     client.floors.check(windows)
-    return WearReply(len(windows), int((windows.labels < request.below_in_cycles).sum()))
+    return EndOfLifeReply(len(windows), int((windows.labels < request.below_in_cycles).sum()))
 
 
 def cost(request, fleet):
@@ -41,14 +41,14 @@ def check(request, reply, most_points):
         raise MessageError(f"sent {reply.worn} worn windows of {reply.windows}")
 
 
-WEAR = fp.Exchange(
-    WearRequest,
-    WearReply,
+END_OF_LIFE = fp.Exchange(
+    EndOfLifeRequest,
+    EndOfLifeReply,
     300,
     fp.Words("counting worn windows", "how many windows are near the end of life", "how worn the fleet is"),
     answer,
     cost,
     check,
-    template=lambda request: WearReply(0, 0),
+    template=lambda request: EndOfLifeReply(0, 0),
     only_masked=True,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from my_exchange import WEAR, WearReply, WearRequest
+from my_exchange import END_OF_LIFE, EndOfLifeReply, EndOfLifeRequest
 
 from fedprognos import registry
 from fedprognos.deployment.site.site_ledger import ledger_in_words
@@ -26,7 +26,7 @@ from fedprognos.report.sections import ledger
 from small_fleets import recipe_of, series_fleet
 
 FLEETS = {name: series_fleet([60, 70, 80], seed=k, name=name) for k, name in enumerate("abc")}
-REQUEST = WearRequest(recipe_of(FLEETS["a"], window=8), 20.0)
+REQUEST = EndOfLifeRequest(recipe_of(FLEETS["a"], window=8), 20.0)
 
 
 class ClientsHere:
@@ -44,7 +44,7 @@ class ClientsHere:
 
 @pytest.fixture(autouse=True)
 def on_the_shelf() -> Iterator[None]:
-    with registry.exchanges.including([WEAR]):
+    with registry.exchanges.including([END_OF_LIFE]):
         yield
 
 
@@ -55,18 +55,18 @@ def asked(transport: ClientsHere) -> dict[str, Any]:
 def test_it_is_asked_and_added_up(tmp_path: Path) -> None:
     transport = ClientsHere(tmp_path)
     replies = asked(transport)
-    assert all(isinstance(reply, WearReply) and 0 < reply.worn < reply.windows for reply in replies.values())
+    assert all(isinstance(reply, EndOfLifeReply) and 0 < reply.worn < reply.windows for reply in replies.values())
     requests = dict.fromkeys(transport.clients, REQUEST)
-    summed = total(MessageCohort(transport), requests, WearReply, None, lambda failure: None)
-    assert summed == WearReply(sum(r.windows for r in replies.values()), sum(r.worn for r in replies.values()))
+    summed = total(MessageCohort(transport), requests, EndOfLifeReply, None, lambda failure: None)
+    assert summed == EndOfLifeReply(sum(r.windows for r in replies.values()), sum(r.worn for r in replies.values()))
 
 
 def test_it_is_limited_and_checked(tmp_path: Path) -> None:
     small = asked(ClientsHere(tmp_path, limits=Limits(memory_in_bytes=100)))
     assert {type(reply) for reply in small.values()} == {Failure}
-    lying = asked(ClientsHere(tmp_path, {"b": WearReply(5, 6)}))
+    lying = asked(ClientsHere(tmp_path, {"b": EndOfLifeReply(5, 6)}))
     assert lying["b"] == Failure("b", "message", "sent 6 worn windows of 5")
-    assert isinstance(lying["a"], WearReply)
+    assert isinstance(lying["a"], EndOfLifeReply)
 
 
 def test_it_is_masked_and_never_leaves_alone(tmp_path: Path) -> None:
@@ -77,17 +77,17 @@ def test_it_is_masked_and_never_leaves_alone(tmp_path: Path) -> None:
         client.member = Member(name, keys[name], identities)
     assert {type(reply) for reply in asked(transport).values()} == {Failure}
     cohort = MessageCohort(transport, sums=MaskedSums("run", identities))
-    summed = total(cohort, dict.fromkeys(transport.clients, REQUEST), WearReply, None, lambda failure: None)
+    summed = total(cohort, dict.fromkeys(transport.clients, REQUEST), EndOfLifeReply, None, lambda failure: None)
     assert summed.worn == sum(reply.worn for reply in plain.values())
-    assert "WearReply" not in {line.kind for line in transport.members["a"].folder.ledger()}
+    assert "EndOfLifeReply" not in {line.kind for line in transport.members["a"].folder.ledger()}
 
 
 def test_its_words_reach_ledger_and_report(tmp_path: Path) -> None:
     transport = ClientsHere(tmp_path)
     asked(transport)
     (line,) = transport.members["a"].folder.ledger()
-    assert line.kind == "WearReply"
+    assert line.kind == "EndOfLifeReply"
     run: Any = SimpleNamespace(folder=tmp_path, scenario="all", clients=transport.clients)
-    assert ledger.build(run).terms == [("WearReply", WEAR.words.leaves)]
-    noted = [{"kind": "MaskedReply", "request": "WearRequest", "bytes": 5, "time": "2026-11-18T00:00:00Z"}]
-    assert any(WEAR.words.leaves in text for text in ledger_in_words(noted, {}))
+    assert ledger.build(run).terms == [("EndOfLifeReply", END_OF_LIFE.words.leaves)]
+    noted = [{"kind": "MaskedReply", "request": "EndOfLifeRequest", "bytes": 5, "time": "2026-11-18T00:00:00Z"}]
+    assert any(END_OF_LIFE.words.leaves in text for text in ledger_in_words(noted, {}))
