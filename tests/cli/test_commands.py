@@ -96,7 +96,7 @@ def test_a_battery_csv_works_too(tmp_path: Path) -> None:
         (("run", "turbofan", "--data-dir", "nowhere"), 3, ("nowhere", "data get cmapss")),
         (("report", "nowhere"), 3, ("nowhere",)),
         (("demo", "--fleet", "trains"), 2, ("trains", "engines")),
-        (("run", "plants", "--set", "model.widths=5"), 2, ("model.widths", "list", "[1, 2]", "5")),
+        (("run", "plants", "--set", "model.widths=5"), 2, ("model.widths", "[5]")),
         (("init", "nothing.csv"), 3, ("nothing.csv",)),
     ],
 )

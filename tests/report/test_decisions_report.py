@@ -18,7 +18,7 @@ from fedprognos.report import read_run, write_report
 from fedprognos.report.sections.decisions import maintenance
 
 
-def with_trajectories(folder: Path, name: str = "trajectories", spoilt: bool = False) -> None:
+def with_trajectories(folder: Path, spoilt: bool = False) -> None:
     """Twelve units followed to failure from 60 cycles on; `central` is right, `constant` always says 30."""
     truth = np.tile(np.arange(60.0, -1, -1), 12)
     unit = np.repeat(np.arange(12), 61)
@@ -33,8 +33,8 @@ def with_trajectories(folder: Path, name: str = "trajectories", spoilt: bool = F
             models.append({**names, **more})
     document = {"version": 1, "tests": [{"test_client": "all", "unit_ids": [f"u{k}" for k in range(12)]}]}
     data = save(tensors, metadata={"fedprognos": json.dumps({**document, "models": models})})
-    (folder / name).mkdir()
-    (folder / name / "all~x~seed0.safetensors").write_bytes(data[:50] if spoilt else data)
+    (folder / "trajectories").mkdir()
+    (folder / "trajectories" / "all~x~seed0.safetensors").write_bytes(data[:50] if spoilt else data)
 
 
 @pytest.fixture
@@ -42,9 +42,8 @@ def folder(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run", shared_test=True)
 
 
-@pytest.mark.parametrize("name", ["trajectories"])
-def test_decisions_follow_from_the_trajectories(folder: Path, name: str) -> None:
-    with_trajectories(folder, name)
+def test_decisions_follow_from_the_trajectories(folder: Path) -> None:
+    with_trajectories(folder)
     made = {j.entry.method: j for j in maintenance(read_run(folder)[0])}
     assert set(made) == {"central", "constant"}
     right, always = made["central"], made["constant"]
@@ -99,8 +98,8 @@ def test_intervals_are_drawn_and_their_coverage_said(tmp_path: Path, figures: Ca
     page = write_report(folder).read_text("utf-8")
     assert bands(page, figures)
     text = text_of(page)
-    assert "should hold 90 % of the true values; on the test they hold 92 %" in text
-    assert "they hold 92 % and are 40.0 cycles wide." in text
+    for value in ("90 %", "92 %", "40.0 cycles wide"):
+        assert value in text
     assert "No intervals" not in text
 
 

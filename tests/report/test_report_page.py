@@ -220,24 +220,6 @@ def test_without_results_there_is_no_report(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_folder_of_version_0_1_still_gives_a_report(tmp_path: Path, figures: Callable[[str], Any]) -> None:
-    new, old = (write_federated_run(tmp_path / name) for name in ("new", "old"))
-    raw = json.loads((old / "results.json").read_text("utf-8"))
-    del raw["methods"]
-    for row in [*raw["rows"], *raw["history"]]:
-        row["setting"] = row.pop("scenario")
-    for row in raw["rows"]:
-        row["unit"] = row.pop("measure")
-    (old / "results.json").write_text(json.dumps(raw), "utf-8")
-    path = old / "predictions" / "all.csv"
-    path.write_text(path.read_text("utf-8").replace("scenario,", "setting,", 1), "utf-8")
-    pages = [write_report(folder).read_text("utf-8") for folder in (new, old)]
-    first, second = (figures(page) for page in pages)
-    assert set(first) == set(second)
-    assert first["methods0-rmse"][0][0]["data"][0]["x"] == second["methods0-rmse"][0][0]["data"][0]["x"]
-    assert re.search(r"Together [\d.]+ cycles off, alone [\d.]+:", text_of(pages[1]))
-
-
 @pytest.mark.long
 def test_the_page_draws_its_figures_in_a_browser(tmp_path: Path) -> None:
     path = write_report(write_federated_run(tmp_path / "run", clients=(EVIL, "south"), seeds=1))
