@@ -31,8 +31,8 @@ from fedprognos.networks.head import add_all, head_statistics, solve_head
 from fedprognos.networks.running import pieces
 from fedprognos.networks.torch_threads import one_torch_thread
 from fedprognos.privacy.differential_privacy import Privacy, PrivacyOptions
-from fedprognos.privacy.mechanisms import Account
-from fedprognos.privacy.private_statistics import ada_ssp, add_noise, clipped_sums
+from fedprognos.privacy.noise_mechanisms import Account
+from fedprognos.privacy.noised_statistics import ada_ssp, add_noise, clipped_sums
 from studies.attacks import ATTACKS
 from studies.poisoning import HostileTransport, write_between
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import nn
 
-    from fedprognos.experiment.experiment_run import Extras, Run
-    from fedprognos.experiment.run_events import Observer
+    from fedprognos.experiment import Extras, Observer, Run
     from fedprognos.features import Recipe
     from fedprognos.fleet import Fleet
     from fedprognos.networks import Network
@@ -57,11 +56,9 @@ def run(
         As in :func:`fedprognos.experiment.experiment_run.run`.
     """
     from fedprognos.errors import unknown_name
+    from fedprognos.experiment import Extras, merged
     from fedprognos.experiment import experiment_run as experiments
-    from fedprognos.experiment.config import merged
-    from fedprognos.experiment.experiment_run import Extras
-    from fedprognos.fleet import Fleet
-    from fedprognos.fleet.memory import in_memory
+    from fedprognos.fleet import Fleet, in_memory
     from fedprognos.report import sections, write_report
 
     given = {name: more.pop(name) for name in SECTIONS if name in more}
@@ -121,10 +118,8 @@ def absorb(
     from fedprognos import matching
     from fedprognos.errors import ConfigError
     from fedprognos.features import build_windows
-    from fedprognos.federation.absorption import layer_arrays, small_network
-    from fedprognos.networks import Network
-    from fedprognos.networks.head import head_statistics, solve_head
-    from fedprognos.networks.running import output_sums
+    from fedprognos.federation import layer_arrays, small_network
+    from fedprognos.networks import Network, head_statistics, output_sums, solve_head
 
     points = build_windows(recipe, fleet)
     joint = Network.concat(_taken_over(networks))
@@ -151,8 +146,8 @@ def match_networks(networks: Sequence[Network | nn.Module], **options: Any) -> N
     options
         Keys of `[federation.fedma]`, such as `width_limit`.
     """
-    from fedprognos.federation.strategies.fedma import FedMAOptions, algorithm_1
-    from fedprognos.networks.network import check_alike
+    from fedprognos.federation import FedMAOptions, algorithm_1
+    from fedprognos.networks import check_alike
 
     W = {f"{k:06d}": network for k, network in enumerate(_taken_over(networks))}
     check_alike(list(W.values()))
@@ -203,7 +198,7 @@ def plot(done: Run | str | Path, figure: str = "", *, scenario: str | None = Non
     choice
         Where a figure offers a choice in the report: which entry.
     """
-    from fedprognos.report.plotting import plot as draw
+    from fedprognos.report import plot as draw
 
     return draw(done if isinstance(done, str | Path) else done.folder, figure, scenario, choice)
 
@@ -212,8 +207,7 @@ def _taken_over(networks: Sequence[Network | nn.Module]) -> list[Network]:
     from torch import nn
 
     from fedprognos.errors import ConfigError
-    from fedprognos.networks import Network
-    from fedprognos.networks.from_torch import network_of
+    from fedprognos.networks import Network, network_of
 
     for network in networks:
         if not isinstance(network, Network | nn.Module):

@@ -83,7 +83,7 @@ class FederatedModel:
 
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:
         """Health at every row of the frame; NaN where a machine has too few rows so far."""
-        from fedprognos.prognosis.table_prediction import row_healths
+        from fedprognos.prognosis import row_healths
 
         healths = row_healths(self._fitted(), frame, unit=self.unit, time=self.time)
         return frame[self.unit].map(lambda _: 0.0).add(healths).rename("health")

@@ -7,17 +7,16 @@ True
 
 from __future__ import annotations
 
-from fedprognos.evaluation.baselines import baselines
-from fedprognos.evaluation.metrics import metrics
-from fedprognos.features.channels import channels
+from fedprognos.evaluation import baselines, metrics
+from fedprognos.features import channels
 from fedprognos.features.history import histories
-from fedprognos.federation.averages import aggregators
+from fedprognos.federation import aggregators
 from fedprognos.federation.exchanges import exchanges
 from fedprognos.federation.strategies import strategies
-from fedprognos.fleet.partition import partitions
+from fedprognos.fleet import partitions
 from fedprognos.fleet.readers import readers
 from fedprognos.networks.cells import cells
-from fedprognos.privacy.mechanisms import mechanisms
+from fedprognos.privacy import mechanisms
 
 __all__ = [
     "aggregators",

@@ -18,7 +18,7 @@ from command_line import fedprognos
 from fedprognos.cli import app
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
-from fedprognos.experiment.event_words import matched_words
+from fedprognos.experiment.events_in_words import matched_words
 from fedprognos.experiment.run_events import JobKey, LayerMatched
 from fedprognos.fleet.synthetic import synthetic_batteries, synthetic_engines
 from refusals import refuses

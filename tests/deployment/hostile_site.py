@@ -69,4 +69,4 @@ if __name__ == "__main__":
     options = read_options(Path(folder), SiteOptions)
     _, experiment, base = config.load(experiment_file)
     own = read_site_data(options.name, experiment, base, Path(table))
-    site.serve(Path(folder), join, own, _tell)
+    site.serve_site(Path(folder), join, own, _tell)

@@ -34,7 +34,7 @@ def coordinator_without_sites(made: Deployment, said: list[str]) -> Iterator[Non
 
     def serve() -> None:
         with contextlib.suppress(ProcessError):
-            coordinator.serve(made.coordinator, carrier.host, said.append, write_report)
+            coordinator.serve_coordinator(made.coordinator, carrier.host, said.append, write_report)
 
     thread = threading.Thread(target=serve)
     thread.start()

@@ -20,7 +20,7 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network
 from fedprognos.privacy.fixed_point import from_fixed, to_fixed
 from fedprognos.privacy.mask_messages import quorum
-from fedprognos.privacy.mechanisms import (
+from fedprognos.privacy.noise_mechanisms import (
     add_discrete_noise,
     discrete_gaussian,
     discrete_laplace,
@@ -28,7 +28,7 @@ from fedprognos.privacy.mechanisms import (
     secret_below,
     true_with_exp,
 )
-from fedprognos.privacy.private_statistics import add_noise, clipped_sums
+from fedprognos.privacy.noised_statistics import add_noise, clipped_sums
 
 EXACT = {"methods": ("reservoir",), "heads": ("exact",), "reservoir": {"units": 6}}
 

@@ -22,7 +22,7 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.networks import HeadStatistics, Network
 from fedprognos.networks.cells import Cell, cells
 from fedprognos.privacy.differential_privacy import Privacy, PrivacyOptions
-from fedprognos.privacy.mechanisms import (
+from fedprognos.privacy.noise_mechanisms import (
     concentrated_epsilon,
     gaussian_delta,
     gaussian_epsilon,
@@ -30,7 +30,7 @@ from fedprognos.privacy.mechanisms import (
     mechanisms,
     noise_for,
 )
-from fedprognos.privacy.private_statistics import ada_ssp, add_noise, clipped_rows, clipped_sums, row_weights
+from fedprognos.privacy.noised_statistics import ada_ssp, add_noise, clipped_rows, clipped_sums, row_weights
 
 EXACT = {"methods": ("reservoir",), "heads": ("exact",), "reservoir": {"units": 6}}
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedprognos.checks.requirement import check_named, require, same_bytes
-from fedprognos.fleet import Fleet
-from fedprognos.fleet.partition import PartitionRule
+from fedprognos.fleet import Fleet, PartitionRule
 from fedprognos.fleet.readers import ReadContext, Reader
 from fedprognos.fleet.synthetic import synthetic_engines
 

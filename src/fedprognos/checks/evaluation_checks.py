@@ -8,10 +8,8 @@ from functools import cache
 import numpy as np
 
 from fedprognos.checks.requirement import check_named, require, same_bytes
-from fedprognos.evaluation.baselines import Baseline
-from fedprognos.evaluation.metrics import Metric, Points
-from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
-from fedprognos.features.recipe_options import RecipeOptions
+from fedprognos.evaluation import Baseline, Metric, Points
+from fedprognos.features import Recipe, RecipeOptions, WindowSet, build_windows, recipe_for
 from fedprognos.fleet.synthetic import synthetic_batteries, synthetic_engines
 
 CAP = 60.0

@@ -6,10 +6,8 @@ import numpy as np
 
 from fedprognos.arrays import Rows
 from fedprognos.checks.requirement import check_named, require, same_bytes
-from fedprognos.features import Recipe, build_windows, recipe_for
-from fedprognos.features.channels import ChannelKind
+from fedprognos.features import ChannelKind, Recipe, RecipeOptions, build_windows, recipe_for
 from fedprognos.features.history import Cut, HistoryRule, histories
-from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.fleet.synthetic import synthetic_batteries, synthetic_engines
 

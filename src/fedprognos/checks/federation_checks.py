@@ -13,24 +13,26 @@ import numpy as np
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.checks.requirement import check_named, require, same_bytes
 from fedprognos.errors import FederationError, FedprognosError
-from fedprognos.features import Recipe, recipe_for
-from fedprognos.features.recipe_options import RecipeOptions
-from fedprognos.federation.averages import Aggregator, aggregators, average
-from fedprognos.federation.client import Client
-from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.cohort import MessageCohort
+from fedprognos.features import Recipe, RecipeOptions, recipe_for
+from fedprognos.federation import (
+    Aggregator,
+    Client,
+    ClientFolder,
+    MessageCohort,
+    Plan,
+    Round,
+    aggregators,
+    average,
+    decode,
+    encode,
+    federation_options,
+)
 from fedprognos.federation.exchanges import Exchange, Failure, exchanges, reply_kinds
-from fedprognos.federation.options import federation_options
-from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.synthetic import synthetic_engines
-from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.anatomy import Places, anatomy_of
-from fedprognos.networks.model_options import TrainOptions
-from fedprognos.privacy.mechanisms import Mechanism
-from fedprognos.privacy.sum_vectors import to_vector
+from fedprognos.networks import Network, NetworkSpec, Places, TrainOptions, anatomy_of
+from fedprognos.privacy import Mechanism, to_vector
 
 ANATOMY = anatomy_of("gru", 1, False)
 GROUP, WIDTH, INPUTS = "recurrent.0", 6, 2

@@ -17,7 +17,7 @@ from rich.table import Table
 from fedprognos.errors import DataError, DataNotFoundError
 
 if TYPE_CHECKING:
-    from fedprognos.fleet.catalog_check import Check
+    from fedprognos.fleet import Check
 
 data_app = typer.Typer(help="Public data sets: list, download, check.", no_args_is_help=True)
 
@@ -35,7 +35,7 @@ def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     Example: fedprognos data list
     """
-    from fedprognos.fleet.catalog import CATALOG, places
+    from fedprognos.fleet import CATALOG, places
 
     found = {name: _where(name, data_dir) for name in CATALOG}
     looked = [str(p) for p in places(data_dir)]
@@ -65,8 +65,7 @@ def get_data(
 
     Example: fedprognos data get cmapss
     """
-    from fedprognos.fleet.catalog import data_set
-    from fedprognos.fleet.download import get
+    from fedprognos.fleet import data_set, get
 
     source = address or data_set(name).address
     errors = Console(stderr=True)
@@ -88,7 +87,7 @@ def check_data(
 
     Example: fedprognos data check cmapss
     """
-    from fedprognos.fleet.catalog_check import check
+    from fedprognos.fleet import check
 
     done = check(name, data_dir)
     _show(done, as_json)
@@ -133,7 +132,7 @@ def printable(text: str) -> str:
 
 
 def _where(name: str, data_dir: Path | None) -> str | None:
-    from fedprognos.fleet.catalog import find
+    from fedprognos.fleet import find
 
     try:
         return str(find(name, data_dir))

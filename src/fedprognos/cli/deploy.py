@@ -42,7 +42,7 @@ def _tell(text: str) -> None:
 @contextlib.contextmanager
 def _until_interrupted(farewell: str) -> Iterator[None]:
     """On Ctrl-C or SIGTERM, print a farewell and exit with the code of an interrupt."""
-    from fedprognos.deployment.processes import terminate_as_interrupt
+    from fedprognos.deployment import terminate_as_interrupt
 
     terminate_as_interrupt()
     try:
@@ -65,8 +65,7 @@ def init(
 
     Example: fedprognos deploy init deployment --sites plant-a,plant-b --host coordinator.example.com
     """
-    from fedprognos.deployment.folders import make_deployment
-    from fedprognos.deployment.keys import AUTHORITY_IN_DAYS, SERVER_IN_DAYS
+    from fedprognos.deployment import AUTHORITY_IN_DAYS, SERVER_IN_DAYS, make_deployment
 
     names = [name.strip() for name in sites.split(",") if name.strip()]
     coordinator, places = make_deployment(folder, names, host, port, bind, experiment)
@@ -91,8 +90,7 @@ def renew(
 
     Example: fedprognos deploy renew deployment
     """
-    from fedprognos.deployment.folders import coordinator_folder, renew
-    from fedprognos.deployment.keys import days_left, read_certificate
+    from fedprognos.deployment import coordinator_folder, days_left, read_certificate, renew
 
     renewed = renew(folder, site or [])
     left = days_left(read_certificate(coordinator_folder(folder) / "server.crt"))
@@ -107,10 +105,15 @@ def coordinator(folder: Folder) -> None:
 
     Example: fedprognos deploy coordinator deployment/coordinator
     """
-    from fedprognos.deployment.coordinator.coordinator_service import serve
-    from fedprognos.deployment.flower.superlink import host
-    from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
-    from fedprognos.deployment.keys import fingerprint, identity_of
+    from fedprognos.deployment import (
+        CoordinatorOptions,
+        coordinator_folder,
+        fingerprint,
+        host,
+        identity_of,
+        read_options,
+        serve_coordinator,
+    )
     from fedprognos.report import write_report
 
     place = coordinator_folder(folder)
@@ -118,7 +121,7 @@ def coordinator(folder: Folder) -> None:
     console.print(f"Next: start the sites, then  fedprognos deploy run EXPERIMENT --dir {place}")
     console.print(f"This coordinator's identity, for the sites: {fingerprint(identity_of(place).public)}")
     with _until_interrupted("stopped; start it again to continue"):
-        serve(place, host, _tell, write_report)
+        serve_coordinator(place, host, _tell, write_report)
 
 
 @deploy_app.command()
@@ -134,12 +137,18 @@ def site(
 
     Example: fedprognos deploy site plant-a --data fleet.csv
     """
-    from fedprognos.deployment.flower.supernode import join
-    from fedprognos.deployment.folders import EXPERIMENT, SiteOptions, read_options
-    from fedprognos.deployment.keys import fingerprint, identity_of
-    from fedprognos.deployment.site.site_data import check_site_data, read_site_data
-    from fedprognos.deployment.site.site_service import serve
-    from fedprognos.deployment.site_messages import DataTerms
+    from fedprognos.deployment import (
+        EXPERIMENT,
+        DataTerms,
+        SiteOptions,
+        check_site_data,
+        fingerprint,
+        identity_of,
+        join,
+        read_options,
+        read_site_data,
+        serve_site,
+    )
     from fedprognos.experiment import config
     from fedprognos.report import write_report
 
@@ -153,7 +162,7 @@ def site(
     identity = fingerprint(identity_of(folder).public)
     console.print(LEAVES.format(folder=folder, min_count=options.min_count, identity=identity))
     with _until_interrupted("left the federation; start again to rejoin"):
-        serve(folder, join, site_data, _tell, write_report)
+        serve_site(folder, join, site_data, _tell, write_report)
 
 
 @deploy_app.command()
@@ -171,8 +180,7 @@ def run(
 
     Example: fedprognos deploy run fleet.toml --dir deployment/coordinator
     """
-    from fedprognos.deployment.coordinator.coordinator_service import deployable, submit
-    from fedprognos.deployment.folders import CoordinatorOptions, coordinator_folder, read_options
+    from fedprognos.deployment import CoordinatorOptions, coordinator_folder, deployable, read_options, submit
     from fedprognos.experiment import config
 
     changes = (*(overrides or ()), *([f"evaluation.seeds={seeds}"] if seeds is not None else []))
@@ -188,8 +196,7 @@ def run(
 
 def _follow(place: Path, results: Path) -> None:
     """Print the events of a run until it has ended."""
-    from fedprognos.deployment.coordinator.coordinator_service import EVENTS, STATE
-    from fedprognos.deployment.processes import running
+    from fedprognos.deployment import EVENTS, STATE, running
     from fedprognos.errors import FederationError
 
     events, warned = results / EVENTS, False
@@ -221,8 +228,7 @@ def status(folder: Folder) -> None:
 
     Example: fedprognos deploy status plant-a
     """
-    from fedprognos.deployment.folders import coordinator_folder
-    from fedprognos.deployment.processes import STATUS, running
+    from fedprognos.deployment import STATUS, coordinator_folder, running
 
     place = coordinator_folder(folder)
     pid, kept, coordinates = running(place), _json(place / STATUS), (place / "sites").is_dir()
@@ -254,9 +260,7 @@ def cancel(
 
     Example: fedprognos deploy cancel deployment/coordinator
     """
-    from fedprognos.deployment.coordinator.coordinator_service import cancel
-    from fedprognos.deployment.folders import coordinator_folder
-    from fedprognos.deployment.processes import STATUS
+    from fedprognos.deployment import STATUS, cancel, coordinator_folder
 
     place = coordinator_folder(folder)
     run_name = name or _json(place / STATUS).get("experiment")
@@ -272,8 +276,7 @@ def stop(folder: Folder) -> None:
 
     Example: fedprognos deploy stop plant-a
     """
-    from fedprognos.deployment.folders import coordinator_folder
-    from fedprognos.deployment.processes import stop_running
+    from fedprognos.deployment import coordinator_folder, stop_running
 
     console.print("stopped" if stop_running(coordinator_folder(folder)) else "was not running")
 
@@ -290,10 +293,7 @@ def approve(
 
     Example: fedprognos deploy approve plant-a
     """
-    from fedprognos.deployment.contract import in_words
-    from fedprognos.deployment.folders import SiteOptions, read_options
-    from fedprognos.deployment.site.approvals import Approvals, reasons_to_refuse
-    from fedprognos.deployment.site.site_ledger import SiteLedger
+    from fedprognos.deployment import Approvals, SiteLedger, SiteOptions, in_words, read_options, reasons_to_refuse
 
     options = read_options(folder, SiteOptions)
     approvals, ledger = Approvals(folder, options.approved, options.members), SiteLedger(folder)
@@ -328,9 +328,7 @@ def ledger(folder: Folder) -> None:
 
     Example: fedprognos deploy ledger plant-a
     """
-    from fedprognos.deployment.folders import SiteOptions, read_options
-    from fedprognos.deployment.site.approvals import Approvals
-    from fedprognos.deployment.site.site_ledger import SiteLedger, ledger_in_words
+    from fedprognos.deployment import Approvals, SiteLedger, SiteOptions, ledger_in_words, read_options
 
     read_options(folder, SiteOptions)  # a folder without a site has no ledger
     runs = {entry.contract.digest: entry.contract.run for entry in Approvals(folder).entries()}

@@ -24,8 +24,7 @@ def export(
 
     Example: fedprognos export runs/fleet/bundle --onnx model.onnx
     """
-    from fedprognos.prognosis.onnx_runtime import export_onnx
-    from fedprognos.prognosis.predictor import Predictor
+    from fedprognos.prognosis import Predictor, export_onnx
 
     predictor = Predictor.load(bundle, head)
     done = export_onnx(predictor.bundle, onnx, int8=int8)

@@ -16,8 +16,7 @@ from fedprognos.cli.data import plain_console
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedprognos.tables.columns import Columns
-    from fedprognos.tables.proposal import Proposal
+    from fedprognos.tables import Columns, Proposal
 
 _NONE = "-"
 SHOWN = 20
@@ -50,9 +49,8 @@ def init(
     Example: fedprognos init pumps.csv --unit pump
     """
     from fedprognos.errors import DataError
-    from fedprognos.fleet.catalog import public_data_in
-    from fedprognos.fleet.from_tables import read_table
-    from fedprognos.tables.experiment_file import default_path, write_experiment
+    from fedprognos.fleet import public_data_in, read_table
+    from fedprognos.tables import default_path, write_experiment
 
     if (public := public_data_in(file)) is not None:
         preset = {"cmapss": "turbofan-life", "nasa-battery": "battery"}[public]
@@ -76,8 +74,7 @@ def init(
 def _first_proposal(file: Path, given: dict[str, Any], asks: bool) -> Proposal:
     """The proposal for a table; in a terminal a person is asked for machine and time where they are not found."""
     from fedprognos.errors import DataError
-    from fedprognos.tables.proposal import NoTimeError, propose
-    from fedprognos.tables.table import open_tables
+    from fedprognos.tables import NoTimeError, open_tables, propose
 
     try:
         return propose(file, given)
@@ -96,8 +93,7 @@ def _first_proposal(file: Path, given: dict[str, Any], asks: bool) -> Proposal:
 
 def _asked(file: Path, proposal: Proposal, given: dict[str, Any]) -> Proposal:
     """The proposal after a person's answers; a changed answer makes a new one, so that the other roles follow."""
-    from fedprognos.tables.proposal import propose
-    from fedprognos.tables.table import open_tables
+    from fedprognos.tables import open_tables, propose
 
     names = open_tables(file)[0].names
     given = dict(given)
@@ -116,7 +112,7 @@ def _asked(file: Path, proposal: Proposal, given: dict[str, Any]) -> Proposal:
 
 
 def _answer(question: str, shown: str | None, role: str, names: Sequence[str]) -> str | None:
-    from fedprognos.tables.times import MEASURES
+    from fedprognos.tables import MEASURES
 
     valid, kind = (MEASURES, "measure") if role == "time_measure" else (names, "column")
     while True:

@@ -14,8 +14,7 @@ from fedprognos.cli.data import plain_console, printable
 from fedprognos.errors import unknown_name
 
 if TYPE_CHECKING:
-    from fedprognos.prognosis.predictor import Predictor
-    from fedprognos.prognosis.table_prediction import FilePrediction
+    from fedprognos.prognosis import FilePrediction, Predictor
 
 SHOWN = 30
 
@@ -39,7 +38,7 @@ def predict(
 
     Example: fedprognos predict runs/fleet/bundle new_rows.csv --out health.csv
     """
-    from fedprognos.prognosis.table_prediction import predict_files
+    from fedprognos.prognosis import predict_files
 
     predictor = _predictor(bundle, head, runtime)
     errors = Console(stderr=True)
@@ -70,17 +69,17 @@ def _predictor(bundle: Path, head: Path | None, runtime: str) -> Predictor:
     if runtime not in ("torch", "onnx"):
         raise unknown_name("runtime", runtime, ("torch", "onnx"))
     if runtime == "onnx" or bundle.suffix.lower() == ".onnx":
-        from fedprognos.prognosis.onnx_runtime import OnnxPredictor
+        from fedprognos.prognosis import OnnxPredictor
 
         return OnnxPredictor.load(bundle, head)
-    from fedprognos.prognosis.predictor import Predictor
+    from fedprognos.prognosis import Predictor
 
     return Predictor.load(bundle, head)
 
 
 def _table(done: FilePrediction, predictor: Predictor) -> Table:
     """Units, the most urgent first."""
-    from fedprognos.prognosis.health_files import dates
+    from fedprognos.prognosis import dates
 
     until = ["until"] if done.measure is not None else []
     interval = "interval" if predictor.calibration is not None else "no intervals"
@@ -102,7 +101,7 @@ def _bound(value: float | None) -> str:
 
 
 def _summary(console: Console, done: FilePrediction, out: Path | None) -> None:
-    from fedprognos.prognosis.health import Verdict
+    from fedprognos.prognosis import Verdict
 
     states = ", ".join(f"{count} {state}" for state, count in sorted(done.states.items()))
     lines = [f"{done.rows} rows of {len(done.now)} units; {done.written} healths: {states}"]

@@ -65,8 +65,8 @@ def run(
     Example: fedprognos run fleet.toml --seeds 3 --set train.epochs=40
     """
     from fedprognos.cli.terminal import EventView, answers, results_table
+    from fedprognos.experiment import run as run_experiment
     from fedprognos.experiment import tracking
-    from fedprognos.experiment.experiment_run import run as run_experiment
     from fedprognos.report import read_run, write_report
 
     console = Console(quiet=quiet or as_json)

@@ -27,8 +27,7 @@ def send(
 
     Example: fedprognos send http://127.0.0.1:8080 new_rows.csv
     """
-    from fedprognos.service.sender import Link, send_files
-    from fedprognos.service.service_options import read_token
+    from fedprognos.service import Link, read_token, send_files
 
     link = Link(url, read_token(token_file, os.environ.get("FEDPROGNOS_TOKEN")))
     errors = Console(stderr=True)

@@ -57,12 +57,11 @@ def serve(
     Example: fedprognos serve runs/fleet/bundle --port 8080
     """
     try:
-        from fedprognos.service.http_server import serve as run_service
+        from fedprognos.service import serve as run_service
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve", "the service") from None
     from fedprognos.prognosis import Predictor
-    from fedprognos.service import ServiceOptions
-    from fedprognos.service.service_options import read_token, usual_threshold
+    from fedprognos.service import ServiceOptions, read_token, usual_threshold
 
     predictor = Predictor.load(bundle, head)
     options = ServiceOptions(

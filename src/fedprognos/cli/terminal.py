@@ -23,8 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedprognos.evaluation import Metric, Results, Summary, metrics
-from fedprognos.experiment.event_words import SHOWN_CLIENTS, event_words
-from fedprognos.experiment.run_events import (
+from fedprognos.experiment import (
+    SHOWN_CLIENTS,
     EpochDone,
     Event,
     JobDone,
@@ -40,6 +40,7 @@ from fedprognos.experiment.run_events import (
     TrialEpoch,
     TrialRound,
     TrialStarted,
+    event_words,
 )
 from fedprognos.federation.strategies import strategies
 

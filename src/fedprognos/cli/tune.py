@@ -14,7 +14,7 @@ from rich.table import Table
 from fedprognos.cli.run import INTERRUPTED, DataDir, Quiet, Set, Source, Workers
 
 if TYPE_CHECKING:
-    from fedprognos.experiment.tuning import Search
+    from fedprognos.experiment import Search
 
 SHOWN = 5
 
@@ -46,7 +46,7 @@ def tune(
     Example: fedprognos tune fleet.toml --trials 50
     """
     from fedprognos.cli.terminal import EventView
-    from fedprognos.experiment.tuning import tune as search
+    from fedprognos.experiment import tune as search
 
     console = Console(quiet=quiet)
     try:
@@ -73,8 +73,7 @@ def tune(
 
 def _show(console: Console, outcome: Search) -> None:
     """The best trials, what mattered, and where the files are."""
-    from fedprognos.experiment.event_words import short_key
-    from fedprognos.experiment.tuning import BEST_FILE, TRIALS_FILE
+    from fedprognos.experiment import BEST_FILE, TRIALS_FILE, short_key
 
     counts = ", ".join(f"{sum(t.state == s for t in outcome.trials)} {s}" for s in ("pruned", "failed"))
     title = f"Best of {len(outcome.trials)} trials ({counts}): validation RMSE in {outcome.measure}"

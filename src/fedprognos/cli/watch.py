@@ -42,7 +42,7 @@ def watch(
     import asyncio
 
     try:
-        from fedprognos.service.mqtt import Watcher, WatchOptions, tally_text
+        from fedprognos.service import Watcher, WatchOptions, tally_text
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "aiomqtt", "serve", "reading from a broker") from None
     from fedprognos.prognosis import Predictor

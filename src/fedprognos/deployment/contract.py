@@ -17,10 +17,10 @@ from fedprognos import __version__
 from fedprognos.deployment.keys import fingerprint
 from fedprognos.errors import ConfigError, FedprognosError, MessageError
 from fedprognos.experiment import config
-from fedprognos.federation.options import FederationOptions
+from fedprognos.federation import FederationOptions
 from fedprognos.federation.strategies import strategies
 from fedprognos.options import Options
-from fedprognos.privacy.mask_messages import LEAST_MEMBERS
+from fedprognos.privacy import LEAST_MEMBERS
 
 MAX_CONTRACT_IN_BYTES = 1 << 20
 MAX_MEMBERS = 500

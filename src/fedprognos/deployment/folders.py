@@ -123,7 +123,7 @@ def renew(folder: Path, sites: Sequence[str]) -> dict[str, Path]:
 
 def site_folder(folder: Path, site: str) -> Path:
     """A site's folder in a new deployment."""
-    from fedprognos.experiment.run_folder import folder_name  # loads torch, which `deploy status` need not
+    from fedprognos.experiment import folder_name  # loads torch, which `deploy status` need not
 
     return folder / "sites" / folder_name(site)
 

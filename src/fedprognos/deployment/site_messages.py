@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedprognos.features import Recipe, SurveyTerms, survey_terms
-from fedprognos.features.recipe_options import RecipeOptions
+from fedprognos.features import Recipe, RecipeOptions, SurveyTerms, survey_terms
 from fedprognos.federation.exchanges import Exchange, Words, add_notice, exchanges, reply_kinds, request_kinds
 from fedprognos.fleet import Schema
-from fedprognos.networks import Calibration, Network
-from fedprognos.networks.novelty import Novelty
+from fedprognos.networks import Calibration, Network, Novelty
 
 
 @dataclass(frozen=True)

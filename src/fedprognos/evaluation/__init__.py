@@ -1,11 +1,43 @@
 """How good predictions are: one table of metrics, baselines, results."""
 
 from fedprognos.evaluation.baselines import Baseline, baselines
-from fedprognos.evaluation.comparison import Comparison, Difference, change_by_unit, difference_by_seed
+from fedprognos.evaluation.comparison import (
+    AGREE,
+    CLEAR,
+    FEW_UNITS,
+    Comparison,
+    Difference,
+    agreement,
+    chance_of,
+    change_by_unit,
+    difference_by_seed,
+)
 from fedprognos.evaluation.evaluation_options import EvaluationOptions
 from fedprognos.evaluation.fleet_summary import fleet_summary
-from fedprognos.evaluation.metrics import Metric, Points, Sum, metrics
+from fedprognos.evaluation.maintenance import (
+    ALPHA,
+    ENOUGH,
+    accurate,
+    decided,
+    followed_to,
+    horizons,
+    last_seen,
+    maintained_at,
+    median_horizon,
+    rising,
+)
+from fedprognos.evaluation.match_records import (
+    FOLDER,
+    AbsorbedNeurons,
+    Extractors,
+    LayerMatch,
+    MatchRound,
+    Pair,
+    read_match_records,
+)
+from fedprognos.evaluation.metrics import SQUARED, Metric, Points, Sum, metrics, sums_of
 from fedprognos.evaluation.predictions import (
+    COLUMNS,
     ClientPredictions,
     Trajectories,
     read_predictions,
@@ -29,17 +61,30 @@ from fedprognos.evaluation.results import (
 from fedprognos.evaluation.scores import Scores, ScoreSums, moments_scored, rmse, score, score_sums
 
 __all__ = [
+    "AGREE",
+    "ALPHA",
+    "CLEAR",
+    "COLUMNS",
+    "ENOUGH",
     "EVERYONE",
+    "FEW_UNITS",
+    "FOLDER",
     "OWN",
     "SHARED",
+    "SQUARED",
+    "AbsorbedNeurons",
     "Baseline",
     "ClientPredictions",
     "Comparison",
     "Difference",
     "EvaluationOptions",
+    "Extractors",
     "HistoryRow",
+    "LayerMatch",
+    "MatchRound",
     "Method",
     "Metric",
+    "Pair",
     "Points",
     "ResultRow",
     "Results",
@@ -48,19 +93,31 @@ __all__ = [
     "Sum",
     "Summary",
     "Trajectories",
+    "accurate",
+    "agreement",
     "baselines",
+    "chance_of",
     "change_by_unit",
+    "decided",
     "difference_by_seed",
     "fleet_summary",
+    "followed_to",
+    "horizons",
+    "last_seen",
+    "maintained_at",
+    "median_horizon",
     "metrics",
     "moments_scored",
     "pooled",
+    "read_match_records",
     "read_predictions",
     "read_trajectories",
+    "rising",
     "rmse",
     "score",
     "score_sums",
     "summarise",
+    "sums_of",
     "trained_on",
     "write_predictions",
     "write_trajectories",

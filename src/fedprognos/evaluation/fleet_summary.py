@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from fedprognos.arrays import IntArray
 from fedprognos.features import Recipe, health_labels
-from fedprognos.fleet import Fleet, Unit
-from fedprognos.fleet.unit import MACHINE, START
+from fedprognos.fleet import MACHINE, START, Fleet, Unit
 
 UNITS_A_CLIENT = 3
 CYCLES_A_UNIT = 6

@@ -17,16 +17,16 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, NonNegativeInt, SerializeAsAny, create_model, model_validator
 
 from fedprognos.errors import ConfigError, unknown_name
-from fedprognos.evaluation.evaluation_options import EvaluationOptions
-from fedprognos.features.recipe_options import RecipeOptions
-from fedprognos.federation.options import FederationOptions, federation_options
+from fedprognos.evaluation import EvaluationOptions
+from fedprognos.features import RecipeOptions
+from fedprognos.federation import FederationOptions, federation_options
 from fedprognos.files import parse_toml
-from fedprognos.fleet.partition import Partition
+from fedprognos.fleet import Partition
 from fedprognos.fleet.readers import ReaderOptions, readers
+from fedprognos.networks import ModelOptions, TrainOptions
 from fedprognos.networks.cells import cells
-from fedprognos.networks.model_options import ModelOptions, TrainOptions
 from fedprognos.options import Options, chosen_options, validated
-from fedprognos.tables.table import SUFFIXES
+from fedprognos.tables import SUFFIXES
 
 
 def _federation() -> FederationOptions:

@@ -31,7 +31,7 @@ from fedprognos.evaluation import (
 from fedprognos.experiment.run_events import JobKey
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.features import Recipe, WindowSet, build_windows
-from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation import ClientFolder
 from fedprognos.fleet import Fleet, pool
 from fedprognos.networks import Calibration, Network, predict
 

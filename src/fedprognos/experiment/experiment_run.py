@@ -28,21 +28,16 @@ from fedprognos.experiment.run_folder import JobRecord, RunFolder
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.experiment.schedule import Schedule, epochs_at_most, job_keys
 from fedprognos.experiment.worker_pool import cores
-from fedprognos.features.channels import ChannelKind
+from fedprognos.features import ChannelKind
 from fedprognos.features.history import HistoryRule
-from fedprognos.federation.averages import Aggregator
+from fedprognos.federation import Aggregator, ReplyCache
 from fedprognos.federation.exchanges import Exchange
-from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import Strategy
 from fedprognos.files import write_json
-from fedprognos.fleet import Fleet, pool
-from fedprognos.fleet.digest import fleet_digest
-from fedprognos.fleet.partition import PartitionRule
+from fedprognos.fleet import Fleet, PartitionRule, fleet_digest, pool
 from fedprognos.fleet.readers import Reader
-from fedprognos.networks import Bundle, Cell
-from fedprognos.networks.fit import device_of
-from fedprognos.networks.torch_threads import one_torch_thread
-from fedprognos.privacy.mechanisms import Mechanism
+from fedprognos.networks import Bundle, Cell, device_of, one_torch_thread
+from fedprognos.privacy import Mechanism
 from fedprognos.shelf import Shelf
 
 SHOWN = frozenset(

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedprognos import __version__
-from fedprognos.evaluation import EVERYONE, ClientPredictions, HistoryRow, ResultRow
-from fedprognos.evaluation.match_records import MatchRound
+from fedprognos.evaluation import EVERYONE, ClientPredictions, HistoryRow, MatchRound, ResultRow
 from fedprognos.experiment import config
 from fedprognos.experiment.evaluator import Errors, Evaluator, FinishedModel
 from fedprognos.experiment.match_summary import layer_match, match_round
@@ -27,18 +26,23 @@ from fedprognos.experiment.run_events import (
     RoundDone,
 )
 from fedprognos.features import Recipe
-from fedprognos.federation.cohort import Cohort, MessageCohort
+from fedprognos.federation import (
+    Cohort,
+    Intervals,
+    Judged,
+    MessageCohort,
+    Plan,
+    Round,
+    Uncalibrated,
+    head_name,
+    judged_rounds,
+    personal_heads,
+)
 from fedprognos.federation.exchanges import Failure
-from fedprognos.federation.exchanges.personal import head_name, personal_heads
-from fedprognos.federation.heads import Judged
-from fedprognos.federation.intervals import Intervals, Uncalibrated
-from fedprognos.federation.plan import Plan, Round
-from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import Strategy, strategies
-from fedprognos.fleet.readers.table import layout_of
-from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec
-from fedprognos.networks.novelty import novelty_from_sums
-from fedprognos.privacy.secret_split import stream
+from fedprognos.fleet import layout_of
+from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec, novelty_from_sums
+from fedprognos.privacy import stream
 
 
 @dataclass(eq=False)

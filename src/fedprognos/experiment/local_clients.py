@@ -15,10 +15,9 @@ from fedprognos.experiment.run_folder import RunFolder, folder_name
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.experiment.worker_pool import OnEpoch, WorkerLostError, Workers
 from fedprognos.features import Recipe, check_usable
-from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation import ClientFolder, OpenSums, Sums
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.strategies import strategies
-from fedprognos.federation.totals import OpenSums, Sums
 from fedprognos.fleet import Fleet, pool
 
 POOLED = "pooled"

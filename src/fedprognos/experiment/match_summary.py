@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedprognos.evaluation.match_records import AbsorbedNeurons, Extractors, LayerMatch, MatchRound, Pair
-from fedprognos.federation.absorption import AbsorptionRecord
-from fedprognos.federation.plan import MatchedLayer, Round
+from fedprognos.evaluation import AbsorbedNeurons, Extractors, LayerMatch, MatchRound, Pair
+from fedprognos.federation import AbsorptionRecord, MatchedLayer, Round
 from fedprognos.networks import Network
 
 EXTRACTORS = 10

@@ -21,10 +21,7 @@ from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.run_events import EpochDone, JobKey, Notice, Observer
-from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.exchanges.survey import common_recipe
-from fedprognos.federation.reply_cache import ReplyCache
-from fedprognos.federation.rounds import judged_rounds
+from fedprognos.federation import MessageCohort, ReplyCache, common_recipe, judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import read_json, write_json
 from fedprognos.networks import Epoch

@@ -22,8 +22,7 @@ from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.run_events import EpochDone, JobKey, Notice, Observer
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import Scenario
-from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation import MessageCohort, ReplyCache
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Bundle, Epoch
 

@@ -13,13 +13,11 @@ from typing import Any
 from urllib.parse import quote
 
 from fedprognos.errors import OutputError
-from fedprognos.evaluation import HistoryRow, ResultRow, write_predictions, write_trajectories
-from fedprognos.evaluation.match_records import FOLDER
+from fedprognos.evaluation import FOLDER, HistoryRow, ResultRow, write_predictions, write_trajectories
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.job import JobResult
 from fedprognos.experiment.run_events import JobKey
-from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.options import FederationOptions
+from fedprognos.federation import ClientFolder, FederationOptions
 from fedprognos.files import holding, read_json, replacing, write_json
 
 IDENTITY, LOCK = "experiment.json", "running.lock"

@@ -9,8 +9,7 @@ from pathlib import Path
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
-from fedprognos.fleet import Fleet, split
-from fedprognos.fleet.partition import ColumnOptions, PartitionOptions, deal
+from fedprognos.fleet import ColumnOptions, Fleet, PartitionOptions, deal, split
 from fedprognos.fleet.readers import ReadContext, Source, read
 
 

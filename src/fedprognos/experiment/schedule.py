@@ -28,12 +28,9 @@ from fedprognos.experiment.run_events import (
 from fedprognos.experiment.run_folder import JobRecord
 from fedprognos.experiment.worker_pool import OnEpoch
 from fedprognos.features import Recipe
-from fedprognos.federation.cohort import MessageCohort, Transport
+from fedprognos.federation import MessageCohort, ReplyCache, Sums, Transport, common_recipe
 from fedprognos.federation.exchanges import Failure
-from fedprognos.federation.exchanges.survey import common_recipe
-from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import Budget, strategies
-from fedprognos.federation.totals import Sums
 from fedprognos.networks import Epoch
 
 

@@ -14,7 +14,7 @@ from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import parse_toml
-from fedprognos.networks.model_options import TrainOptions
+from fedprognos.networks import TrainOptions
 from fedprognos.options import Tunable
 
 Task = Literal["rul", "soh"]

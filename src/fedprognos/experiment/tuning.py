@@ -53,19 +53,21 @@ from fedprognos.experiment.run_folder import folder_name
 from fedprognos.experiment.scenario import Scenario, training_scenario
 from fedprognos.experiment.search_space import WINDOW, Choice, Space, applied, own_values, space_of
 from fedprognos.experiment.worker_pool import OnEpoch, Workers, cores
-from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.cohort import Cohort, MessageCohort
+from fedprognos.federation import (
+    ClientFolder,
+    Cohort,
+    MessageCohort,
+    Plan,
+    ReplyCache,
+    judged_rounds,
+    recipe_from_survey,
+)
 from fedprognos.federation.exchanges import Failure
-from fedprognos.federation.exchanges.survey import recipe_from_survey
-from fedprognos.federation.plan import Plan
-from fedprognos.federation.reply_cache import ReplyCache
-from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import holding, write_text
 from fedprognos.fleet import Fleet, Unit, pool
-from fedprognos.networks import Epoch
-from fedprognos.networks.torch_threads import one_torch_thread
-from fedprognos.privacy.secret_split import stream
+from fedprognos.networks import Epoch, one_torch_thread
+from fedprognos.privacy import stream
 
 if TYPE_CHECKING:
     import optuna

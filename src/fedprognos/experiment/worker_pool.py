@@ -26,10 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from fedprognos.errors import FedprognosError
-from fedprognos.federation.client import Client
-from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.fleet import Fleet
-from fedprognos.fleet.store import load_fleet, save_fleet
+from fedprognos.federation import Client, ClientFolder
+from fedprognos.fleet import Fleet, load_fleet, save_fleet
 from fedprognos.networks import Epoch
 
 ATTEMPTS = 3

@@ -13,8 +13,7 @@ from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import DataError, RecipeError
 from fedprognos.features.history import UnitCuts, rule_of
 from fedprognos.features.recipe import Recipe
-from fedprognos.fleet import Fleet, Unit
-from fedprognos.fleet.discharge import RATED
+from fedprognos.fleet import RATED, Fleet, Unit
 
 
 @dataclass(frozen=True, eq=False)

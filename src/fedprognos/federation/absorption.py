@@ -14,9 +14,8 @@ from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.exchanges.outputs import summed_outputs
 from fedprognos.federation.plan import Plan
 from fedprognos.matching import Absorption, LabelledSums, LinearWeights, OutputSums, RecurrentWeights
-from fedprognos.networks import Network
-from fedprognos.networks.head import HeadStatistics, exact_head, solve_head
-from fedprognos.privacy.mask_messages import LEAST_MEMBERS
+from fedprognos.networks import HeadStatistics, Network, exact_head, solve_head
+from fedprognos.privacy import LEAST_MEMBERS
 
 MOST_NEURONS = 512
 """Neurons whose sums are sent at once (2 MB, as they grow with the square); more are absorbed in groups first."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from fedprognos.errors import ConfigError, DataError
-from fedprognos.networks.anatomy import Anatomy, Array, Places, Tensors, place_in
+from fedprognos.networks import Anatomy, Array, Places, Tensors, place_in
 from fedprognos.shelf import Shelf
 
 Floats: TypeAlias = NDArray[np.float64]

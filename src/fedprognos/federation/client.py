@@ -19,11 +19,10 @@ from fedprognos.federation.exchanges import Failure, OnEpoch, Reply, Request, ex
 from fedprognos.federation.limits import Limits
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network
-from fedprognos.privacy.floors import FloorError, Floors
-from fedprognos.privacy.secret_split import RESERVE, SecretSplit, reserved
+from fedprognos.privacy import RESERVE, FloorError, Floors, SecretSplit, reserved
 
 if TYPE_CHECKING:  # needs `cryptography`, which is there where sites mask
-    from fedprognos.privacy.masked_member import Member
+    from fedprognos.privacy import Member
 
 Parts = tuple[WindowSet, WindowSet | None]
 

@@ -15,7 +15,7 @@ from fedprognos.federation.exchanges.import_model import ImportReply, ImportRequ
 from fedprognos.federation.plan import Plan
 from fedprognos.matching import groups
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.privacy.screening import harmful_models
+from fedprognos.privacy import harmful_models
 
 
 def first_models(

@@ -10,11 +10,8 @@ import numpy as np
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.plan import Plan
-from fedprognos.networks import Network
-from fedprognos.networks.calibration import HeadSums
-from fedprognos.networks.head import exact_head
-from fedprognos.privacy.mask_messages import LEAST_MEMBERS
-from fedprognos.privacy.private_statistics import ada_ssp
+from fedprognos.networks import HeadSums, Network, exact_head
+from fedprognos.privacy import LEAST_MEMBERS, ada_ssp
 
 
 @dataclass(frozen=True, eq=False)

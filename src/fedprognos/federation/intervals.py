@@ -20,8 +20,7 @@ from fedprognos.federation.heads import Judged, with_heads
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.strategies import Strategy
 from fedprognos.federation.totals import total
-from fedprognos.networks import Network
-from fedprognos.networks.calibration import EDGES, MIN_UNITS, Calibration, calibration_of, prediction_ranges
+from fedprognos.networks import EDGES, MIN_UNITS, Calibration, Network, calibration_of, prediction_ranges
 
 NOWHERE = np.empty(0)
 

@@ -8,9 +8,7 @@ from fedprognos.errors import MessageError
 from fedprognos.features import Recipe
 from fedprognos.federation.exchanges import Cost, Request, exchange_for
 from fedprognos.fleet import Fleet
-from fedprognos.networks import NetworkSpec
-from fedprognos.networks.model_options import ModelOptions
-from fedprognos.networks.running import BATCH
+from fedprognos.networks import BATCH, ModelOptions, NetworkSpec
 
 MAX_PARAMETERS, MAX_EPOCHS = 20_000_000, 10_000
 GATES = 8

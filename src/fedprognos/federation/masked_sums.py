@@ -13,13 +13,13 @@ from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import digest
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.totals import Asks, LeftOut, Tag, summed_exchange
-from fedprognos.privacy import shamir
-from fedprognos.privacy.fixed_point import Limbs, add, from_fixed, negated
-from fedprognos.privacy.mask_messages import (
+from fedprognos.privacy import (
+    KEY_IN_BYTES,
     BeginReply,
     BeginRequest,
     KeysReply,
     KeysRequest,
+    Limbs,
     MaskedReply,
     SharesReply,
     SharesRequest,
@@ -27,9 +27,15 @@ from fedprognos.privacy.mask_messages import (
     SurvivorsRequest,
     UnmaskReply,
     UnmaskRequest,
+    add,
+    agreed,
+    from_fixed,
+    mask,
+    negated,
+    public_of,
     quorum,
+    shamir,
 )
-from fedprognos.privacy.masks import KEY_IN_BYTES, agreed, mask, public_of
 
 SUMS_A_BATCH = 32
 

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, create_model, field_vali
 
 from fedprognos.matching import RIDGE
 from fedprognos.options import Options
-from fedprognos.privacy.differential_privacy import PrivacyOptions
+from fedprognos.privacy import PrivacyOptions
 
 Wire = Literal["float32", "float16", "bfloat16"]
 O = TypeVar("O", bound=Options)  # noqa: E741

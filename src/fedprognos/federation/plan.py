@@ -14,11 +14,8 @@ from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.options import FederationOptions
 from fedprognos.matching import Matching
-from fedprognos.networks import Epoch, Network, NetworkSpec
-from fedprognos.networks.model_options import TrainOptions
-from fedprognos.privacy.differential_privacy import Privacy
-from fedprognos.privacy.mask_messages import quorum
-from fedprognos.privacy.secret_split import stream
+from fedprognos.networks import Epoch, Network, NetworkSpec, TrainOptions
+from fedprognos.privacy import Privacy, quorum, stream
 
 if TYPE_CHECKING:
     from fedprognos.federation.absorption import AbsorptionRecord

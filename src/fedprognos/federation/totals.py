@@ -18,8 +18,7 @@ from fedprognos.errors import BundleError, DataError, FederationError, Fedprogno
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Exchange, Failure, Request, exchange_for
 from fedprognos.federation.plausible import MOST_ROWS
-from fedprognos.privacy.fixed_point import add, from_fixed, to_fixed
-from fedprognos.privacy.mask_messages import LEAST_MEMBERS, quorum
+from fedprognos.privacy import LEAST_MEMBERS, add, from_fixed, quorum, to_fixed
 
 LeftOut = Callable[[Failure], None]
 Tag = tuple[str, int]

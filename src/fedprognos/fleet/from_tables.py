@@ -16,14 +16,23 @@ from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.unit import MACHINE, START, Fleet, Schema, Unit
-from fedprognos.tables.columns import Columns
-from fedprognos.tables.csv_format import FileFormat
-from fedprognos.tables.levels import decimals_of_levels
-from fedprognos.tables.missing import fill
-from fedprognos.tables.roles import one_spelling
-from fedprognos.tables.rows import RowReader, Rows
-from fedprognos.tables.table import Table, open_tables, unit_files
-from fedprognos.tables.times import SECONDS, find_time_format, iso, measure_of, time_measure_of
+from fedprognos.tables import (
+    SECONDS,
+    Columns,
+    FileFormat,
+    RowReader,
+    Rows,
+    Table,
+    decimals_of_levels,
+    fill,
+    find_time_format,
+    iso,
+    measure_of,
+    one_spelling,
+    open_tables,
+    time_measure_of,
+    unit_files,
+)
 
 _FILLED = {
     "hold": "filled with the last value",

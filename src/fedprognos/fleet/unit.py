@@ -15,12 +15,12 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
-from fedprognos.tables.columns import Task
+from fedprognos.tables import Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedprognos.tables.columns import Policy
+    from fedprognos.tables import Policy
 
 MACHINE, START = "machine", "start"
 """Attributes of some units: the machine whose life it is, and the date of its first row."""
@@ -242,8 +242,7 @@ class Fleet:
         """
         from fedprognos.fleet.from_tables import fleet_from_tables
         from fedprognos.options import validated
-        from fedprognos.tables.columns import Columns
-        from fedprognos.tables.table import table_from_frame
+        from fedprognos.tables import Columns, table_from_frame
 
         more |= {"time": time, "time_measure": time_measure, "unit": unit, "task": task, "cycle": cycle, "site": site}
         more |= {"sensors": sensors, "settings": settings, "target": target, "failed": failed, "missing": missing}

@@ -30,7 +30,7 @@ from fedprognos.networks.network import Network
 from fedprognos.networks.novelty import Novelty
 from fedprognos.networks.running import predict
 from fedprognos.networks.spec import NetworkSpec
-from fedprognos.tables.columns import TableLayout
+from fedprognos.tables import TableLayout
 
 FORMAT = 1
 DOCUMENT, TENSORS = "bundle.json", "weights.safetensors"

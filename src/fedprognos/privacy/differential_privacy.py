@@ -12,7 +12,7 @@ from fedprognos.arrays import FloatArray
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe
 from fedprognos.options import Options
-from fedprognos.privacy.mechanisms import Account, Mechanism, MechanismName, mechanisms
+from fedprognos.privacy.noise_mechanisms import Account, Mechanism, MechanismName, mechanisms
 
 
 class PrivacyOptions(Options):

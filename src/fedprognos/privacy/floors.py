@@ -16,14 +16,10 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import MessageError
-from fedprognos.features import Recipe, WindowSet
-from fedprognos.features.counted_rows import CountedRows
+from fedprognos.features import CountedRows, Recipe, WindowSet
 from fedprognos.fleet import Fleet
 from fedprognos.matching import OutputSums
-from fedprognos.networks import Network
-from fedprognos.networks.calibration import Residuals, neighbours_joined
-from fedprognos.networks.head import alike_weights
-from fedprognos.networks.running import output_sums, pieces
+from fedprognos.networks import Network, Residuals, alike_weights, neighbours_joined, output_sums, pieces
 
 MIN_COUNT = 20
 """No statistic of fewer rows than this leaves a client, whatever it is asked."""

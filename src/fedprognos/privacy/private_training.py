@@ -15,11 +15,7 @@ from torch import Tensor
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError
 from fedprognos.features import Recipe, WindowSet
-from fedprognos.networks import Network
-from fedprognos.networks.batches import LifeBatches, WindowBatches
-from fedprognos.networks.fit import OPTIMIZERS, decay_share
-from fedprognos.networks.model_options import Training
-from fedprognos.networks.sample_gradients import sample_gradients
+from fedprognos.networks import OPTIMIZERS, LifeBatches, Network, Training, WindowBatches, decay_share, sample_gradients
 from fedprognos.privacy.differential_privacy import Privacy
 
 

@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedprognos.arrays import FloatArray
-from fedprognos.features import Survey
-from fedprognos.features.moments import Moments
-from fedprognos.networks import HeadStatistics, Network
-from fedprognos.networks.head import add_all, mean_squared_error, solve_head
+from fedprognos.features import Moments, Survey
+from fedprognos.networks import HeadStatistics, Network, add_all, mean_squared_error, solve_head
 
 LEAST_SKILL = 0.5
 """A model that explains less of the others' labels than this share of what the median model explains is left out."""

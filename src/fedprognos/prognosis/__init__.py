@@ -1,7 +1,6 @@
 """The model at work: from raw rows to health now, from files, streams or requests."""
 
-from fedprognos.prognosis.health import Health, Row, Update, Verdict
-from fedprognos.prognosis.predictor import Predictor
-from fedprognos.prognosis.stream import Stream
+import lazy_loader
 
-__all__ = ["Health", "Predictor", "Row", "Stream", "Update", "Verdict"]
+# What other rooms may use is listed in the stub beside this file and loaded when it is first asked for.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

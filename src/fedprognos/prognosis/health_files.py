@@ -15,8 +15,7 @@ import pandas as pd
 from fedprognos.errors import ConfigError
 from fedprognos.files import replacing, spreadsheet_safe
 from fedprognos.prognosis.health import Health
-from fedprognos.tables.database import literal
-from fedprognos.tables.times import date_of
+from fedprognos.tables import date_of, literal
 
 COLUMNS = ("unit", "position", "value", "low", "high", "state", "reason", "flags")
 DATES = ("date", "end_date")

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import RecipeError
 from fedprognos.features import Recipe
-from fedprognos.networks import Calibration
-from fedprognos.networks.novelty import Novelty
+from fedprognos.networks import Calibration, Novelty
 from fedprognos.prognosis.health import AT_CAP, Health
 from fedprognos.prognosis.sensor_faults import DISTRUSTED, UNKNOWN_WEAR, SensorLimits, unknown_wear
 from fedprognos.prognosis.unit_state import Question, UnitState
-from fedprognos.tables.columns import TableLayout
+from fedprognos.tables import TableLayout
 
 BATCH = 1024
 """Rows looked at together."""

@@ -15,9 +15,7 @@ from fedprognos.features import Recipe
 from fedprognos.prognosis.health import Row, RowTable
 from fedprognos.prognosis.health_model import HealthModel
 from fedprognos.prognosis.unit_state import UnitState
-from fedprognos.tables.columns import Policy
-from fedprognos.tables.rows import LARGEST_WHOLE
-from fedprognos.tables.times import SECONDS
+from fedprognos.tables import LARGEST_WHOLE, SECONDS, Policy
 
 LONGEST_NAME = 256
 

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 from fedprognos.arrays import IntArray
 from fedprognos.errors import ConfigError, MissingExtraError
 from fedprognos.features import Recipe
-from fedprognos.networks import Bundle, Network
+from fedprognos.networks import WARM_UP, Bundle, Network, Reservoir, Stepper, reservoir_of
 from fedprognos.networks.cells import OnnxNode, cells
-from fedprognos.networks.reservoir import WARM_UP, Reservoir, reservoir_of
-from fedprognos.networks.stepping import Stepper
 
 if TYPE_CHECKING:
     import onnx

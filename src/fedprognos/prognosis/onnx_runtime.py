@@ -20,13 +20,11 @@ from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.files import replacing
-from fedprognos.networks import Bundle, Calibration
-from fedprognos.networks.novelty import Novelty
-from fedprognos.networks.stepping import Stepper
+from fedprognos.networks import Bundle, Calibration, Novelty, Stepper
 from fedprognos.prognosis.health_model import Forward, Steps
 from fedprognos.prognosis.onnx_graph import OUTPUTS, SCALED, STATE, STATE_AFTER, build_graph, load_onnx
 from fedprognos.prognosis.predictor import Predictor
-from fedprognos.tables.columns import TableLayout
+from fedprognos.tables import TableLayout
 
 if TYPE_CHECKING:
     import onnx

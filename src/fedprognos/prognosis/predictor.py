@@ -17,16 +17,12 @@ from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.networks import Bundle, Calibration, Network
-from fedprognos.networks.novelty import Novelty
-from fedprognos.networks.running import window_outputs
-from fedprognos.networks.stepping import Stepper
-from fedprognos.networks.torch_threads import one_torch_thread
+from fedprognos.networks import Bundle, Calibration, Network, Novelty, Stepper, one_torch_thread, window_outputs
 from fedprognos.prognosis.health import Health, RowTable
 from fedprognos.prognosis.health_model import Forward, HealthModel, Steps
 from fedprognos.prognosis.stream import Stream
 from fedprognos.prognosis.table_prediction import predict_frame
-from fedprognos.tables.columns import TableLayout
+from fedprognos.tables import TableLayout
 
 if TYPE_CHECKING:
     import pandas as pd

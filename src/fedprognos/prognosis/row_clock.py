@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.features.row_memory import Arrays, RowMemory
+from fedprognos.features import Arrays, RowMemory
 from fedprognos.prognosis.health import Verdict
 
 STEPS = 15

@@ -30,11 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
-from fedprognos.features import Recipe
-from fedprognos.features.row_memory import RowMemory
-from fedprognos.features.sensor_ranges import FAR, SETTLED, SMOOTHING, JointLevels
-from fedprognos.networks.novelty import LIMIT
-from fedprognos.tables.times import DATES_IN_S, SECONDS
+from fedprognos.features import FAR, SETTLED, SMOOTHING, JointLevels, Recipe, RowMemory
+from fedprognos.networks import LIMIT
+from fedprognos.tables import DATES_IN_S, SECONDS
 
 OUT_OF_RANGE, DRIFT, STUCK, MISSING, MID_LIFE = "out-of-range", "drift", "stuck", "missing", "mid-life"
 UNKNOWN_WEAR = "unknown-wear"

@@ -21,14 +21,17 @@ from fedprognos.prognosis.health import Health, RowTable, Update, Verdict
 from fedprognos.prognosis.health_files import Writer, dates, writing
 from fedprognos.prognosis.health_model import HealthModel
 from fedprognos.prognosis.stream import Stream
-from fedprognos.tables.columns import Columns, Policy, TableLayout
-from fedprognos.tables.roles import pick
-from fedprognos.tables.rows import RowReader, Rows
-from fedprognos.tables.table import (
+from fedprognos.tables import (
     ALL_SHEETS,
     PIECE,
+    Columns,
+    Policy,
+    RowReader,
+    Rows,
     Table,
+    TableLayout,
     open_tables,
+    pick,
     sheet_names,
     table_from_frame,
     table_paths,

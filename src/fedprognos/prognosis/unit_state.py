@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray, Rows
-from fedprognos.features import Recipe
-from fedprognos.features.channels import Channels
+from fedprognos.features import Arrays, Channels, Recipe, RowMemory
 from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, rule_of
-from fedprognos.features.row_memory import Arrays, RowMemory
 from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.row_clock import Clock
 from fedprognos.prognosis.sensor_faults import MID_LIFE, NoveltyWatch, SensorLimits, SensorWatch

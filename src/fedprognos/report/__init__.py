@@ -2,6 +2,7 @@
 
 from fedprognos.report.page import write_report
 from fedprognos.report.parts import Card, Chip, Column, Figure, Line, Panel, Section, Table, TableCell
+from fedprognos.report.plotting import plot
 from fedprognos.report.run_data import RunData, read_run
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.verdict import Answer, answer
@@ -20,6 +21,7 @@ __all__ = [
     "Table",
     "TableCell",
     "answer",
+    "plot",
     "read_run",
     "sections",
     "write_report",

@@ -14,17 +14,19 @@ import pandas as pd
 
 from fedprognos.errors import DataError
 from fedprognos.evaluation import (
+    COLUMNS,
     EVERYONE,
+    AbsorbedNeurons,
     HistoryRow,
+    MatchRound,
     ResultRow,
     Results,
     Trajectories,
+    read_match_records,
     read_predictions,
     read_trajectories,
     trained_on,
 )
-from fedprognos.evaluation.match_records import AbsorbedNeurons, MatchRound, read_match_records
-from fedprognos.evaluation.predictions import COLUMNS
 from fedprognos.files import read_json
 from fedprognos.report.entries import PERSONAL, Entry, Roles, entries, roles
 from fedprognos.report.style import Palette

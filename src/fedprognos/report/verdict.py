@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fedprognos.evaluation.comparison import AGREE, CLEAR, FEW_UNITS, Comparison, agreement, chance_of
+from fedprognos.evaluation import AGREE, CLEAR, FEW_UNITS, Comparison, agreement, chance_of
 from fedprognos.report.entries import Entry, points_of
 from fedprognos.report.run_data import RunData
 from fedprognos.report.words import number, percent, plural

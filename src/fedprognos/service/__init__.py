@@ -1,6 +1,6 @@
 """The service: rows in over HTTP, health out, a page to look at, and a state that survives being killed."""
 
-from fedprognos.service.durable_stream import Batch, DurableStream
-from fedprognos.service.service_options import ServiceOptions
+import lazy_loader
 
-__all__ = ["Batch", "DurableStream", "ServiceOptions"]
+# What other rooms may use is listed in the stub beside this file and loaded when it is first asked for.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

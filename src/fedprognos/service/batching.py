@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from fedprognos.errors import FedprognosError
-from fedprognos.prognosis.health import Row, Update
+from fedprognos.prognosis import Row, Update
 from fedprognos.service.durable_stream import Batch, DurableStream
 
 LARGEST_BATCH = 4096

@@ -21,10 +21,8 @@ import numpy as np
 
 from fedprognos.errors import FedprognosError, OutputError
 from fedprognos.features.history import rule_of
-from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
-from fedprognos.prognosis.health_model import HealthModel
-from fedprognos.prognosis.stream import Stream
-from fedprognos.prognosis.stream_snapshot import FORMAT as SNAPSHOT
+from fedprognos.prognosis import FORMAT as SNAPSHOT
+from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Update, Verdict
 from fedprognos.service.store import KEPT_ROWS, Store, StoredRow
 
 ROWS_BETWEEN_SNAPSHOTS = 50_000

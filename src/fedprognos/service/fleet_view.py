@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedprognos.prognosis.health import AT_CAP, Health, Verdict
-from fedprognos.prognosis.sensor_faults import DISTRUSTED
+from fedprognos.prognosis import AT_CAP, DISTRUSTED, Health, Verdict
 from fedprognos.service.durable_stream import Batch, DurableStream
 
 Status = Literal["due", "unknown", "soon", "ok", "warming-up", "ended"]

@@ -19,10 +19,7 @@ from starlette.exceptions import HTTPException
 
 from fedprognos import __version__
 from fedprognos.errors import DataError, OutputError
-from fedprognos.prognosis.health import AT_CAP, Row, Verdict
-from fedprognos.prognosis.health_files import dates
-from fedprognos.prognosis.predictor import Predictor
-from fedprognos.prognosis.sensor_faults import DISTRUSTED
+from fedprognos.prognosis import AT_CAP, DISTRUSTED, Predictor, Row, Verdict, dates
 from fedprognos.service import json_shapes
 from fedprognos.service.batching import Batcher, BusyError
 from fedprognos.service.durable_stream import Batch, DurableStream
@@ -32,7 +29,7 @@ from fedprognos.service.http_guards import Guard, TooLargeError, refuse
 from fedprognos.service.json_shapes import parse, read_row
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions, near_margin
-from fedprognos.tables.times import SECONDS
+from fedprognos.tables import SECONDS
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": json_shapes.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 422, 429, 503)

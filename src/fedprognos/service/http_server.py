@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from fedprognos.errors import OutputError
-from fedprognos.prognosis.predictor import Predictor
+from fedprognos.prognosis import Predictor
 from fedprognos.service.http_app import create_app
 from fedprognos.service.service_options import ServiceOptions
 

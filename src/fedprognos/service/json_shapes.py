@@ -10,12 +10,10 @@ from pydantic_core import from_json
 
 from fedprognos.errors import DataError
 from fedprognos.features import Recipe
-from fedprognos.prognosis.health import Health, Row, Update, Verdict
-from fedprognos.prognosis.incoming_rows import LONGEST_NAME
+from fedprognos.prognosis import LONGEST_NAME, Health, Row, Update, Verdict
 from fedprognos.service.fleet_view import Forecast, Refusal, UnitView
 from fedprognos.service.store import StoredRow
-from fedprognos.tables.rows import LARGEST_WHOLE, name_of_life
-from fedprognos.tables.times import SECONDS
+from fedprognos.tables import LARGEST_WHOLE, SECONDS, name_of_life
 
 NAME = r"^[^\u0000-\u001f\u007f]+$"
 ROW_FIELDS = frozenset({"unit", "life", "position", "sensors", "settings", "cycle", "end"})

@@ -20,7 +20,7 @@ import aiomqtt
 from pydantic_core import to_json
 
 from fedprognos.errors import ConfigError, DataError, OutputError
-from fedprognos.prognosis.health import Health, Row, Verdict
+from fedprognos.prognosis import Health, Row, Verdict
 from fedprognos.service.durable_stream import DurableStream
 from fedprognos.service.json_shapes import parse, read_row
 

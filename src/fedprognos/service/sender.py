@@ -13,10 +13,8 @@ import requests
 from pydantic import ValidationError
 
 from fedprognos.errors import ConfigError, DataError, OutputError
-from fedprognos.prognosis.health import Verdict
-from fedprognos.prognosis.table_prediction import ModelInputs, read_pieces
-from fedprognos.tables.columns import TableLayout
-from fedprognos.tables.rows import Rows
+from fedprognos.prognosis import ModelInputs, Verdict, read_pieces
+from fedprognos.tables import Rows, TableLayout
 
 ROWS = 1000
 """Rows in a request."""

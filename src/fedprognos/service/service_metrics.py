@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fedprognos.prognosis.health import Verdict
+from fedprognos.prognosis import Verdict
 from fedprognos.service.durable_stream import Batch
 from fedprognos.service.fleet_view import FleetView
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from fedprognos.errors import DataError, OutputError
-from fedprognos.prognosis.health import Health
+from fedprognos.prognosis import Health
 
 FORMAT = "3"
 DATABASE = "state.sqlite"

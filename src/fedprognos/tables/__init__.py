@@ -2,18 +2,70 @@
 
 from fedprognos.tables.columns import Columns, Policy, TableLayout, Task
 from fedprognos.tables.csv_format import FileFormat
-from fedprognos.tables.rows import RowReader, Rows
-from fedprognos.tables.table import Table, open_tables, table_from_frame
+from fedprognos.tables.database import literal
+from fedprognos.tables.experiment_file import default_path, write_experiment
+from fedprognos.tables.levels import decimals_of_levels
+from fedprognos.tables.missing import fill
+from fedprognos.tables.proposal import NoTimeError, Proposal, propose
+from fedprognos.tables.roles import one_spelling, pick
+from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, name_of_life
+from fedprognos.tables.table import (
+    ALL_SHEETS,
+    PIECE,
+    SUFFIXES,
+    Table,
+    open_tables,
+    sheet_names,
+    table_from_frame,
+    table_paths,
+    unit_files,
+)
+from fedprognos.tables.times import (
+    DATES_IN_S,
+    MEASURES,
+    SECONDS,
+    date_of,
+    find_time_format,
+    iso,
+    measure_of,
+    time_measure_of,
+)
 
 __all__ = [
+    "ALL_SHEETS",
+    "DATES_IN_S",
+    "LARGEST_WHOLE",
+    "MEASURES",
+    "PIECE",
+    "SECONDS",
+    "SUFFIXES",
     "Columns",
     "FileFormat",
+    "NoTimeError",
     "Policy",
+    "Proposal",
     "RowReader",
     "Rows",
     "Table",
     "TableLayout",
     "Task",
+    "date_of",
+    "decimals_of_levels",
+    "default_path",
+    "fill",
+    "find_time_format",
+    "iso",
+    "literal",
+    "measure_of",
+    "name_of_life",
+    "one_spelling",
     "open_tables",
+    "pick",
+    "propose",
+    "sheet_names",
     "table_from_frame",
+    "table_paths",
+    "time_measure_of",
+    "unit_files",
+    "write_experiment",
 ]

@@ -31,17 +31,27 @@ from fedprognos.deployment.steps.agreed_run import AgreedRun
 from fedprognos.deployment.steps.signed_steps import Journal
 from fedprognos.errors import ConfigError, FedprognosError, OutputError
 from fedprognos.evaluation import EVERYONE
-from fedprognos.experiment import config
-from fedprognos.experiment.conclusion import conclude
-from fedprognos.experiment.config import Experiment
-from fedprognos.experiment.event_words import event_words
-from fedprognos.experiment.job import JobResult
-from fedprognos.experiment.run_events import Event, JobDone, JobKey, LayerMatched, LeftOut, Notice, RoundDone
-from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
-from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.experiment import (
+    Event,
+    Experiment,
+    JobDone,
+    JobKey,
+    JobRecord,
+    JobResult,
+    LayerMatched,
+    LeftOut,
+    Notice,
+    RoundDone,
+    RunFolder,
+    conclude,
+    config,
+    event_words,
+    folder_name,
+)
+from fedprognos.federation import ClientFolder
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import read_json, write_json
-from fedprognos.networks.torch_threads import one_torch_thread
+from fedprognos.networks import one_torch_thread
 
 QUEUE, RUNS, STATE, EVENTS, JOURNALS = "queue", "runs", "state.json", "events.jsonl", "journals"
 STATUS_IN_S = 2.0
@@ -85,7 +95,7 @@ class RunCancelledError(FedprognosError):
     code = "cancelled"
 
 
-def serve(folder: Path, host: Host, tell: Tell, write_report: WriteReport) -> None:
+def serve_coordinator(folder: Path, host: Host, tell: Tell, write_report: WriteReport) -> None:
     """Run the queued experiments one after another, until interrupted."""
     folder = folder.resolve()
     options = read_options(folder, CoordinatorOptions)

@@ -16,8 +16,8 @@ from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.site_messages import ContractReply, ContractRequest, HelloReply, HelloRequest
 from fedprognos.errors import FederationError, MessageError, OutputError
-from fedprognos.experiment.config import Experiment
-from fedprognos.federation.cohort import MessageCohort
+from fedprognos.experiment import Experiment
+from fedprognos.federation import MessageCohort
 from fedprognos.federation.exchanges import Failure
 from fedprognos.files import write_text
 

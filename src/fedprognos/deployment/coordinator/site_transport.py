@@ -20,7 +20,7 @@ from fedprognos.deployment.site_messages import StepsMissing
 from fedprognos.deployment.steps.fingerprint import fingerprint_of
 from fedprognos.deployment.steps.signed_steps import REPLY, Journal, Note, Outcome, open_reply, seal_step
 from fedprognos.errors import MessageError
-from fedprognos.federation.codec import LedgerLine, decode, ledger_line
+from fedprognos.federation import LedgerLine, decode, ledger_line
 from fedprognos.federation.exchanges import Failure, activity_of
 
 POLL_IN_S, LOOK_IN_S = 0.5, 3.0

@@ -26,13 +26,10 @@ from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_ledger import SiteLedger, check_runs
 from fedprognos.deployment.steps.signed_steps import Journal
 from fedprognos.errors import ConfigError, MessageError
-from fedprognos.features import conditions
-from fedprognos.features.counted_rows import CountedRows, labelled_only
-from fedprognos.features.recipe_options import RecipeOptions
+from fedprognos.features import CountedRows, RecipeOptions, conditions, labelled_only
 from fedprognos.files import parse_json, read_json, write_json, write_text
-from fedprognos.fleet import Fleet
-from fedprognos.fleet.digest import fleet_digest
-from fedprognos.privacy.floors import Floors
+from fedprognos.fleet import Fleet, fleet_digest
+from fedprognos.privacy import Floors
 
 CONTRACTS, TEXT, STATE, CHECKED, UNITS = "contracts", "contract.json", "state.json", "checked.json", "units.json"
 MAX_WAITING = 20

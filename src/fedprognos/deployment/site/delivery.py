@@ -11,15 +11,17 @@ from fedprognos import __version__
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site_messages import DeliverRequest
 from fedprognos.errors import MessageError
-from fedprognos.evaluation import Results, fleet_summary, write_predictions, write_trajectories
-from fedprognos.evaluation.evaluation_options import EvaluationOptions
-from fedprognos.experiment.conclusion import methods_of
-from fedprognos.experiment.evaluator import FinishedModel, HeldTests, evaluation_windows
-from fedprognos.experiment.run_events import JobKey
-from fedprognos.experiment.run_folder import folder_name
-from fedprognos.experiment.scenario import Scenario
-from fedprognos.federation.client import Client
-from fedprognos.federation.exchanges.personal import PersonalRequest
+from fedprognos.evaluation import EvaluationOptions, Results, fleet_summary, write_predictions, write_trajectories
+from fedprognos.experiment import (
+    FinishedModel,
+    HeldTests,
+    JobKey,
+    Scenario,
+    evaluation_windows,
+    folder_name,
+    methods_of,
+)
+from fedprognos.federation import Client, PersonalRequest
 from fedprognos.files import parse_json, write_json
 from fedprognos.networks import Bundle
 

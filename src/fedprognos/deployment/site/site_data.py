@@ -9,14 +9,10 @@ from pathlib import Path
 
 from fedprognos.deployment.site_messages import DataTerms
 from fedprognos.errors import ConfigError, DataError, RecipeError, unknown_name
-from fedprognos.experiment.config import Experiment
-from fedprognos.experiment.scenario import scenarios
+from fedprognos.experiment import Experiment, scenarios
 from fedprognos.features import survey
-from fedprognos.fleet import Fleet, Schema
-from fedprognos.fleet.digest import fleet_digest
-from fedprognos.fleet.partition import PartitionOptions, RandomOptions
-from fedprognos.fleet.readers.table import TableOptions, layout_of
-from fedprognos.tables.columns import TableLayout
+from fedprognos.fleet import Fleet, PartitionOptions, RandomOptions, Schema, TableOptions, fleet_digest, layout_of
+from fedprognos.tables import TableLayout
 
 EVERYTHING: dict[str, PartitionOptions] = {"own": RandomOptions(clients=1)}
 """A partition with one client: all units of the file belong to the site."""

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedprognos.errors import MessageError
-from fedprognos.federation.client_folder import LEDGER, ClientFolder
-from fedprognos.federation.codec import LedgerLine
+from fedprognos.federation import LEDGER, ClientFolder, LedgerLine
 from fedprognos.federation.exchanges import activity_of, words_for
 from fedprognos.files import parse_json
 

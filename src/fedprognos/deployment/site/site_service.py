@@ -22,20 +22,22 @@ from fedprognos.deployment.site.site_ledger import SiteLedger, check_budget
 from fedprognos.deployment.steps.replay import RefusedError, Replay, StepsMissingError
 from fedprognos.deployment.steps.signed_steps import STEP, StepHeader, open_step, read_reply, seal_reply, sha256
 from fedprognos.errors import MessageError
-from fedprognos.features.channels import columns_of
-from fedprognos.federation.client import Client, failure
-from fedprognos.federation.codec import decode, encode, ledger_line
-from fedprognos.federation.cohort import digest
+from fedprognos.features import columns_of
+from fedprognos.federation import (
+    Client,
+    FitRequest,
+    Limits,
+    PersonalRequest,
+    decode,
+    digest,
+    encode,
+    failure,
+    ledger_line,
+)
 from fedprognos.federation.exchanges import Failure, activity_of
-from fedprognos.federation.exchanges.fit import FitRequest
-from fedprognos.federation.exchanges.personal import PersonalRequest
-from fedprognos.federation.limits import Limits
 from fedprognos.files import write_json
-from fedprognos.networks import Bundle
-from fedprognos.networks.torch_threads import one_torch_thread
-from fedprognos.privacy.floors import Floors
-from fedprognos.privacy.masked_member import Member
-from fedprognos.privacy.secret_split import SecretSplit
+from fedprognos.networks import Bundle, one_torch_thread
+from fedprognos.privacy import Floors, Member, SecretSplit
 
 HEADROOM_IN_BYTES = 2 << 30
 """Address space that libraries reserve without using it."""
@@ -274,7 +276,7 @@ def member_of(contract: Contract, site: str, identity: Identity, place: Path) ->
     return Member(site, identity.key, contract.members, state, keep)
 
 
-def serve(folder: Path, join: Join, data: SiteData, tell: Tell, write_report: WriteReport | None = None) -> None:
+def serve_site(folder: Path, join: Join, data: SiteData, tell: Tell, write_report: WriteReport | None = None) -> None:
     """Join the federation and answer until interrupted."""
     folder = folder.resolve()
     options = read_options(folder, SiteOptions)

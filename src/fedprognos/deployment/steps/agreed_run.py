@@ -30,26 +30,38 @@ from fedprognos.deployment.site_messages import (
 )
 from fedprognos.errors import FederationError
 from fedprognos.evaluation import EVERYONE, ClientPredictions, ResultRow, ScoreSums
-from fedprognos.experiment.conclusion import Published
-from fedprognos.experiment.config import Experiment
-from fedprognos.experiment.evaluator import Errors, FinishedModel
-from fedprognos.experiment.job import JobResult
-from fedprognos.experiment.run_events import JobKey, LeftOut, Notice, Observer
-from fedprognos.experiment.run_folder import JobRecord
-from fedprognos.experiment.schedule import Schedule
-from fedprognos.experiment.worker_pool import OnEpoch
+from fedprognos.experiment import (
+    Errors,
+    Experiment,
+    FinishedModel,
+    JobKey,
+    JobRecord,
+    JobResult,
+    LeftOut,
+    Notice,
+    Observer,
+    OnEpoch,
+    Published,
+    Schedule,
+)
 from fedprognos.features import Recipe
-from fedprognos.federation.cohort import Cohort, MessageCohort, Transport, gather
+from fedprognos.federation import (
+    Cohort,
+    MaskedSums,
+    MessageCohort,
+    ReplyCache,
+    ScoreReply,
+    ScoreRequest,
+    Sums,
+    Transport,
+    gather,
+    total,
+)
 from fedprognos.federation.exchanges import Failure
-from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
-from fedprognos.federation.masked_sums import MaskedSums
-from fedprognos.federation.reply_cache import ReplyCache
 from fedprognos.federation.strategies import strategies
-from fedprognos.federation.totals import Sums, total
 from fedprognos.fleet import Schema
 from fedprognos.networks import Bundle, Calibration, Network
-from fedprognos.privacy.mask_messages import LEAST_MEMBERS
-from fedprognos.privacy.secret_split import stream
+from fedprognos.privacy import LEAST_MEMBERS, stream
 
 Keep = Callable[[JobKey, JobResult, JobRecord], None]
 

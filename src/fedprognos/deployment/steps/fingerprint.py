@@ -16,8 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import load as load_tensors
 
-from fedprognos.federation.codec import envelope_of, wire_of
-from fedprognos.federation.precision import widened
+from fedprognos.federation import envelope_of, widened, wire_of
 
 TOLERANCES = {"float32": 1e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
 """Largest relative difference of two norms, by the precision of the weights in messages."""

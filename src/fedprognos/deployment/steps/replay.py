@@ -19,7 +19,7 @@ from fedprognos.deployment.steps.agreed_run import AgreedRun
 from fedprognos.deployment.steps.fingerprint import divergence
 from fedprognos.deployment.steps.signed_steps import Journal, Note, Outcome, StepHeader, read_reply, reply_text, sha256
 from fedprognos.errors import MessageError
-from fedprognos.federation.codec import decode
+from fedprognos.federation import decode
 from fedprognos.federation.exchanges import Failure
 
 NEXT_IN_S = 3600.0

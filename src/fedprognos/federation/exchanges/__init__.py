@@ -19,9 +19,7 @@ from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import MessageError
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Epoch
-from fedprognos.privacy.fixed_point import LIMBS
-from fedprognos.privacy.mask_messages import MaskedReply
-from fedprognos.privacy.sum_vectors import from_vector, to_vector, unreadable
+from fedprognos.privacy import LIMBS, MaskedReply, from_vector, to_vector, unreadable
 from fedprognos.shelf import Shelf
 
 if TYPE_CHECKING:

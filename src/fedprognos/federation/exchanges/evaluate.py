@@ -22,11 +22,8 @@ from fedprognos.federation.plausible import (
 )
 from fedprognos.federation.totals import add_all, masked_total
 from fedprognos.fleet import Fleet
-from fedprognos.networks import HeadStatistics, Network, predict
-from fedprognos.networks.head import UNIT_WEIGHT, head_statistics
-from fedprognos.privacy.differential_privacy import Privacy
-from fedprognos.privacy.private_statistics import private_statistics
-from fedprognos.privacy.screening import capped_statistics, harmless_statistics
+from fedprognos.networks import UNIT_WEIGHT, HeadStatistics, Network, head_statistics, predict
+from fedprognos.privacy import Privacy, capped_statistics, harmless_statistics, private_statistics
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client

@@ -17,12 +17,8 @@ from fedprognos.federation.limits import MAX_EPOCHS, run_cost
 from fedprognos.federation.plausible import check_count, check_weights_size
 from fedprognos.federation.totals import masked_total
 from fedprognos.fleet import Fleet
-from fedprognos.networks import Epoch, Network, NetworkSpec, Weights, check_weights, fit
-from fedprognos.networks.model_options import Training
-from fedprognos.networks.running import BATCH
-from fedprognos.privacy.differential_privacy import Privacy
-from fedprognos.privacy.private_training import private_fit
-from fedprognos.privacy.secret_split import stream
+from fedprognos.networks import BATCH, Epoch, Network, NetworkSpec, Training, Weights, check_weights, fit
+from fedprognos.privacy import Privacy, private_fit, stream
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client

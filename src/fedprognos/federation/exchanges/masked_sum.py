@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedprognos.errors import MessageError
 from fedprognos.federation.exchanges import Exchange, OnEpoch, Words, exchanges
-from fedprognos.privacy.mask_messages import (
+from fedprognos.privacy import (
     BeginReply,
     BeginRequest,
     KeysReply,

@@ -21,18 +21,18 @@ from fedprognos.federation.limits import run_cost
 from fedprognos.federation.plausible import LARGEST_VALUE, check_count
 from fedprognos.fleet import Fleet
 from fedprognos.matching import OutputSums
-from fedprognos.networks import Network
-from fedprognos.networks.head import head_statistics
-from fedprognos.networks.pooling import (
+from fedprognos.networks import (
     CentredSums,
     Fits,
     Grid,
+    Network,
     forward_fits,
+    head_statistics,
     judged_on_held_out,
     pooled_fits,
     shared_slopes,
 )
-from fedprognos.privacy.floors import FloorError
+from fedprognos.privacy import FloorError
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client

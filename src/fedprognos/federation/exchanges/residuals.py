@@ -13,9 +13,8 @@ from fedprognos.features import Recipe
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges, network_below_head
 from fedprognos.federation.limits import run_cost
 from fedprognos.fleet import Fleet
-from fedprognos.networks import Network
-from fedprognos.networks.calibration import POINTS, HeadSums, residuals
-from fedprognos.privacy.secret_split import RESERVE, reserved
+from fedprognos.networks import POINTS, HeadSums, Network, residuals
+from fedprognos.privacy import RESERVE, reserved
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client

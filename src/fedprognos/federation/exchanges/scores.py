@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fedprognos.evaluation import Points, ScoreSums, score_sums
-from fedprognos.evaluation.metrics import SQUARED, sums_of
-from fedprognos.evaluation.scores import moments_scored
+from fedprognos.evaluation import SQUARED, Points, ScoreSums, moments_scored, score_sums, sums_of
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges, network_below_head
 from fedprognos.federation.limits import run_cost

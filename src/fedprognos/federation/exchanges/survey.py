@@ -17,9 +17,18 @@ from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import ConfigError, FederationError, MessageError, RecipeError
-from fedprognos.features import Moments, Recipe, Survey, SurveyTerms, make_recipe, survey, survey_terms
-from fedprognos.features.recipe_options import RecipeOptions
-from fedprognos.features.sensor_ranges import FAR, QUARTER
+from fedprognos.features import (
+    FAR,
+    QUARTER,
+    Moments,
+    Recipe,
+    RecipeOptions,
+    Survey,
+    SurveyTerms,
+    make_recipe,
+    survey,
+    survey_terms,
+)
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.exchanges.import_model import recipe_of_imports
@@ -28,8 +37,7 @@ from fedprognos.federation.options import FederationOptions
 from fedprognos.federation.plausible import LARGEST_VALUE, MOST_ROWS, ROUNDING, check_count
 from fedprognos.federation.totals import masked_total
 from fedprognos.fleet import Fleet, Schema
-from fedprognos.privacy.fixed_point import FINE_LIMBS
-from fedprognos.privacy.screening import capped_surveys, doubted_surveys
+from fedprognos.privacy import FINE_LIMBS, capped_surveys, doubted_surveys
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client

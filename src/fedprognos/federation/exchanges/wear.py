@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprognos.errors import MessageError
-from fedprognos.features import Recipe
-from fedprognos.features.wear import WearSums, carries_wear, wear_sums
+from fedprognos.features import Recipe, WearSums, carries_wear, wear_sums
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.plausible import ROUNDING, check_count

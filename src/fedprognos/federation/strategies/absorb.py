@@ -36,8 +36,7 @@ from fedprognos.federation.exchanges.fit import ClientModels, masked_mean, train
 from fedprognos.federation.first_models import drop_collapsed, drop_harmful, first_models
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Budget, Strategy, strategies
-from fedprognos.networks import Network
-from fedprognos.networks.head import mean_squared_error, solve_head
+from fedprognos.networks import Network, mean_squared_error, solve_head
 from fedprognos.options import Options
 
 FURTHER_RATE = 0.5

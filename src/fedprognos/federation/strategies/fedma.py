@@ -19,8 +19,7 @@ from fedprognos.federation.first_models import drop_collapsed, drop_harmful, fir
 from fedprognos.federation.plan import MatchedLayer, Plan, Round
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.matching import Matching, match, match_recurrent
-from fedprognos.networks import Network
-from fedprognos.networks.anatomy import Layer, Tensors
+from fedprognos.networks import Layer, Network, Tensors
 from fedprognos.options import Options, Tunable
 
 Retrain: TypeAlias = Callable[[Mapping[str, Network], int], Mapping[str, Network]]

@@ -13,8 +13,7 @@ from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.first_models import first_models
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Strategy, strategies
-from fedprognos.networks import Network
-from fedprognos.networks.head import exact_head, mean_squared_error
+from fedprognos.networks import Network, exact_head, mean_squared_error
 from fedprognos.options import Options
 
 

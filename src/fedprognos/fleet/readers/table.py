@@ -11,8 +11,7 @@ from fedprognos.fleet.discharge import RATED
 from fedprognos.fleet.from_tables import read_table
 from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, readers
 from fedprognos.fleet.unit import Fleet
-from fedprognos.tables.columns import Columns, TableLayout
-from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables import Columns, FileFormat, TableLayout
 
 
 class TableOptions(Columns, FileFormat, ReaderOptions):

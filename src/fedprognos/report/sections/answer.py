@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fedprognos.evaluation import EVERYONE
-from fedprognos.evaluation.comparison import AGREE, CLEAR
+from fedprognos.evaluation import AGREE, CLEAR, EVERYONE
 from fedprognos.report.entries import PERSONAL, best, comparable
 from fedprognos.report.parts import Card, Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData

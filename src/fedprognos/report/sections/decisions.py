@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
-from fedprognos.evaluation import Trajectories
-from fedprognos.evaluation.maintenance import (
+from fedprognos.evaluation import (
     ALPHA,
     ENOUGH,
+    Trajectories,
     accurate,
     decided,
     followed_to,

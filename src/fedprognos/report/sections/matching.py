@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedprognos.evaluation.match_records import Extractors, LayerMatch, MatchRound
+from fedprognos.evaluation import Extractors, LayerMatch, MatchRound
 from fedprognos.report.parts import Chip, Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedprognos.evaluation.match_records import Pair
+from fedprognos.evaluation import Pair
 from fedprognos.report.parts import Chip, Column, Figure, Line, Panel, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections

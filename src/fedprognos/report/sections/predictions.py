@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedprognos.evaluation.maintenance import ALPHA
+from fedprognos.evaluation import ALPHA
 from fedprognos.report.entries import Entry, drawn, points_of
 from fedprognos.report.parts import Chip, Figure, Panel, Section, Trace
 from fedprognos.report.run_data import BOUNDS, RunData

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedprognos.evaluation.match_records import AbsorbedNeurons
+from fedprognos.evaluation import AbsorbedNeurons
 from fedprognos.report.parts import Chip, Figure, Panel, Section
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections

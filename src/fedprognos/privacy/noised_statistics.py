@@ -11,8 +11,7 @@ import scipy.linalg
 
 from fedprognos.arrays import FloatArray
 from fedprognos.features import Recipe, WindowSet
-from fedprognos.networks import HeadStatistics, Network
-from fedprognos.networks.running import pieces
+from fedprognos.networks import HeadStatistics, Network, pieces
 from fedprognos.privacy.differential_privacy import Privacy
 
 

@@ -1,0 +1,37 @@
+from . import checks as checks
+from . import registry as registry
+from .api import absorb as absorb
+from .api import match_networks as match_networks
+from .api import plot as plot
+from .api import run as run
+from .api import windows as windows
+from .estimator import FederatedModel as FederatedModel
+from .evaluation import Baseline as Baseline
+from .evaluation import Metric as Metric
+from .evaluation import Results as Results
+from .experiment import Extras as Extras
+from .experiment import Run as Run
+from .experiment import load_fleets as load_fleets
+from .federation import Aggregator as Aggregator
+from .federation import Plan as Plan
+from .federation import Round as Round
+from .federation import average as average
+from .federation import train as train
+from .federation.exchanges import Exchange as Exchange
+from .federation.exchanges import Words as Words
+from .federation.strategies import Strategy as Strategy
+from .fleet import Fleet as Fleet
+from .fleet import Unit as Unit
+from .fleet.readers import Reader as Reader
+from .matching import match as match
+from .networks import Bundle as Bundle
+from .networks import Cell as Cell
+from .networks import Network as Network
+from .networks import NetworkSpec as NetworkSpec
+from .networks import network_of as network_of
+from .options import Options as Options
+from .options import Tunable as Tunable
+from .privacy import Mechanism as Mechanism
+from .prognosis import Predictor as Predictor
+
+__version__: str

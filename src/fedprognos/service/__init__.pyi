@@ -1,0 +1,11 @@
+from .durable_stream import Batch as Batch
+from .durable_stream import DurableStream as DurableStream
+from .http_server import serve as serve
+from .mqtt import Watcher as Watcher
+from .mqtt import WatchOptions as WatchOptions
+from .mqtt import tally_text as tally_text
+from .sender import Link as Link
+from .sender import send_files as send_files
+from .service_options import ServiceOptions as ServiceOptions
+from .service_options import read_token as read_token
+from .service_options import usual_threshold as usual_threshold
