@@ -19,7 +19,7 @@ from fedprognos.experiment.experiment_run import load_fleets, run
 from fedprognos.experiment.run_events import SearchEvent, TrialDone, TrialRound, TrialStarted
 from fedprognos.experiment.scenario import scenarios, training_scenario
 from fedprognos.experiment.tuning import write_best
-from fedprognos.features import build
+from fedprognos.features import windows as window_building
 from fedprognos.files import holding
 from fedprognos.fleet import Unit
 from fedprognos.fleet.readers.cmapss import locate
@@ -132,13 +132,13 @@ def test_two_searches_in_one_folder_do_not_meet(whole: Path) -> None:
 def test_no_test_unit_is_ever_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = load_fleets("plants", overrides=SMALL)
     seen: set[str] = set()
-    real = build.health_labels
+    real = window_building.health_labels
 
     def spy(unit: Unit, relative: bool) -> object:
         seen.add(unit.id)
         return real(unit, relative)
 
-    monkeypatch.setattr(build, "health_labels", spy)
+    monkeypatch.setattr(window_building, "health_labels", spy)
     small(tmp_path / "x", 1)
     assert seen == set(train.ids) and not seen & set(test.ids)
 
@@ -202,7 +202,7 @@ def test_windows_of_any_length_are_judged_at_the_same_points(short: str) -> None
     fleet = series_fleet([60, 18, 25, 9, 70], seed=4)
     points = []
     for length in (5, 13, 20):
-        windows = build.build_windows(
+        windows = window_building.build_windows(
             recipe_of(fleet, window=length, stride=3, short=short), tuning._later(fleet, 20 - length)
         )
         names = np.array(windows.unit_ids)[windows.unit]
