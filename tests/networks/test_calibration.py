@@ -104,7 +104,7 @@ def test_sparse_ranges_of_the_sum_join_their_neighbours() -> None:
     made = calibration_of(counts, np.array([5, 30, 40, 25, 19, 3]), recipe)
     assert made.ranges == (bounds[1], bounds[2])
     assert made.units == (30, 40, 25)
-    assert [sum(c) for c in made.counts] == [604, 302, 906]
+    assert [sum(c) for c in made.counts] == [2 * counts.shape[1], counts.shape[1], 3 * counts.shape[1]]
     few = calibration_of(counts, np.array([1, 2, 3, 4, 5, 6]), recipe)
     assert few.ranges == ()
     assert few.units == (6,)
@@ -174,3 +174,32 @@ def test_malformed_histograms_are_refused(change: dict[str, object]) -> None:
 def test_a_coverage_must_be_a_share() -> None:
     with refuses(BundleError):
         one_range(np.zeros(30)).interval(np.zeros(1), 1.5)
+
+
+def capped_errors(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions and lives of 100 units whose errors grow with the life left, both capped at 125."""
+    rng = np.random.default_rng(seed)
+    lives = rng.uniform(0, 1.25 * 125, (100, POINTS))
+    errors = (2 + 0.12 * np.minimum(lives, 125)) * (
+        0.7 * rng.normal(size=(100, 1)) + 0.7 * rng.normal(size=lives.shape)
+    )
+    return np.clip(np.minimum(lives, 125) + errors, 0, 125), lives
+
+
+def test_intervals_have_no_cliffs_hold_their_promise_and_are_open_at_the_cap() -> None:
+    recipe = recipe_of(series_fleet([90, 80, 70], seed=9), window=8, cap=125)
+    predictions, lives = capped_errors(0)
+    scaled = (predictions - np.minimum(lives, 125)) / residual_scale(predictions, 125, True)
+    place = np.searchsorted(prediction_ranges(recipe), predictions, side="right")
+    counts = np.stack([counted(scaled[place == k]) for k in range(12)])
+    units = np.array([(place == k).any(axis=1).sum() for k in range(12)])
+    calibration = calibration_of(counts, units, recipe)
+    every = np.linspace(0, 125, 1251)
+    low, high = calibration.interval(every, 0.9)
+    assert np.abs(np.diff(low)).max() < 1.0
+    bounded = np.isfinite(high)
+    assert np.abs(np.diff(high[bounded])).max() < 1.0
+    assert not bounded[-1] and bounded[:800].all() and not np.isfinite(high[high > 124.5]).any()
+    new, truth = capped_errors(1)
+    low, high = calibration.interval(new.ravel(), 0.9)
+    assert np.mean((truth.ravel() >= low) & (truth.ravel() <= high)) == pytest.approx(0.9, abs=0.03)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,6 +26,7 @@ from fedprognos.networks.stepping import Stepper
 from fedprognos.prognosis import Predictor
 from fedprognos.prognosis.onnx_graph import build_graph
 from fedprognos.prognosis.onnx_runtime import TOLERANCE, OnnxPredictor, example_rows, export_onnx, session_of
+from fedprognos.tables.columns import TableLayout
 from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
@@ -247,6 +249,40 @@ def test_the_edge_example_needs_only_numpy_and_onnxruntime(name: str, tmp_path: 
         if health.value is None:
             assert line == f"{health.unit}: 7 of 10 rows, more are needed"
         else:
-            unit, rest = line.split(": ")
+            unit, rest = line.split(": ", 1)
             assert unit == health.unit
             assert float(rest.split()[1]) == pytest.approx(health.value, rel=1e-5)
+
+
+def edge_lines(arguments: list[str]) -> dict[str, str]:
+    done = subprocess.run([sys.executable, str(EDGE), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", ["conditions", "whole lives"])
+def test_the_edge_example_holds_flags_bounds_and_goes_on_as_predict_does(name: str, tmp_path: Path) -> None:
+    bundle = replace(bundle_of(RECIPES[name]), table=TableLayout(unit="unit", time="time"))
+    export_onnx(bundle, tmp_path / "m.onnx")
+    frame = table(ENGINES).reset_index(drop=True)
+    frame.loc[[25, 26, 70], "pressure"] = np.nan  # blanks
+    frame.loc[40, "temperature"] = 1e6  # an impossible value
+    frame.loc[frame.index[-1], "pressure"] = -1e6
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    expected = Predictor.of(bundle).predict(frame, unit="unit", time="time").set_index("unit")
+    whole = edge_lines([str(tmp_path / "m.onnx"), str(tmp_path / "rows.csv")])
+    state = ["--state", str(tmp_path / "edge.json")]
+    for part, rows in enumerate((frame[::2].iloc[:0], frame[frame["time"] <= 20], frame)):  # nothing, some, all again
+        rows.to_csv(tmp_path / f"{part}.csv", index=False)
+        parts = edge_lines([str(tmp_path / "m.onnx"), str(tmp_path / f"{part}.csv"), *state])
+    assert parts == whole and set(whole) == set(expected.index)
+    for unit, health in expected.iterrows():
+        if np.isnan(health["value"]):
+            continue
+        assert float(whole[unit].split()[1]) == pytest.approx(health["value"], rel=1e-5)
+        bounds = re.findall(r"\(([-+.e0-9]+) (?:to|or more)", whole[unit])
+        assert [float(bound) for bound in bounds] == pytest.approx(
+            [] if np.isnan(health["low"]) else [health["low"]], rel=1e-4
+        )
+        for flag in ("out-of-range", "stuck", "drift", "missing"):
+            assert (f"{flag}:" in whole[unit]) == (flag in health["flags"].split()), (unit, whole[unit], health)

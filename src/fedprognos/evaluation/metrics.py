@@ -226,7 +226,11 @@ def _inside(points: Points) -> BoolArray | None:
 
 
 def _width(points: Points) -> FloatArray | None:
-    return None if points.bounds is None else points.bounds[1] - points.bounds[0]
+    if points.bounds is None:
+        return None
+    low, high = points.bounds
+    # An upper end beyond the cap means "or more": as wide as the model can tell.
+    return (high if points.cap is None else np.minimum(high, np.maximum(points.cap, low))) - low
 
 
 ERROR = Sum("error", lambda p: p.error)

@@ -1,11 +1,14 @@
 """Prediction intervals by conformal prediction, from histograms of residuals, one for each range of predictions.
 
-Residuals are taken from units the model did not learn from, at points spread evenly over each unit's life, against
-raw labels. How far off a prediction may be depends on what it says: little near the end, a lot at the cap, where labels
-go on and predictions cannot. So every range of predictions has residuals of its own (Mondrian conformal prediction,
-Vovk et al., 2005), measured in units of `scale(prediction)` within it. Residuals of one unit are alike; what bounds the
-error of a quantile is the number of units (pooling over groups, Dunn et al., 2022). Histograms add up, so sites can
-calibrate together without telling a residual.
+Residuals are taken from units the model did not learn from, at points spread evenly over each unit's life. How far off
+a prediction may be depends on what it says: little near the end, a lot far from it. So every range of predictions has
+residuals of its own (Mondrian conformal prediction, Vovk et al., 2005), measured in units of `scale(prediction)`.
+Between ranges a kernel over the prediction mixes them, so that intervals change smoothly. Residuals of one unit are
+alike; what bounds the error of a quantile is the number of units (pooling over groups, Dunn et al., 2022). Histograms
+add up, so sites can calibrate together without telling a residual.
+
+A remaining life beyond the cap cannot be told from the cap. Labels are capped, and an interval that reaches the cap has
+no upper end: it means "so much or more". Rows with a life far beyond the cap teach nothing about it and are left out.
 """
 
 from __future__ import annotations
@@ -26,10 +29,16 @@ from fedprognos.networks.running import predict
 
 FLOOR = 0.1
 """RUL residuals are measured in units of the prediction plus this share of the largest label learnt."""
-EDGES = tuple(np.round(np.linspace(-3.0, 3.0, 301), 4).tolist())
+EDGES = tuple(np.round(np.linspace(-2.0, 2.0, 61), 4).tolist())
 """Edges between which scaled residuals are counted."""
-RANGES = (0.15, 0.3, 0.5, 0.7, 0.9)
+RANGES = tuple(k / 12 for k in range(1, 12))
 """Where one range of RUL predictions ends and the next begins, as shares of the largest label learnt."""
+BANDWIDTH = 0.064
+"""Standard deviation of the kernel over RUL predictions, as a share of the largest label learnt: 8 cycles of 125."""
+LARGEST_LABEL = 1.25
+"""Residuals are taken at rows with at most this many times the cap left."""
+HALF_A_STEP = 0.5
+"""An upper end within half a step of the cap is the cap."""
 POINTS = 200
 """Points of every unit at which residuals are taken."""
 MIN_UNITS = 20
@@ -102,6 +111,10 @@ class Calibration(BaseModel):
         What residuals are measured in: for SoH this; for RUL the prediction plus a share of it.
     growing
         Whether residuals grow with the prediction (RUL).
+    bandwidth
+        Standard deviation of the kernel that mixes ranges, in the label's unit; 0 mixes none.
+    cap
+        Largest label learnt, where residuals are of capped labels.
 
     Examples
     --------
@@ -120,6 +133,8 @@ class Calibration(BaseModel):
     units: tuple[Count, ...]
     unit: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     growing: bool
+    bandwidth: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    cap: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -138,40 +153,61 @@ class Calibration(BaseModel):
         return residual_scale(predictions, self.unit, self.growing)
 
     def interval(self, predictions: FloatArray, coverage: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper bounds that should hold the raw label with the given probability.
+        """Lower and upper bounds that should hold the label with the given probability.
 
         Where there are too few units for the coverage, or too many residuals beyond the edges, the bound is infinite
-        (or 0 below, as health is never negative).
+        (or 0 below, as health is never negative). So is an upper bound that reaches the cap: it means "or more".
         """
         if not 0.0 < coverage < 1.0:
             raise BundleError(f"coverage {coverage} is not between 0 and 1")
-        bounds = np.array([self._quantiles(k, coverage) for k in range(len(self.counts))])
-        below, above = bounds[np.searchsorted(np.array(self.ranges), predictions, side="right")].T
+        below, above = self._quantiles(self._weights(predictions), coverage)
         scale = self.scale(predictions)
-        return np.maximum(predictions - above * scale, 0.0), predictions - below * scale
+        low, high = np.maximum(predictions - above * scale, 0.0), predictions - below * scale
+        if self.cap is not None:
+            low, high = np.minimum(low, self.cap), np.where(high > self.cap - HALF_A_STEP, np.inf, high)
+        return low, high
 
-    def _quantiles(self, k: int, coverage: float) -> tuple[float, float]:
-        """Residuals between which enough of a range lie, each tail given half of what may be missed.
+    def _weights(self, predictions: FloatArray) -> FloatArray:
+        """How much each range counts at predictions (N, ranges), the most at 1."""
+        ranges = len(self.counts)
+        if not self.bandwidth:
+            return np.eye(ranges)[np.searchsorted(np.array(self.ranges), predictions, side="right")]
+        bounds = np.array([0.0, *self.ranges, self.unit])
+        centres = (bounds[1:] + bounds[:-1]) / 2
+        distance = (predictions[:, None] - centres) / self.bandwidth
+        nearest = np.square(distance).min(axis=1, keepdims=True)  # so that something counts however far off
+        weights: FloatArray = np.exp((nearest - np.square(distance)) / 2)
+        return weights
+
+    def _quantiles(self, weights: FloatArray, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Residuals (N,) between which enough of the weighted ones lie, each tail given half of what may be missed.
 
         With one residual a unit the ranks are those of split conformal prediction.
         """
-        units, counts = self.units[k], np.array(self.counts[k])
+        counts = weights @ np.array(self.counts, dtype=np.float64)
+        units = weights @ np.array(self.units, dtype=np.float64) / weights.sum(axis=1)
         missed = (units + 1) * (1 - coverage) / 2 + 1e-9  # 20 x 0.05 is 1, not a bit less
-        if missed < 1:
-            return -np.inf, np.inf
-        rank = int(np.floor(missed * counts.sum() / units))
+        enough = missed >= 1
+        rank = missed * counts.sum(axis=1) / np.maximum(units, 1)
+        if not self.bandwidth:
+            rank = np.floor(rank)
         edges = np.array([-np.inf, *self.edges, np.inf])
-        return _ranked(counts, edges, rank), -_ranked(counts[::-1], -edges[::-1], rank)
+        below = np.where(enough, _ranked(counts, edges, rank), -np.inf)
+        above = np.where(enough, -_ranked(counts[:, ::-1], -edges[::-1], rank), np.inf)
+        return below, above
 
 
-def _ranked(counts: IntArray, edges: FloatArray, rank: int) -> float:
-    """Where the residual of a rank, counted from the smallest, lies if those between two edges are spread evenly."""
-    total = np.cumsum(counts)
-    k = int(np.searchsorted(total, rank, side="left"))
-    if k in (0, len(counts) - 1):  # beyond the edges
-        return float(edges[k])
-    share = (rank - 0.5 - total[k - 1]) / counts[k]
-    return float(edges[k] + share * (edges[k + 1] - edges[k]))
+def _ranked(counts: FloatArray, edges: FloatArray, rank: FloatArray) -> FloatArray:
+    """Where residuals of a rank, from the smallest, lie if those between two edges are spread evenly; a row each."""
+    rows, total = np.arange(len(counts)), np.cumsum(counts, axis=1)
+    k = np.minimum((total < rank[:, None] - 1e-9).sum(axis=1), counts.shape[1] - 1)
+    before = total[rows, k] - counts[rows, k]
+    with np.errstate(invalid="ignore"):  # edges beyond the first and the last are infinite
+        share = (rank - 0.5 - before) / np.maximum(counts[rows, k], 1e-12)
+        inside = edges[k] + np.clip(share, 0.0, 1.0) * (edges[k + 1] - edges[k])
+    beyond = (k == 0) | (k == counts.shape[1] - 1)
+    found: FloatArray = np.where(beyond, edges[k], inside)
+    return found
 
 
 def calibration_of(counts: IntArray, units: IntArray, recipe: Recipe) -> Calibration:
@@ -193,6 +229,8 @@ def calibration_of(counts: IntArray, units: IntArray, recipe: Recipe) -> Calibra
         units=tuple(int(units[group].max()) for group in groups),
         unit=unit,
         growing=growing,
+        bandwidth=BANDWIDTH * unit if growing else 0.0,
+        cap=recipe.cap,
     )
 
 
@@ -259,12 +297,14 @@ def residuals(
     parts
         The windows behind the client's statistics, as it sent them.
     stretch
-        Factor by which errors are larger on units that the layers below the head never saw. It does not apply to the
-        part of a label beyond the cap.
+        Factor by which errors are larger on units that the layers below the head never saw.
     """
     places, predicted = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+    largest = np.inf if recipe.cap is None else LARGEST_LABEL * recipe.cap
     for unit in np.unique(windows.unit).tolist():
-        mine = np.flatnonzero(windows.unit == unit)
+        mine = np.flatnonzero((windows.unit == unit) & (windows.labels <= largest))
+        if not len(mine):
+            continue
         at = mine[even_points(len(mine))]
         parts_of_unit = [part.select(part.unit == unit) for part in parts]
         without_unit = network if sums is None else sums.without(network, parts_of_unit, recipe)
@@ -272,7 +312,6 @@ def residuals(
         predicted.append(predict(without_unit, windows.select(at), recipe))
     chosen, values = np.concatenate(places), np.concatenate(predicted)
     points = windows.select(chosen)
-    capped, scale = recipe.capped(points.labels), residual_scale(values, *residual_unit(recipe))
-    errors = (values - capped) / scale
-    scaled = stretch * errors + (capped - points.labels) / scale
-    return Residuals(values, scaled, points.unit, chosen, float(np.square(errors).sum()))
+    scale = residual_scale(values, *residual_unit(recipe))
+    errors = (values - recipe.capped(points.labels)) / scale
+    return Residuals(values, stretch * errors, points.unit, chosen, float(np.square(errors).sum()))
