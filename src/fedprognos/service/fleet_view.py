@@ -26,6 +26,9 @@ REFUSALS = 50
 """Refused rows that are remembered."""
 SILENT_PAUSES, LEAST_SILENCE_IN_S = 20.0, 900.0
 """A unit is silent after so many of its usual pauses between rows, and not before a quarter of an hour."""
+CAUTION = 1.5
+"""A value is fine if half as much again as its interval reaches down stays above the threshold. One true value in
+twenty is below an interval of 90 %, which is too many to call fine."""
 SLOPE_VALUES, LEAST_SLOPE_VALUES = 40, 5
 """Latest values that a slope of SoH is taken from, and the fewest that give one."""
 
@@ -96,8 +99,8 @@ def status_of(health: Health | None, threshold: float | None, margin: float = 0.
         return "unknown"  # the value may be far off, so being above the threshold says nothing
     if threshold is None:
         return "ok"
-    least = health.value - margin if health.low is None else health.low
-    return "soon" if least <= threshold else "ok"
+    below = margin if health.low is None else CAUTION * (health.value - health.low)
+    return "soon" if health.value - below <= threshold else "ok"
 
 
 @dataclass(frozen=True)
