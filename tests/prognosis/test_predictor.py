@@ -16,6 +16,7 @@ from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import recipe_for
 from fedprognos.fleet import Fleet
 from fedprognos.prognosis import Predictor, Stream, Verdict
+from refusals import refuses
 from small_fleets import SERIES, cyclic_fleet, recipe_of, series_fleet, series_unit
 
 ENGINES = series_fleet([40, 25, 12, 7])
@@ -63,23 +64,23 @@ def test_a_personal_head_replaces_the_shared_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensors", "message"),
-    [({"head": np.zeros(3)}, "this model needs 7"), ({"other": np.zeros(7)}, "not a head"), (None, "not a head")],
+    ("tensors", "named"),
+    [({"head": np.zeros(3)}, "7"), ({"other": np.zeros(7)}, "head.safetensors"), (None, "head.safetensors")],
 )
-def test_a_wrong_head_is_refused(tensors: dict[str, np.ndarray] | None, message: str, tmp_path: Path) -> None:
+def test_a_wrong_head_is_refused(tensors: dict[str, np.ndarray] | None, named: str, tmp_path: Path) -> None:
     folder, path = BUNDLE.save(tmp_path / "b"), tmp_path / "head.safetensors"
     if tensors is None:
         path.write_bytes(b"rubbish")
     else:
         save_file(tensors, path)
-    with pytest.raises(BundleError, match=message):
+    with refuses(BundleError, named):
         Predictor.load(folder, path)
-    with pytest.raises(BundleError, match="cannot read the head"):
+    with refuses(BundleError, tmp_path / "nowhere"):
         Predictor.load(folder, tmp_path / "nowhere")
 
 
 def test_a_fleet_without_a_sensor_is_refused() -> None:
-    with pytest.raises(RecipeError, match="sensor 'pressure' is missing"):
+    with refuses(RecipeError, "pressure"):
         Predictor.of(BUNDLE).predict(ENGINES.with_sensors(["temperature"]))
 
 
@@ -99,7 +100,7 @@ def test_windows_may_be_asked_for_from_many_threads_and_leave_torchs_threads_alo
     assert all(np.array_equal(values, expected) for values in found.values()) and len(found) == 4
     assert torch.get_num_threads() == before
     assert len(predictor.windows(batch[:0])) == 0
-    with pytest.raises(RecipeError, match="windows of shape"):
+    with refuses(RecipeError, (5, 2), (10, 2)):
         predictor.windows(batch[:, :5])
 
 

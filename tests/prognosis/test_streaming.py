@@ -18,6 +18,7 @@ from fedprognos.prognosis import Health, Predictor, Row, Stream, Update, Verdict
 from fedprognos.prognosis.health import AT_CAP, RowTable
 from fedprognos.prognosis.sensor_faults import DISTRUSTED
 from fedprognos.prognosis.unit_state import FLAGS
+from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet, series_unit
 
 ENGINES = series_fleet([40, 25, 12, 7])
@@ -189,34 +190,34 @@ SENSORS, SETTINGS = GOOD[0].sensors, GOOD[0].settings
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"),
+    ("row", "named"),
     [
-        (Row("e", 1, {"pressure": 1.0}, SETTINGS), "sensor 'temperature' is missing"),
-        (Row("e", 1, {**SENSORS, "humidity": 1.0}, SETTINGS), "sensor 'humidity' is not one of"),
-        (Row("e", 1, {**SENSORS, "pressure": math.nan}, SETTINGS), "sensor 'pressure' is nan"),
-        (Row("e", 1, {**SENSORS, "pressure": math.inf}, SETTINGS), "sensor 'pressure' is inf"),
-        (Row("e", 1, {**SENSORS, "pressure": "12"}, SETTINGS), "sensor 'pressure' is '12', not a number"),  # type: ignore[dict-item]
-        (Row("e", 1, {**SENSORS, "pressure": True}, SETTINGS), "sensor 'pressure' is True"),
-        (Row("e", 1, {**SENSORS, "pressure": 10**400}, SETTINGS), "sensor 'pressure' is too large"),
-        (Row("e", 1, {**SENSORS, "pressure": 1e300}, SETTINGS), "'pressure' overflows after scaling"),
-        (Row("e", 1, SENSORS, {"altitude": 1.0}), "setting 'mach' is missing"),
-        (Row("e", 1, [1.0, 2.0], SETTINGS), "sensors must be names with numbers"),  # type: ignore[arg-type]
-        (Row("e", math.nan, SENSORS, SETTINGS), "position is nan"),
-        (Row("e", "now", SENSORS, SETTINGS), "position is 'now'"),  # type: ignore[arg-type]
-        (Row("", 1, SENSORS, SETTINGS), "unit must be a text"),
-        (Row("x" * 300, 1, SENSORS, SETTINGS), "unit must be a text"),
-        (Row(["e"], 1, SENSORS, SETTINGS), "unit must be a text"),  # type: ignore[arg-type]
-        (Row("a\nb", 1, SENSORS, SETTINGS), "control characters"),
-        (Row("e", 1, SENSORS, SETTINGS, end="no"), "end is 'no', not true or false"),  # type: ignore[arg-type]
-        (Row("e", 1e17, SENSORS, SETTINGS), "position 1e+17 is too large"),
-        (Row("e", 1, SENSORS, SETTINGS, cycle=3), "takes no cycle"),
+        (Row("e", 1, {"pressure": 1.0}, SETTINGS), "temperature"),
+        (Row("e", 1, {**SENSORS, "humidity": 1.0}, SETTINGS), "humidity"),
+        (Row("e", 1, {**SENSORS, "pressure": math.nan}, SETTINGS), "pressure"),
+        (Row("e", 1, {**SENSORS, "pressure": math.inf}, SETTINGS), "pressure"),
+        (Row("e", 1, {**SENSORS, "pressure": "12"}, SETTINGS), "pressure"),  # type: ignore[dict-item]
+        (Row("e", 1, {**SENSORS, "pressure": True}, SETTINGS), "pressure"),
+        (Row("e", 1, {**SENSORS, "pressure": 10**400}, SETTINGS), "pressure"),
+        (Row("e", 1, {**SENSORS, "pressure": 1e300}, SETTINGS), "pressure"),
+        (Row("e", 1, SENSORS, {"altitude": 1.0}), "mach"),
+        (Row("e", 1, [1.0, 2.0], SETTINGS), "sensors"),  # type: ignore[arg-type]
+        (Row("e", math.nan, SENSORS, SETTINGS), "nan"),
+        (Row("e", "now", SENSORS, SETTINGS), "now"),  # type: ignore[arg-type]
+        (Row("", 1, SENSORS, SETTINGS), "unit"),
+        (Row("x" * 300, 1, SENSORS, SETTINGS), "unit"),
+        (Row(["e"], 1, SENSORS, SETTINGS), "unit"),  # type: ignore[arg-type]
+        (Row("a\nb", 1, SENSORS, SETTINGS), "unit"),
+        (Row("e", 1, SENSORS, SETTINGS, end="no"), "no"),  # type: ignore[arg-type]
+        (Row("e", 1e17, SENSORS, SETTINGS), "1e+17"),
+        (Row("e", 1, SENSORS, SETTINGS, cycle=3), "cycle"),
     ],
 )
-def test_a_bad_row_is_refused_by_name_and_harms_nobody(row: Row, reason: str) -> None:
+def test_a_bad_row_is_refused_by_name_and_harms_nobody(row: Row, named: str) -> None:
     stream = Stream(PREDICTORS["series"])
     updates = stream.feed_many([*GOOD[:12], row, *GOOD[12:]])
     assert [u.accepted for u in updates].count(False) == 1
-    assert reason in updates[12].reason
+    assert named in updates[12].reason
     assert stream.counts[Verdict.REFUSED] == 1
     undisturbed = Stream(PREDICTORS["series"]).feed_many(GOOD)
     assert told(updates).keys() == told(undisturbed).keys()
@@ -340,17 +341,17 @@ def test_a_snapshot_of_another_model_or_a_damaged_one_is_refused(tmp_path: Path)
     stream = Stream(PREDICTORS["series"])
     stream.feed_many(GOOD)
     stream.snapshot(path)
-    with pytest.raises(DataError, match="another model"):
+    with refuses(DataError, path):
         Stream(PREDICTORS["series padded"]).restore(path)
     content = bytearray(path.read_bytes())
     for at in (content.index(b'accepted\\": 4') + 12, len(content) // 2, len(content) - 3):  # one bit each
         content[at] ^= 1
         path.write_bytes(content)
-        with pytest.raises(DataError, match="altered or damaged" if at != len(content) // 2 else "snapshot"):
+        with refuses(DataError, path):
             Stream(PREDICTORS["series"]).restore(path)
         content[at] ^= 1
     path.write_bytes(content[:200])
-    with pytest.raises(DataError, match="not a snapshot"):
+    with refuses(DataError, path):
         Stream(PREDICTORS["series"]).restore(path)
     with pytest.raises(DataNotFoundError):
         Stream(PREDICTORS["series"]).restore(tmp_path / "nowhere")

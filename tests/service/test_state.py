@@ -20,6 +20,7 @@ from fedprognos.fleet import Fleet
 from fedprognos.prognosis import Predictor, Row, Stream, Update
 from fedprognos.service import DurableStream, durable_stream, http_app
 from fedprognos.service.store import KEPT_ROWS
+from refusals import refuses
 from small_fleets import cyclic_fleet, series_fleet
 
 FLEETS = {"series": series_fleet([40, 25, 33]), "cyclic": cyclic_fleet(2, 8)}
@@ -201,13 +202,13 @@ def test_a_full_disk_undoes_the_batch_and_says_so(tmp_path: Path, monkeypatch: p
 def test_a_state_in_use_or_of_another_model_is_refused(tmp_path: Path) -> None:
     predictor = Predictor.of(small_bundle(FLEETS["series"]))
     own = DurableStream(predictor, tmp_path)
-    with pytest.raises(OutputError, match="another service is using this state"):
+    with refuses(OutputError, tmp_path, "--state"):
         DurableStream(predictor, tmp_path)
     own.close()
-    with pytest.raises(DataError, match="another model's columns"):
+    with refuses(DataError, tmp_path, "columns"):
         DurableStream(Predictor.of(small_bundle(FLEETS["series"], conditions={})), tmp_path)
     (tmp_path / "state.sqlite").write_bytes(b"not a database" * 100)
-    with pytest.raises(OutputError, match="cannot be used"):
+    with refuses(OutputError, tmp_path):
         DurableStream(predictor, tmp_path)
 
 
@@ -250,7 +251,7 @@ def test_nobody_else_can_look_into_the_state(mode: int, tmp_path: Path) -> None:
 def test_a_folder_with_other_things_in_it_is_not_closed_to_others_but_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("shared with colleagues")
     tmp_path.chmod(0o755)
-    with pytest.raises(OutputError, match=r"others may look into this folder \(mode 0755\)\n.*chmod 700"):
+    with refuses(OutputError, "0755", "chmod 700"):
         DurableStream(Predictor.of(small_bundle(FLEETS["series"])), tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
@@ -264,7 +265,7 @@ def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match="altered or damaged"):
+    with refuses(DataError, path):
         DurableStream(predictor, tmp_path)
 
 
