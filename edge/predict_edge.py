@@ -132,7 +132,7 @@ def note_odd(m):
         return
     precision = np.linalg.inv(np.array(joint["covariance"])[np.ix_(among, among)] + 0.01 * np.eye(len(among)))
     errors = (m["level"][among] - np.array(joint["mean"])[among]) @ precision / np.sqrt(np.diag(precision))
-    excess = np.abs(errors) / np.maximum(1.25 * np.array(joint["most"])[among], 6.0)
+    excess = np.abs(errors) / np.maximum(1.5 * np.array(joint["most"])[among], 6.0)
     if excess.max() > 1:
         m["latched"][among[excess.argmax()]] += 8
 

@@ -47,7 +47,7 @@ HELD_SHARE = 0.4
 """Smoothed share of held values above which the flag latches: five rows in a row, or two in five for long."""
 UNKNOWN_RANGE, UNKNOWN_LEVEL, UNKNOWN_STILL = 10.0, 3.0, 50
 """Limits where a recipe does not say what is usual."""
-ODD_ERRORS, ODD_FACTOR, ODD_SENSORS = 6.0, 1.25, 3
+ODD_ERRORS, ODD_FACTOR, ODD_SENSORS = 6.0, 1.5, 3
 """Standard errors between a level and what the others say of it: never fewer than these, nor than so many times the
 most of any training machine. Kept-out engines of FD001 reach 3.7."""
 LEAST_JOINT_UNITS = 20

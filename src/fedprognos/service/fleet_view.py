@@ -26,8 +26,8 @@ REFUSALS = 50
 """Refused rows that are remembered."""
 SILENT_PAUSES, LEAST_SILENCE_IN_S = 20.0, 900.0
 """A unit is silent after so many of its usual pauses between rows, and not before a quarter of an hour."""
-CAUTION = 1.5
-"""A value is fine if half as much again as its interval reaches down stays above the threshold. One true value in
+CAUTION = 2.0
+"""A value is fine if twice as much as its interval reaches down still stays above the threshold. One true value in
 twenty is below an interval of 90 %, which is too many to call fine."""
 SLOPE_VALUES, LEAST_SLOPE_VALUES = 40, 5
 """Latest values that a slope of SoH is taken from, and the fewest that give one."""
