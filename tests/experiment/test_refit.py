@@ -35,7 +35,7 @@ def experiment(folder: Path, **evaluation: object) -> dict[str, object]:
         "recipe": {"history": "life", "cap": 25.0},
         "model": {"widths": [4]},
         "train": {"steps": 6},
-        "federation": {"methods": ["local", "concat"], "heads": ["exact"]},
+        "federation": {"methods": ["local", "concat"], "heads": ["exact", "choice"]},
         "evaluation": {"seeds": 1, "bootstrap": 0, "intervals": "none", **evaluation},
     }  # fmt: skip
 
@@ -61,6 +61,20 @@ def test_the_published_model_is_trained_on_all_units(finished: Run, folder: Path
     again = run(experiment(folder, refit=True), out=folder / "again", workers=1)
     weights = [(f / "bundle" / "weights.safetensors").read_bytes() for f in (finished.folder, again.folder)]
     assert weights[0] == weights[1]
+
+
+def test_every_owner_ends_with_the_model_that_it_chose(finished: Run) -> None:
+    published = Bundle.load(finished.folder / "bundle")
+    choices = published.provenance["choices"]
+    assert set(choices) == {"plant-0", "plant-1"}
+    for owner, choice in choices.items():
+        own = Bundle.load(finished.folder / "owners" / owner)
+        assert own.provenance["choice"] == choice["kind"]
+        same = np.array_equal(own.network.head, published.network.head)
+        assert same == (choice["kind"] == "together")
+    rows = [row for row in finished.results.rows if row.method == "concat+choice"]
+    assert {row.test_client for row in rows} == {"plant-0", "plant-1", "all"}
+    assert {row.head for row in rows} == {"choice"}
 
 
 def test_without_refit_the_evaluated_model_is_published(folder: Path) -> None:

@@ -15,6 +15,7 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode
 from fedprognos.federation.exchanges import Failure, exchanges
+from fedprognos.federation.exchanges.choice import ChoiceRequest
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest
 from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.exchanges.import_model import ImportRequest
@@ -62,6 +63,7 @@ def every_request() -> list[Any]:
         EvaluateRequest(**asked, statistics=True),
         OutputsRequest(**asked),
         WearRequest(recipe),
+        ChoiceRequest(**asked, fitted=network.head, neurons=(0, 4)),
         PoolRequest(**asked),
         PersonalRequest(**asked, slopes=slopes),
         ResidualRequest(**asked, ranges=np.array([60.0]), edges=np.linspace(-2.0, 2.0, 9), sums=sums, stretch=1.1),

@@ -24,7 +24,7 @@ from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.recipe_search import search_recipe
 from fedprognos.experiment.refit import refitted
 from fedprognos.experiment.run_events import EpochDone, Event, JobKey, Observer, RunStarted, warnings_as_notices
-from fedprognos.experiment.run_folder import JobRecord, RunFolder
+from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.experiment.schedule import Schedule, epochs_at_most, job_keys
 from fedprognos.experiment.worker_pool import cores
@@ -152,8 +152,10 @@ def run(
                 chosen = replace(chosen, reason=f"{chosen.reason}. The model to use was then trained on all units")
             results, bundle = conclude(folder, name, experiment, records, chosen, access.clients)
             if again:
-                bundle = refitted(name, experiment, first, bundle, folder, workers or cores(), notify)
+                bundle, owned = refitted(name, experiment, first, bundle, folder, workers or cores(), notify)
                 bundle.save(folder.path / "bundle")
+                for owner, chosen_bundle in owned.items():
+                    chosen_bundle.save(folder.path / "owners" / folder_name(owner))
             write_json(folder.path / "provenance.json", _provenance(started, records))
             folder.forget()
         return Run(folder.path, results, bundle)

@@ -6,7 +6,7 @@ Of a method's rounds the one with the lowest validation error is kept, the last 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from fedprognos.experiment.run_events import (
 )
 from fedprognos.features import Recipe
 from fedprognos.federation import (
+    ChoiceReply,
     Cohort,
     Intervals,
     Judged,
@@ -34,6 +35,7 @@ from fedprognos.federation import (
     Plan,
     Round,
     Uncalibrated,
+    chosen_heads,
     head_name,
     judged_rounds,
     personal_heads,
@@ -114,6 +116,8 @@ class Job:
         Who the method trains with: the clients, or for central training the one that holds everything.
     clients
         The clients themselves, who make personal heads.
+    earlier
+        What clients chose for their own machines before: they do not choose again.
     calibrated
         Whether to calibrate prediction intervals for this method's model.
     """
@@ -129,6 +133,13 @@ class Job:
     calibrated: bool = False
     result: JobResult = field(default_factory=JobResult)
     harmful: set[str] = field(default_factory=set)
+    earlier: Mapping[str, ChoiceReply] | None = None
+    choices: Mapping[str, ChoiceReply] = field(default_factory=dict)
+
+    @property
+    def choice_name(self) -> str:
+        """Name of the heads that clients choose; those made for all units do not replace the evaluated ones."""
+        return head_name("choice" if self.earlier is None else "choice for all units", self.key)
 
     @property
     def strategy(self) -> Strategy:
@@ -204,8 +215,20 @@ class Job:
             facts = self._facts(chosen, "personal", selected_on)
             method = f"{self.key.method}+personal"
             self._evaluate(FinishedModel(self.key, method, owners, [chosen.network], facts, heads))
+        if head == "exact" and "choice" in wanted and self.strategy.shared and not self.strategy.pooled:
+            self._choose(owners, chosen, selected_on)
         if first:
             self.result.bundles[None if self.strategy.shared else owners[0]] = self._bundle(owners, chosen, calibration)
+
+    def _choose(self, owners: tuple[str, ...], chosen: _Candidate, selected_on: str) -> None:
+        """Let every client choose the head for its own machines, and evaluate what the clients end up with."""
+        name = self.choice_name
+        fitted = chosen.judged.fitted
+        self.choices = chosen_heads(self.clients, self.plan, chosen.network, owners, fitted, name, self.earlier)
+        if not self.evaluator.shared_test:
+            facts, method = self._facts(chosen, "choice", selected_on), f"{self.key.method}+choice"
+            heads = dict.fromkeys(self.choices, name)
+            self._evaluate(FinishedModel(self.key, method, owners, [chosen.network], facts, heads))
 
     def _rows(
         self, owners: tuple[str, ...], chosen: _Candidate, selected_on: str, calibration: Calibration | None = None
@@ -258,6 +281,8 @@ class Job:
         }
         if chosen.judged.sums is not None:
             provenance["ridge"] = chosen.judged.sums.strength
+        if self.choices and self.strategy.shared:
+            provenance["choices"] = {client: vars(choice) for client, choice in sorted(self.choices.items())}
         if (options := self.plan.federation.privacy) is not None:
             account = options.account(self.plan.releases, self.trainers.sums is not None)
             provenance["privacy"] = {**vars(account), "text": account.in_words()}

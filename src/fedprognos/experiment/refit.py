@@ -22,7 +22,7 @@ from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.run_events import EpochDone, JobKey, Notice, Observer
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import Scenario
-from fedprognos.federation import MessageCohort, ReplyCache
+from fedprognos.federation import ChoiceReply, MessageCohort, ReplyCache
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Bundle, Epoch
 
@@ -51,8 +51,8 @@ def refitted(
     folder: RunFolder,
     workers: int,
     notify: Observer,
-) -> Bundle:
-    """The evaluated model's method, trained on all units of a scenario.
+) -> tuple[Bundle, dict[str, Bundle]]:
+    """The evaluated model's method, trained on all units of a scenario, and the model that each owner chose.
 
     Parameters
     ----------
@@ -79,21 +79,38 @@ def refitted(
             sums=None if pooled else access.sums,
         )
         clients = NoTests(tuple(sorted(scenario.whole)))
-        result = Job(key, name, again, evaluated.recipe, clients, trainers, trainers, notify).run()
+        earlier = {c: ChoiceReply(**choice) for c, choice in evaluated.provenance.get("choices", {}).items()}
+        job = Job(key, name, again, evaluated.recipe, clients, trainers, trainers, notify, earlier=earlier)
+        result = job.run()
     owner = None if strategies[method].shared else min(scenario.whole)
     trained = result.bundles[owner]
     provenance = {**evaluated.provenance, **trained.provenance, "trained_on": "all units", "units": units}
     provenance.pop("no_intervals", None)
     if "no_intervals" in evaluated.provenance:
         provenance["no_intervals"] = evaluated.provenance["no_intervals"]
-    return replace(trained, provenance=provenance, metrics=evaluated.metrics, calibration=evaluated.calibration)
+    published = replace(trained, provenance=provenance, metrics=evaluated.metrics, calibration=evaluated.calibration)
+    owners = {}
+    for client, choice in job.choices.items():
+        head = folder.client(scenario.name, client, again.federation).load_head(job.choice_name)
+        facts = {"head": "choice", "choice": choice.kind, "client": client}
+        # Intervals are those of the shared head.
+        calibration = published.calibration if choice.kind == "together" else None
+        owners[client] = replace(
+            published,
+            network=published.network.with_head(head),
+            provenance={**provenance, **facts},
+            metrics={},
+            calibration=calibration,
+        )
+    return published, owners
 
 
 def for_all_units(experiment: Experiment, evaluated: Bundle) -> Experiment:
     """The same experiment where training keeps nothing out: what was chosen on units kept out is fixed now."""
-    federation = {"heads": tuple(h for h in experiment.federation.heads if h != "personal") or ("exact",)}
+    federation: dict[str, object] = {}
+    federation["heads"] = tuple(h for h in experiment.federation.heads if h != "personal") or ("exact",)
     if isinstance(ridge := evaluated.provenance.get("ridge"), float):
-        federation["ridge"] = ridge  # type: ignore[assignment]
+        federation["ridge"] = ridge
     return experiment.model_copy(
         update={
             "train": experiment.train.model_copy(update={"validation_fraction": 0.0, "patience": None}),

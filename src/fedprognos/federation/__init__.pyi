@@ -19,6 +19,8 @@ from .cohort import MessageCohort as MessageCohort
 from .cohort import Transport as Transport
 from .cohort import digest as digest
 from .cohort import gather as gather
+from .exchanges.choice import ChoiceReply as ChoiceReply
+from .exchanges.choice import chosen_heads as chosen_heads
 from .exchanges.fit import FitRequest as FitRequest
 from .exchanges.fit import train as train
 from .exchanges.personal import PersonalRequest as PersonalRequest

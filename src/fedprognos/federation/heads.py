@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedprognos.arrays import FloatArray
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.plan import Plan
-from fedprognos.networks import HeadSums, Network, exact_head
+from fedprognos.networks import HeadSums, Network, exact_head, solve_head
 from fedprognos.privacy import LEAST_MEMBERS, ada_ssp
 
 
@@ -24,12 +25,15 @@ class Judged:
         What its head was solved from; None where it was not.
     shares
         How much of its weight each client has in them; all of it where replies are masked.
+    fitted
+        The exact head before it was fitted to what training kept out as well, so that this can judge it.
     """
 
     network: Network
     validation_rmse: float | None
     sums: HeadSums | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
+    fitted: FloatArray | None = None
 
 
 def with_heads(
@@ -46,7 +50,7 @@ def with_heads(
     there = [name for name in clients if name in cohort.clients]
     if cohort.sums is not None and len(there) < LEAST_MEMBERS:  # a sum of one or two is theirs alone
         return {"mean": Judged(network, None)}
-    statistics = "exact" in wanted or "personal" in wanted
+    statistics = any(head in wanted for head in ("exact", "personal", "choice"))
     fraction = plan.train.validation_fraction
     if not statistics and fraction == 0:
         return {"mean": Judged(network, None)}
@@ -65,5 +69,6 @@ def with_heads(
         error = None
         if fraction > 0 and solved.validation_mse is not None:
             error = float(np.sqrt(solved.validation_mse)) * plan.recipe.label_std
-        judged["exact"] = Judged(network.with_head(solved.head), error, sums, evaluation.shares)
+        fitted = None if held is None else solve_head(fit, solved.strength)
+        judged["exact"] = Judged(network.with_head(solved.head), error, sums, evaluation.shares, fitted)
     return judged

@@ -12,6 +12,7 @@ from fedprognos.options import Options
 from fedprognos.privacy import PrivacyOptions
 
 Wire = Literal["float32", "float16", "bfloat16"]
+HeadKind = Literal["mean", "exact", "personal", "choice"]
 O = TypeVar("O", bound=Options)  # noqa: E741
 
 
@@ -29,9 +30,9 @@ class FederationOptions(Options):
 
     methods: tuple[str, ...] = Field(default_factory=_default_methods, min_length=1)
     """Methods to train and compare; by default all but `single` and `direct`."""
-    heads: Annotated[tuple[Literal["mean", "exact", "personal"], ...], Field(min_length=1)] = ("exact", "mean")
-    """Heads evaluated for every method: as trained and averaged, solved exactly, or the client's own. The first decides
-    which bundle is published."""
+    heads: Annotated[tuple[HeadKind, ...], Field(min_length=1)] = ("exact", "mean")
+    """Heads evaluated for every method: as trained and averaged, solved exactly, personal, or the one that each client
+    chose for its own machines on units it kept out. The first decides which bundle is published."""
     ridge: PositiveFloat = RIDGE
     """Strength of exact heads where training keeps nothing out to choose it on, relative to the spread of each
     feature."""
@@ -73,6 +74,12 @@ class FederationOptions(Options):
         return tuple(map(strategies.known, names))
 
     @model_validator(mode="after")
+    def _choice_is_among_others(self) -> Self:
+        if self.heads[0] == "choice":
+            raise ValueError("heads: 'choice' starts from a shared head; put 'exact' before it")
+        return self
+
+    @model_validator(mode="after")
     def _bundles_go_with_start(self) -> Self:
         if (self.start == "bundles") != (self.bundles is not None):
             raise ValueError("start = 'bundles' and bundles = FOLDER go together")
@@ -87,8 +94,8 @@ class FederationOptions(Options):
         covered = [name for name, one in strategies.items() if one.releases is not None]
         if others := [name for name in self.methods if name not in covered]:
             raise ValueError(f"privacy does not cover method '{others[0]}'; it covers {', '.join(covered)}")
-        if "personal" in self.heads:
-            raise ValueError("privacy covers exact and mean heads, not personal ones")
+        if "personal" in self.heads or "choice" in self.heads:
+            raise ValueError("privacy covers exact and mean heads, not those of single clients")
         if self.participation < 1:
             raise ValueError("privacy counts every client in every round; set participation = 1")
         if self.screen is not None or self.weight_cap is not None:
