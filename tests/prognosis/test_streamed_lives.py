@@ -135,3 +135,15 @@ def test_a_unit_costs_the_same_at_any_age() -> None:
     for t in range(1, 2000):
         stream.feed("old", t, sensors, settings)
     assert sum(a.nbytes for a in stream._states["old"].snapshot().values()) < 500
+
+
+def test_a_later_life_keeps_the_clock_of_its_machine() -> None:
+    stream = Predictor.of(bundle_of()).stream()
+    rows = [row for row in rows_of(FLEET) if row.unit == FLEET.ids[2]]
+    first = [replace(row, unit="pump") for row in rows]
+    second = [replace(row, unit="pump#2", position=row.position + 400) for row in rows[:5]]
+    stream.feed_many(first)
+    health = stream.feed_many(second)[-1].health
+    assert health is not None and health.position == rows[4].position + 400 and "mid-life" not in health.flags
+    alone = Predictor.of(bundle_of()).stream().feed_many(second)[-1].health
+    assert alone is not None and "mid-life" in alone.flags  # nothing is known of an earlier life

@@ -55,6 +55,8 @@ def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(hist
     port = free_port()
     expected = BUNDLES[history].predict(FLEET, last=True)
 
+    positions: dict[str, list[float]] = {}
+
     async def story(watch: Watcher) -> dict[str, Any]:
         told: dict[str, Any] = {}
         task = asyncio.create_task(watch.run())
@@ -73,7 +75,8 @@ def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(hist
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 async for message in client.messages:
-                    told[str(message.topic)] = json.loads(bytes(message.payload))  # type: ignore[arg-type]
+                    health = told[str(message.topic)] = json.loads(bytes(message.payload))  # type: ignore[arg-type]
+                    positions.setdefault(health["unit"], []).append(health["position"])
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         with suppress(aiomqtt.MqttError):
@@ -85,6 +88,8 @@ def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(hist
     assert (watch.tally.accepted, watch.tally.duplicates, watch.tally.faulty, watch.tally.refused) == (40, 2, 5, 6)
     for unit in FLEET.ids:
         assert told[f"fleet/{unit}/health"]["value"] == pytest.approx(expected[unit][-1], abs=1e-5)
+        every = [row["position"] for row in rows_of(FLEET[unit], FLEET)]
+        assert positions[unit][: len(every)] == every  # each health once, in its order; the repeated row's again
 
 
 @pytest.mark.long

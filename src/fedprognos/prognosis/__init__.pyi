@@ -4,6 +4,7 @@ from .health import Row as Row
 from .health import RowTable as RowTable
 from .health import Update as Update
 from .health import Verdict as Verdict
+from .health import machine_and_life as machine_and_life
 from .health_files import dates as dates
 from .health_model import HealthModel as HealthModel
 from .incoming_rows import LONGEST_NAME as LONGEST_NAME

@@ -156,3 +156,15 @@ class Update:
     def health(self) -> Health | None:
         """The unit's new health, where the row brought one."""
         return self.healths[-1] if self.healths else None
+
+
+def machine_and_life(unit: str) -> tuple[str, int]:
+    """The machine that a unit's name stands for, and which of its lives it is.
+
+    >>> machine_and_life("pump#2"), machine_and_life("pump")
+    (('pump', 2), ('pump', 1))
+    """
+    machine, mark, life = unit.rpartition("#")
+    if mark and machine and life.isdecimal() and life.isascii() and len(life) < 8 and int(life) > 1:
+        return machine, int(life)
+    return unit, 1

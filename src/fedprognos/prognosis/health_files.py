@@ -14,7 +14,8 @@ import pandas as pd
 
 from fedprognos.errors import ConfigError
 from fedprognos.files import replacing, spreadsheet_safe
-from fedprognos.prognosis.health import Health
+from fedprognos.prognosis.health import AT_CAP, Health
+from fedprognos.prognosis.sensor_faults import DISTRUSTED
 from fedprognos.tables import date_of, literal
 
 COLUMNS = ("unit", "position", "value", "low", "high", "state", "reason", "flags")
@@ -61,11 +62,14 @@ def check_output(path: Path) -> None:
 def dates(health: Health, measure: str) -> tuple[str | None, str | None]:
     """When a health was, and when the remaining life that it says is over; None where positions are no dates.
 
+    A value at the cap means "as much or more", and one under a broken sensor may be far off: neither has an end.
+
     >>> dates(Health("pump", 476256.0, 24.0), "hours")
     ('2024-05-01T00:00:00', '2024-05-02T00:00:00')
     """
-    end = None if health.value is None else date_of(health.position + health.value, measure)
-    return date_of(health.position, measure), end
+    if health.value is None or {AT_CAP, *DISTRUSTED}.intersection(health.flags):
+        return date_of(health.position, measure), None
+    return date_of(health.position, measure), date_of(health.position + health.value, measure)
 
 
 def _fields(health: Health, measure: str | None) -> tuple[str | float | None, ...]:

@@ -58,8 +58,8 @@ class Clock(RowMemory):
     ['accepted', 'accepted', 'duplicate', 'late']
     """
 
-    __slots__ = ("count", "cycle", "cyclic", "ended", "first", "last", "steps", "suspect")
-    scalars = ("first", "last", "cycle", "count", "ended", "suspect")
+    __slots__ = ("count", "cycle", "cyclic", "ended", "first", "last", "origin", "steps", "suspect")
+    scalars = ("first", "last", "cycle", "count", "ended", "suspect", "origin")
 
     def __init__(self, cyclic: bool) -> None:
         self.cyclic = cyclic
@@ -68,6 +68,7 @@ class Clock(RowMemory):
         self.cycle = math.nan  # running cycle; a number of up to 2^53 fits a float
         self.count = 0  # samples of the running cycle
         self.ended = False  # its last sample was marked as such
+        self.origin = 0.0  # where the machine's clock stood when this life began
         self.suspect = math.nan  # where a jump led to that was not believed
         self.steps: list[float] = []  # the latest of the position (series) or cycle number (cyclic)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 
 from fedprognos.features.history import Cut, rule_of
 from fedprognos.prognosis import stream_snapshot
-from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict
+from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict, machine_and_life
 from fedprognos.prognosis.health_model import BATCH, HealthModel
 from fedprognos.prognosis.incoming_rows import batches, checked, dated, without_blanks
 from fedprognos.prognosis.unit_state import Question, UnitState
+from fedprognos.tables import name_of_life
 
 
 class Stream:
@@ -220,6 +222,10 @@ class Stream:
             self._states.popitem(last=False)
             self.evicted += 1
         state = self._states[unit] = self.model.start()
+        machine, life = machine_and_life(unit)
+        before = self._states.get(name_of_life(machine, str(life - 1))) if life > 1 else None
+        if before is not None and not math.isnan(before.clock.last):
+            state.clock.origin = before.clock.last  # positions stay those of the machine's own clock
         return state
 
     # --- what is known -----------------------------------------------------------------------

@@ -22,7 +22,7 @@ from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.health_model import HealthModel
 from fedprognos.prognosis.unit_state import UnitState
 
-FORMAT = 6
+FORMAT = 7
 
 
 def write(

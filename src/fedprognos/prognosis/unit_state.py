@@ -139,7 +139,8 @@ class UnitState:
     def doubts(self, cut: Cut) -> tuple[tuple[str, ...], str]:
         """What makes the health at a window less trustworthy, known before the model looks at it: flags, and why."""
         faults, reason = self.limits.faults(self.sensors)
-        if self.limits.first < self.clock.first < self.limits.dates:
+        # A later life begins with the repair, wherever the machine's clock stands by then.
+        if not self.clock.origin and self.limits.first < self.clock.first < self.limits.dates:
             faults = (MID_LIFE, *faults)
             reason = "; ".join(filter(None, (f"watched from {self.clock.first:g} on, not from its first row", reason)))
         return (*(FLAGS[bit] for bit in FLAGS if cut.odd & bit), *faults), reason

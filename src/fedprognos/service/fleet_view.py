@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedprognos.prognosis import AT_CAP, DISTRUSTED, Health, Verdict
+from fedprognos.prognosis import AT_CAP, DISTRUSTED, Health, Verdict, machine_and_life
 from fedprognos.service.durable_stream import Batch, DurableStream
 
 Status = Literal["due", "unknown", "soon", "ok", "warming-up", "ended"]
@@ -265,18 +265,6 @@ class FleetView:
             for view in self.units.values()
             if view.status != "ended" and view.health is not None and set(view.health.flags) - {AT_CAP}
         )
-
-
-def machine_and_life(unit: str) -> tuple[str, int]:
-    """The machine that a unit's name stands for, and which of its lives it is.
-
-    >>> machine_and_life("pump#2"), machine_and_life("pump")
-    (('pump', 2), ('pump', 1))
-    """
-    machine, mark, life = unit.rpartition("#")
-    if mark and machine and life.isdecimal() and life.isascii() and len(life) < 8 and int(life) > 1:
-        return machine, int(life)
-    return unit, 1
 
 
 @dataclass(frozen=True)

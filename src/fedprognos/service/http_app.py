@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from fedprognos import __version__
 from fedprognos.errors import DataError, OutputError
-from fedprognos.prognosis import AT_CAP, DISTRUSTED, Predictor, Row, Verdict, dates
+from fedprognos.prognosis import Predictor, Row, Verdict, dates
 from fedprognos.service import json_shapes
 from fedprognos.service.batching import Batcher, BusyError
 from fedprognos.service.durable_stream import Batch, DurableStream
@@ -213,8 +213,6 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         date, end_date = None, None
         if found.health is not None and not cyclic:
             date, end_date = dates(found.health, recipe.time_measure)
-            if {AT_CAP, *DISTRUSTED}.intersection(found.health.flags):
-                end_date = None
         answer = json_shapes.unit_answer(
             found,
             now=time.time(),
