@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from fedprognos.errors import MessageError
 from fedprognos.features import SurveyTerms, survey
-from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.codec import VERSION, decode, encode
 from fedprognos.federation.exchanges import Failure, reply_kinds, request_kinds
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
 from fedprognos.networks import Epoch, Network, NetworkSpec
 from fedprognos.networks.model_options import Training
+from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 
 FLEET = series_fleet([150, 90])
@@ -68,7 +69,7 @@ def test_rubbish_is_not_a_message(data: bytes) -> None:
 
 def test_numbers_that_are_none_are_refused_by_name() -> None:
     broken = {**WEIGHTS, "head.bias": np.array([np.nan], np.float32)}
-    with pytest.raises(MessageError, match=r"head\.bias holds NaN"):
+    with refuses(MessageError, "head.bias", "NaN"):
         decode(encode(FitReply(broken, 1, (), 1, False)), reply_kinds())
 
 
@@ -78,12 +79,12 @@ class Surprise:
 
 
 def test_a_message_of_another_kind_or_version_is_refused() -> None:
-    with pytest.raises(MessageError, match="unexpected message 'Surprise'"):
+    with refuses(MessageError, "'Surprise'"):
         decode(encode(Surprise("a")), reply_kinds())
-    with pytest.raises(MessageError, match="unexpected message 'FitRequest'"):
+    with refuses(MessageError, "'FitRequest'"):
         decode(encode(REQUEST), reply_kinds())
     newer = encode(Failure("a", "b", "c")).replace(rb"\"version\": 2", rb"\"version\": 3")
-    with pytest.raises(MessageError, match=r"version 3.*\n.*same version"):
+    with refuses(MessageError, 3, VERSION):
         decode(newer, reply_kinds())
 
 
@@ -101,5 +102,5 @@ def test_fields_of_the_wrong_type_are_refused(body: object) -> None:
     from safetensors.numpy import save
 
     data = save({}, metadata={"fedprognos": json.dumps({"version": 2, "kind": "Failure", "body": body})})
-    with pytest.raises(MessageError, match="malformed Failure"):
+    with refuses(MessageError, "Failure"):
         decode(data, reply_kinds())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cohorts import HereCohort, plan_of
 
+from fedprognos.errors import TrainingError
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
@@ -22,6 +23,7 @@ from fedprognos.fleet import Fleet
 from fedprognos.networks import Calibration, Network, predict
 from fedprognos.networks.calibration import HeadSums, even_points, residuals
 from fedprognos.networks.head import HeadStatistics, add_all, head_statistics, solve_head
+from refusals import refuses
 from small_fleets import series_fleet
 
 UNITS = {"a": 8, "b": 7, "c": 10}
@@ -159,5 +161,5 @@ def test_clients_that_have_no_part_in_the_head_are_not_asked(tmp_path: Path) -> 
 def test_sums_of_another_head_are_refused() -> None:
     plan = plan_of()
     sums = HeadSums(HeadStatistics(10, 1.0, np.eye(3), np.ones(3)), 0.1)
-    with pytest.raises(Exception, match="no head is left"):
+    with refuses(TrainingError):
         residuals(plan.common_start(), parts_of(plan)["a"], plan.recipe, sums, [parts_of(plan)["a"]])

@@ -20,7 +20,8 @@ from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.totals import OpenSums, masked_total
-from fedprognos.privacy.masked_member import Member
+from fedprognos.privacy.masked_member import LEAST_MEMBERS, Member
+from refusals import refuses
 
 OPEN = {"FitReply", "PersonalReply", "OutlineReply"}
 """Replies of one site that may be seen: bodies for methods that need them, conditions, and that a head was made."""
@@ -94,12 +95,12 @@ def test_a_site_with_masks_answers_no_sum_alone(tmp_path: Path) -> None:
 
 def test_sums_of_two_and_robust_averages_are_refused(tmp_path: Path) -> None:
     plan, cohort = plan_of(fedavg={"average": "median"}), masked_cohort(tmp_path)
-    with pytest.raises(ConfigError, match="checked"):
+    with refuses(ConfigError, "median", "federation.mode"):
         list(strategies["fedavg"].run(cohort, plan))
     request = EvaluateRequest(plan.recipe, plan.common_start(), plan.seed, 0.3, True)
-    with pytest.raises(FederationError, match="needs 3"):
+    with refuses(FederationError, LEAST_MEMBERS, 2):
         masked_total(cohort, dict.fromkeys("ab", request), None, plan.left_out)
-    with pytest.raises(ValueError, match="checked"):
+    with refuses(ValueError, "screen", "weight_cap"):
         plan_of(mode="masked", screen=0.1)
 
 
@@ -114,7 +115,7 @@ def test_impossible_totals_end_the_step(tmp_path: Path) -> None:
         return reply
 
     cohort.members["b"].answer = hostile  # type: ignore[method-assign,assignment]
-    with pytest.raises(FederationError, match="impossible"):
+    with refuses(FederationError, 3, "federation.mode"):
         evaluate(cohort, plan, cohort.clients, plan.common_start())
 
 

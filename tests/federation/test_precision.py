@@ -21,6 +21,7 @@ from fedprognos.federation.options import Wire
 from fedprognos.federation.precision import as_travelled, narrowed, widened
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.model_options import Training
+from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 
 NARROW: tuple[Wire, ...] = ("float16", "bfloat16")
@@ -51,11 +52,11 @@ def test_bfloat16_rounds_as_torch_does() -> None:
 @pytest.mark.parametrize(("wire", "value"), [("float16", 70000.0), ("bfloat16", 3.4e38)])
 def test_weights_too_large_are_refused_and_infinity_is_not_let_in(wire: Wire, value: float) -> None:
     reply = FitReply({"w": np.array([1.0, value], np.float32)}, 1, (), 1, False)
-    with pytest.raises(MessageError, match=f"beyond {wire}"):
+    with refuses(MessageError, "tensor", "/w ", wire, "federation.wire"):
         encode(reply, wire)
     sent = encode(FitReply({"w": np.array([1.0, 2.0], np.float32)}, 1, (), 1, False), wire)
     infinite = b"\x00\x7c" if wire == "float16" else b"\x80\x7f"
-    with pytest.raises(MessageError, match="NaN or infinity"):
+    with refuses(MessageError, "FitReply", "/w ", "NaN"):
         decode(sent[:-2] + infinite, reply_kinds())
 
 

@@ -19,6 +19,7 @@ from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Round
 from fedprognos.federation.strategies import Budget, fedma, strategies
 from fedprognos.networks import Bundle, Network, NetworkSpec
+from refusals import refuses
 
 BUDGET = Budget(epochs=1, hidden_layers=1, heads=("exact",))
 TRAINED = [name for name, strategy in strategies.items() if strategy.epochs(strategy.options(), BUDGET)]
@@ -103,7 +104,7 @@ def test_a_client_that_misbehaves_is_left_out_or_stops_the_run(name: str, kind: 
     assert rounds
     assert {f.client for f in left} == {"b"}
     only(rounds[-1]).check(name)
-    with pytest.raises(FederationError, match=r"client b: 2 of 3 clients answered.*\n.*min_clients"):
+    with refuses(FederationError, "client b", "2 of 3", "federation.min_clients"):
         run(name, cohort_of(tmp_path / "2", change=change))
 
 
@@ -228,7 +229,7 @@ def test_models_of_another_recipe_are_refused(tmp_path: Path) -> None:
     network = Network.seeded(plan.spec, 0)
     bundles = {n: Bundle(other, network).save(tmp_path / "bundles" / n) for n in "abc"}
     section = federation_options().model_validate({"start": "bundles", "bundles": str(tmp_path)})
-    with pytest.raises(FederationError, match="another recipe"):
+    with refuses(FederationError, "client a"):
         run("concat", cohort_of(tmp_path, bundles=bundles), replace(plan, federation=section))
 
 
@@ -270,9 +271,9 @@ def test_collapsed_clients_are_kept_out_and_reported(tmp_path: Path) -> None:
 
 
 def test_central_refuses_several_clients_and_names_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="all data in one place"):
+    with refuses(ConfigError, "central"):
         run("central", cohort_of(tmp_path))
-    with pytest.raises(ConfigError, match="did you mean 'fedma'"):
+    with refuses(ConfigError, "'fedm'", "'fedma'"):
         strategies["fedm"]
 
 

@@ -16,6 +16,7 @@ from fedprognos.federation.exchanges.outputs import OutputsReply, OutputsRequest
 from fedprognos.federation.exchanges.residuals import ResidualReply
 from fedprognos.federation.totals import add_all, total
 from fedprognos.networks import HeadStatistics
+from refusals import refuses
 
 
 def statistics(rng: np.random.Generator, rows: int, width: int = 3) -> HeadStatistics:
@@ -50,12 +51,12 @@ def test_totals_are_sums_and_do_not_depend_on_the_order_of_replies(seed: int, co
 
 def test_replies_of_other_shapes_are_not_added() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(FederationError, match="cannot be added"):
+    with refuses(FederationError, "ndarray"):
         add_all({"a": EvaluateReply(None, statistics(rng, 5, 3)), "b": EvaluateReply(None, statistics(rng, 5, 4))})
     ones = np.ones((2, 3), dtype=np.int64)
     with pytest.raises(FederationError):
         add_all({"a": ResidualReply(ones, ones[:, 0], 1.0), "b": ResidualReply(ones[:1], ones[:1, 0], 1.0)})
-    with pytest.raises(FederationError, match="no client"):
+    with refuses(FederationError, "errors.jsonl"):
         add_all({})
 
 

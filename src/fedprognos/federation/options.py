@@ -99,7 +99,7 @@ class FederationOptions(Options):
         if self.participation < 1:
             raise ValueError("privacy counts every client in every round; set participation = 1")
         if self.screen is not None or self.weight_cap is not None:
-            raise ValueError("privacy and screening do not go together: noised statistics look harmful")
+            raise ValueError("screen and weight_cap do not work with privacy: statistics with noise look harmful")
         return self
 
     @model_validator(mode="after")

@@ -30,7 +30,7 @@ def to_fixed(values: FloatArray, limbs: int = LIMBS) -> Limbs:
     [1.5, -2.25, 0.0]
     """
     if not (np.abs(values) < MOST).all():
-        raise MessageError("holds a number too large to be added up")
+        raise MessageError(f"holds a number of {MOST:g} or more, which is too large to be added")
     rest = np.abs(np.ldexp(values, WORD * limbs - 1 - WHOLE_BITS))
     found = np.zeros((len(values), limbs), dtype=np.uint64)
     for k in reversed(range(limbs)):

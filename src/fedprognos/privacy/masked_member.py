@@ -130,18 +130,18 @@ class Member:
     def _keys(self, request: KeysRequest) -> KeysReply:
         named = dict(request.identities)
         if any(self.known.get(name) != key for name, key in named.items()) or self.name not in named:
-            raise MessageError("the members of this sum are not those agreed on")
+            raise MessageError("the members of this sum are not those of the contract")
         if len(named) < LEAST_MEMBERS:
             raise MessageError(f"masked sums need {LEAST_MEMBERS} members, got {len(named)}")
         if not 1 <= request.count <= MOST_SUMS:
-            raise MessageError("too many keys are asked for")
+            raise MessageError(f"keys are made for 1 to {MOST_SUMS} sums; the request asks for {request.count}")
         batch = self._batches.get(request.batch)
         if batch is None:
             secret = [secrets.token_bytes(KEY_IN_BYTES) for _ in range(1 + 2 * request.count)]
             batch = _Batch(named, secret[0], secret[1 : 1 + request.count], secret[1 + request.count :])
             self._batches[request.batch] = batch
         elif batch.identities != named or len(batch.masking) != request.count:
-            raise MessageError("keys of this batch were made for other members")
+            raise MessageError("this site made the keys of this batch for other members")
         sealing = public_of(batch.sealing).hex()
         masking = tuple(public_of(key).hex() for key in batch.masking)
         text = keys_text(request.batch, named, sealing, masking)
@@ -149,24 +149,24 @@ class Member:
 
     def _batch(self, name: str) -> _Batch:
         if name not in self._batches:
-            raise MessageError("keys of another batch of sums")
+            raise MessageError("this site has no keys of this batch of sums")
         return self._batches[name]
 
     def _shares(self, request: SharesRequest) -> SharesReply:
         batch = self._batch(request.batch)
         keys = dict(request.keys)
         if batch.keys and batch.keys != keys:
-            raise MessageError("secrets are shared once")
+            raise MessageError("this site shared the secrets of this batch with other keys before")
         for name, one in keys.items():
             text = keys_text(request.batch, batch.identities, one.sealing, one.masking)
             if name not in batch.identities or not verified(batch.identities[name], one.signature, text):
-                raise MessageError("keys that no member signed")
+                raise MessageError(f"the keys of {name[:40]!r} are not signed by a member of that name")
             if len(one.masking) != len(batch.masking):
-                raise MessageError("keys of another number of sums")
+                raise MessageError(f"{name!r} sent keys of {len(one.masking)} sums instead of {len(batch.masking)}")
         if self.name not in keys or len(keys) < batch.threshold or len(keys) < LEAST_MEMBERS:
             raise MessageError("too few members, or this site is not among them")
         if keys[self.name].sealing != public_of(batch.sealing).hex():
-            raise MessageError("another key in the name of this site")
+            raise MessageError(f"the key sent in the name of {self.name!r}, this site, is not its key")
         batch.keys = keys
         places = batch.members
         seeds = (expanded(batch.sealing, f"polynomial {k}", shamir.SEED_IN_BYTES * batch.threshold) for k in count())
@@ -192,14 +192,14 @@ class Member:
     def _begin(self, request: BeginRequest) -> BeginReply:
         batch = self._batch(request.batch)
         if not batch.keys or (len(batch.shares) > 1 and set(batch.shares) != {self.name, *request.sealed}):
-            raise MessageError("shares come once, after the keys")
+            raise MessageError("the shares of this batch came before its keys, or a second time")
         size = shamir.SHARE_IN_BYTES * 2 * len(batch.masking)
         for sender, sealed in request.sealed.items():
             if sender not in batch.keys or sender == self.name:
-                raise MessageError("shares of somebody else")
-            text = unseal(self._sealing_key(batch, request.batch, sender, self.name), bytes.fromhex(sealed))
+                raise MessageError(f"a share comes from {sender[:40]!r}, who is no other member of this batch")
+            text = unseal(self._sealing_key(batch, request.batch, sender, self.name), bytes.fromhex(sealed), sender)
             if len(text) != size:
-                raise MessageError("shares of another size")
+                raise MessageError(f"the share of member {sender!r} has {len(text)} bytes instead of {size}")
             batch.shares[sender] = text
         if len(batch.shares) < max(batch.threshold, LEAST_MEMBERS):
             batch.shares = {self.name: batch.shares[self.name]}
@@ -230,7 +230,7 @@ class Member:
         """
         batch = self._batch(name)
         if len(batch.shares) < 2 or not 0 <= index < len(batch.masking) or batch.asked.get(index, asked) != asked:
-            raise MessageError("a sum that has not begun, or was masked for another request")
+            raise MessageError("this sum has not begun, or this site masked another request with its keys")
         batch.asked[index] = asked
         batch.about[index] = about or asked
         self._save()
@@ -250,13 +250,18 @@ class Member:
         batch, survivors = self._batch(request.batch), tuple(request.survivors)
         asked = batch.asked.get(request.index)
         if asked is None:
-            raise MessageError("a sum that this site is not part of")
+            raise MessageError("this site is not part of this sum")
         if survivors != tuple(sorted(set(survivors))) or not set(survivors) <= set(batch.shares):
-            raise MessageError("survivors that are no members")
+            raise MessageError("the survivors are not a sorted list of members")
         if self.name not in survivors or len(survivors) < batch.threshold:
             raise MessageError("too few survivors, or this site is not among them")
-        if self.signed.setdefault(batch.about[request.index], survivors) != survivors:
-            raise MessageError("this was summed with other members before: their difference would tell of one alone")
+        # Two sums of the same statistic over different members differ by the members that left: by one site's numbers.
+        signed_before = self.signed.setdefault(batch.about[request.index], survivors)
+        if signed_before != survivors:
+            raise MessageError(
+                f"this statistic was summed over {', '.join(signed_before)} before, now over {', '.join(survivors)}: "
+                "the difference would reveal the numbers of a single member"
+            )
         text = survivors_text(request.batch, request.index, survivors)
         return SurvivorsReply(self.identity.sign(text).hex())
 
@@ -264,7 +269,7 @@ class Member:
         batch, survivors, index = self._batch(request.batch), tuple(request.survivors), request.index
         asked = batch.asked.get(index)
         if asked is None or self.signed.get(batch.about[index]) != survivors:
-            raise MessageError("this site did not sign these survivors")
+            raise MessageError(f"this site did not sign these survivors of sum {index} of batch {request.batch}")
         text = survivors_text(request.batch, index, survivors)
         good = [
             name
@@ -272,7 +277,7 @@ class Member:
             if name in survivors and verified(batch.identities[name], signature, text)
         ]
         if len(good) < batch.threshold:
-            raise MessageError(f"{len(good)} valid signatures, {batch.threshold} needed")
+            raise MessageError(f"{len(good)} signatures of survivors are valid; {batch.threshold} are needed")
         return UnmaskReply({name: self._share(batch, name, index, name in survivors).hex() for name in batch.shares})
 
     def _share(self, batch: _Batch, member: str, index: int, survived: bool) -> bytes:

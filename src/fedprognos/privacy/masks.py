@@ -30,7 +30,7 @@ def agreed(private: bytes, public: bytes, purpose: str) -> bytes:
     try:
         secret = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise MessageError("a key that cannot be used") from None
+        raise MessageError("a public key is not a valid X25519 key") from None
     return HKDF(SHA256(), KEY_IN_BYTES, salt=None, info=purpose.encode()).derive(secret)
 
 
@@ -51,12 +51,12 @@ def seal(key: bytes, text: bytes) -> bytes:
     return ChaCha20Poly1305(key).encrypt(bytes(12), text, None)
 
 
-def unseal(key: bytes, sealed: bytes) -> bytes:
-    """Decrypt, or refuse what was changed on its way."""
+def unseal(key: bytes, sealed: bytes, sender: str) -> bytes:
+    """Decrypt a share, or refuse one that was changed after its sender sealed it."""
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, None)
     except InvalidTag:
-        raise MessageError("a sealed share was changed on its way") from None
+        raise MessageError(f"the sealed share of member {sender!r} was changed on its way") from None
 
 
 def keys_text(batch: str, identities: Mapping[str, str], sealing: str, masking: tuple[str, ...]) -> bytes:
