@@ -70,8 +70,9 @@ def test_a_clock_that_is_ahead_is_refused_in_words_with_how_far(tmp_path: Path) 
     with coordinator_whose_clock_is(20.0, tmp_path) as address:
         assert clock_ahead_in_s(address, tmp_path / "ca.crt") == pytest.approx(20.0, abs=3.0)
         site = SuperNode(tmp_path, SiteOptions(name="a", coordinator=address), said.append)
-        with contextlib.closing(site), pytest.raises(ClockError, match=r"it is (19|2[0-3]) s ahead"):
+        with contextlib.closing(site), refuses(ClockError) as caught:
             site.next()
+    assert any(f"{seconds} s" in str(caught.value) for seconds in range(19, 24))
     assert not (tmp_path / "supernode.log").exists()  # nothing was started
     assert clock_ahead_in_s("localhost:1", tmp_path / "ca.crt") is None
 

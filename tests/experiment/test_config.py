@@ -64,41 +64,41 @@ def test_an_experiment_has_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "values"),
     [
-        ('base = "turbofn"', "not another preset"),
-        ('base = "plants"\nscale = "huge"\n[scales.full.train]\nepochs = 9', r"'huge' is unknown\n.*full"),
-        ('base = "plants"\nscales = 3', "must be tables"),
-        ('base = "plants"\n[scales.full.train]\nepoch = 9\n[train]\nepoch = 3', "unknown key train.epoch"),
+        ('base = "turbofn"', ("turbofn",)),
+        ('base = "plants"\nscale = "huge"\n[scales.full.train]\nepochs = 9', ("'huge'", "full")),
+        ('base = "plants"\nscales = 3', ("scales",)),
+        ('base = "plants"\n[scales.full.train]\nepoch = 9\n[train]\nepoch = 3', ("train.epoch",)),
     ],
 )
-def test_what_cannot_be_built_on_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be_built_on_is_refused(text: str, values: tuple[str, ...], tmp_path: Path) -> None:
+    with refuses(ConfigError, *values):
         config.load(written(tmp_path, text))
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "values"),
     [
-        ("model.cell=lstmm", r"model\.cell: unknown cell 'lstmm'\n  did you mean 'lstm'\? Valid: gru, lstm"),
+        ("model.cell=lstmm", ("model.cell", "'lstmm'", "'lstm'", "gru, lstm")),
         (
             "federation.fedma.average=men",
-            r"fedma\.average: unknown average 'men'\n  did you mean 'mean'\? Valid: b.*, weighted",
+            ("fedma.average", "'men'", "'mean'", "weighted"),
         ),
         (
             "federation.methods=['fedav']",
-            r"federation\.methods: unknown method 'fedav'\n  did you mean 'fedavg'\? Valid: .*",
+            ("federation.methods", "'fedav'", "'fedavg'"),
         ),
         (
             "evaluation.baselines=['rige']",
-            r"evaluation\.baselines\.0: unknown baseline 'rige'\n  did you mean 'ridge'\? Valid: .*",
+            ("evaluation.baselines.0", "'rige'", "'ridge'"),
         ),
-        ("recipe.channels={meen=3}", r"recipe: unknown channel 'meen'\n  did you mean 'mean'\? Valid: .*"),
-        ("recipe.history=lifes", r"recipe: unknown history rule 'lifes'\n  did you mean 'life'\? Valid: .*"),
+        ("recipe.channels={meen=3}", ("recipe", "'meen'", "'mean'")),
+        ("recipe.history=lifes", ("recipe", "'lifes'", "'life'")),
     ],
 )
-def test_an_unknown_name_is_refused_with_its_key_and_the_nearest(override: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"^demo: .*{said}$"):
+def test_an_unknown_name_is_refused_with_its_key_and_the_nearest(override: str, values: tuple[str, ...]) -> None:
+    with refuses(ConfigError, "demo", *values):
         config.load("demo", overrides=(override,))
 
 
@@ -117,7 +117,7 @@ def test_a_word_in_place_of_a_list_is_shown_as_a_list() -> None:
 def test_privacy_covers_training_of_cells_that_bound_gradients() -> None:
     private = ("federation.privacy={epsilon=5.0}", "train.validation_fraction=0", "model.cell=bare")
     with cells.including([replace(cells["gru"], name="bare", recurrent_factor=None)]):
-        with pytest.raises(ConfigError, match="model.cell = 'bare'; it covers lstm, gru"):
+        with refuses(ConfigError, "model.cell = 'bare'", "lstm, gru"):
             config.load("demo", overrides=(*private, "federation.methods=['fedavg']"))
         config.load("demo", overrides=(*private, "federation.methods=['direct']"))
 
@@ -132,5 +132,5 @@ def test_a_setting_may_take_some_units_only() -> None:
     assert list(found["pair"].clients) == [a, b]
     assert found["all"].clients.keys() == everyone.clients.keys()
     _, experiment, folder = config.load("plants-battery", [some[0].replace(b, "nobody")])
-    with pytest.raises(ConfigError, match="unknown unit 'nobody'"):
+    with refuses(ConfigError, "'nobody'"):
         scenarios(experiment, None, folder)

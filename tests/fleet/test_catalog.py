@@ -10,6 +10,7 @@ from test_nasa_battery import write_csv_layout, write_mat
 from fedprognos.errors import ConfigError, DataNotFoundError
 from fedprognos.fleet.catalog import CATALOG, ENVIRONMENT, download_place, find, places
 from fedprognos.fleet.catalog_check import Check, check
+from refusals import refuses
 
 
 @pytest.fixture(autouse=True)
@@ -44,12 +45,10 @@ def test_places_are_looked_at_in_order(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_an_explicit_folder_is_the_only_place(tmp_path: Path) -> None:
     write_cmapss(tmp_path / "cache" / "fedprognos" / "cmapss")
-    with pytest.raises(DataNotFoundError, match="not found") as caught:
+    with refuses(DataNotFoundError, tmp_path / "empty", "fedprognos data get cmapss") as caught:
         find("cmapss", tmp_path / "empty")
-    assert str(tmp_path / "empty") in str(caught.value)
-    assert "fedprognos data get cmapss" in str(caught.value)
     assert "cache" not in caught.value.what
-    with pytest.raises(ConfigError, match="did you mean 'cmapss'"):
+    with refuses(ConfigError, "'cmapss'"):
         find("cmaps")
 
 

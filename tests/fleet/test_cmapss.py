@@ -17,6 +17,7 @@ from fedprognos.fleet.readers.cmapss import (
     read_cmapss_train,
     read_rul,
 )
+from refusals import refuses
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_sensors_go_by_name_or_number(folder: Path) -> None:
     train, _ = read_cmapss(folder, "FD001", [21, "sensor_2"])
     assert train.schema.sensors == ("sensor_21", "sensor_2")
     assert np.array_equal(train.units[0].sensors[:, 0], np.loadtxt(folder / "train_FD001.txt")[:5, 25])
-    with pytest.raises(DataError, match="sensor_22"):
+    with refuses(DataError, "sensor_22"):
         read_cmapss(folder, "FD001", [22])
 
 
@@ -75,10 +76,9 @@ def test_a_test_file_alone_has_no_labels(folder: Path) -> None:
 
 
 def test_a_missing_file_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(DataNotFoundError, match=r"train_FD002\.txt") as caught:
+    with refuses(DataNotFoundError, "train_FD002.txt", "fedprognos data get cmapss"):
         read_cmapss(tmp_path, "FD002")
-    assert "fedprognos data get cmapss" in str(caught.value)
-    with pytest.raises(ConfigError, match="FD004"):
+    with refuses(ConfigError, "FD004"):
         read_cmapss(tmp_path, "FD04")
 
 
@@ -89,35 +89,34 @@ def _line(number: int, change: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "values"),
     [
-        ("", "empty file"),
-        (_line(3, ""), r"line 3 has 25 columns, expected 26"),
-        (_line(3, "1 3 " + "0 " * 25), r"line 3 has 27 columns, expected 26"),
-        (_line(1, "1 1 0"), r"line 1 has 3 columns"),
-        (cmapss_lines([4, 4])[:-120], r"line 8 has \d+ columns, expected 26"),
-        (_line(2, "1 2 0 0 0 1 " + "x " * 20), r"line 2: 'x' in column sensor_2 is not a number"),
-        (_line(2, "1 2 0 0 0 1 nan " + "1 " * 19), r"line 2: nan in column sensor_2"),
-        (_line(2, "1 2 0 0 inf " + "1 " * 21), r"line 2: inf in column setting_3"),
-        (_line(3, "1 2 " + "0 " * 24), r"duplicate cycle: row 2 has 2 after 2"),
-        (_line(7, "1 9 " + "0 " * 24), r"engine 1 begins a second time at line 7"),
-        (cmapss_lines([4, 1]), r"unit cmapss-2: only 1 row"),
+        ("", ()),
+        (_line(3, ""), ("line 3", "25", "26")),
+        (_line(3, "1 3 " + "0 " * 25), ("line 3", "27", "26")),
+        (_line(1, "1 1 0"), ("line 1", "3", "26")),
+        (cmapss_lines([4, 4])[:-120], ("line 8", "26")),
+        (_line(2, "1 2 0 0 0 1 " + "x " * 20), ("line 2", "'x'", "sensor_2")),
+        (_line(2, "1 2 0 0 0 1 nan " + "1 " * 19), ("line 2", "nan", "sensor_2")),
+        (_line(2, "1 2 0 0 inf " + "1 " * 21), ("line 2", "inf", "setting_3")),
+        (_line(3, "1 2 " + "0 " * 24), ("cycle", "row 2", "2 after 2")),
+        (_line(7, "1 9 " + "0 " * 24), ("engine 1", "line 7")),
+        (cmapss_lines([4, 1]), ("unit cmapss-2", "1 row")),
     ],
 )
-def test_bad_lines_are_named(tmp_path: Path, text: str, complaint: str) -> None:
+def test_bad_lines_are_named(tmp_path: Path, text: str, values: tuple[str, ...]) -> None:
     path = tmp_path / "train.txt"
     path.write_text(text)
-    with pytest.raises(DataError, match=complaint) as caught:
+    with refuses(DataError, path, *values):
         read_cmapss_train(path)
-    assert str(path) in str(caught.value)
 
 
 def test_rul_values_must_match_the_engines(folder: Path) -> None:
     (folder / "RUL_FD001.txt").write_text("1\n2\n3\n")
-    with pytest.raises(DataError, match=r"3 RUL values for 2 engines in test_FD001\.txt"):
+    with refuses(DataError, "3", "2", "test_FD001.txt"):
         read_cmapss(folder, "FD001")
     (folder / "RUL_FD001.txt").write_text("1\nten\n")
-    with pytest.raises(DataError, match=r"line 2: 'ten' in column RUL"):
+    with refuses(DataError, "line 2", "'ten'", "RUL"):
         read_rul(folder / "RUL_FD001.txt")
 
 
@@ -125,9 +124,9 @@ def test_damaged_compression_and_binary_files_are_refused(tmp_path: Path) -> Non
     whole = gzip.compress(cmapss_lines([40, 40]).encode())
     path = tmp_path / "train.txt.gz"
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="damaged after line"):
+    with refuses(DataError, "train.txt.gz", "line"):
         read_cmapss_train(path)
     binary = tmp_path / "train.txt"
     binary.write_bytes(whole)
-    with pytest.raises(DataError, match="not a text file"):
+    with refuses(DataError, binary):
         read_cmapss_train(binary)

@@ -17,6 +17,7 @@ from fedprognos.errors import DataError, OutputError
 from fedprognos.fleet import download
 from fedprognos.fleet.catalog import find
 from fedprognos.fleet.download import get, unpack
+from refusals import refuses
 
 
 class Server:
@@ -128,17 +129,17 @@ def test_archives_inside_the_archive_are_unpacked(server: Server, tmp_path: Path
 
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize(
-    ("case", "complaint"),
+    ("case", "values"),
     [
-        ("404", "the server answered 404"),
-        ("cut zip", "not a complete zip archive"),
-        ("no zip", "not a complete zip archive"),
-        ("broken off", "download failed"),
-        ("refused", "no connection to the server"),
-        ("something else", "the archive holds no files of 'cmapss'"),
-        ("other counts", r"train_FD003\.txt is not as published"),
-        ("outside", "leads outside"),
-        ("huge", "would unpack to"),
+        ("404", ("404",)),
+        ("cut zip", ("zip",)),
+        ("no zip", ("zip",)),
+        ("broken off", ("a.zip",)),
+        ("refused", ("127.0.0.1:9",)),
+        ("something else", ("'cmapss'",)),
+        ("other counts", ("train_FD003.txt",)),
+        ("outside", ("../../evil.txt",)),
+        ("huge", ("unpack",)),
     ],
 )
 def test_a_failed_download_changes_nothing(
@@ -147,7 +148,7 @@ def test_a_failed_download_changes_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     case: str,
-    complaint: str,
+    values: tuple[str, ...],
     before: bool,
 ) -> None:
     write_cmapss(tmp_path / "few", "FD003")
@@ -171,7 +172,7 @@ def test_a_failed_download_changes_nothing(
     if before:
         write_cmapss(place / "cmapss", "FD001")
     there = left(place)
-    with pytest.raises(DataError, match=complaint):
+    with refuses(DataError, *values):
         get("cmapss", place, address=address, force=True)
     assert left(place) == there
     assert not list(tmp_path.rglob("evil.txt"))
@@ -194,10 +195,10 @@ def test_a_folder_with_something_else_is_not_replaced_unasked(server: Server, ar
     own = place / "cmapss"
     own.mkdir(parents=True)
     (own / "thesis.txt").write_text("years of work")
-    with pytest.raises(DataError, match="--force"):
+    with refuses(DataError, "--force"):
         get("cmapss", place, address=server.address("a.zip"))
     write_cmapss(own, "FD003")
-    with pytest.raises(DataError, match="damaged"):
+    with refuses(DataError, "cmapss"):
         get("cmapss", place, address=server.address("a.zip"))
     assert (own / "thesis.txt").read_text() == "years of work"
 
@@ -205,7 +206,7 @@ def test_a_folder_with_something_else_is_not_replaced_unasked(server: Server, ar
 def test_a_place_that_cannot_be_written_is_named(server: Server, archive: bytes, tmp_path: Path) -> None:
     server.content["/a.zip"] = archive
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write"):
+    with refuses(OutputError, tmp_path / "file"):
         get("cmapss", tmp_path / "file", address=server.address("a.zip"))
 
 
@@ -215,5 +216,5 @@ def test_links_in_archives_are_refused(tmp_path: Path) -> None:
     info.external_attr = 0o120777 << 16
     with zipfile.ZipFile(path, "w") as content:
         content.writestr(info, "/etc/passwd")
-    with pytest.raises(DataError, match="leads outside"):
+    with refuses(DataError, "'link'"):
         unpack(path, tmp_path / "out")

@@ -14,6 +14,7 @@ import scipy.io
 from fedprognos.errors import DataError, DataNotFoundError
 from fedprognos.fleet.discharge import cutoff_from_data, end_of_life, samples_before_cutoff
 from fedprognos.fleet.readers.nasa_battery import CUTOFF_IN_V, inventory, read_nasa_batteries
+from refusals import refuses
 
 SAMPLES = 12
 
@@ -108,13 +109,13 @@ def test_life_ends_with_the_last_cycle_above_the_threshold(tmp_path: Path) -> No
     assert (end_of_life(fleet["B0006"]).lifespan, end_of_life(fleet["B0006"]).failed) == (3, True)
     assert (end_of_life(fleet["B0007"]).lifespan, end_of_life(fleet["B0007"]).failed) == (2, False)
     assert end_of_life(fleet["B0006"], 1.6).lifespan == 1
-    with pytest.raises(DataError, match=r"no cycle reaches 3; the highest capacity is 1\.9"):
+    with refuses(DataError, "3", "1.9"):
         end_of_life(fleet["B0006"], 3.0)
 
 
 def test_listed_files_that_are_not_there_are_counted_and_warned_about(tmp_path: Path) -> None:
     write_csv_layout(tmp_path, {"B0006": [1.9, 1.8, "[]", 1.7], "B0005": [1.9]}, leave_out=("00004.csv", "00010.csv"))
-    with pytest.warns(UserWarning, match=r"B0006: 2 of 4 discharge cycles left out \(1 without file, 1 without"):
+    with pytest.warns(UserWarning, match="B0006: 2 of 4.*1.*1"):
         fleet = read_nasa_batteries(tmp_path)
     assert fleet.ids == ("B0006",)
     assert fleet["B0006"].cycle_numbers.tolist() == [1, 4]
@@ -123,14 +124,13 @@ def test_listed_files_that_are_not_there_are_counted_and_warned_about(tmp_path: 
         ("B0005", 1, 0, 0),
         ("B0006", 4, 3, 1),
     ]
-    with pytest.raises(DataNotFoundError, match="B0005 is listed but has no samples here") as caught:
+    with refuses(DataNotFoundError, "B0005", "B0006"):
         read_nasa_batteries(tmp_path, ["B0005"])
-    assert "batteries here: B0006" in str(caught.value)
 
 
 def test_empty_capacity_in_a_mat_file_is_left_out(tmp_path: Path) -> None:
     write_mat(tmp_path / "B0099.mat", [1.9, np.empty((0, 0)), 1.7])
-    with pytest.warns(UserWarning, match="1 of 3 discharge cycles left out"):
+    with pytest.warns(UserWarning, match="1 of 3"):
         unit = read_nasa_batteries(tmp_path)["B0099"]
     assert unit.cycle_numbers.tolist() == [1, 3]
     assert "B0099" not in CUTOFF_IN_V
@@ -144,38 +144,38 @@ def test_batteries_come_in_the_order_asked_for_and_others_are_not_read(tmp_path:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read_nasa_batteries(tmp_path, ["B0018", "B0005"]).ids == ("B0018", "B0005")
-    with pytest.raises(DataError, match=r"B0007\.mat: not a readable MATLAB file"):
+    with refuses(DataError, "B0007.mat", "MATLAB"):
         read_nasa_batteries(tmp_path)
-    with pytest.raises(DataError, match="empty list"):
+    with refuses(DataError):
         read_nasa_batteries(tmp_path, [])
 
 
 def test_a_mat_file_of_something_else_is_refused(tmp_path: Path) -> None:
     scipy.io.savemat(tmp_path / "B0006.mat", {"other": 1})
-    with pytest.raises(DataError, match="holds no variable 'B0006'"):
+    with refuses(DataError, "'B0006'"):
         read_nasa_batteries(tmp_path)
     scipy.io.savemat(tmp_path / "B0006.mat", {"B0006": {"cycles": 1}})
-    with pytest.raises(DataError, match="no field 'cycle'"):
+    with refuses(DataError, "'cycle'"):
         read_nasa_batteries(tmp_path)
 
 
 def test_missing_folder_files_and_columns_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataNotFoundError, match="no such folder"):
+    with refuses(DataNotFoundError, "nowhere"):
         read_nasa_batteries(tmp_path / "nowhere")
-    with pytest.raises(DataNotFoundError, match=r"neither metadata\.csv nor"):
+    with refuses(DataNotFoundError, "metadata.csv"):
         read_nasa_batteries(tmp_path)
     write_csv_layout(tmp_path, {"B0006": [1.9, 1.8]})
     cycle = tmp_path / "data" / "00002.csv"
     text = cycle.read_text()
     cycle.write_text(text.replace("Voltage_measured", "Voltage"))
-    with pytest.raises(DataError, match=r"00002\.csv: no column 'Voltage_measured'"):
+    with refuses(DataError, "00002.csv", "'Voltage_measured'"):
         read_nasa_batteries(tmp_path)
     cycle.write_text(text.replace("-2.0", "two", 1))
-    with pytest.raises(DataError, match=r"line 2: 'two' in column Current_measured is not a number"):
+    with refuses(DataError, "line 2", "'two'", "Current_measured"):
         read_nasa_batteries(tmp_path)
     cycle.write_text("")
-    with pytest.raises(DataError, match=r"00002\.csv: cannot be read"):
+    with refuses(DataError, "00002.csv"):
         read_nasa_batteries(tmp_path)
     cycle.write_text(text.replace("\n", "\n,,,,,\n", 1).replace(",,,,,", "nan,1,1,1,1,-5"))
-    with pytest.raises(DataError, match="voltage_in_V"):
+    with refuses(DataError, "voltage_in_V"):
         read_nasa_batteries(tmp_path)

@@ -13,6 +13,7 @@ from fedprognos.errors import ConfigError, DataError
 from fedprognos.fleet.partition import partition, partitions
 from fedprognos.fleet.readers.cmapss import read_cmapss
 from fedprognos.fleet.unit import Fleet, Schema
+from refusals import refuses
 
 LIVES = st.lists(st.integers(2, 40), min_size=3, max_size=30)
 
@@ -44,7 +45,7 @@ def test_every_unit_has_exactly_one_client_and_none_is_empty(
         "dirichlet": {"clients": clients, "alpha": 0.1},
     }.get(by, {})  # type: ignore[assignment]
     if by == "lifespan" and min(lives) == sorted(lives)[len(lives) // 2]:
-        with pytest.raises(ConfigError, match="no unit for client"):
+        with refuses(ConfigError, "client"):
             partition(fleet, by, **options, seed=seed)
         return
     parts = partition(fleet, by, **options, seed=seed)
@@ -115,35 +116,35 @@ def test_dirichlet_skews_labels_or_sizes_and_less_so_with_a_large_alpha() -> Non
 
 
 @pytest.mark.parametrize(
-    ("by", "options", "complaint"),
+    ("by", "options", "values"),
     [
-        ("lifespam", {}, "did you mean 'lifespan'"),
-        ("random", {"client": 3}, r"partition by random: unknown key client \(did you mean 'clients'\?\)"),
-        ("lifespan", {}, "edges is missing"),
-        ("lifespan", {"edges": [3, 2]}, "do not increase"),
-        ("lifespan", {"edges": [1000]}, "lifespans range from 5 to 7"),
-        ("random", {"clients": 4}, "4 clients for 3 units"),
-        ("random", {"clients": 0}, "clients: Input should be greater than 0, not 0"),
-        ("dirichlet", {"clients": 2, "alpha": 0}, "alpha: Input should be greater than 0, not 0"),
+        ("lifespam", {}, ("'lifespam'", "'lifespan'")),
+        ("random", {"client": 3}, ("random", "client", "'clients'")),
+        ("lifespan", {}, ("edges",)),
+        ("lifespan", {"edges": [3, 2]}, ("edges",)),
+        ("lifespan", {"edges": [1000]}, ("5", "7")),
+        ("random", {"clients": 4}, ("4", "3")),
+        ("random", {"clients": 0}, ("clients", "0")),
+        ("dirichlet", {"clients": 2, "alpha": 0}, ("alpha", "0")),
         (
             "dirichlet",
             {"clients": 2, "alpha": 1, "skew": "lable"},
-            "skew: Input should be 'label' or 'size', not 'lable'",
+            ("skew", "'label'", "'size'", "'lable'"),
         ),
-        ("condition", {}, "decimals is missing"),
-        ("unit", {"units": ["e0", "e9"]}, "unknown unit 'e9'"),
-        ("condition", {"decimals": {"lod": 1}}, "did you mean 'load'"),
+        ("condition", {}, ("decimals",)),
+        ("unit", {"units": ["e0", "e9"]}, ("'e9'",)),
+        ("condition", {"decimals": {"lod": 1}}, ("'lod'", "'load'")),
     ],
 )
-def test_wrong_options_are_refused(by: str, options: dict[str, object], complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
+def test_wrong_options_are_refused(by: str, options: dict[str, object], values: tuple[str, ...]) -> None:
+    with refuses(ConfigError, *values):
         partition(engines([5, 6, 7]), by, **options)
 
 
 def test_facts_that_the_fleet_lacks_are_named() -> None:
     fleet = engines([5, 6])
-    with pytest.raises(DataError, match=r"unit e0: no attribute 'plant'\n  attributes: site"):
+    with refuses(DataError, "unit e0", "'plant'", "site"):
         partition(fleet, "column", column="plant")
     bare = Fleet("f", Schema("rul", ("t", "u")), tuple(replace(u, settings=np.empty((u.rows, 0))) for u in fleet))
-    with pytest.raises(DataError, match="no operating conditions"):
+    with refuses(DataError, "condition"):
         partition(bare, "condition", decimals={"load": 0})

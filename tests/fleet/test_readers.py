@@ -13,6 +13,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.scenario import scenarios, training_scenario
 from fedprognos.fleet import Fleet, Schema, Unit
 from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, read, readers
+from refusals import refuses
 
 SMALL: dict[str, dict[str, Any]] = {
     "synthetic-engines": {"units_per_site": 1, "test_units_per_site": 1},
@@ -65,7 +66,7 @@ def test_every_reader_has_a_label_and_options_with_a_docstring(name: str) -> Non
 
 def test_a_reader_from_outside_is_used_like_the_others(tmp_path: Path) -> None:
     document = {"data": {"kind": "pumps", "pumps": 3}, "partition": {"by": "unit"}}
-    with pytest.raises(ConfigError, match="unknown reader 'pumps'"):
+    with refuses(ConfigError, "'pumps'"):
         config.parse(document, "pumps.toml")
     with readers.including([PUMPS]):
         experiment = config.parse(document, "pumps.toml")
@@ -79,36 +80,36 @@ def test_a_reader_from_outside_is_used_like_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "complaint"),
+    ("data", "values"),
     [
-        ({"kind": "tabel"}, r"x\.toml: data\.kind: unknown reader 'tabel'\n  did you mean 'table'\?"),
-        ({"path": "fleet.csv"}, r"x\.toml: data\.kind is missing"),
-        ({"kind": "table", "path": "f.csv"}, r"x\.toml: data\.time is missing"),
-        ({"kind": "cmapss", "subst": "FD001"}, r"unknown key data\.subst \(did you mean 'subset'\?\)\n.*kind, subset"),
-        ({"kind": "cmapss", "subset": "FD009"}, r"data\.subset: Input should be 'FD001'.*, not 'FD009'"),
-        ({"kind": "table", "path": "f", "time": "t", "cycle": "c"}, "takes no 'cycle' column"),
-        ("plants", "data: "),
+        ({"kind": "tabel"}, ("data.kind", "'tabel'", "'table'")),
+        ({"path": "fleet.csv"}, ("data.kind",)),
+        ({"kind": "table", "path": "f.csv"}, ("data.time",)),
+        ({"kind": "cmapss", "subst": "FD001"}, ("data.subst", "'subset'", "kind, subset")),
+        ({"kind": "cmapss", "subset": "FD009"}, ("data.subset", "'FD001'", "'FD009'")),
+        ({"kind": "table", "path": "f", "time": "t", "cycle": "c"}, ("'cycle'",)),
+        ("plants", ("data",)),
     ],
 )
-def test_wrong_data_sections_are_explained(data: object, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
+def test_wrong_data_sections_are_explained(data: object, values: tuple[str, ...]) -> None:
+    with refuses(ConfigError, *values):
         config.parse({"data": data, "partition": {"by": "unit"}}, "x.toml")
 
 
 @pytest.mark.parametrize(
-    ("partition", "complaint"),
+    ("partition", "values"),
     [
-        ({"by": "lifespam"}, r"partition\.by: unknown partition 'lifespam'\n  did you mean 'lifespan'"),
-        ({"by": "unit", "clients": 3}, r"unknown key partition\.clients"),
-        ({"by": "random"}, r"partition\.clients is missing"),
-        ({"one": {"by": "unit"}, "two": {"by": "random", "cliets": 2}}, r"unknown key partition\.two\.cliets"),
+        ({"by": "lifespam"}, ("partition.by", "'lifespam'", "'lifespan'")),
+        ({"by": "unit", "clients": 3}, ("partition.clients",)),
+        ({"by": "random"}, ("partition.clients",)),
+        ({"one": {"by": "unit"}, "two": {"by": "random", "cliets": 2}}, ("partition.two.cliets",)),
     ],
 )
-def test_wrong_partitions_are_explained(partition: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
+def test_wrong_partitions_are_explained(partition: dict[str, Any], values: tuple[str, ...]) -> None:
+    with refuses(ConfigError, *values):
         config.parse({"data": {"kind": "cmapss"}, "partition": partition}, "x.toml")
 
 
 def test_options_of_a_reader_must_carry_its_name() -> None:
-    with pytest.raises(ConfigError, match="have another kind"):
+    with refuses(ConfigError, "'mine'", "PumpOptions"):
         Reader("mine", "not pumps", PumpOptions, read_pumps)

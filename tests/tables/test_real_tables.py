@@ -18,6 +18,7 @@ from fedprognos.fleet.readers import ReadContext, read
 from fedprognos.fleet.readers.table import TableOptions
 from fedprognos.tables.columns import Columns
 from fedprognos.tables.csv_format import FileFormat, find_csv_format
+from refusals import refuses
 
 PUMPS = Columns(unit="pump", time="hour", sensors=("heat", "flow"))
 PLAIN = "pump,hour,heat,flow\na,1,20.5,1234.5\na,2,21.25,1200\nb,1,19.5,999.75\nb,2,0.125,1500\n"
@@ -64,9 +65,9 @@ def test_what_is_said_about_a_file_counts(tmp_path: Path) -> None:
     columns = Columns(unit="pump", time="hour")
     assert read_table(path, columns)["a"].sensors[0, 0] == 1.234
     assert read_table(path, columns, FileFormat(decimal=".", thousands=","))["a"].sensors[0, 0] == 1234
-    with pytest.raises(DataError, match="unknown encoding 'utf-9'"):
+    with refuses(DataError, "utf-9"):
         find_csv_format(path, FileFormat(encoding="utf-9"))
-    with pytest.raises(DataError, match="not ascii text"):
+    with refuses(DataError, "ascii"):
         find_csv_format(written(tmp_path, "ö;b\n1;2\n"), FileFormat(encoding="ascii"))
 
 
@@ -80,7 +81,7 @@ def test_a_table_of_a_million_columns_is_refused_at_once(tmp_path: Path) -> None
     names = ",".join(f"c{k}" for k in range(1_000_000))
     path = written(tmp_path, f"{names}\n{','.join('1' * 1_000_000)}\n")
     began = time.process_time()
-    with pytest.raises(DataError, match="columns or more; at most 5,000"):
+    with refuses(DataError, "5,000"):
         read_table(path, Columns(time="c0"))
     assert time.process_time() - began < 2
 
@@ -95,22 +96,22 @@ def test_excel_files_are_read(tmp_path: Path) -> None:
     fleet = read_table(tmp_path / "fleet.xlsx", columns, FileFormat(sheet="rows"))
     assert fleet.ids == ("007", "b")
     assert fleet["007"].sensors[:, 0].tolist() == HEAT
-    with pytest.raises(DataError, match=r"no sheet 'row'\n  sheets here: about, rows"):
+    with refuses(DataError, "'row'", "about, rows"):
         read_table(tmp_path / "fleet.xlsx", columns, FileFormat(sheet="row"))
     frame = frame.astype(object)
     frame.loc[1, "heat"] = "hot"
     frame.to_excel(tmp_path / "fleet.xlsx", index=False)
-    with pytest.raises(DataError, match=r"fleet\.xlsx, row 3, unit 007: 'hot' in column 'heat' is not a number"):
+    with refuses(DataError, "fleet.xlsx", "row 3", "unit 007", "'hot'", "'heat'"):
         read_table(tmp_path / "fleet.xlsx", PUMPS)
     written(tmp_path, "no zip", "bad.xlsx")
-    with pytest.raises(DataError, match="not a readable Excel file"):
+    with refuses(DataError, "bad.xlsx", "Excel"):
         read_table(tmp_path / "bad.xlsx", PUMPS)
 
 
 def test_excel_without_openpyxl_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, "PK", "fleet.xlsx")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"fedprognos\[excel\]"):
+    with refuses(MissingExtraError, "fedprognos[excel]"):
         read_table(tmp_path / "fleet.xlsx", PUMPS)
 
 
@@ -144,30 +145,30 @@ def test_dates_are_a_time_axis(tmp_path: Path, times: list[str], form: str | Non
 
 
 @pytest.mark.parametrize(
-    ("times", "more", "error", "complaint"),
+    ("times", "more", "error", "values"),
     [
-        (["01/02/2024", "02/02/2024"], {}, ConfigError, r"can be %d/%m/%Y or %m/%d/%Y\n  say which: data.time_format"),
+        (["01/02/2024", "02/02/2024"], {}, ConfigError, ("%d/%m/%Y", "%m/%d/%Y", "data.time_format")),
         (
             ["2024-01-02", "soon"],
             {"time_format": "iso"},
             DataError,
-            r"line 3, unit a: 'soon' in column 'when' is not a",
+            ("line 3", "unit a", "'soon'", "'when'"),
         ),
-        (["2024-01-02", "2024-01-02"], {}, DataError, "duplicate when: 2024-01-02 after 2024-01-02"),
-        (["2024-01-03", "2024-01-02"], {}, DataError, r"unsorted when.*\n.*data\.new_life = 'time'"),
+        (["2024-01-02", "2024-01-02"], {}, DataError, ("when", "2024-01-02 after 2024-01-02")),
+        (["2024-01-03", "2024-01-02"], {}, DataError, ("when", "data.new_life = 'time'")),
         (
             ["2024-01-02", "2024-01-03"],
             {"time_measure": "cycles"},
             ConfigError,
-            "'cycles', but column 'when' holds dates",
+            ("'cycles'", "'when'"),
         ),
     ],
 )
 def test_wrong_dates_are_named(
-    tmp_path: Path, times: list[str], more: dict[str, Any], error: type[Exception], complaint: str
+    tmp_path: Path, times: list[str], more: dict[str, Any], error: type[Exception], values: tuple[str, ...]
 ) -> None:
     path = written(tmp_path, "\n".join(["pump,when,heat", *(f"a,{when},{k}" for k, when in enumerate(times))]))
-    with pytest.raises(error, match=complaint):
+    with refuses(error, *values):
         read_table(path, Columns(unit="pump", time="when", **more))
 
 
@@ -219,15 +220,15 @@ def test_blanks_may_be_filled_by_sensor_or_refused() -> None:
     columns = {"unit": "pump", "time": "hour", "sensors": ["heat", "flow"], "settings": ["load"]}
     fleet = Fleet.from_frame(frame, **columns, missing={"heat": "interpolate"})  # type: ignore[arg-type]
     assert fleet["a"].sensors[2].tolist() == [22, 20]
-    with pytest.raises(DataError, match="row 0, unit a: missing value in column 'heat' .4 such rows"):
+    with refuses(DataError, "row 0", "unit a", "'heat'", "4"):
         Fleet.from_frame(frame, **columns, missing={"heat": "refuse"})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="unknown sensor 'heet'"):
+    with refuses(ConfigError, "'heet'"):
         Fleet.from_frame(frame, **columns, missing={"heet": "hold"})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="cannot be filled with a mean"):
+    with refuses(ConfigError, "mean", "'hold'", "'refuse'"):
         Fleet.from_frame(frame, **columns, missing={"load": "mean"})  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="no value of the operating setting 'load' before the unit's first"):
+    with refuses(DataError, "'load'"):
         Fleet.from_frame(frame.assign(load=[np.nan, *frame["load"][1:]]), **columns)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="no value at all in column 'heat'"):
+    with refuses(DataError, "'heat'"):
         Fleet.from_frame(frame.assign(heat=np.nan), **columns)  # type: ignore[arg-type]
 
 
@@ -288,11 +289,11 @@ def test_a_repaired_machine_has_several_lives(columns: dict[str, str]) -> None:
 
 
 def test_cures_for_repaired_machines_are_told() -> None:
-    with pytest.raises(DataError, match=r"set data\.new_life = 'time'"):
+    with refuses(DataError, "data.new_life = 'time'"):
         Fleet.from_frame(REPAIRED, unit="pump", time="hour", sensors=["heat"])
-    with pytest.raises(DataError, match=r"set data\.new_life = 'failed'"):
+    with refuses(DataError, "data.new_life = 'failed'"):
         Fleet.from_frame(REPAIRED, unit="pump", time="total", sensors=["heat"], failed="broken")
-    with pytest.raises(ConfigError, match="needs the column of failures"):
+    with refuses(ConfigError, "new_life", "failed"):
         Fleet.from_frame(REPAIRED, unit="pump", time="total", new_life="failed")
     short = pd.concat([REPAIRED, pd.DataFrame([{"pump": "b", "hour": 0, "heat": 1.0}])])
     fleet = Fleet.from_frame(short, unit="pump", time="hour", sensors=["heat"], new_life="time")

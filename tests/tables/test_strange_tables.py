@@ -16,6 +16,7 @@ from fedprognos.fleet.from_tables import read_table
 from fedprognos.tables.columns import Columns
 from fedprognos.tables.csv_format import FileFormat
 from fedprognos.tables.proposal import propose
+from refusals import refuses
 
 MEASURES = ["", "h", "°C", "dB", ""]
 
@@ -88,7 +89,7 @@ def test_what_was_done_to_a_file_is_said(tmp_path: Path) -> None:
 def test_lines_below_a_title_are_still_counted_from_the_top(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text("Log\n\npump,hour,heat\na,1,2\na,2,hot\na,3,1\n")
-    with pytest.raises(DataError, match=r"line 5, unit a: 'hot'.*\n.*data\.blanks = \['hot'\]"):
+    with refuses(DataError, "line 5", "unit a", "'hot'", "data.blanks = ['hot']"):
         read_table(path, Columns(unit="pump", time="hour", sensors=("heat",)))
 
 
@@ -101,7 +102,7 @@ def test_the_line_of_names_may_be_said(tmp_path: Path) -> None:
 
 def test_a_file_without_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("1,1,2.5\n1,2,2.6\n")
-    with pytest.raises(DataError, match=r"no line names the columns.*\n  add a first line"):
+    with refuses(DataError, "p.csv"):
         propose(tmp_path / "p.csv")
 
 
@@ -189,9 +190,7 @@ def test_repaired_machines_on_a_counter_that_goes_on_have_the_lives_they_have(tm
 
 def test_rows_of_single_sensors_are_refused_with_the_cure(tmp_path: Path) -> None:
     pumps().melt(["machine", "cycle", "plant"], var_name="sensor").to_csv(tmp_path / "p.csv", index=False)
-    with pytest.raises(
-        DataError, match=r"every row holds one sensor: column 'sensor'.*\n.*table\.pivot\(index=\['mach"
-    ):
+    with refuses(DataError, "'sensor'", "table.pivot(index=['machine'"):
         propose(tmp_path / "p.csv")
 
 
@@ -199,7 +198,7 @@ def test_two_rows_at_the_same_time_are_refused(tmp_path: Path) -> None:
     frame = pumps()
     frame.loc[20, "cycle"] = frame.loc[19, "cycle"]
     frame.to_csv(tmp_path / "p.csv", index=False)
-    with pytest.raises(DataError, match=r"line 22: two rows of a unit have the same cycle \(1 such rows\)"):
+    with refuses(DataError, "line 22", "cycle", "1"):
         propose(tmp_path / "p.csv")
 
 
@@ -251,5 +250,5 @@ def test_text_files_are_read_where_they_are_named(tmp_path: Path) -> None:
 
 
 def test_sorted_rows_cannot_restart() -> None:
-    with pytest.raises(ConfigError, match="sorted rows never go back in time"):
+    with refuses(ConfigError, "sort", "new_life"):
         Columns(unit="pump", time="hour", sort=True, new_life="time")

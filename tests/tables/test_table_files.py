@@ -12,6 +12,7 @@ from fedprognos.errors import ConfigError, DataError, DataNotFoundError
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.from_tables import read_table
 from fedprognos.tables.columns import Columns
+from refusals import refuses
 
 COLUMNS = Columns(unit="machine", time="cycle", sensors=["vibration", "heat"], settings=["load"], site="plant")
 
@@ -66,7 +67,7 @@ def test_unnamed_sensors_are_all_other_numbers(tmp_path: Path) -> None:
     assert read_table(path, COLUMNS.model_copy(update={"sensors": None})).schema.sensors == ("vibration", "heat")
     lines[2] = lines[2].replace("23", "hot")
     write(path, csv(lines, "machine,cycle,vibration,heat,load,plant,remark"))
-    with pytest.raises(DataError, match=r"line 4, unit m1: 'hot' in column 'heat' is not a number"):
+    with refuses(DataError, "line 4", "unit m1", "'hot'", "'heat'"):
         read_table(path, COLUMNS.model_copy(update={"sensors": None}))
 
 
@@ -127,13 +128,13 @@ def test_failed_column_tells_censored_units(tmp_path: Path) -> None:
     columns = Columns(unit="machine", time="cycle", failed="dead", sensors=["heat"])
     fleet = read_table(write(tmp_path / "f.csv", csv(lines, header)), columns)
     assert [(u.failed, u.rul_at_end) for u in fleet] == [(True, 0.0), (False, None), (True, 0.0)]
-    with pytest.raises(DataError, match="no label to learn from: no unit failed"):
+    with refuses(DataError, "f.csv", "label"):
         read_table(write(tmp_path / "f.csv", csv(lines[2:4], header)), columns)
     censored = read_table(tmp_path / "f.csv", columns, require_labels=False)
     assert censored["b"].labels() is None
-    with pytest.raises(DataError, match=r"line 2, unit a: column 'dead' says failed before the last row"):
+    with refuses(DataError, "line 2", "unit a", "'dead'"):
         read_table(write(tmp_path / "f.csv", csv(["a,1,5,1", "a,2,5,0"], header)), columns)
-    with pytest.raises(DataError, match=r"line 2: 'maybe' in column 'dead' is neither yes nor no"):
+    with refuses(DataError, "line 2", "'maybe'", "'dead'"):
         read_table(write(tmp_path / "f.csv", csv(["a,1,5,maybe", "a,2,5,0"], header)), columns)
 
 
@@ -143,7 +144,7 @@ def test_rul_column_is_the_label(tmp_path: Path) -> None:
     fleet = read_table(write(tmp_path / "f.csv", csv(lines, "machine,cycle,heat,rul")), columns)
     assert fleet["a"].labels().tolist() == [9, 8]
     assert [(u.failed, u.rul_at_end) for u in fleet] == [(False, 8.0), (True, 0.0)]
-    with pytest.raises(DataError, match=r"line 3, unit a: negative RUL -1"):
+    with refuses(DataError, "line 3", "unit a", "RUL", "-1"):
         read_table(write(tmp_path / "f.csv", csv(["a,1,5,0", "a,2,5,-1"], "machine,cycle,heat,rul")), columns)
 
 
@@ -162,25 +163,25 @@ def test_cycles_and_their_health_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "text", "complaint"),
+    ("line", "text", "values"),
     [
-        (3, "c,1,5,3,2.1", r"line 3, unit c: column 'capacity_in_Ah' changes within a cycle, to 2\.1"),
-        (3, "c,1,0,3,2.0", r"line 3, unit c: duplicate t: 0 after 0"),
-        (4, "c,0,0,4,1.9", r"line 4, unit c: unsorted no: 0 after 1"),
-        (2, "c,0.5,0,4,2.0", r"line 2, unit c: cycle number 0\.5 in column 'no' is not whole"),
-        (2, "c,1,0,4,", r"line 2, unit c: missing value in column 'capacity_in_Ah'"),
+        (3, "c,1,5,3,2.1", ("line 3", "unit c", "'capacity_in_Ah'", "2.1")),
+        (3, "c,1,0,3,2.0", ("line 3", "unit c", "t: 0 after 0")),
+        (4, "c,0,0,4,1.9", ("line 4", "unit c", "no: 0 after 1")),
+        (2, "c,0.5,0,4,2.0", ("line 2", "unit c", "0.5", "'no'")),
+        (2, "c,1,0,4,", ("line 2", "unit c", "'capacity_in_Ah'")),
     ],
 )
-def test_bad_cycles_are_named(tmp_path: Path, line: int, text: str, complaint: str) -> None:
+def test_bad_cycles_are_named(tmp_path: Path, line: int, text: str, values: tuple[str, ...]) -> None:
     lines = list(SOH_LINES)
     lines[line - 2] = text
-    with pytest.raises(DataError, match=complaint):
+    with refuses(DataError, *values):
         read_table(write(tmp_path / "f.csv", csv(lines, SOH_HEADER)), SOH)
 
 
 def test_health_needs_a_label_to_learn_from(tmp_path: Path) -> None:
     path = write(tmp_path / "f.csv", csv(SOH_LINES, SOH_HEADER))
-    with pytest.raises(DataError, match="no label to learn from"):
+    with refuses(DataError, "f.csv", "label"):
         read_table(path, SOH.model_copy(update={"target": None}))
     assert read_table(path, SOH.model_copy(update={"target": None}), require_labels=False)["c"].labels() is None
 
@@ -192,64 +193,63 @@ def changed(line: int, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "values"),
     [
-        ("", "empty file"),
-        (csv([]), "no rows"),
-        (csv(rows(), "mashine,cycle,vibration,heat,load,plant"), r"no column 'machine'\n  did you mean 'mashine'\?"),
-        (csv(rows(), "machine,cycle,heat,heat,load,plant"), "two columns are called 'heat'"),
-        (changed(4, "m1,3,x,23,1,A"), r"line 4, unit m1: 'x' in column 'vibration' is not a number"),
-        (changed(4, "m1,3,,23,1,A"), r"line 4, unit m1: missing value in column 'vibration'"),
-        (changed(4, "m1,3,nan,23,1,A"), r"line 4, unit m1: missing value in column 'vibration'"),
-        (changed(4, "m1,3,-inf,23,1,A"), r"line 4, unit m1: -inf in column 'vibration'"),
-        (changed(4, "m1,3,0.1,23,NaN,A"), r"line 4, unit m1: missing value in column 'load'"),
-        (changed(4, "m1,2024-05-01,0.1,23,1,A"), r"line 4, unit m1: '2024-05-01' in column 'cycle' is not a number"),
-        (changed(4, 'm1,3,"0,1",23,1,A'), r"'0,1' in column 'vibration' is not a number\n  decimal commas\?"),
-        (changed(4, "m1,2,0.1,23,1,A"), r"line 4, unit m1: duplicate cycle: 2 after 2"),
-        (changed(8, "m2,1,0.1,23,1,B"), r"line 8, unit m2: unsorted cycle: 1 after 2"),
-        (changed(4, "m1,3,0.1,23,1,B"), r"line 4, unit m1: the unit is in two sites: 'A' and 'B'"),
-        (changed(4, ",3,0.1,23,1,A"), r"line 4: no value in column 'machine'"),
-        (changed(4, "m1,3,0.1,23,1,"), r"line 4: no value in column 'plant'"),
-        (csv(["m1,1,1,1,1,A", "m2,1,2,2,2,A"]), "every unit has one row only"),
-        (changed(4, "m1,3,0.1,23,1,A,7"), r"line 4 has 7 fields, the header has 6"),
-        (changed(4, "m1,3,0.1"), r"line 4, unit m1: missing value in column 'heat'"),
-        (csv([f"{r},9" for r in rows()]), "line 2 has 7 fields, the header has 6"),
+        ("", ()),
+        (csv([]), ()),
+        (csv(rows(), "mashine,cycle,vibration,heat,load,plant"), ("'machine'", "'mashine'")),
+        (csv(rows(), "machine,cycle,heat,heat,load,plant"), ("'heat'",)),
+        (changed(4, "m1,3,x,23,1,A"), ("line 4", "unit m1", "'x'", "'vibration'")),
+        (changed(4, "m1,3,,23,1,A"), ("line 4", "unit m1", "'vibration'")),
+        (changed(4, "m1,3,nan,23,1,A"), ("line 4", "unit m1", "'vibration'")),
+        (changed(4, "m1,3,-inf,23,1,A"), ("line 4", "unit m1", "-inf", "'vibration'")),
+        (changed(4, "m1,3,0.1,23,NaN,A"), ("line 4", "unit m1", "'load'")),
+        (changed(4, "m1,2024-05-01,0.1,23,1,A"), ("line 4", "unit m1", "'2024-05-01'", "'cycle'")),
+        (changed(4, 'm1,3,"0,1",23,1,A'), ("'0,1'", "'vibration'", "data.decimal = ','")),
+        (changed(4, "m1,2,0.1,23,1,A"), ("line 4", "unit m1", "cycle: 2 after 2")),
+        (changed(8, "m2,1,0.1,23,1,B"), ("line 8", "unit m2", "cycle: 1 after 2")),
+        (changed(4, "m1,3,0.1,23,1,B"), ("line 4", "unit m1", "'A'", "'B'")),
+        (changed(4, ",3,0.1,23,1,A"), ("line 4", "'machine'")),
+        (changed(4, "m1,3,0.1,23,1,"), ("line 4", "'plant'")),
+        (csv(["m1,1,1,1,1,A", "m2,1,2,2,2,A"]), ()),
+        (changed(4, "m1,3,0.1,23,1,A,7"), ("line 4", "7", "6")),
+        (changed(4, "m1,3,0.1"), ("line 4", "unit m1", "'heat'")),
+        (csv([f"{r},9" for r in rows()]), ("line 2", "7", "6")),
     ],
 )
-def test_bad_rows_are_named(tmp_path: Path, text: str, complaint: str) -> None:
+def test_bad_rows_are_named(tmp_path: Path, text: str, values: tuple[str, ...]) -> None:
     path = write(tmp_path / "fleet.csv", text)
-    with pytest.raises(DataError, match=complaint) as caught:
+    with refuses(DataError, path, *values):
         read_table(path, COLUMNS.model_copy(update={"missing": "refuse"}))
-    assert str(path) in str(caught.value)
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataNotFoundError, match="no such file"):
+    with refuses(DataNotFoundError, "none.csv"):
         read_table(tmp_path / "none.csv", COLUMNS)
-    with pytest.raises(DataNotFoundError, match="in this folder"):
+    with refuses(DataNotFoundError, tmp_path, ".csv", ".parquet"):
         read_table(tmp_path, COLUMNS)
-    with pytest.raises(DataError, match=r"not a table: none of \.csv"):
+    with refuses(DataError, "fleet.doc", ".csv", ".parquet"):
         read_table(write(tmp_path / "fleet.doc", "a"), COLUMNS)
     whole = gzip.compress(csv(rows(n=500)).encode())
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="damaged or truncated"):
+    with refuses(DataError, "cut.csv.gz"):
         read_table(tmp_path / "cut.csv.gz", COLUMNS)
     (tmp_path / "bad.parquet").write_bytes(b"not parquet")
-    with pytest.raises(DataError, match="not a readable Parquet file"):
+    with refuses(DataError, "bad.parquet", "Parquet"):
         read_table(tmp_path / "bad.parquet", COLUMNS)
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "values"),
     [
-        ({"task": "rull"}, "task: Input should be 'rul' or 'soh', not 'rull'"),
-        ({"task": "soh"}, "needs the column of the cycle number"),
-        ({"cycle": "no"}, "takes no 'cycle' column"),
-        ({"sensors": ["a", "t"]}, "column 't' is given two roles"),
+        ({"task": "rull"}, ("task", "'rul'", "'soh'", "'rull'")),
+        ({"task": "soh"}, ("soh", "cycle")),
+        ({"cycle": "no"}, ("rul", "'cycle'")),
+        ({"sensors": ["a", "t"]}, ("'t'",)),
     ],
 )
-def test_contradicting_roles_are_refused(options: dict[str, object], complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
+def test_contradicting_roles_are_refused(options: dict[str, object], values: tuple[str, ...]) -> None:
+    with refuses(ConfigError, *values):
         Fleet.from_frame(pd.DataFrame({"u": [1], "t": [1]}), **{"unit": "u", "time": "t", **options})  # type: ignore
 
 
@@ -270,7 +270,7 @@ def test_a_data_frame_gives_the_fleet_its_file_gives(file: Path) -> None:
 def test_bad_rows_of_a_data_frame_are_named(file: Path) -> None:
     frame = pd.read_csv(file, dtype={"machine": str})
     frame.loc[5, "heat"] = np.nan
-    with pytest.raises(DataError, match=r"pumps, row 5, unit m2: missing value in column 'heat'"):
+    with refuses(DataError, "pumps", "row 5", "unit m2", "'heat'"):
         Fleet.from_frame(frame, **{**COLUMNS.model_dump(), "missing": "refuse"}, name="pumps")
-    with pytest.raises(DataError, match=r"no column 'hour'\n.*Columns here: machine, cycle"):
+    with refuses(DataError, "'hour'", "machine, cycle"):
         Fleet.from_frame(frame, unit="machine", time="hour")
