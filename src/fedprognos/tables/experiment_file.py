@@ -19,6 +19,8 @@ _COLUMNS = (
     *("life", "new_life", "cycle", "sensors"),
 )
 _CYCLE_SHARE = 0.9
+_CYCLE_INPUTS = 57
+"""Moments of a cycle that heads see, as in the presets: a linear head on the curve is hard to beat there."""
 _CAP_SHARE = 0.8
 """The cap as a share of a short life: nearly every unit then has rows at the cap, where it is as good as new."""
 _STEPS_AN_EPOCH, _STEPS = 20, 1500
@@ -170,6 +172,8 @@ def _window(proposal: Proposal) -> int:
 def _training(proposal: Proposal, clients: int) -> list[str]:
     """The network, training and methods of the presets, which were chosen on training units kept out."""
     lines = ["\n[model]\n", _key("widths", [64])]
+    if proposal.shortest_cycle is not None:
+        lines += [_key("direct", _CYCLE_INPUTS, "heads also see so many moments of a cycle itself")]
     if proposal.from_new:
         lines += ["\n[train]\n", _key("learning_rate", 0.004)]
         lines += [_key("steps", 1000, "as many for small owners as for large")]
@@ -181,6 +185,8 @@ def _training(proposal: Proposal, clients: int) -> list[str]:
         lines += _epochs(proposal, clients)
     methods = ["local", "concat", "absorb", "central"]
     lines += ["\n[federation]\n", _key("methods", methods, "also: fedavg, reservoir, fedprox, fedma, single, direct")]
+    chosen = "each owner ends with what is best for its own machines: together, a blend, or alone"
+    lines += [_key("heads", ["exact", "choice"], chosen)]
     if proposal.from_new:
         lines += [_key("ridge", 0.01, "strength of exact heads")]
         lines += [_key("alike", True, "heads: every unit counts alike, however many rows it has")]
