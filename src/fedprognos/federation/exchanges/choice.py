@@ -96,12 +96,16 @@ def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> 
 
 
 def _columns(request: ChoiceRequest) -> dict[str, IntArray]:
-    """Features that the heads `alone` and `linear` see; without neurons of its own, a client sees everybody's."""
+    """Features that the heads `alone` and `linear` see; without neurons of its own, a client sees everybody's.
+
+    Local models see the inputs beside their neurons as well, so `alone` does.
+    """
     spec, (first, end) = request.network.spec, request.neurons
     if not 0 <= first <= end <= spec.hidden:
         raise MessageError("other neurons than the network has")
     inputs = np.arange(spec.hidden + spec.reservoir, spec.features)
-    return {"alone": np.arange(first, end) if end > first else np.arange(spec.hidden), "linear": inputs}
+    neurons = np.arange(first, end) if end > first else np.arange(spec.hidden)
+    return {"alone": np.concatenate([neurons, inputs]), "linear": inputs}
 
 
 def choose(
