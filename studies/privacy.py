@@ -153,9 +153,10 @@ def _measured(
     }
     for per in ("unit", "row"):
         options = (experiment.federation.privacy or PrivacyOptions(epsilon=1.0)).model_copy(update={"per": per})
-        sums = [clipped_sums(network, w, recipe, Privacy.of(options, recipe, columns, 1)) for w in windows.values()]
+        bounds = Privacy.for_statistics(options, recipe, columns, 1)
+        sums = [clipped_sums(network, w, recipe, bounds) for w in windows.values()]
         for epsilon in EPSILONS:
-            privacy = Privacy.of(options.model_copy(update={"epsilon": epsilon}), recipe, columns, 1)
+            privacy = Privacy.for_statistics(options.model_copy(update={"epsilon": epsilon}), recipe, columns, 1)
             drawn = []
             for draw in range(DRAWS):
                 noised = [add_noise(one, privacy, 1000 * draw + k) for k, one in enumerate(sums)]

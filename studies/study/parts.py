@@ -94,7 +94,7 @@ def by_weights(bench: Bench, plan: Plan, bodies: Mapping[str, Network]) -> Itera
     sizes = {name: fleet.rows for name, fleet in bench.scenario.clients.items()}
     for limit in MATCHED:
         cohort = trained(bench)
-        options = plan.federation.of("fedma", FedMAOptions).model_copy(update={"width_limit": limit})
+        options = plan.federation.strategy_options("fedma", FedMAOptions).model_copy(update={"width_limit": limit})
         matched, _ = algorithm_1(bodies, plan.counted(sizes), options, seed=plan.seed)
         yield finished(bench, cohort, "BBP-MAP", matched)
     cohort = trained(bench)
@@ -231,7 +231,7 @@ class SideBySide:
         """Ask these clients, or all, for the sums."""
         network, _ = concat_bodies(bodies)
         fit, held, sums = ask_for_sums(cohort, plan, network, clients or cohort.clients)
-        alpha = plan.federation.of("absorb", AbsorbOptions).alpha[0]
+        alpha = plan.federation.strategy_options("absorb", AbsorbOptions).alpha[0]
         return cls(bodies, network, fit, held, sums, alpha, plan.federation.ridge)
 
     def result_at(self, width: int) -> Absorption:
@@ -246,7 +246,7 @@ class SideBySide:
 
 def side_by_side(cohort: MessageCohort, plan: Plan, bodies: Mapping[str, Network]) -> SideBySide:
     """Bodies and the order in which their neurons go; in groups first where they are many."""
-    options = plan.federation.of("absorb", AbsorbOptions)
+    options = plan.federation.strategy_options("absorb", AbsorbOptions)
     widest = max(body.spec.hidden for body in bodies.values())
     alone: Bodies = {(name,): body for name, body in bodies.items()}
     return SideBySide.from_bodies(cohort, plan, in_groups(cohort, plan, alone, widest, options.alpha[0]))

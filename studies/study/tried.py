@@ -73,7 +73,7 @@ def further(bench: Bench) -> Iterator[Model]:
     for method, words in (("concat", "every neuron"), ("absorb", "absorbed")):
         *_, (_, network) = rounds(bench, longer, method)
         yield judged(bench.cohort(), plan, f"{words}, {MORE_STEPS} steps more", network)
-    options = plan.federation.of("fedavg", FedAvgOptions)
+    options = plan.federation.strategy_options("fedavg", FedAvgOptions)
     *_, (_, network) = rounds(bench, plan, "fedavg")
     yield judged(bench.cohort(), plan, f"FedAvg, {options.rounds} rounds of {options.epochs} epochs", network)
 

@@ -123,10 +123,11 @@ def test_a_row_cannot_be_hidden_from_the_tripwire_by_making_it_small(tmp_path: P
     floors = Floors(leverage=0.95)
     for size in (0.1, 1e-3, 1e-6):
         with pytest.raises(FloorError):
-            floors.look(gate(RECIPE, threshold, size), windows)
+            floors.check_leverage(gate(RECIPE, threshold, size), windows)
         with pytest.raises(FloorError):
             floors.outputs(gate(RECIPE, every, size), apart)
-    floors.look(Network.seeded(NetworkSpec(inputs=RECIPE.channels, widths=(6,)), 1), windows)  # an honest one passes
+    honest = Network.seeded(NetworkSpec(inputs=RECIPE.channels, widths=(6,)), 1)
+    floors.check_leverage(honest, windows)
 
 
 def test_errors_of_a_single_window_stay(tmp_path: Path) -> None:

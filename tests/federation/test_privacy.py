@@ -218,4 +218,4 @@ def test_more_releases_need_more_noise(tmp_path: Path) -> None:
     spec = Network.seeded(plan.spec, 0).spec
     one, four = plan.privacy(cohort, spec, 3), replace(plan, releases=4).privacy(cohort, spec, 3)
     assert one is not None and four is not None and four.noise == pytest.approx(2 * one.noise)
-    assert Privacy.of(PrivacyOptions(epsilon=5.0), plan.recipe, spec.features + 1, 4) == four
+    assert Privacy.for_statistics(PrivacyOptions(epsilon=5.0), plan.recipe, spec.features + 1, 4) == four

@@ -148,7 +148,7 @@ def mode_of(federation: FederationOptions, members: int) -> Mode:
             raise ConfigError(f'federation.mode = "masked" needs {LEAST_MEMBERS} sites', hint='set it to "checked"')
         return federation.mode
     summed = [strategies[method] for method in federation.methods if strategies[method].sums_only]
-    averages = {getattr(federation.of(s.name, s.options), "average", "weighted") for s in summed}
+    averages = {getattr(federation.strategy_options(s.name, s.options), "average", "weighted") for s in summed}
     needs_each_reply = federation.screen is not None or federation.weight_cap is not None or averages - {"weighted"}
     shared = any(strategies[method].shared for method in federation.methods)
     return "checked" if needs_each_reply or not shared or members < LEAST_MEMBERS else "masked"

@@ -98,7 +98,7 @@ class Experiment(Options):
 
         options, heads = self.federation, self.federation.heads
         each = [
-            one.releases(options.of(name, one.options), heads)
+            one.releases(options.strategy_options(name, one.options), heads)
             for name in options.methods
             if (one := strategies[name]).releases is not None
         ]

@@ -210,7 +210,8 @@ def epochs_at_most(experiment: Experiment, key: JobKey, clients: int) -> int:
     strategy, model, federation = strategies[key.method], experiment.model, experiment.federation
     layers = len(model.widths) + (model.input_width is not None)
     budget = Budget(experiment.train.epochs, layers, federation.heads)
-    return strategy.epochs(federation.of(strategy.name, strategy.options), budget) * (1 if strategy.pooled else clients)
+    options = federation.strategy_options(strategy.name, strategy.options)
+    return strategy.epochs(options, budget) * (1 if strategy.pooled else clients)
 
 
 def _running_order(key: JobKey) -> tuple[int, bool, int, str]:

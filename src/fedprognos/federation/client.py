@@ -60,7 +60,7 @@ class Client:
         split: SecretSplit = SecretSplit(),  # noqa: B008 - frozen
     ) -> None:
         self.name, self.fleet, self.folder, self.test, self.device = name, fleet, folder, test, device
-        self.floors, self.limits, self.member, self.split = floors.of(len(fleet)), limits, member, split
+        self.floors, self.limits, self.member, self.split = floors.for_fleet_of(len(fleet)), limits, member, split
         self._windows: tuple[str, WindowSet] | None = None
 
     def respond(self, data: bytes, on_epoch: OnEpoch | None = None) -> bytes:
@@ -165,10 +165,10 @@ class Client:
         if held is not None:
             with contextlib.suppress(FloorError):
                 for part in (train, held):
-                    self.floors.look(network, part, alike=alike)
+                    self.floors.check_leverage(network, part, alike=alike)
                 return [train, held]
             train = self.learnt_from(recipe, seed, without_reserve)
-        self.floors.look(network, train, alike=alike)
+        self.floors.check_leverage(network, train, alike=alike)
         return [train]
 
     def split_seed(self, seed: int, phase: str, share: float) -> int:

@@ -60,18 +60,18 @@ class Intervals:
             return Uncalibrated("models that were trained earlier cannot be trained again without some units")
         try:
             if (units := int(self._residuals(judged).units.max())) < MIN_UNITS:
-                return Uncalibrated(f"{units} units are too few to tell how often it is right; it takes {MIN_UNITS}")
+                return Uncalibrated(f"intervals need residuals of at least {MIN_UNITS} units; there are {units}")
             stretch = self._stretch(judged) if self.strategy.trains else 1.0
             if stretch is None:
-                return Uncalibrated("no client has units enough to train once more without some of them")
+                return Uncalibrated("no client has enough units to train again without some of them")
             ranges = np.array(prediction_ranges(self.plan.recipe), dtype=np.float64)
-            found = self._residuals(judged, ranges, np.array(EDGES), stretch)
+            residuals = self._residuals(judged, ranges, np.array(EDGES), stretch)
         except FederationError as error:
-            return Uncalibrated(f"not all of the clients could take part: {error.what}")
-        return calibration_of(found.counts, found.units, self.plan.recipe)
+            return Uncalibrated(f"some clients could not take part: {error.what}")
+        return calibration_of(residuals.counts, residuals.units, self.plan.recipe)
 
     def _stretch(self, judged: Judged) -> float | None:
-        """How many times as large errors are on units that nothing was learnt from; at least one. None: no reserve."""
+        """The error on units kept out of training over the error on trained units; at least 1. None: no reserve."""
         seen = self._residuals(judged, only_reserve=True)
         if not seen.counts.any():
             return None
@@ -81,7 +81,7 @@ class Intervals:
     def _blind(self) -> Network:
         """The method's model, trained without some units."""
         plan = replace(self.plan, without_reserve=True)
-        if self.rounds == 1:  # what training a head of its own would change is used from the second round on only
+        if self.rounds == 1:  # heads that clients train matter from the second round on only
             plan = replace(plan, federation=plan.federation.model_copy(update={"heads": ("exact",)}))
         for round_ in self.strategy.run(self.cohort, plan):
             if round_.number == self.rounds:
@@ -113,15 +113,15 @@ class Intervals:
             only_reserve,
             stretch,
         )
-        made = {1.0: request}
+        request_by_share = {1.0: request}
         for name in self.clients:
             share = judged.shares.get(name, 0.0) if judged.shares else 1.0
-            if judged.sums is not None and share not in made:
-                made[share] = replace(request, sums=replace(judged.sums, share=share))
+            if judged.sums is not None and share not in request_by_share:
+                request_by_share[share] = replace(request, sums=replace(judged.sums, share=share))
             if share > 0 and name in self.cohort.clients:
-                asked[name] = made[share]
+                asked[name] = request_by_share[share]
         return total(self.cohort, asked, ResidualReply, 1, plan.left_out)
 
 
-def _mean_square(found: ResidualReply) -> float:
-    return found.squared / int(found.counts.sum())
+def _mean_square(reply: ResidualReply) -> float:
+    return reply.squared / int(reply.counts.sum())

@@ -91,7 +91,7 @@ class FederationOptions(Options):
 
         if self.privacy is None:
             return self
-        covered = [name for name, one in strategies.items() if one.releases is not None]
+        covered = [name for name, strategy in strategies.items() if strategy.releases is not None]
         if others := [name for name in self.methods if name not in covered]:
             raise ValueError(f"privacy does not cover method '{others[0]}'; it covers {', '.join(covered)}")
         if "personal" in self.heads or "choice" in self.heads:
@@ -108,10 +108,10 @@ class FederationOptions(Options):
             raise ValueError("screen and weight_cap look at each client's replies; they need mode = 'checked'")
         return self
 
-    def of(self, strategy: str, kind: type[O]) -> O:
-        """The options of one strategy."""
-        found = getattr(self, strategy, None)
-        return found if isinstance(found, kind) else kind()
+    def strategy_options(self, strategy: str, kind: type[O]) -> O:
+        """The options of a strategy; the defaults if the section has none for it."""
+        options = getattr(self, strategy, None)
+        return options if isinstance(options, kind) else kind()
 
 
 def federation_options() -> type[FederationOptions]:

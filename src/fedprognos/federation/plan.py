@@ -61,12 +61,14 @@ class Plan:
     def privacy(self, cohort: Cohort, spec: NetworkSpec, clients: int) -> Privacy | None:
         """What so many clients do to the statistics of a network before they leave; None where it is not asked for."""
         options, least = self.federation.privacy, 0 if cohort.sums is None else quorum(clients)
-        return None if options is None else Privacy.of(options, self.recipe, spec.features + 1, self.releases, least)
+        if options is None:
+            return None
+        return Privacy.for_statistics(options, self.recipe, spec.features + 1, self.releases, least)
 
     def gradient_privacy(self, cohort: Cohort) -> Privacy | None:
         """What clients do to their gradients; None where it is not asked for."""
         options, masked = self.federation.privacy, cohort.sums is not None
-        return None if options is None else Privacy.of_gradients(options, self.releases, masked)
+        return None if options is None else Privacy.for_gradients(options, self.releases, masked)
 
     def epochs_of(self, epochs: int | None, history: Mapping[str, Sequence[Epoch]]) -> int:
         """The epochs asked for; with `steps`, the largest number that any client trained."""

@@ -39,16 +39,16 @@ class ReplyCache:
         self._asked: dict[str, threading.Event] = {}
 
     def through(self, keys: Mapping[str, str], ask: Ask, decode: Decode) -> dict[str, Received]:
-        """Replies for the keys of some clients: known ones from disk, others asked for; failures are not kept.
+        """Replies for the keys of some clients: from disk if they are there, else by asking. Failures are not kept.
 
-        What another thread is asking for just now is waited for instead of being asked for again.
+        If another thread is asking for the same reply, wait for its answer instead of asking again.
         """
         replies: dict[str, Received] = {}
         mine: list[str] = []
         elsewhere: dict[str, threading.Event] = {}
         for name, key in keys.items():
-            if (known := self._read(name, key, decode)) is not None:
-                replies[name] = known
+            if (cached := self._read(name, key, decode)) is not None:
+                replies[name] = cached
             elif (event := self._claim(key)) is not None:
                 elsewhere[name] = event
             else:
@@ -60,16 +60,16 @@ class ReplyCache:
                 self._release(keys[name])
         for name, event in elsewhere.items():
             event.wait()
-            if (known := self._read(name, keys[name], decode)) is not None:
-                replies[name] = known
+            if (cached := self._read(name, keys[name], decode)) is not None:
+                replies[name] = cached
         return replies | self._new([name for name in elsewhere if name not in replies], keys, ask)
 
     def _new(self, names: list[str], keys: Mapping[str, str], ask: Ask) -> dict[str, Received]:
-        found = ask(names) if names else {}
-        for name, (data, received) in found.items():
+        answers = ask(names) if names else {}
+        for name, (data, received) in answers.items():
             if not isinstance(received.reply, Failure):
                 self.keep(keys[name], data)
-        return {name: received for name, (_, received) in found.items()}
+        return {name: received for name, (_, received) in answers.items()}
 
     def _read(self, name: str, key: str, decode: Decode) -> Received | None:
         if (data := self.read(key)) is None:
@@ -88,7 +88,7 @@ class ReplyCache:
             temporary.write_bytes(data)
 
     def _claim(self, key: str) -> threading.Event | None:
-        """Say that one is about to ask; where somebody else is asking just this, the event of their answer."""
+        """Announce that this thread asks; if another thread is asking already, return the event of its answer."""
         with self._lock:
             if key in self._asked:
                 return self._asked[key]

@@ -18,12 +18,12 @@ from fedprognos.networks import Network
 def judged_rounds(strategy: Strategy, cohort: Cohort, plan: Plan) -> Iterator[Round]:
     """Rounds until the strategy ends, or for `federation.patience` rounds without a better validation error."""
     best, since, patience = np.inf, 0, plan.federation.patience
-    for made in strategy.run(cohort, plan):
+    for trained in strategy.run(cohort, plan):
         judged = {
-            clients: with_heads(cohort, plan, clients, _travelled(network, plan), made.ridge)
-            for clients, network in made.models.items()
+            clients: with_heads(cohort, plan, clients, _travelled(network, plan), trained.ridge)
+            for clients, network in trained.models.items()
         }
-        round_ = replace(made, judged=judged)
+        round_ = replace(trained, judged=judged)
         yield round_
         error = np.inf if round_.validation_rmse is None else round_.validation_rmse
         best, since = (error, 0) if error < best else (best, since + 1)

@@ -1,4 +1,4 @@
-"""What an experiment says about privacy, and what a request carries of it."""
+"""Differential privacy: the options of an experiment, and the part of them that a request carries."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PrivacyOptions(Options):
         return mechanisms[self.mechanism or ("discrete" if masked else "gaussian")]
 
     def account(self, releases: int, masked: bool) -> Account:
-        """What so many releases spend."""
-        one = self.chosen(masked)
-        noise = one.noise(self.epsilon, self.delta, releases)
-        spent = one.account(noise, releases, self.delta)
-        return Account(spent, self.delta, noise, releases, self.per, one.label)
+        """What this number of releases spends."""
+        mechanism = self.chosen(masked)
+        noise = mechanism.noise(self.epsilon, self.delta, releases)
+        spent = mechanism.account(noise, releases, self.delta)
+        return Account(spent, self.delta, noise, releases, self.per, mechanism.label)
 
 
 @dataclass(frozen=True)
@@ -67,33 +67,38 @@ class Privacy:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        """Requests may come from anybody."""
+        """Refuse impossible values: a request may come from anybody."""
         if not (self.noise > 0 and self.clip > 0 and self.label_clip >= 0 and 0 < self.share <= 1):
-            raise MessageError("noise, clip and share of privacy must be positive")
+            raise MessageError(
+                "privacy needs noise and clip above 0, label_clip of at least 0, and share above 0 and at most 1"
+            )
 
     @staticmethod
-    def of(options: PrivacyOptions, recipe: Recipe, columns: int, releases: int, quorum: int = 0) -> Privacy:
-        """For one of so many releases of a run: statistics of so many columns with the one that is constant.
+    def for_statistics(
+        options: PrivacyOptions, recipe: Recipe, columns: int, releases: int, quorum: int = 0
+    ) -> Privacy:
+        """Noise and clips for one of a run's `releases`: statistics of `columns` columns, the constant one included.
 
         Parameters
         ----------
         quorum
-            How many clients a masked sum has at the least; 0 where sums are not masked.
+            The least number of clients in a masked sum; 0 if sums are not masked.
         """
         ends = np.array([0.0, recipe.cap or 3 * recipe.label_std + recipe.label_mean])
         label_clip = float(np.abs(ends - recipe.label_mean).max() / recipe.label_std)
-        one = options.chosen(quorum > 0)
-        noise = one.noise(options.epsilon, options.delta, releases)
-        share = 1 / quorum if quorum and one.adds_up else 1.0
-        return Privacy(noise, options.per, options.clip * float(np.sqrt(columns)), label_clip, one.name, share)
+        mechanism = options.chosen(quorum > 0)
+        noise = mechanism.noise(options.epsilon, options.delta, releases)
+        # Discrete noise adds up over clients: the quorum's parts together have the variance that is needed.
+        share = 1 / quorum if quorum and mechanism.adds_up else 1.0
+        return Privacy(noise, options.per, options.clip * float(np.sqrt(columns)), label_clip, mechanism.name, share)
 
     @staticmethod
-    def of_gradients(options: PrivacyOptions, releases: int, masked: bool) -> Privacy:
-        """For one of so many releases of a run: a step of training at one client, which adds all of the noise."""
-        one = options.chosen(masked)
-        noise = one.noise(options.epsilon, options.delta, releases)
-        return Privacy(noise, options.per, options.gradient_clip, 0.0, one.name)
+    def for_gradients(options: PrivacyOptions, releases: int, masked: bool) -> Privacy:
+        """Noise and clip for one of a run's `releases`: a training step at a client that adds all the noise."""
+        mechanism = options.chosen(masked)
+        noise = mechanism.noise(options.epsilon, options.delta, releases)
+        return Privacy(noise, options.per, options.gradient_clip, 0.0, mechanism.name)
 
     def noised(self, sums: FloatArray, bound: float, *, seed: int | None = None) -> FloatArray:
-        """Sums that one unit or row changes by `bound` at most, with this client's noise; a seed is for tests."""
+        """Add this client's noise to sums that a single unit or row changes by at most `bound`; a seed is for tests."""
         return mechanisms[self.mechanism].apply(sums, bound, self.noise * float(np.sqrt(self.share)), seed)

@@ -32,13 +32,14 @@ def to_fixed(values: FloatArray, limbs: int = LIMBS) -> Limbs:
     if not (np.abs(values) < MOST).all():
         raise MessageError(f"holds a number of {MOST:g} or more, which is too large to be added")
     rest = np.abs(np.ldexp(values, WORD * limbs - 1 - WHOLE_BITS))
-    found = np.zeros((len(values), limbs), dtype=np.uint64)
+    words = np.zeros((len(values), limbs), dtype=np.uint64)
     for k in reversed(range(limbs)):
         unit = 2.0 ** (WORD * k)
         whole = np.floor(rest / unit) if k else np.rint(rest)
-        found[:, k] = np.minimum(whole, 2.0**WORD - 2**11).astype(np.uint64)
+        # Rounding can give 2^64, which does not fit into a word: use the largest float64 below it.
+        words[:, k] = np.minimum(whole, 2.0**WORD - 2**11).astype(np.uint64)
         rest = rest - whole * unit
-    return np.asarray(np.where((values < 0)[:, None], negated(found), found))
+    return np.asarray(np.where((values < 0)[:, None], negated(words), words))
 
 
 def from_fixed(fixed: Limbs) -> FloatArray:
@@ -53,18 +54,18 @@ def from_fixed(fixed: Limbs) -> FloatArray:
     return np.asarray(np.where(negative, -scaled, scaled))
 
 
-def add(one: Limbs, other: Limbs) -> Limbs:
+def add(left: Limbs, right: Limbs) -> Limbs:
     """Their sum, limb by limb with carries; what overflows is dropped."""
-    total, carry = np.empty_like(one), np.zeros(len(one), dtype=np.uint64)
-    for k in range(one.shape[1]):
-        part = one[:, k] + other[:, k]
+    total, carry = np.empty_like(left), np.zeros(len(left), dtype=np.uint64)
+    for k in range(left.shape[1]):
+        part = left[:, k] + right[:, k]
         total[:, k] = part + carry
-        carry = ((part < one[:, k]) | (total[:, k] < part)).astype(np.uint64)
+        carry = ((part < left[:, k]) | (total[:, k] < part)).astype(np.uint64)
     return total
 
 
 def negated(fixed: Limbs) -> Limbs:
-    """The number that added to it gives zero."""
-    one = np.zeros_like(fixed)
-    one[:, 0] = 1
-    return add(~fixed, one)
+    """The two's complement: added to the number it gives zero."""
+    smallest = np.zeros_like(fixed)
+    smallest[:, 0] = 1
+    return add(~fixed, smallest)

@@ -1,9 +1,10 @@
-"""What must be behind a number before it leaves a client: so many rows, so many units, and no row that stands out.
+"""Floors: how many rows and units must be behind a number before it leaves a client, and no row may stand out.
 
-A row stands out where its leverage is near one: then a direction of the features' sums is that row and nothing else,
-as when a crafted network lets a single window through. On honest networks (FD004, FD001 and the demo; own, concatenated
-and reservoir features) the largest leverage was 0.05 to 0.77 in the parts that were trained on, and 0.13 to 0.99 in
-parts kept out, of which some had hardly more rows than columns. Such a part is not told apart from the other.
+A row stands out if its leverage is near one: a direction of the features' sums then holds that row and nothing else.
+A crafted network that lets a single window through does this. On honest networks (FD004, FD001 and the demo, with
+features of a client's, a concatenated and a reservoir network) the largest leverage was 0.05 to 0.77 in the parts that
+were trained on. It was 0.13 to 0.99 in parts kept out: some of them had hardly more rows than columns. A client does
+not send such a part separately.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Floors:
     Parameters
     ----------
     rows, units
-        Rows or windows, and units they come from; see :meth:`of`.
+        Rows or windows, and units they come from; see :meth:`for_fleet_of`.
     leverage
-        The largest share that one row may have in any direction of the features; 1 does not look.
+        The largest share that a row may have in any direction of the features; 1 turns the check off.
     parts
         Whether parts of an answer must have as much behind them, too: each count of a histogram, and what two sums
         differ by.
@@ -53,8 +54,8 @@ class Floors:
     leverage: float = 1.0
     parts: bool = False
 
-    def of(self, units: int) -> Floors:
-        """These floors for a client of so many units: one that has a single unit counts its rows only."""
+    def for_fleet_of(self, units: int) -> Floors:
+        """These floors for a client with so many units. With a single unit, only rows are counted."""
         return replace(self, units=1) if units == 1 else self
 
     @property
@@ -73,9 +74,9 @@ class Floors:
     def check(self, windows: WindowSet) -> None:
         """Raise where a number about these windows may not leave."""
         if not self.enough(windows):
-            raise FloorError(f"fewer than {self.rows} windows or {self.units} units")
+            raise FloorError(f"a statistic has fewer than {self.rows} windows or {self.units} units behind it")
 
-    def histogram(self, found: Residuals, ranges: FloatArray, edges: FloatArray) -> tuple[IntArray, IntArray]:
+    def histogram(self, residuals: Residuals, ranges: FloatArray, edges: FloatArray) -> tuple[IntArray, IntArray]:
         """Residuals counted by range of the prediction and between edges, and each range's units.
 
         Ranges of fewer than `units` units join their neighbours. With `parts`, every count is of residuals at `rows`
@@ -88,43 +89,43 @@ class Floors:
         counts, units
             (ranges + 1, edges + 1) and (ranges + 1,).
         """
-        range_of, unit = np.searchsorted(ranges, found.predictions, side="right"), found.unit
-        places = coarse_places(found.scaled, edges) if self.parts else np.searchsorted(edges, found.scaled)
+        range_of, unit = np.searchsorted(ranges, residuals.predictions, side="right"), residuals.unit
+        places = coarse_places(residuals.scaled, edges) if self.parts else np.searchsorted(edges, residuals.scaled)
         middle = int(np.searchsorted(edges, 0.0))
 
         def counted(group: Sequence[int]) -> dict[int, int]:
             inside = np.isin(range_of, group)
-            return self._counted(places[inside], unit[inside], found.point[inside], middle)
+            return self._counted(places[inside], unit[inside], residuals.point[inside], middle)
 
         counts = np.zeros((len(ranges) + 1, len(edges) + 1), dtype=np.int64)
         units = np.zeros(len(counts), dtype=np.int64)
         for group in neighbours_joined(len(counts), lambda group: len(counted(group)), 1):
-            if told := counted(group):
+            if count_at_place := counted(group):
                 k = max(group, key=lambda k: len(np.unique(unit[range_of == k])))
-                counts[k, list(told)] = list(told.values())
+                counts[k, list(count_at_place)] = list(count_at_place.values())
                 units[k] = len(np.unique(unit[np.isin(range_of, group)]))
         return counts, units
 
     def _counted(self, places: IntArray, unit: IntArray, point: IntArray, middle: int) -> dict[int, int]:
-        """How many residuals are where; nothing where there are not enough to tell."""
+        """The number of residuals at each place; empty if too few rows or units are behind them."""
 
         def enough(group: Sequence[int]) -> bool:
             inside = np.isin(places, group)
             return len(np.unique(point[inside])) >= self.rows and len(np.unique(unit[inside])) >= self.units
 
         def groups(order: Iterable[int]) -> list[list[int]]:
-            """Neighbours put together until they are enough, and those that are left."""
-            found: list[list[int]] = [[]]
+            """Neighbours joined until each group has enough behind it; the last group holds the rest."""
+            joined: list[list[int]] = [[]]
             for k in order:
-                found[-1].append(k)
-                if enough(found[-1]):
-                    found.append([])
-            return found
+                joined[-1].append(k)
+                if enough(joined[-1]):
+                    joined.append([])
+            return joined
 
         present: list[int] = np.unique(places).tolist()
         if not self.parts:
-            told = len(np.unique(unit)) >= self.units
-            return {k: int((places == k).sum()) for k in present} if told else {}
+            enough_units = len(np.unique(unit)) >= self.units
+            return {k: int((places == k).sum()) for k in present} if enough_units else {}
         if present == [0]:  # there are no edges
             return {0: len(places)} if enough(present) else {}
         low, high = groups(present)[0], groups(present[::-1])[0]
@@ -142,44 +143,44 @@ class Floors:
             counts |= {group[0]: int(np.isin(places, group).sum()) for group in whole}
         return counts
 
-    def look(self, network: Network, windows: WindowSet, *, alike: bool = False) -> None:
-        """Raise where a single row, or a few in one column, would stand out in the statistics of a head.
+    def check_leverage(self, network: Network, windows: WindowSet, *, alike: bool = False) -> None:
+        """Raise if the statistics of a head would reveal a single row, or a few rows that differ in a column.
 
         Parameters
         ----------
         alike
-            Whether every unit counts alike in them: rows of a short one then count for more.
+            Whether every unit has the same weight: rows of a short unit then weigh more.
         """
         if self.leverage >= 1:
             return
         module = network.module().eval()
         with module.in_blocks():
-            found = [(piece.index, _and_ones(piece.features())) for piece in pieces(module, windows)]
-        unit = windows.unit[np.concatenate([index for index, _ in found])]
-        if few_apart(np.concatenate([h for _, h in found]), unit, self.rows, self.units):
-            raise FloorError("a feature would tell a few rows from all others")
+            features_of_rows = [(piece.index, _and_ones(piece.features())) for piece in pieces(module, windows)]
+        unit = windows.unit[np.concatenate([index for index, _ in features_of_rows])]
+        if few_apart(np.concatenate([h for _, h in features_of_rows]), unit, self.rows, self.units):
+            raise FloorError("a feature has the same value in all but a few rows")
         weight = np.sqrt(alike_weights(windows)) if alike else np.ones(len(windows))
-        rows = [h * weight[index, None] for index, h in found]
+        rows = [h * weight[index, None] for index, h in features_of_rows]
         if largest_leverage(np.sum([h.T @ h for h in rows], axis=0), rows) > self.leverage:
-            raise FloorError("a single row would stand out in these statistics")
+            raise FloorError("the leverage of a single row is too large")
 
     def outputs(self, network: Network, windows: WindowSet) -> tuple[OutputSums, ...]:
-        """Sums of the layers' outputs in which no time step stands out."""
-        found = output_sums(network, windows)
+        """Sums of the layers' outputs; raise if a single time step stands out in them."""
+        layer_sums = output_sums(network, windows)
         if self.leverage < 1:
-            scales = [_directions(_with_ones(layer)) for layer in found]
+            scales = [_directions(_with_ones(layer)) for layer in layer_sums]
 
-            def look(layer: int, rows: FloatArray) -> None:
+            def check_steps(layer: int, rows: FloatArray) -> None:
                 h = _and_ones(rows)
                 if len(h) and float(np.square(h @ scales[layer]).sum(axis=1).max()) > self.leverage:
-                    raise FloorError("a single time step would stand out in these sums")
+                    raise FloorError("the leverage of a single time step is too large")
 
-            output_sums(network, windows, look)
-        return found
+            output_sums(network, windows, check_steps)
+        return layer_sums
 
 
 def coarse_places(scaled: FloatArray, edges: FloatArray) -> IntArray:
-    """Between which edges residuals (N,) are, away from zero in steps of a tenth: where the largest one is stays vague.
+    """Places of residuals (N,) between the edges, rounded away from zero in steps of a tenth: this hides the largest.
 
     >>> coarse_places(np.array([-9.0, -0.01, 0.011, 0.5, 9.0]), np.round(np.linspace(-3, 3, 301), 4)).tolist()
     [0, 150, 151, 177, 301]
@@ -194,7 +195,7 @@ def coarse_places(scaled: FloatArray, edges: FloatArray) -> IntArray:
 
 
 def few_apart(rows: FloatArray, unit: IntArray, least: int, least_units: int) -> bool:
-    """Whether a column tells too few rows (N, C), or rows of too few units (N,), from all others with one value there.
+    """True if fewer than `least` rows (N, C), or rows of fewer units (N,), differ from a column's most common value.
 
     >>> rows, unit = np.zeros((50, 1)), np.arange(50) % 10
     >>> rows[:25] = 7.0
@@ -212,9 +213,9 @@ def _and_ones(rows: FloatArray) -> FloatArray:
 
 
 def largest_leverage(hh: FloatArray, parts: Sequence[FloatArray]) -> float:
-    """The largest leverage of any row, h' (H'H)^-1 h, over the directions that the sums can tell.
+    """The largest leverage of any row, h' (H'H)^-1 h, over the directions that rounding does not hide.
 
-    >>> rows = np.array([[0.0, 1.0]] * 50 + [[0.3, 1.0]])  # one row alone has a first feature
+    >>> rows = np.array([[0.0, 1.0]] * 50 + [[0.3, 1.0]])  # only the last row has a first feature
     >>> round(largest_leverage(rows.T @ rows, [rows]), 6)
     1.0
     >>> rows = np.random.default_rng(0).normal(size=(500, 5))

@@ -61,7 +61,7 @@ class _Batch:
     identities: dict[str, str]
     sealing: bytes
     masking: list[bytes]
-    own: list[bytes]
+    own: list[bytes]  # seeds of this site's masks; the name stays, because it is in the state kept on disk
     keys: dict[str, KeysReply] = field(default_factory=dict)
     shares: dict[str, bytes] = field(default_factory=dict)
     asked: dict[int, str] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Member:
     ----------
     name, identity
         This site's name, and the key that its signatures are made with.
-    known
+    public_keys
         The members' public keys, in hex, by name, as the contract has them.
     state, keep
         What an earlier process kept, and where to keep it: secrets and survivor sets, so that a restart forgets none.
@@ -98,14 +98,14 @@ class Member:
         self,
         name: str,
         identity: Ed25519PrivateKey,
-        known: Mapping[str, str],
+        public_keys: Mapping[str, str],
         state: Mapping[str, Any] | None = None,
         keep: Callable[[dict[str, Any]], None] = lambda state: None,
     ) -> None:
-        self.name, self.identity, self.known, self._keep = name, identity, dict(known), keep
-        found = state or {"signed": {}, "batches": {}}
-        self.signed = {asked: tuple(names) for asked, names in found["signed"].items()}
-        self._batches = _KEPT.validate_json(json.dumps(found["batches"]))
+        self.name, self.identity, self.public_keys, self._keep = name, identity, dict(public_keys), keep
+        kept = state or {"signed": {}, "batches": {}}
+        self.signed = {asked: tuple(names) for asked, names in kept["signed"].items()}
+        self._batches = _KEPT.validate_json(json.dumps(kept["batches"]))
 
     def answer(self, request: SumRequest) -> Any:
         """Answer one request of the protocol, or refuse it; what changed is kept before the answer leaves."""
@@ -129,7 +129,7 @@ class Member:
 
     def _keys(self, request: KeysRequest) -> KeysReply:
         named = dict(request.identities)
-        if any(self.known.get(name) != key for name, key in named.items()) or self.name not in named:
+        if any(self.public_keys.get(name) != key for name, key in named.items()) or self.name not in named:
             raise MessageError("the members of this sum are not those of the contract")
         if len(named) < LEAST_MEMBERS:
             raise MessageError(f"masked sums need {LEAST_MEMBERS} members, got {len(named)}")
@@ -157,12 +157,14 @@ class Member:
         keys = dict(request.keys)
         if batch.keys and batch.keys != keys:
             raise MessageError("this site shared the secrets of this batch with other keys before")
-        for name, one in keys.items():
-            text = keys_text(request.batch, batch.identities, one.sealing, one.masking)
-            if name not in batch.identities or not verified(batch.identities[name], one.signature, text):
+        for name, member_keys in keys.items():
+            text = keys_text(request.batch, batch.identities, member_keys.sealing, member_keys.masking)
+            if name not in batch.identities or not verified(batch.identities[name], member_keys.signature, text):
                 raise MessageError(f"the keys of {name[:40]!r} are not signed by a member of that name")
-            if len(one.masking) != len(batch.masking):
-                raise MessageError(f"{name!r} sent keys of {len(one.masking)} sums instead of {len(batch.masking)}")
+            if len(member_keys.masking) != len(batch.masking):
+                raise MessageError(
+                    f"{name!r} sent keys of {len(member_keys.masking)} sums instead of {len(batch.masking)}"
+                )
         if self.name not in keys or len(keys) < batch.threshold or len(keys) < LEAST_MEMBERS:
             raise MessageError("too few members, or this site is not among them")
         if keys[self.name].sealing != public_of(batch.sealing).hex():

@@ -115,10 +115,10 @@ def _searched(account: Callable[[float, int, float], float]) -> Callable[[float,
             low, high = high, 2 * high
         while over(low) <= 0:
             low, high = low / 2, low
-        found = float(brentq(over, low, high, xtol=1e-6 * low))
-        while over(found) > 0:  # never less than what is promised
-            found *= 1 + 1e-6
-        return found
+        least_noise = float(brentq(over, low, high, xtol=1e-6 * low))
+        while over(least_noise) > 0:  # never less than what is promised
+            least_noise *= 1 + 1e-6
+        return least_noise
 
     return search
 
@@ -195,10 +195,10 @@ def secret_below() -> Below:
         while True:
             if at + size > len(held):
                 held, at = os.urandom(max(FETCHED_IN_BYTES, size)), 0
-            found = int.from_bytes(held[at : at + size], "little") >> (8 * size - bits)
+            number = int.from_bytes(held[at : at + size], "little") >> (8 * size - bits)
             at += size
-            if found < end:
-                return found
+            if number < end:
+                return number
 
     return below
 

@@ -59,7 +59,7 @@ def add_noise(sums: HeadStatistics, privacy: Privacy, seed: int | None = None) -
     h y (at most c l) and of y^2 (at most l^2). Each part counts in units of its bound, so that all three together
     have a norm of at most the square root of three.
     """
-    c, y = (float(np.sqrt(3.0)) ** 0.5 * one for one in (privacy.clip, privacy.label_clip))
+    c, y = (float(np.sqrt(3.0)) ** 0.5 * bound for bound in (privacy.clip, privacy.label_clip))
     upper = np.triu_indices(len(sums.hy))
     seeds = (None,) * 3 if seed is None else np.random.SeedSequence(seed).generate_state(3).tolist()
     hh = np.zeros_like(sums.hh)

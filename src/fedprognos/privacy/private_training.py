@@ -51,8 +51,8 @@ def private_fit(
     for _ in range(plan.epochs):
         total: FloatArray = np.zeros(sum(p.numel() for p in learning))
         for x, y, weights, groups in data.samples(order, privacy.per):
-            found = sample_gradients(module, x, y, weights)
-            total += clipped_sum([found[name] for name in names], groups, privacy.clip)
+            gradients = sample_gradients(module, x, y, weights)
+            total += clipped_sum([gradients[name] for name in names], groups, privacy.clip)
         step = torch.from_numpy(privacy.noised(total, privacy.clip) / count).float()
         parts = torch.split(step, [p.numel() for p in learning])
         for p, anchor, part in zip(learning, anchors, parts, strict=True):
@@ -64,7 +64,7 @@ def private_fit(
 
 def clipped_sum(gradients: list[Tensor], groups: Tensor, clip: float) -> FloatArray:
     """Gradients of sequences (B, ...) added up by group, none longer than `clip`, and then over all: (P,)."""
-    flat = torch.cat([one.flatten(1) for one in gradients], dim=1).double()
+    flat = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1).double()
     each = flat.new_zeros(int(groups.max()) + 1, flat.shape[1]).index_add_(0, groups, flat)
     length = each.norm(dim=1, keepdim=True)
     total: FloatArray = (each * (clip / length.clamp(min=clip))).sum(0).numpy()

@@ -2,7 +2,7 @@
 
 The shape follows from the request alone. Each part that a client may lack has a place that counts who has it. Scores
 that only some clients have would be theirs alone in the sum: a client that lacks them fills their place with random
-numbers, so that they can be read where everybody has them, and not else.
+numbers, so that they can be read only if all clients have them.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def to_vector(reply: Any, template: Any) -> FloatArray:
 
 def unreadable(reply: Any, template: Any) -> BoolArray:
     """Which of these numbers a client must make unreadable, because it lacks a part that all or none have."""
-    found = [np.full(np.size(part), lacks) for part, lacks in _parts(reply, template, "")]
-    return np.concatenate([*found, np.zeros(0, dtype=bool)])
+    masks = [np.full(np.size(part), lacks) for part, lacks in _parts(reply, template, "")]
+    return np.concatenate([*masks, np.zeros(0, dtype=bool)])
 
 
 def from_vector(vector: FloatArray, template: Any, members: int = 1) -> Any:
     """A reply of numbers summed over so many members.
 
-    A part that nobody had is None, one that some lacked in a table is left out.
+    A part that nobody had is None. An entry of a table that some members lacked is left out.
     """
     reader = _Reader(vector, members)
-    found = reader.read(template, "", 1)
+    reply = reader.read(template, "", 1)
     if reader.at != len(vector):
         raise MessageError(f"{len(vector)} numbers instead of {reader.at}")
-    return found
+    return reply
 
 
 def size_of(template: Any) -> int:
@@ -56,7 +56,7 @@ def _parts(value: Any, template: Any, name: str, lacks: bool = False) -> Iterato
     """Numbers, and whether they are in a part that this client lacks and that all or none have."""
     if template is None:
         if value is not None:
-            raise MessageError(f"a part that was not asked for: {name}")
+            raise MessageError(f"the reply has a part that was not asked for: {name}")
     elif dataclasses.is_dataclass(template):
         if name:
             yield float(value is not None), lacks
@@ -66,13 +66,13 @@ def _parts(value: Any, template: Any, name: str, lacks: bool = False) -> Iterato
     elif isinstance(template, tuple):
         if value is not None and len(value) != len(template):
             raise MessageError(f"{len(value)} parts instead of {len(template)}: {name}")
-        for k, one in enumerate(template):
-            yield from _parts(None if value is None else value[k], one, f"{name}.{k}", lacks)
+        for k, part in enumerate(template):
+            yield from _parts(None if value is None else value[k], part, f"{name}.{k}", lacks)
     elif isinstance(template, Mapping):
-        for key, one in template.items():
-            known = None if value is None else value.get(key)
-            yield float(known is not None), lacks
-            yield from _parts(known, one, str(key), lacks or (known is None and name == "sums"))
+        for key, part in template.items():
+            entry = None if value is None else value.get(key)
+            yield float(entry is not None), lacks
+            yield from _parts(entry, part, str(key), lacks or (entry is None and name == "sums"))
     elif isinstance(template, np.ndarray):
         array = np.zeros(template.shape) if value is None else np.asarray(value, np.float64)
         if array.shape != template.shape:
@@ -103,13 +103,15 @@ class _Reader:
             have = round(self.number()) if name else holders
             have = 0 if isinstance(template, ALL_OR_NONE) and have < self.members else have
             fields = dataclasses.fields(template)
-            found = {f.name: self.read(getattr(template, f.name), f.name, have) for f in fields}
-            return type(template)(**found) if have else None
+            values = {f.name: self.read(getattr(template, f.name), f.name, have) for f in fields}
+            return type(template)(**values) if have else None
         if isinstance(template, tuple):
-            return tuple(self.read(one, f"{name}.{k}", holders) for k, one in enumerate(template))
+            return tuple(self.read(part, f"{name}.{k}", holders) for k, part in enumerate(template))
         if isinstance(template, Mapping):
-            known = {key: (round(self.number()), self.read(one, str(key), holders)) for key, one in template.items()}
-            return {key: value for key, (have, value) in known.items() if have and have >= holders}
+            entries = {
+                key: (round(self.number()), self.read(part, str(key), holders)) for key, part in template.items()
+            }
+            return {key: value for key, (have, value) in entries.items() if have and have >= holders}
         if isinstance(template, np.ndarray):
             return self._array(template, name)
         value = self.number()

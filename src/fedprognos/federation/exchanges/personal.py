@@ -132,13 +132,13 @@ def answer_pool(client: Client, request: PoolRequest, on_epoch: OnEpoch | None) 
     floors, network, fraction = client.floors, request.network, request.validation_fraction
     fits = _fits(client, request).sendable(floors.rows, floors.units, apart=floors.parts)
     if floors.leverage < 1:
-        floors.look(network, client.learnt_from(request.recipe, request.seed))
+        floors.check_leverage(network, client.learnt_from(request.recipe, request.seed))
         try:
             if not judged_on_held_out(network, fraction):
                 raise FloorError("parts of few points")
             for part in client.head_parts(request.recipe, request.seed, fraction):
                 if part is not None:
-                    floors.look(network, part)
+                    floors.check_leverage(network, part)
         except FloorError:  # only the sums of all points leave
             fits = (*[None] * (len(fits) - 1), fits[-1])
     return PoolReply(fits)

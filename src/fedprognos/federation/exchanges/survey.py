@@ -165,20 +165,20 @@ def cost(request: SurveyRequest | OutlineRequest | MomentsRequest, fleet: Fleet)
 
 def check_survey(request: SurveyRequest, reply: SurveyReply, most_points: int) -> None:
     """Moments that a fleet can have."""
-    terms, told = request.terms, reply.survey
-    columns = len(told.schema.sensors) + len(told.schema.settings)
-    if not told.cells or told.withheld < 0 or told.shortest < 0:
+    terms, survey = request.terms, reply.survey
+    columns = len(survey.schema.sensors) + len(survey.schema.settings)
+    if not survey.cells or survey.withheld < 0 or survey.shortest < 0:
         raise MessageError("sent no moments, or negative counts")
-    for key, moments in told.cells.items():
+    for key, moments in survey.cells.items():
         _check_condition(terms, key)
         _check_moments(moments.n, moments.mean, moments.m2, columns)
-    labels = told.labels
+    labels = survey.labels
     _check_moments(labels.n, labels.mean, labels.m2, 1)
-    if told.schema.task == "rul" and not 0 <= labels.mean[0] <= (terms.cap or LARGEST_VALUE) * (1 + ROUNDING):
+    if survey.schema.task == "rul" and not 0 <= labels.mean[0] <= (terms.cap or LARGEST_VALUE) * (1 + ROUNDING):
         raise MessageError("sent labels outside the range from 0 to the cap")
-    if told.schema.task == "soh" and (told.shortest < 1 or not told.shortest_in_s >= 0):
+    if survey.schema.task == "soh" and (survey.shortest < 1 or not survey.shortest_in_s >= 0):
         raise MessageError("sent the length of a cycle that has no samples")
-    usual, sensors = told.usual, len(told.schema.sensors)
+    usual, sensors = survey.usual, len(survey.schema.sensors)
     if usual is not None and not (len(usual.still) == sensors and max(*usual.high, -min(usual.low)) <= FAR + QUARTER):
         raise MessageError("sent impossible levels of its sensors")
 

@@ -70,7 +70,7 @@ class Strategy:
 
     def run(self, cohort: Cohort, plan: Plan) -> Iterator[Round]:
         """The rounds, with the options that the plan holds for it."""
-        return self.rounds(cohort, plan, plan.federation.of(self.name, self.options))
+        return self.rounds(cohort, plan, plan.federation.strategy_options(self.name, self.options))
 
 
 strategies: Shelf[Strategy] = Shelf("method", __name__, "fedprognos.strategies")
