@@ -17,15 +17,11 @@ def test_the_python_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert example is not None
     monkeypatch.chdir(tmp_path)
     # The same calls on a smaller fleet: the example at full size takes a minute.
-    from fedprognos import api
-    from fedprognos.experiment import experiment_run as module
-
     small = ("data.sites=2", "data.units_per_site=4", "data.test_units_per_site=2", "train.steps=2", "model.widths=[4]")
     small = (*small, "federation.methods=['local', 'central', 'concat']")
-    original, loader = api.run, module.load_fleets
-    monkeypatch.setattr(api, "run", lambda s, **o: original(s, **o, overrides=small, seeds=1, workers=1))
-    monkeypatch.setattr(module, "load_fleets", lambda s, **o: loader(s, **o, overrides=small))
-    assert fedprognos.run is api.run
+    run, load_fleets = fedprognos.run, fedprognos.load_fleets
+    monkeypatch.setattr(fedprognos, "run", lambda s, **o: run(s, **o, overrides=small, seeds=1, workers=1))
+    monkeypatch.setattr(fedprognos, "load_fleets", lambda s, **o: load_fleets(s, **o, overrides=small))
     exec(compile(example[1], str(README), "exec"), {})  # noqa: S102 - the README's own code
     printed = capsys.readouterr().out
     assert "central" in printed

@@ -38,9 +38,9 @@ def test_every_count_has_enough_behind_it_and_none_is_lost(seed: int, units: int
 def test_a_single_residual_far_out_is_not_told_apart() -> None:
     rng = np.random.default_rng(0)
     unit = np.repeat(np.arange(20), 50)
-    scaled = rng.normal(0, 0.2, len(unit))
+    scaled = rng.normal(0, 0.3, len(unit))
     fine = np.bincount(np.searchsorted(EDGE, scaled), minlength=len(EDGE) + 1)
-    assert (fine == 1).sum() > 5  # each of these would be one unit's error
+    assert (fine == 1).sum() >= 2  # each of these would be one unit's error
     told, around = [], np.linspace(1.3, 1.8, 51)
     alike = around[coarse_places(around, EDGE) == coarse_places(np.array([1.55]), EDGE)]
     assert np.ptp(alike) > 0.1  # several bins
@@ -85,9 +85,10 @@ def test_without_edges_there_is_one_count() -> None:
 def test_places_lie_outwards_and_are_the_same_whatever_comes() -> None:
     scaled = np.linspace(-4, 4, 2001)
     places, bins = coarse_places(scaled, EDGE), np.searchsorted(EDGE, scaled)
-    assert (np.abs(places - 150) >= np.abs(bins - 150)).all()
-    assert (np.sign(places - 150) == np.sign(bins - 150)).all()
-    assert len(np.unique(places)) < 90
+    middle = int(np.searchsorted(EDGE, 0.0))
+    assert (np.abs(places - middle) >= np.abs(bins - middle)).all()
+    assert (np.sign(places - middle) == np.sign(bins - middle)).all()
+    assert len(np.unique(places)) < 0.75 * len(EDGE)
 
 
 def test_a_point_that_comes_several_times_is_one_point() -> None:

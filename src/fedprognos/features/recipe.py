@@ -165,7 +165,9 @@ class Recipe(BaseModel):
             first = error.errors()[0]
             place = ".".join(str(p) for p in first["loc"]) or "recipe"
             raise RecipeError(
-                f"{place}: {first['msg']}", where="recipe", hint="it was made by another version"
+                f"not a recipe of this version: {place}: {first['msg']}",
+                where="recipe",
+                hint="another version of fedprognos made it; train the model again with this one",
             ) from None
 
     # --- inputs ------------------------------------------------------------------------------
