@@ -134,9 +134,9 @@ def test_what_is_not_trained_needs_no_second_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("units", "changes", "why"),
     [
-        ({"a": 5, "b": 5, "c": 5}, {}, "15 units are too few"),
+        ({"a": 5, "b": 5, "c": 5}, {}, "at least 20 units; there are 15"),
         (UNITS, {"heads": ["mean", "exact"]}, "its head is averaged"),
-        (dict.fromkeys(map(str, range(21)), 1), {"validation": 0.0}, "no client has units enough"),
+        (dict.fromkeys(map(str, range(21)), 1), {"validation": 0.0}, "no client has enough units"),
     ],
     ids=["few units", "a head without sums", "one unit each"],
 )
