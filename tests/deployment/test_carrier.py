@@ -99,10 +99,10 @@ def test_coordinator_and_sites_run_over_any_carrier(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.02)
     made, carrier, said = Deployment(tmp_path), QueueCarrier(), list[str]()
     _, experiment, base = config.load(made.experiment)
-    works: list[Any] = [(coordinator.serve, made.coordinator, carrier.host, said.append, write_report)]
+    works: list[Any] = [(coordinator.serve_coordinator, made.coordinator, carrier.host, said.append, write_report)]
     for name in SITES:
         data = read_site_data(name, experiment, base, tmp_path / f"{name}.csv")
-        works.append((site.serve, made.site[name], carrier.join, data, said.append, write_report))
+        works.append((site.serve_site, made.site[name], carrier.join, data, said.append, write_report))
     threads = [threading.Thread(target=_until_over, args=work) for work in works]
     place = coordinator.submit(made.coordinator, "small", deployable(experiment, said.append))
     for thread in threads:

@@ -294,7 +294,7 @@ def test_intervals_come_from_units_left_out_of_the_head_in_turn(tmp_path: Path) 
     assert (scored["truth"].between(scored["low"], scored["high"])).mean() == pytest.approx(covered)
     few = tiny(tmp_path / "y", overrides=(*changes, "data.units_per_site=5"))
     assert few.bundle.calibration is None
-    assert few.bundle.provenance["no_intervals"].startswith("15 units are too few")
+    assert "15" in few.bundle.provenance["no_intervals"]
     assert not [r for r in few.results.rows if r.scores.get("coverage") is not None]
     averaged = tiny(tmp_path / "z", overrides=(*changes, "federation.heads=['mean', 'exact']"))
     assert averaged.bundle.calibration is None
