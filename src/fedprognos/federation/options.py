@@ -94,8 +94,8 @@ class FederationOptions(Options):
         covered = [name for name, strategy in strategies.items() if strategy.releases is not None]
         if others := [name for name in self.methods if name not in covered]:
             raise ValueError(f"privacy does not cover method '{others[0]}'; it covers {', '.join(covered)}")
-        if "personal" in self.heads or "choice" in self.heads:
-            raise ValueError("privacy covers exact and mean heads, not those of single clients")
+        if uncovered := [head for head in self.heads if head not in ("exact", "mean")]:
+            raise ValueError(f"privacy covers exact and mean heads, not '{uncovered[0]}'")
         if self.participation < 1:
             raise ValueError("privacy counts every client in every round; set participation = 1")
         if self.screen is not None or self.weight_cap is not None:
