@@ -200,12 +200,12 @@ class Table:
     def numeric(self, columns: Iterable[str]) -> list[str]:
         """Columns of numbers; one with a few texts counts, so that they are complained about."""
         chosen = [column for column in columns if self.kind(column) != "date"]
-        counts = [f"count(CASE WHEN isfinite({self.number(c)}) THEN 1 END)" for c in chosen]
-        if not counts:
+        if not chosen:
             return []
-        found = self.query([*counts, *(f"count({self.text(c)})" for c in chosen)])[0]
-        share = {c: found[k] > found[k + len(counts)] / 2 for k, c in enumerate(chosen)}
-        return [c for c in self.names if share.get(c)]
+        finite = [f"count(CASE WHEN isfinite({self.number(c)}) THEN 1 END)" for c in chosen]
+        counts = self.query([*finite, *(f"count(CASE WHEN {self._filled(c)} THEN 1 END)" for c in chosen)])[0]
+        mostly_numbers = {c for k, c in enumerate(chosen) if counts[k] > counts[k + len(chosen)] / 2}
+        return [c for c in self.names if c in mostly_numbers]
 
     def kind(self, column: str) -> Kind:
         """What a column is held as."""
@@ -215,9 +215,20 @@ class Table:
         k = self.names.index(column)
         return f"c{k}", self.kinds[k]
 
+    def _filled(self, column: str) -> str:
+        """Whether a cell is not blank."""
+        raw, kind = self._raw(column)
+        if kind == "number":
+            return f"{raw} IS NOT NULL AND NOT isnan(CAST({raw} AS DOUBLE))"
+        filled = f"NOT {self._blank(raw)}"
+        # A finite number is not blank, and casting is much faster than comparing with every blank text. This does not
+        # hold for blanks that the user names: they may be written like numbers.
+        return filled if self.blanks else f"CASE WHEN isfinite({self.number(column)}) THEN TRUE ELSE {filled} END"
+
     def _blank(self, raw: str) -> str:
-        texts = ", ".join(literal(text) for text in (*BLANKS, *(b.strip() for b in self.blanks)))
-        return f"({raw} IS NULL OR trim({raw}, {_WHITE}) IN ({texts}))"
+        # One compiled pattern: an IN of thirty texts prepares all of them for every 2,048 rows, needed or not.
+        texts = "|".join(re.escape(text) for text in (*BLANKS, *(b.strip() for b in self.blanks)))
+        return f"({raw} IS NULL OR regexp_full_match(trim({raw}, {_WHITE}), {literal(f'({texts})')}))"
 
     # --- reading -----------------------------------------------------------------------------
 
