@@ -23,7 +23,8 @@ from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at, ledger
 from fedprognos.deployment.steps.signed_steps import StepHeader
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.experiment import config
-from fedprognos.federation.exchanges import words_for
+from fedprognos.federation.exchanges import exchanges, words_for
+from fedprognos.privacy import UnmaskRequest
 from refusals import refuses
 
 KEYS = {name: name * 64 for name in "abc"}
@@ -77,6 +78,23 @@ def test_a_contract_says_rounds_and_whatever_is_not_at_its_default() -> None:
     assert "rounds = " in words and 'wire = "float16"' in words and 'score_at = "all"' in words
     assert "UNUSUAL" in words
     assert "UNUSUAL" not in "\n".join(in_words(contract_of("demo"), "a"))
+
+
+def test_a_contract_shows_what_can_leave_in_the_words_of_the_exchanges() -> None:
+    masked = "\n".join(in_words(contract_of("demo"), "a"))
+    checked = "\n".join(in_words(contract_of("demo", "federation.mode='checked'"), "a"))
+    for exchange in exchanges.values():
+        words = exchange.words
+        line = f"    {words.leaves} ({words.tells})"
+        if exchange.request is UnmaskRequest:
+            assert line in masked and line not in checked
+        elif words.about_data:
+            assert checked.count(line) == 1
+            assert (line in masked) == (not exchange.only_masked)
+            if exchange.only_masked and exchange.template is not None:
+                assert masked.count(f"    {words.leaves}, masked (") == 1
+        else:
+            assert line not in masked and line not in checked
 
 
 def test_what_is_no_contract_or_unknown_here_is_refused() -> None:

@@ -18,6 +18,7 @@ from fedprognos.deployment.keys import fingerprint
 from fedprognos.errors import ConfigError, FedprognosError, MessageError
 from fedprognos.experiment import config
 from fedprognos.federation import FederationOptions
+from fedprognos.federation.exchanges import what_can_leave
 from fedprognos.federation.strategies import strategies
 from fedprognos.options import Options
 from fedprognos.privacy import LEAST_MEMBERS
@@ -201,16 +202,17 @@ def _in_words(contract: Contract, site: str) -> Iterator[str]:
     for name, public in contract.members.items():
         yield f"    {name}: {fingerprint(public)}{' (this site)' if name == site else ''}"
     yield f"    coordinator: {fingerprint(contract.coordinator)}"
-    yield "  leaves this site: moments of columns and labels, rounded bounds of sensors, trained weights,"
+    yield "  can leave this site, as far as these methods and heads need it (what it could reveal):"
+    for words in what_can_leave(contract.mode == "masked"):
+        yield f"    {words.leaves} ({words.tells})"
+    yield "  No row leaves."
     if contract.mode == "masked":
         visible = [strategies[m] for m in federation.methods if strategies[m].trains and not strategies[m].sums_only]
-        yield "  sums of errors and of the head's features. No row leaves."
         yield "  Sums are masked: coordinator and members see totals of all members only."
         if visible:
             methods = ", ".join(strategy.label for strategy in visible)
             yield f"  The coordinator and all members see the networks trained here with: {methods}"
     else:
-        yield "  sums of errors and of the head's features. No row leaves."
         yield "  The coordinator and all members see each of these replies."
     yield from (f"  UNUSUAL: {text}" for text in unusual(experiment, len(contract.members)))
 

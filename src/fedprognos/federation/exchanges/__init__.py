@@ -19,7 +19,7 @@ from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import MessageError
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Epoch
-from fedprognos.privacy import LIMBS, MaskedReply, from_vector, to_vector, unreadable
+from fedprognos.privacy import LIMBS, MaskedReply, UnmaskRequest, from_vector, to_vector, unreadable
 from fedprognos.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -198,6 +198,25 @@ def words_for(reply_kind: str, request_kind: str = "") -> Words | None:
     return _notices.get(reply_kind)
 
 
+def what_can_leave(masked: bool) -> list[Words]:
+    """The words of all replies that tell anything of a client's data, in the order in which people see them.
+
+    Parameters
+    ----------
+    masked
+        Whether the client takes part in masked sums.
+    """
+    # Two exchanges can have the same words, as the two ways to ask for moments do; a dict keeps the first of them.
+    words: dict[Words, None] = {}
+    for exchange in exchanges.values():
+        if exchange.only_masked and masked:
+            if exchange.template is not None:  # else its replies cannot be added, so the client always refuses
+                words[words_for(MaskedReply.__name__, exchange.name) or exchange.words] = None
+        elif exchange.words.about_data and (masked or exchange.request is not UnmaskRequest):
+            words[exchange.words] = None
+    return list(words)
+
+
 def reply_order() -> list[str]:
     """Kinds of replies in the order in which people see them."""
     return [*(exchange.reply.__name__ for exchange in exchanges.values()), *_notices]
@@ -229,5 +248,6 @@ __all__ = [
     "reply_kinds",
     "reply_order",
     "request_kinds",
+    "what_can_leave",
     "words_for",
 ]
