@@ -53,14 +53,14 @@ def new_to_owner(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet]) -> di
     owned = {name: fleet for name, fleet in sorted(tests.items()) if name in clients}
     units = [unit for fleets in (clients, owned) for fleet in fleets.values() for unit in fleet]
     shared = set.intersection(*(set(unit.attributes) for unit in units)) - {MACHINE, START} if owned else set()
-    found = {}
+    new_units = {}
     for name in sorted(shared):
         if all(isinstance(unit.attributes[name], str) for unit in units):
             seen = {client: {unit.attributes[name] for unit in clients[client]} for client in owned}
             new = {c: [u.id for u in fleet if u.attributes[name] not in seen[c]] for c, fleet in owned.items()}
             if 0 < sum(map(len, new.values())) < sum(map(len, owned.values())):
-                found[name] = new
-    return found
+                new_units[name] = new
+    return new_units
 
 
 def _facts(fleet: Fleet) -> dict[str, Any]:

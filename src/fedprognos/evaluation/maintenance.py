@@ -53,11 +53,11 @@ def maintained_at(truth: FloatArray, prediction: FloatArray, unit: IntArray, thr
     truth, prediction, unit : (N,)
         Units one after another, each in order of time.
     """
-    found = []
+    life_left = []
     for part in _each(unit):
         early = np.flatnonzero(prediction[part] <= threshold)
-        found.append(truth[part][early[0]] if early.size else np.nan)
-    return np.array(found)
+        life_left.append(truth[part][early[0]] if early.size else np.nan)
+    return np.array(life_left)
 
 
 def last_seen(truth: FloatArray, unit: IntArray) -> FloatArray:
@@ -89,9 +89,9 @@ def decided(maintained: FloatArray, last: FloatArray, least: float = 0.0) -> Dec
     >>> decided(np.array([10.0, 30.0, 0.0, np.nan]), np.zeros(4))
     Decided(breaks=0.5, unused=10.0)
     """
-    known = np.where(np.isnan(maintained), last, maintained)
+    value_or_bound = np.where(np.isnan(maintained), last, maintained)
     in_time = ~np.isnan(maintained) & (maintained > 0) & (maintained >= least)
-    spans, masses, left = product_limit(known, in_time)
+    spans, masses, left = product_limit(value_or_bound, in_time)
     return Decided(left, float(spans @ masses))
 
 
@@ -140,16 +140,16 @@ def accurate(
     Lives begin at the first prediction and end at failure, as the true remaining life says. The prediction is the last
     one made by then; it is near within `alpha` of the truth. NaN stands for units that were not followed so far.
     """
-    found = []
+    near = []
     for part in _each(unit):
-        true, said = truth[part], prediction[part]
+        true, predicted = truth[part], prediction[part]
         then = (1 - share) * true[0]
         if true[-1] > then:
-            found.append(np.nan)
+            near.append(np.nan)
             continue
         k = int(np.flatnonzero(true >= then)[-1])
-        found.append(float(abs(said[k] - true[k]) <= alpha * true[k]))
-    return np.array(found)
+        near.append(float(abs(predicted[k] - true[k]) <= alpha * true[k]))
+    return np.array(near)
 
 
 def horizons(
@@ -167,8 +167,8 @@ def horizons(
     """
     values, seen = [], []
     for part in _each(unit):
-        true, said = truth[part], prediction[part]
-        outside = np.flatnonzero(np.abs(said - true) > band * true[0])
+        true, predicted = truth[part], prediction[part]
+        outside = np.flatnonzero(np.abs(predicted - true) > band * true[0])
         first = outside[-1] + 1 if outside.size else 0
         inside = first < len(true)
         values.append(true[first] if inside else true[-1])

@@ -98,9 +98,9 @@ class Experiment(Options):
 
         options, heads = self.federation, self.federation.heads
         each = [
-            one.releases(options.strategy_options(name, one.options), heads)
+            strategy.releases(options.strategy_options(name, strategy.options), heads)
             for name in options.methods
-            if (one := strategies[name]).releases is not None
+            if (strategy := strategies[name]).releases is not None
         ]
         return len(self.partition) * self.evaluation.seeds * sum(each)
 
@@ -141,11 +141,11 @@ def _assembled(federation: type[FederationOptions]) -> type[Experiment]:
 
 def presets() -> dict[str, str]:
     """Name and title of every preset that comes with the package."""
-    found = {}
+    titles = {}
     for file in sorted(resources.files("fedprognos.presets").iterdir(), key=lambda f: f.name):
         if file.name.endswith(".toml"):
-            found[file.name.removesuffix(".toml")] = tomllib.loads(file.read_text("utf-8")).get("title", "")
-    return found
+            titles[file.name.removesuffix(".toml")] = tomllib.loads(file.read_text("utf-8")).get("title", "")
+    return titles
 
 
 def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> tuple[str, Experiment, Path]:
@@ -218,8 +218,10 @@ def _scaled(raw: dict[str, Any], where: str) -> dict[str, Any]:
     if scale == "":
         return raw
     if scale not in scales:
-        known = ", ".join(scales) or "none"
-        raise ConfigError(f"scale = {scale!r} is unknown", where=where, hint=f"scales of this experiment: {known}")
+        scale_names = ", ".join(scales) or "none"
+        raise ConfigError(
+            f"scale = {scale!r} is unknown", where=where, hint=f"scales of this experiment: {scale_names}"
+        )
     return _merged(raw, scales[scale])
 
 

@@ -233,8 +233,8 @@ def search_recipe(access: LocalClients, notify: Observer) -> tuple[Experiment, S
 
 def _settled(experiment: Experiment, record: SearchRecord) -> Experiment:
     """The experiment with what was chosen; it names the steps of the budget, so that it can be repeated."""
-    found = changed(experiment, record.changes, record.steps)
-    return found.model_copy(update={"search": record.budget_in_steps})
+    chosen = changed(experiment, record.changes, record.steps)
+    return chosen.model_copy(update={"search": record.budget_in_steps})
 
 
 def _budget(search: int | str, seconds: float, steps: float) -> int:

@@ -38,8 +38,8 @@ def space_of(experiment: config.Experiment, task: Task, method: str, chosen: Seq
         space = {GRID: GRIDS, **space}
     for name, marked in _marked(method).items():
         space[name] = marked.choices if task == "rul" or marked.soh is None else marked.soh
-    own = _values(experiment, space, method)
-    space = {name: tuple(sorted({*values, own[name]} - {None})) for name, values in space.items()}
+    experiment_values = _values(experiment, space, method)
+    space = {name: tuple(sorted({*values, experiment_values[name]} - {None})) for name, values in space.items()}
     for text in chosen:
         name, values = _parsed(text)
         _check_name(name, task, method)
@@ -86,13 +86,13 @@ def _marked(method: str) -> dict[str, Tunable]:
 
 def _values(experiment: config.Experiment, space: Space, method: str) -> dict[str, Any]:
     widths = experiment.model.widths
-    found: dict[str, Any] = {LAYERS: len(widths), NEURONS: widths[0] if len(set(widths)) == 1 else None}
-    for name in set(space) - set(found):
-        found[name] = experiment.recipe.length if name == WINDOW else attrgetter(name)(experiment)
+    values: dict[str, Any] = {LAYERS: len(widths), NEURONS: widths[0] if len(set(widths)) == 1 else None}
+    for name in set(space) - set(values):
+        values[name] = experiment.recipe.length if name == WINDOW else attrgetter(name)(experiment)
     for name, mark in _marked(method).items():
-        if found.get(name, 0) is None and mark.default is not None:
-            found[name] = attrgetter(mark.default)(experiment)
-    return {name: found[name] for name in space}
+        if values.get(name, 0) is None and mark.default is not None:
+            values[name] = attrgetter(mark.default)(experiment)
+    return {name: values[name] for name in space}
 
 
 def _parsed(text: str) -> tuple[str, tuple[Choice, ...]]:

@@ -32,8 +32,8 @@ def mlflow(uri: str, experiment: str) -> Observer:
     except ImportError:
         raise MissingExtraError("mlflow", "track", "--mlflow") from None
     client = MlflowClient(tracking_uri=uri)
-    found = client.get_experiment_by_name(experiment)
-    home = found.experiment_id if found is not None else client.create_experiment(experiment)
+    existing = client.get_experiment_by_name(experiment)
+    home = existing.experiment_id if existing is not None else client.create_experiment(experiment)
     runs: dict[str, str] = {}
 
     def observer(event: Event) -> None:

@@ -81,61 +81,64 @@ def _entry(run: RunData, summary: Summary) -> Entry:
     if summary.view != EVERYONE:
         mine = points["train_clients"] == summary.view
         points = points[mine if summary.data == OWN else points["test_client"].isin({summary.view, EVERYONE})]
-    found: list[ResultRow] = []
+    scored_rows: list[ResultRow] = []
     bounds: dict[str, list[Interval]] = {"rmse": [], "rmse_capped": []}
     for row in summary.rows:
-        said = points[points["seed"] == row.seed]
-        if len(said) and len(said) == sum(part.n_test for part in summary.parts if part.seed == row.seed):
-            raw = _scores(run, said, np.inf)
-            for field, scores in (("rmse", raw), ("rmse_capped", _scores(run, said, run.cap) if run.cap else {})):
+        seed_points = points[points["seed"] == row.seed]
+        if len(seed_points) and len(seed_points) == sum(part.n_test for part in summary.parts if part.seed == row.seed):
+            raw = _scores(run, seed_points, np.inf)
+            capped = _scores(run, seed_points, run.cap) if run.cap else {}
+            for field, scores in (("rmse", raw), ("rmse_capped", capped)):
                 low, high = scores.get("rmse_low"), scores.get("rmse_high")
                 bounds[field] += [] if low is None or high is None else [(low, high)]
             row = row.model_copy(update={"r2": raw["r2"]})  # noqa: PLW2901 - pooled rows have none
-        found.append(row)
+        scored_rows.append(row)
     middle = {field: tuple(np.mean(np.array(ends), axis=0).tolist()) for field, ends in bounds.items() if ends}
-    parts = {**vars(summary), "rows": tuple(found), "about": run.results.method(summary.method)}
+    parts = {**vars(summary), "rows": tuple(scored_rows), "about": run.results.method(summary.method)}
     return Entry(**parts, names_head=len(run.shared_heads) > 1, intervals=middle)
 
 
 def _scores(run: RunData, points: pd.DataFrame, cap: float) -> Scores:
     """Against labels cut off at a cap; a unit tested by several models is one unit."""
     unit = points.groupby(["test_client", "unit"], sort=True).ngroup().to_numpy().astype(np.int64)
-    truth, said = (points[name].to_numpy(np.float64) for name in ("truth", "prediction"))
+    truth, prediction = (points[name].to_numpy(np.float64) for name in ("truth", "prediction"))
     samples = int(run.results.config.get("evaluation", {}).get("bootstrap", 200))
-    return score(Points(np.minimum(truth, cap), said, unit, task="soh"), bootstrap=samples)
+    return score(Points(np.minimum(truth, cap), prediction, unit, task="soh"), bootstrap=samples)
 
 
-def points_of(run: RunData, found: Summary) -> pd.DataFrame:
+def points_of(run: RunData, summary: Summary) -> pd.DataFrame:
     """The points that count in the table; what was chosen on the test has none."""
     none = run.predictions.iloc[:0]
-    return none if found.selected_on == "test" else run.scored.get((found.method, found.data, found.head or ""), none)
+    if summary.selected_on == "test":
+        return none
+    return run.scored.get((summary.method, summary.data, summary.head or ""), none)
 
 
-def comparable(found: Sequence[Entry]) -> list[Entry]:
+def comparable(candidates: Sequence[Entry]) -> list[Entry]:
     """Entries that answered for the whole test and were chosen without it: among these there may be a best."""
-    whole = max((entry.n_test for entry in found), default=0)
-    return [entry for entry in found if entry.n_test == whole and entry.honest]
+    whole = max((entry.n_test for entry in candidates), default=0)
+    return [entry for entry in candidates if entry.n_test == whole and entry.honest]
 
 
-def best(found: Iterable[Entry], field: str) -> Entry | None:
+def best(candidates: Iterable[Entry], field: str) -> Entry | None:
     """The entry with the smallest mean error."""
-    known = [(mean, k, entry) for k, entry in enumerate(found) if (mean := entry.mean(field)) is not None]
-    return min(known, key=lambda item: item[:2])[2] if known else None
+    ranked = [(mean, k, entry) for k, entry in enumerate(candidates) if (mean := entry.mean(field)) is not None]
+    return min(ranked, key=lambda item: item[:2])[2] if ranked else None
 
 
-def of_head(found: Sequence[Entry], head: str | None) -> list[Entry]:
+def of_head(candidates: Sequence[Entry], head: str | None) -> list[Entry]:
     """Honest ones: baselines, networks with this head (or whatever a method has instead), and personal ones."""
-    methods = {(e.method, e.data) for e in found if e.head == head}
+    methods = {(e.method, e.data) for e in candidates if e.head == head}
     kept = (None, head, PERSONAL)
-    return [e for e in found if e.honest and (e.head in kept or (e.method, e.data) not in methods)]
+    return [e for e in candidates if e.honest and (e.head in kept or (e.method, e.data) not in methods)]
 
 
 def drawn(run: RunData) -> list[Entry]:
     """Entries for figures: every network, and each baseline on the data that suits it best."""
-    found = of_head(run.entries[EVERYONE], run.head)
-    kept = [e for e in found if not e.is_baseline]
-    for method in dict.fromkeys(e.method for e in found if e.is_baseline):
-        same = [e for e in found if e.method == method]
+    candidates = of_head(run.entries[EVERYONE], run.head)
+    kept = [e for e in candidates if not e.is_baseline]
+    for method in dict.fromkeys(e.method for e in candidates if e.is_baseline):
+        same = [e for e in candidates if e.method == method]
         winner = best(comparable(same), run.error)
         kept += [winner] if winner is not None else []
     return kept
@@ -171,8 +174,8 @@ def roles(run: RunData) -> Roles:
     head = together.head if together is not None else run.head
 
     def part(kind: str, data: Sequence[str]) -> Entry | None:
-        found = [e for e in honest if e.about.kind == kind and e.data in data and e.head != PERSONAL]
-        return min(found, key=lambda e: e.head != head, default=None)
+        matching = [e for e in honest if e.about.kind == kind and e.data in data and e.head != PERSONAL]
+        return min(matching, key=lambda e: e.head != head, default=None)
 
     baseline = best([e for e in comparable(honest) if e.is_baseline], run.error)
     alone, ensemble = part("local", (OWN, "")), part("local", (SHARED,))

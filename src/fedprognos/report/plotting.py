@@ -24,10 +24,10 @@ def plot(folder: str | Path, figure: str, scenario: str | None = None, choice: i
     runs = {run.scenario: run for run in read_run(folder)}
     if scenario is not None and scenario not in runs:
         raise unknown_name("scenario", scenario, runs)
-    found = figures(runs[scenario] if scenario is not None else next(iter(runs.values())))
-    if figure not in found:
-        raise unknown_name("figure", figure, found)
-    chosen = found[figure]
+    figures_by_name = figures(runs[scenario] if scenario is not None else next(iter(runs.values())))
+    if figure not in figures_by_name:
+        raise unknown_name("figure", figure, figures_by_name)
+    chosen = figures_by_name[figure]
     if not 0 <= choice < len(chosen.choices):
         names = ", ".join(f"{k}: {name}" for k, (name, _) in enumerate(chosen.choices))
         raise ConfigError(f"figure '{figure}' has no choice {choice}", hint=names)

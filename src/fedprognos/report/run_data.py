@@ -103,17 +103,17 @@ class RunData:
     @cached_property
     def matched(self) -> Mapping[str, Sequence[MatchRound]]:
         """Rounds in which neurons were matched by their weights, by method."""
-        found = {method: [r for r in rounds if r.layers] for method, rounds in self.match_records.items()}
-        return {method: rounds for method, rounds in found.items() if rounds}
+        rounds_by_method = {method: [r for r in rounds if r.layers] for method, rounds in self.match_records.items()}
+        return {method: rounds for method, rounds in rounds_by_method.items() if rounds}
 
     @cached_property
     def absorbed(self) -> tuple[AbsorbedNeurons, ...]:
         """What absorption kept in the round that was chosen, or in the last; empty where nothing was absorbed."""
         for method, rounds in self.match_records.items():
-            told = {r.round: r.absorption for r in rounds if r.absorption is not None}
-            if told:
+            absorbed_by_round = {r.round: r.absorption for r in rounds if r.absorption is not None}
+            if absorbed_by_round:
                 chosen = next((row.round for row in self.rows if row.method == method and row.seed == 0), None)
-                return (told[chosen] if chosen in told else told[max(told)],)
+                return (absorbed_by_round[chosen if chosen in absorbed_by_round else max(absorbed_by_round)],)
         return ()
 
     @property
@@ -148,13 +148,13 @@ class RunData:
     @cached_property
     def heads(self) -> tuple[str, ...]:
         """Heads of the results: the published one first, then in the order the experiment asks for them."""
-        found = {row.head for row in self.rows if row.head is not None}
+        heads_in_rows = {row.head for row in self.rows if row.head is not None}
         asked = [
             self.published[1] if self.published else "",
             *self.results.config.get("federation", {}).get("heads", ()),
         ]
-        first = [head for head in asked if head in found and head != PERSONAL]
-        return tuple(dict.fromkeys([*first, *sorted(found)]))
+        first = [head for head in asked if head in heads_in_rows and head != PERSONAL]
+        return tuple(dict.fromkeys([*first, *sorted(heads_in_rows)]))
 
     @property
     def shared_heads(self) -> list[str]:
@@ -191,8 +191,8 @@ class RunData:
     @cached_property
     def palette(self) -> Palette:
         """Colours and shapes of the methods."""
-        found = [row.method for row in self.results.rows] + [row.method for row in self.results.history]
-        methods = {name: self.results.method(name) for name in dict.fromkeys(m.partition("+")[0] for m in found)}
+        method_names = [row.method for row in self.results.rows] + [row.method for row in self.results.history]
+        methods = {name: self.results.method(name) for name in dict.fromkeys(m.partition("+")[0] for m in method_names)}
         return Palette(methods, self.roles.together.method if self.roles.together else None, self.head)
 
 
@@ -209,9 +209,9 @@ def read_run(folder: str | Path) -> tuple[RunData, ...]:
     if not results.rows:
         raise DataError("holds no results yet", where=str(folder / "results.json"), hint="let the run finish first")
     predictions, why = _predictions(folder / "predictions")
-    found = {row.scenario for row in results.rows}
+    with_results = {row.scenario for row in results.rows}
     names = dict.fromkeys([*results.config.get("partition", {}), *(row.scenario for row in results.rows)])
-    return tuple(_scenario(folder, results, name, predictions, why) for name in names if name in found)
+    return tuple(_scenario(folder, results, name, predictions, why) for name in names if name in with_results)
 
 
 def _scenario(folder: Path, results: Results, name: str, predictions: pd.DataFrame, why: str) -> RunData:

@@ -99,32 +99,32 @@ def baseline_wins(run: RunData) -> bool:
 
 
 def _warnings(run: RunData) -> list[str]:
-    found = []
+    warnings = []
     if baseline_wins(run) and run.roles.baseline is not None:
-        found.append(f"A simple baseline does better than the network: {run.roles.baseline.short_label}.")
+        warnings.append(f"A simple baseline does better than the network: {run.roles.baseline.short_label}.")
     r = run.roles
     if r.together is not None and r.alone is not None and r.alone.n_test < r.together.n_test:
-        found.append(
+        warnings.append(
             f"Alone answered for {r.alone.n_test} of {r.together.n_test} test points; only these are compared."
         )
     if any(row.scored_on == "validation" for row in run.rows):
-        found.append(
+        warnings.append(
             "Errors are on what sites kept out of training, because some site has too few test units to report on. "
             "The round was chosen on the same data, which flatters a little."
         )
     if r.together is not None and r.alone is not None and (few := compare(run, r.together, r.alone)).few_units:
-        found.append(
+        warnings.append(
             f"With {plural(few.units, 'test unit')} no difference can be told from chance: test on {FEW_UNITS} "
             "or more (data.test_fraction, data.test_path)."
         )
     coverage, asked = intervals(run)
     if coverage is not None and coverage < asked - INTERVAL_SLACK:
-        found.append(
+        warnings.append(
             f"Intervals are too narrow: they hold {percent(coverage)} of the true values, not {percent(asked)}."
         )
     if collapsed := sum(row.collapsed for row in run.rows):
-        found.append(f"{plural(collapsed, 'network')} collapsed to a constant; the table marks them.")
-    return found
+        warnings.append(f"{plural(collapsed, 'network')} collapsed to a constant; the table marks them.")
+    return warnings
 
 
 def intervals(run: RunData) -> tuple[float | None, float]:

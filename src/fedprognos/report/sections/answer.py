@@ -27,12 +27,12 @@ WIDE = 6.0
 
 def build(run: RunData) -> Section:
     """The answer, the large numbers, and behind a click how sure all this is."""
-    found = answer(run)
+    conclusion = answer(run)
     capped = "" if run.cap is None else f", labels capped at {run.cap:g} {run.measure}"
     units = plural(max(row.n_units for row in run.rows), "test unit")
     what = f"Root mean squared error on {units} of {plural(len(run.clients), 'client')}{capped}. Lower is better."
     words, sure = [what, *_intervals(run)], [_certainty(run)]
-    return Section("In short", found.headline, _cards(run), found.warnings, words, parts=sure)
+    return Section("In short", conclusion.headline, _cards(run), conclusion.warnings, words, parts=sure)
 
 
 def _cards(run: RunData) -> list[Card]:
@@ -43,11 +43,11 @@ def _cards(run: RunData) -> list[Card]:
         ("All data in one place", r.central, "what sharing everything would give"),
         ("Best baseline", r.baseline, r.baseline.short_label if r.baseline else ""),
     )
-    known = [(role, e, text, e.mean(run.error) or 0.0) for role, e, text in parts if e is not None]
-    longest = max((value for *_, value in known), default=0.0) or 1.0
+    rows = [(role, e, text, e.mean(run.error) or 0.0) for role, e, text in parts if e is not None]
+    longest = max((value for *_, value in rows), default=0.0) or 1.0
     return [
         Card(role, number(value), run.measure, text, run.palette.colour(e.method), value / longest)
-        for role, e, text, value in known
+        for role, e, text, value in rows
     ]
 
 
@@ -112,7 +112,7 @@ def _rivals(run: RunData) -> list[str]:
 
 def _other_heads(run: RunData) -> list[str]:
     """The same comparison with the other heads, in one sentence each."""
-    found = []
+    sentences = []
     for head in run.heads[1:]:
         same = [e for e in comparable(run.entries[EVERYONE]) if e.head == head]
         leader = best([e for e in same if e.is_federated], run.error)
@@ -120,8 +120,8 @@ def _other_heads(run: RunData) -> list[str]:
             others = [f"{e.about.label} {number(e.mean(run.error))}" for e in same if not e.is_federated]
             kind = "personal heads" if head == PERSONAL else f"the {head} head"
             beside = f" ({listed(others)})" if others else ""
-            found.append(f"With {kind} {leader.about.label} is best: {number(leader.mean(run.error))}{beside}.")
-    return found
+            sentences.append(f"With {kind} {leader.about.label} is best: {number(leader.mean(run.error))}{beside}.")
+    return sentences
 
 
 def _beyond_cap(run: RunData) -> list[str]:

@@ -13,16 +13,16 @@ CLIENTS_DRAWN = 40
 
 def build(run: RunData) -> Section:
     """A bar a client, with how many of its neurons were kept."""
-    found = run.absorbed[0]
-    rises = {name: 100 * (error / found.whole - 1) for name, error in found.without.items()}
+    absorbed = run.absorbed[0]
+    rises = {name: 100 * (error / absorbed.whole - 1) for name, error in absorbed.without.items()}
     order = sorted(rises, key=lambda name: -rises[name])
-    shown, colours = order[:CLIENTS_DRAWN], client_colours(found.neurons)
+    shown, colours = order[:CLIENTS_DRAWN], client_colours(absorbed.neurons)
     bars = {
         "type": "bar",
         "orientation": "h",
         "x": [float(f"{rises[name]:.4g}") for name in shown],
         "y": [plain(name) for name in shown],
-        "text": [f"{found.kept[name]} of {found.neurons[name]} neurons kept" for name in shown],
+        "text": [f"{absorbed.kept[name]} of {absorbed.neurons[name]} neurons kept" for name in shown],
         "textposition": "auto",
         "marker": {"color": [colours[name] for name in shown]},
         "hovertemplate": hover("", "%{y}: %{x} %, %{text}"),
@@ -30,7 +30,7 @@ def build(run: RunData) -> Section:
     y = axis(type="category", autorange="reversed", showgrid=False, nticks=len(shown))
     panel = Panel("", [bars], layout(axis("rise of the training error, %"), y), 70 + 26 * len(shown))
     caption = (
-        f"By how much the training error, {number(found.whole)} {run.measure} with all neurons side by side, rises "
+        f"By how much the training error, {number(absorbed.whole)} {run.measure} with all neurons side by side, rises "
         "when a client\u2019s are left out."
     )
     notes = not_drawn(len(order) - len(shown), "client")

@@ -61,39 +61,41 @@ class Maintenance:
     @property
     def bearable(self) -> tuple[float, float] | None:
         """The lowest threshold with few enough breaks and the life it throws away; None where there is none."""
-        found = np.flatnonzero(self.breaks <= BEARABLE)
-        return (float(self.thresholds[found[0]]), float(self.unused[found[0]])) if found.size else None
+        few_breaks = np.flatnonzero(self.breaks <= BEARABLE)
+        return (float(self.thresholds[few_breaks[0]]), float(self.unused[few_breaks[0]])) if few_breaks.size else None
 
 
 def build(run: RunData) -> Section:
     """Breaks against life thrown away, what that means for the published model, and behind a click the rest."""
-    made = maintenance(run)
-    more = Section("Every method in numbers", tables=[_table(run, made)], folded=True)
-    return Section("When to maintain", _lead(run, made), figures=[_costs(run, made)], parts=[more])
+    rules = maintenance(run)
+    more = Section("Every method in numbers", tables=[_table(run, rules)], folded=True)
+    return Section("When to maintain", _lead(run, rules), figures=[_costs(run, rules)], parts=[more])
 
 
 def maintenance(run: RunData) -> list[Maintenance]:
     """Decisions of the entries that figures show."""
-    top = run.cap or float(np.quantile(np.concatenate([one.truth for one in run.trajectories]), 0.9))
+    top = run.cap or float(np.quantile(np.concatenate([trajectories.truth for trajectories in run.trajectories]), 0.9))
     thresholds = np.unique(np.round(np.linspace(0.0, top, THRESHOLDS), 0 if top > THRESHOLDS else 3))
-    found = [(e, [_arrays(model) for model in _models(run, e)]) for e in drawn(run)]
-    return [_maintenance(entry, models, thresholds) for entry, models in found if models]
+    models_by_entry = [(e, [_arrays(model) for model in _models(run, e)]) for e in drawn(run)]
+    return [_maintenance(entry, models, thresholds) for entry, models in models_by_entry if models]
 
 
 def _models(run: RunData, entry: Entry) -> list[list[Trajectories]]:
     """An entry's trajectories by model: those of a seed that answer for the whole test together."""
     groups: dict[tuple[int, str], list[Trajectories]] = {}
-    for one in run.trajectories:
-        if (one.method, run.data_of.get(one.train_clients), one.head) == (entry.method, entry.data, entry.head or ""):
-            groups.setdefault((one.seed, one.train_clients if run.shared_test else ""), []).append(one)
+    for trajectories in run.trajectories:
+        trained_on = run.data_of.get(trajectories.train_clients)
+        if (trajectories.method, trained_on, trajectories.head) == (entry.method, entry.data, entry.head or ""):
+            model = (trajectories.seed, trajectories.train_clients if run.shared_test else "")
+            groups.setdefault(model, []).append(trajectories)
     return [groups[key] for key in sorted(groups)]
 
 
 def _arrays(parts: Sequence[Trajectories]) -> Model:
     """Several tests' points as one, units kept apart."""
-    before = np.cumsum([0, *(len(one.unit_ids) for one in parts)])
-    unit = np.concatenate([one.unit + shift for one, shift in zip(parts, before, strict=False)])
-    return np.concatenate([one.truth for one in parts]), np.concatenate([one.prediction for one in parts]), unit
+    before = np.cumsum([0, *(len(part.unit_ids) for part in parts)])
+    unit = np.concatenate([part.unit + shift for part, shift in zip(parts, before, strict=False)])
+    return np.concatenate([part.truth for part in parts]), np.concatenate([part.prediction for part in parts]), unit
 
 
 def _maintenance(entry: Entry, models: Sequence[Model], thresholds: FloatArray) -> Maintenance:
@@ -108,33 +110,33 @@ def _maintenance(entry: Entry, models: Sequence[Model], thresholds: FloatArray) 
         near = np.concatenate([accurate(*model, moment) for model in models])
         accuracy[moment] = None if np.isnan(near).all() else float(np.nanmean(near))
     reached = [median_horizon(*horizons(*model)) for model in models]
-    known = [h for h in reached if h is not None]
-    horizon = float(np.mean(known)) if len(known) == len(reached) else None
+    seen_horizons = [h for h in reached if h is not None]
+    horizon = float(np.mean(seen_horizons)) if len(seen_horizons) == len(reached) else None
     return Maintenance(entry, thresholds, -rising(-breaks), rising(unused), accuracy, horizon)
 
 
-def _lead(run: RunData, made: Sequence[Maintenance]) -> str:
+def _lead(run: RunData, rules: Sequence[Maintenance]) -> str:
     """What the published model, or else the first drawn, would cost beside training alone."""
-    by_key = {j.entry.key: j for j in made}
+    by_key = {j.entry.key: j for j in rules}
     r = run.roles
-    mine, own = (by_key.get(e.key) if e is not None else None for e in (r.together or r.central, r.alone))
-    if mine is None or mine.bearable is None:
+    model_rule, alone_rule = (by_key.get(e.key) if e is not None else None for e in (r.together or r.central, r.alone))
+    if model_rule is None or model_rule.bearable is None:
         return f"No threshold keeps unexpected breaks below {percent(BEARABLE)} here."
-    threshold, unused = mine.bearable
+    threshold, unused = model_rule.bearable
     text = (
-        f"Maintained when {mine.entry.short_label} predicts {threshold:g} {run.measure} or less, at most "
+        f"Maintained when {model_rule.entry.short_label} predicts {threshold:g} {run.measure} or less, at most "
         f"{percent(BEARABLE)} of the units break unexpectedly and each gives up {number(unused)} {run.measure} of life"
     )
-    alone = "" if own is None or own is mine else "; alone no threshold does that"
-    if alone and own is not None and own.bearable is not None:
-        alone = f"; alone, for as few breaks, {number(own.bearable[1])}"
+    alone = "" if alone_rule is None or alone_rule is model_rule else "; alone no threshold does that"
+    if alone and alone_rule is not None and alone_rule.bearable is not None:
+        alone = f"; alone, for as few breaks, {number(alone_rule.bearable[1])}"
     return f"{text}{alone}."
 
 
-def _costs(run: RunData, made: Sequence[Maintenance]) -> Figure:
+def _costs(run: RunData, rules: Sequence[Maintenance]) -> Figure:
     both: list[Trace] = []
     by_threshold: list[Trace] = []
-    for j in made:
+    for j in rules:
         e, share, text = j.entry, 100 * j.breaks, [f"{t:g}" for t in j.thresholds]
         tip = hover(e.short_label, "<br>maintained at %{text}: %{y}% break, %{x} given up")
         both.append(run.palette.line(e, j.unused, share, tip, text=text))
@@ -151,7 +153,7 @@ def _costs(run: RunData, made: Sequence[Maintenance]) -> Figure:
         "A low threshold lets units break, a high one gives life up: the nearer to the lower left corner, the better. "
         "Thresholds are read off the test: they compare methods, take your own from your own fleet."
     )
-    chips = run.palette.chips([j.entry for j in made], run.roles.keys)
+    chips = run.palette.chips([j.entry for j in rules], run.roles.keys)
     title = "Unexpected breaks and unused life"
     return Figure(
         "costs", title, caption + run.with_head, [("", panels)], chips=chips, notes=_followed(run), grid="pairs"
@@ -160,8 +162,8 @@ def _costs(run: RunData, made: Sequence[Maintenance]) -> Figure:
 
 def _followed(run: RunData) -> list[str]:
     """Says so where records end before failure."""
-    tests = {one.test_client: one for one in run.trajectories}
-    last = np.concatenate([last_seen(one.truth, one.unit) for one in tests.values()])
+    tests = {trajectories.test_client: trajectories for trajectories in run.trajectories}
+    last = np.concatenate([last_seen(trajectories.truth, trajectories.unit) for trajectories in tests.values()])
     failed = int((last <= 0).sum())
     if failed == len(last):
         return []
@@ -172,7 +174,7 @@ def _followed(run: RunData) -> list[str]:
     ]
 
 
-def _table(run: RunData, made: Sequence[Maintenance]) -> Table:
+def _table(run: RunData, rules: Sequence[Maintenance]) -> Table:
     def cell(value: float | None, share: bool = False) -> TableCell:
         return TableCell("–") if value is None else TableCell(percent(value) if share else number(value), value)
 
@@ -184,7 +186,7 @@ def _table(run: RunData, made: Sequence[Maintenance]) -> Table:
         Column("Horizon", "Life left from which on half of the units stay within a tenth of their first one."),
     ]
     lines = []
-    for j in made:
+    for j in rules:
         first = j.bearable or (None, None)
         cells = [*(cell(v) for v in first), *(cell(j.accuracy[m], True) for m in MOMENTS), cell(j.horizon)]
         lines.append(Line(j.entry.short_label, cells, run.palette.colour(j.entry.method)))

@@ -52,8 +52,8 @@ def _edges(values: np.ndarray[tuple[int], np.dtype[np.float64]], cap: float | No
 
 
 def _labels(points: pd.DataFrame, by: str, edges: Sequence[float], cap: float | None) -> list[str]:
-    one = points.drop_duplicates(["test_client", "unit", "position"])
-    counts, _ = np.histogram(one[by].to_numpy(dtype=float), edges)
+    test_points = points.drop_duplicates(["test_client", "unit", "position"])
+    counts, _ = np.histogram(test_points[by].to_numpy(dtype=float), edges)
     names = [f"{low:.0f}–{high:.0f}" for low, high in pairwise(edges)]
     if cap is not None and edges[-2] == cap:
         names[-1] = f"> {cap:.0f}"

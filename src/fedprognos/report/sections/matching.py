@@ -108,7 +108,7 @@ def _map(layer: LayerMatch) -> Panel:
     order, edges = sharing(layer)
     clients = list(layer.assignments)[:CLIENTS_DRAWN]
     rows = [plain(client) for client in clients]
-    own = [{g: k for k, g in enumerate(layer.assignments[client])} for client in clients]
+    client_neurons = [{g: k for k, g in enumerate(layer.assignments[client])} for client in clients]
     traces: list[Trace] = []
     for (key, _, colour), (begin, end) in zip(KINDS, pairwise(edges), strict=True):
         neurons = order[begin : min(end, NEURONS_DRAWN)]
@@ -120,8 +120,8 @@ def _map(layer: LayerMatch) -> Panel:
                 "x0": begin + 1,
                 "dx": 1,
                 "y": rows,
-                "z": [[1 if g in places else None for g in neurons] for places in own],
-                "text": [[places.get(g, "") for g in neurons] for places in own],
+                "z": [[1 if g in places else None for g in neurons] for places in client_neurons],
+                "text": [[places.get(g, "") for g in neurons] for places in client_neurons],
                 "zmin": 0,
                 "zmax": 1,
                 "colorscale": [[0, colour], [1, colour]],
@@ -175,13 +175,13 @@ def extractor_figures(everyone: Sequence[str], found: Extractors, name: str) -> 
 
 
 def _lines(outputs: Mapping[str, Sequence[Sequence[float] | None]], k: int, colours: Mapping[str, str]) -> list[Trace]:
-    found = []
+    traces = []
     for client, neurons in outputs.items():
         values = neurons[k] if k < len(neurons) else None
         if values is not None:
             tip = hover(client, ": %{y} at step %{x}")
-            found.append(line(range(1, len(values) + 1), values, colours[client], hovertemplate=tip, key=client))
-    return found
+            traces.append(line(range(1, len(values) + 1), values, colours[client], hovertemplate=tip, key=client))
+    return traces
 
 
 sections.add(ReportSection("matching", 90, "Matching", build, lambda run: bool(run.matched)))

@@ -38,9 +38,11 @@ def error_figure(run: RunData, name: str, title: str, views: Sequence[str]) -> F
     choices = []
     for head in heads:
         for field, label in run.errors:
-            seen = {view: of_head(run.entries[view], head) for view in views[:PANELS]}
-            scale = [e for found in seen.values() for e in found]
-            panels = [_dots(run, "" if v == EVERYONE else v, found, field, scale) for v, found in seen.items()]
+            entries_by_view = {view: of_head(run.entries[view], head) for view in views[:PANELS]}
+            scale = [e for entries in entries_by_view.values() for e in entries]
+            panels = [
+                _dots(run, "" if v == EVERYONE else v, entries, field, scale) for v, entries in entries_by_view.items()
+            ]
             named = f"{head} head" if len(heads) > 1 else ""
             choices.append((", ".join(part for part in (label, named) if part), panels))
     caption = (
@@ -103,15 +105,15 @@ def _by_client(run: RunData) -> Table:
 
 def metrics_table(run: RunData) -> Table:
     """Every entry with every metric that tells them apart, the best of each column marked."""
-    found = run.entries[EVERYONE]
-    least = min(2, len(found))  # what one of several has, as the published one's intervals, is told above
-    shown = [m for m in metrics.values() if sum(e.values(m.name).size > 0 for e in found) >= least]
-    fair, everything = comparable(found), max(e.n_test for e in found)
+    entries = run.entries[EVERYONE]
+    least = min(2, len(entries))  # what one of several has, as the published one's intervals, is told above
+    shown = [m for m in metrics.values() if sum(e.values(m.name).size > 0 for e in entries) >= least]
+    fair, everything = comparable(entries), max(e.n_test for e in entries)
     best = {}
     for m in shown if len(fair) > 1 else ():
         best[m.name] = min((m.badness(mean) for e in fair if (mean := e.mean(m.name)) is not None), default=None)
     lines = []
-    for e in found:
+    for e in entries:
         collapsed = sum(row.collapsed for row in e.rows)
         cells = [_cell(e, m, best.get(m.name) if e in fair else None) for m in shown]
         moved = e.mean("bytes")
@@ -121,7 +123,7 @@ def metrics_table(run: RunData) -> Table:
         remark = f"on {e.n_test} of {everything} test points" if e.n_test < everything else ""
         quiet = not e.is_baseline and e.head != run.head
         lines.append(Line(e.label, cells, run.palette.colour(e.method), remark, warning, quiet))
-    seeds = max(e.seeds for e in found)
+    seeds = max(e.seeds for e in entries)
     caption = f"{f'Mean of {seeds} seeds' if seeds > 1 else 'A single seed'}. ★ best of a column."
     columns = [Column(m.label, f"{m.meaning[0].upper()}{m.meaning[1:]}.") for m in shown]
     return Table(caption, "Method", [*columns, *FACTS], lines)
@@ -138,11 +140,11 @@ def _cell(entry: Entry, metric: Metric, best: float | None) -> TableCell:
 
 def _range(entry: Entry, field: str) -> TableCell:
     """Widths and rounds, from the least to the most over seeds."""
-    found = [value if isinstance(value, tuple) else (value,) for row in entry.rows if (value := getattr(row, field))]
-    if not found:
+    values = [value if isinstance(value, tuple) else (value,) for row in entry.rows if (value := getattr(row, field))]
+    if not values:
         return TableCell("–")
-    first, last = (" + ".join(map(str, choose(found, key=sum))) for choose in (min, max))
-    return TableCell(first if first == last else f"{first} to {last}", float(min(map(sum, found))))
+    first, last = (" + ".join(map(str, choose(values, key=sum))) for choose in (min, max))
+    return TableCell(first if first == last else f"{first} to {last}", float(min(map(sum, values))))
 
 
 sections.add(ReportSection("methods", 20, "Methods", build))

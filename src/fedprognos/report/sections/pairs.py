@@ -15,8 +15,8 @@ MARGIN = {"l": 34, "r": 6, "t": 4, "b": 24}
 
 def build(run: RunData) -> Section:
     """The pairs in pictures; in numbers where nobody could be shown a window."""
-    found = run.absorbed[0]
-    pairs, colours = found.pairs, client_colours(found.neurons)
+    absorbed = run.absorbed[0]
+    pairs, colours = absorbed.pairs, client_colours(absorbed.neurons)
     first = pairs[0]
     lead = (
         f"Neuron {first.absorbed[1]} of {first.absorbed[0]} and neuron {first.kept[1]} of {first.kept[0]} "
@@ -51,7 +51,7 @@ def _figures(pairs: Sequence[Pair], colours: Mapping[str, str]) -> list[Figure]:
     drawn = [pair for pair in pairs if pair.before is not None and pair.after is not None]
     if not drawn:
         return []
-    values = [v for pair in drawn for two in (pair.before, pair.after) for one in two or () for v in one]
+    values = [v for pair in drawn for two in (pair.before, pair.after) for outputs in two or () for v in outputs]
     pad = 0.06 * (max(values) - min(values)) or 0.1
     style = layout(axis(nticks=4), axis(range=[min(values) - pad, max(values) + pad], nticks=4), margin=MARGIN)
     there = dict.fromkeys(name for pair in drawn for name, _ in (pair.absorbed, pair.kept))
@@ -73,17 +73,17 @@ def _title(pair: Pair) -> str:
 def _lines(
     pair: Pair, two: tuple[tuple[float, ...], tuple[float, ...]] | None, colours: Mapping[str, str]
 ) -> list[dict[str, object]]:
-    found = []
+    traces = []
     for (client, neuron), values, dash in zip((pair.absorbed, pair.kept), two or (), ("dash", "solid"), strict=True):
-        told = hover(f"{client}, neuron {neuron}", ": %{y} at step %{x}")
-        style = {"dash": dash, "hovertemplate": told, "key": client}
-        found.append(line(range(1, len(values) + 1), values, colours[client], **style))
-    return found
+        tip = hover(f"{client}, neuron {neuron}", ": %{y} at step %{x}")
+        style = {"dash": dash, "hovertemplate": tip, "key": client}
+        traces.append(line(range(1, len(values) + 1), values, colours[client], **style))
+    return traces
 
 
 def applies(run: RunData) -> bool:
     """There must be a pair."""
-    return any(found.pairs for found in run.absorbed)
+    return any(absorbed.pairs for absorbed in run.absorbed)
 
 
 sections.add(ReportSection("pairs", 94, "Neurons that extract the same", build, applies))

@@ -22,18 +22,18 @@ COLUMNS = (
 
 def build(run: RunData) -> Section:
     """A sentence and the account."""
-    found = account_of(run)
-    hidden = "unit" if found["per"] == "unit" else "labelled row"
+    account = account_of(run)
+    hidden = "unit" if account["per"] == "unit" else "labelled row"
     lead = (
         f"Whether any one {hidden} was among the training data changes the chance of any result by at most a factor of "
-        f"exp({number(found['epsilon'])}), but for a chance of {found['delta']:g}."
+        f"exp({number(account['epsilon'])}), but for a chance of {account['delta']:g}."
     )
     cells = [
-        TableCell(number(found["epsilon"]), found["epsilon"]),
-        TableCell(f"{found['delta']:g}", found["delta"]),
-        TableCell(str(found["releases"]), found["releases"]),
-        TableCell(number(found["noise"]), found["noise"]),
-        TableCell(str(found["mechanism"])),
+        TableCell(number(account["epsilon"]), account["epsilon"]),
+        TableCell(f"{account['delta']:g}", account["delta"]),
+        TableCell(str(account["releases"]), account["releases"]),
+        TableCell(number(account["noise"]), account["noise"]),
+        TableCell(str(account["mechanism"])),
     ]
     table = Table("The account of this run.", "Hidden", list(COLUMNS), [Line(hidden, cells)])
     words = ["Not covered: moments of the columns, and errors on test units. Other runs on the same data add up."]
@@ -44,12 +44,12 @@ def account_of(run: RunData) -> dict[str, Any]:
     """What the bundle says; empty where the run was not private."""
     try:
         bundle = json.loads((run.folder / "bundle" / "bundle.json").read_text("utf-8"))
-        found = bundle["provenance"].get("privacy")
+        account = bundle["provenance"].get("privacy")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     numbers = ("epsilon", "delta", "noise", "releases")
-    good = isinstance(found, dict) and all(isinstance(found.get(name), int | float) for name in numbers)
-    return found if good and {"per", "mechanism"} <= found.keys() else {}
+    good = isinstance(account, dict) and all(isinstance(account.get(name), int | float) for name in numbers)
+    return account if good and {"per", "mechanism"} <= account.keys() else {}
 
 
 sections.add(ReportSection("privacy", 95, TITLE, build, lambda run: bool(account_of(run)), once=True))

@@ -16,8 +16,8 @@ FACTS = ("finished", "seconds", "python", "platform", "processors")
 
 def build(run: RunData) -> Section:
     """Command, versions, and the experiment behind a click."""
-    known = run.provenance.get("versions")
-    versions = {str(k): str(v) for k, v in known.items()} if isinstance(known, dict) else {}
+    recorded = run.provenance.get("versions")
+    versions = {str(k): str(v) for k, v in recorded.items()} if isinstance(recorded, dict) else {}
     facts = {key: str(run.provenance[key]) for key in FACTS if key in run.provenance}
     terms = {"fedprognos": run.results.version, **versions, **facts}
     experiment = Section("The experiment in full", code=tomli_w.dumps(_set(run.results.config)), folded=True)

@@ -57,7 +57,7 @@ def _matrix(names: list[str], r2: np.ndarray[tuple[int, int], np.dtype[np.float6
 
 def applies(run: RunData) -> bool:
     """There must be somebody to compare with."""
-    return any(len(found.neurons) > 1 for found in run.absorbed)
+    return any(len(absorbed.neurons) > 1 for absorbed in run.absorbed)
 
 
 sections.add(ReportSection("repeats", 92, "Whose features repeat", build, applies))

@@ -37,10 +37,10 @@ def rounds_of(run: RunData, head: str, view: str = EVERYONE) -> Rounds:
     rows = [r for r in run.history if r.epoch is None and r.head == head and r.method in federated]
     tested = {r.client for r in rows}
     wanted = view if view in tested else EVERYONE if EVERYONE in tested else next(iter(sorted(tested)), "")
-    found: dict[str, dict[int, list[HistoryRow]]] = {}
+    rows_by_method: dict[str, dict[int, list[HistoryRow]]] = {}
     for row in sorted((r for r in rows if r.client == wanted), key=lambda r: (r.seed, r.round)):
-        found.setdefault(row.method, {}).setdefault(row.seed, []).append(row)
-    return found
+        rows_by_method.setdefault(row.method, {}).setdefault(row.seed, []).append(row)
+    return rows_by_method
 
 
 def rounds_figure(run: RunData) -> Figure:

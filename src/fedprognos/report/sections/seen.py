@@ -27,15 +27,16 @@ def build(run: RunData) -> Section:
     for kind, new in list(_kinds(run).items())[:MOST]:
         errors = {role: _errors(run, points_of(run, entry), new) for role, entry in entries.items()}
         units = [_units(points_of(run, next(iter(entries.values()))), new, flag) for flag in (False, True)]
-        for flag, said in ((0, f"{kind} seen before"), (1, f"{kind} new to its owner")):
+        for flag, row_name in ((0, f"{kind} seen before"), (1, f"{kind} new to its owner")):
             cells = [TableCell(number(error[flag]), error[flag]) for error in errors.values()]
-            lines.append(Line(said, [TableCell(str(units[flag]), units[flag]), *cells]))
+            lines.append(Line(row_name, [TableCell(str(units[flag]), units[flag]), *cells]))
         if {"Alone", "Together"} <= errors.keys():
-            (home, abroad), (seen, strange) = errors["Alone"], errors["Together"]
-            worse = abroad / home if home else 0.0
+            (alone_on_seen, alone_on_new), (together_on_seen, together_on_new) = errors["Alone"], errors["Together"]
+            worse = alone_on_new / alone_on_seen if alone_on_seen else 0.0
             leads[worse] = (
-                f"On a {kind} new to its owner, alone is {number(abroad)} {run.measure} off and together "
-                f"{number(strange)}. On one seen before: {number(home)} and {number(seen)}."
+                f"On a {kind} new to its owner, alone is {number(alone_on_new)} {run.measure} off and together "
+                f"{number(together_on_new)}. On one seen before: {number(alone_on_seen)} and "
+                f"{number(together_on_seen)}."
             )
     columns = [Column("Test units"), *(Column(role) for role in entries)]
     caption = "Errors by whether the owner’s training units had the same kind."
@@ -44,8 +45,8 @@ def build(run: RunData) -> Section:
 
 def _kinds(run: RunData) -> Mapping[str, set[tuple[str, str]]]:
     """Owner and name of the test units that are new to their owner, by kind."""
-    found = (run.fleet or {}).get("new_to_owner", {})
-    return {kind: {(owner, unit) for owner, units in new.items() for unit in units} for kind, new in found.items()}
+    new_units = (run.fleet or {}).get("new_to_owner", {})
+    return {kind: {(owner, unit) for owner, units in new.items() for unit in units} for kind, new in new_units.items()}
 
 
 def _is_new(points: pd.DataFrame, new: set[tuple[str, str]]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -55,8 +56,8 @@ def _is_new(points: pd.DataFrame, new: set[tuple[str, str]]) -> np.ndarray[tuple
 def _errors(run: RunData, points: pd.DataFrame, new: set[tuple[str, str]]) -> tuple[float, float]:
     """Root mean squared error over units seen before and over new ones."""
     squared = ((points["prediction"] - points["truth"].clip(upper=run.cap)) ** 2).to_numpy(np.float64)
-    strange = _is_new(points, new)
-    return tuple(float(np.sqrt(squared[part].mean())) if part.any() else np.nan for part in (~strange, strange))  # type: ignore[return-value]
+    is_new = _is_new(points, new)
+    return tuple(float(np.sqrt(squared[part].mean())) if part.any() else np.nan for part in (~is_new, is_new))  # type: ignore[return-value]
 
 
 def _units(points: pd.DataFrame, new: set[tuple[str, str]], flag: bool) -> int:

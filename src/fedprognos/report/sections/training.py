@@ -28,7 +28,7 @@ def history_figure(run: RunData) -> Figure:
     runs: dict[str, dict[tuple[str, int], list[HistoryRow]]] = {}
     for row in rows:
         runs.setdefault(row.method, {}).setdefault((row.client, row.seed), []).append(row)
-    curves = {method: {key: _curve(found, held) for key, found in mine.items()} for method, mine in runs.items()}
+    curves = {method: {key: _curve(epochs, held) for key, epochs in mine.items()} for method, mine in runs.items()}
     values = [v for mine in curves.values() for c in mine.values() for v in c if np.isfinite(v)]
     top = float(np.quantile(values, 0.995)) * 1.05 if values else 1.0
     x = axis("epoch, over all rounds" if any(row.round > 1 for row in rows) else "epoch")
@@ -44,10 +44,10 @@ def history_figure(run: RunData) -> Figure:
         if several:
             longest = max(len(c) for c in mine.values())
             padded = np.array([[*c, *[np.nan] * (longest - len(c))] for c in mine.values()])
-            known = np.isfinite(padded).sum(axis=0) * 2 > len(mine)
-            middle = np.nanmedian(padded[:, known], axis=0)
+            in_most = np.isfinite(padded).sum(axis=0) * 2 > len(mine)
+            middle = np.nanmedian(padded[:, in_most], axis=0)
             tip = hover("median", ": %{y}")
-            traces.append(line(np.flatnonzero(known) + 1, middle, colour, width=3, hovertemplate=tip))
+            traces.append(line(np.flatnonzero(in_most) + 1, middle, colour, width=3, hovertemplate=tip))
         y = axis(f"RMSE {run.measured}", range=[0, top])
         panels.append(
             Panel(f"{run.results.method(method).label} · {plural(len(mine), 'training')}", traces, layout(x, y), 230)
@@ -59,8 +59,8 @@ def history_figure(run: RunData) -> Figure:
 
 def _curve(rows: Sequence[HistoryRow], held: bool) -> list[float]:
     ordered = sorted(rows, key=lambda r: r.round)  # within a round as they were trained
-    found = [row.validation_rmse if held else row.train_rmse for row in ordered]
-    return [float("nan") if v is None else float(v) for v in found]
+    errors = [row.validation_rmse if held else row.train_rmse for row in ordered]
+    return [float("nan") if v is None else float(v) for v in errors]
 
 
 sections.add(
