@@ -93,11 +93,11 @@ def latencies(bundle: Bundle, windows: Windows, times: int) -> dict[str, float]:
     network = bundle.network.module().eval()
     one = np.ascontiguousarray(windows[:1])
     tensor = torch.from_numpy(one)
-    exact = OnnxPredictor.of(bundle)
+    exact = OnnxPredictor.from_bundle(bundle)
     with tempfile.TemporaryDirectory() as folder:
         export_onnx(bundle, Path(folder) / "int8.onnx", int8=True)
         small = OnnxPredictor.load(Path(folder) / "int8.onnx")
-    torch_predictor = Predictor.of(bundle)
+    torch_predictor = Predictor.from_bundle(bundle)
 
     def eager() -> Any:
         with torch.inference_mode():
@@ -139,7 +139,7 @@ def batches(bundle: Bundle, windows: Windows, loop: int, times: int) -> dict[str
             for window in windows[:loop]:
                 network(torch.from_numpy(window[None])).numpy()
 
-    torch_predictor, onnx_predictor = Predictor.of(bundle), OnnxPredictor.of(bundle)
+    torch_predictor, onnx_predictor = Predictor.from_bundle(bundle), OnnxPredictor.from_bundle(bundle)
     works: dict[str, Callable[[], object]] = {
         "torch, window by window": one_by_one,
         "Predictor (torch), in batches": lambda: torch_predictor.windows(windows),
@@ -153,7 +153,7 @@ def streaming(bundle: Bundle, rounds: int) -> dict[str, float]:
     """Ten thousand units that each send a row a round: rows a second, memory taken, size of a snapshot."""
     recipe = bundle.recipe
     sensors, settings = (rows[:, :50] for rows in example_rows(recipe, count=UNITS, strange=0.0))
-    predictor = Predictor.of(bundle)
+    predictor = Predictor.from_bundle(bundle)
     stream = Stream(predictor)
     process = psutil.Process()
     before = process.memory_info().rss

@@ -105,7 +105,7 @@ def errors(bundle: Bundle, engines: pd.DataFrame, rul: np.ndarray) -> dict[str, 
         settings=list(recipe.settings),
         require_labels=False,
     )
-    health = {h.unit: float(h.value or 0.0) for h in Predictor.of(bundle).predict(fleet)}
+    health = {h.unit: float(h.value or 0.0) for h in Predictor.from_bundle(bundle).predict(fleet)}
     predicted = np.minimum([health[unit] for unit in engines["maschine"].drop_duplicates()], CAP)
     error = predicted - np.minimum(rul, CAP)
     score = np.where(error < 0, np.exp(-error / 13), np.exp(error / 10)) - 1

@@ -78,7 +78,7 @@ class FederatedModel:
                 evaluation=evaluation,
                 **sections,
             )
-        self.predictor_: Predictor = Predictor.of(done.bundle)
+        self.predictor_: Predictor = Predictor.from_bundle(done.bundle)
         return self
 
     def predict(self, frame: pd.DataFrame) -> pd.Series[float]:

@@ -80,7 +80,7 @@ def test_models_with_channels_say_the_same_online_and_offline(history: object, t
     windows = build_windows(recipe, FLEET)
     network = fit(Network.seeded(spec, 0), windows, None, recipe, training, seed=0, device="cpu").network
     bundle = Bundle(recipe, network)
-    predictor = Predictor.of(bundle)
+    predictor = Predictor.from_bundle(bundle)
     offline = {(h.unit, h.position): h.value for h in predictor.predict(FLEET, last=False)}
     stream = predictor.stream()
     for number, unit in enumerate(FLEET):

@@ -145,7 +145,7 @@ def models(place: Path) -> dict[str, Feed]:
     bundle, folder = small_bundle(fleet), place / "bundle"
     bundle.save(folder)
     parts = {path: path.read_bytes() for path in folder.iterdir()}
-    predictor, snapshot = Predictor.of(bundle), place / "stream.snapshot"
+    predictor, snapshot = Predictor.from_bundle(bundle), place / "stream.snapshot"
     stream = Stream(predictor)
     stream.feed_many([row for unit in fleet for row in stream_rows(unit, fleet, predictor.recipe)])
     stream.snapshot(snapshot)

@@ -62,7 +62,7 @@ def test_one_of_each_from_outside_reaches_the_report(tmp_path: Path) -> None:
     page = done.report.read_text("utf-8")
     assert all(text in page for text in ("Trust", "Median life", "About the pumps", "within 10 %"))
     with MINE.on_shelves():  # a row at a time shows the network what the whole table does
-        fleet, predictor = PUMPS.read(PUMPS.options(), None).fleet, fp.Predictor.of(done.bundle)
+        fleet, predictor = PUMPS.read(PUMPS.options(), None).fleet, fp.Predictor.from_bundle(done.bundle)
         unit, stream = fleet.units[0], predictor.stream()
         rows = [dict(zip(fleet.schema.sensors, row, strict=True)) for row in unit.sensors]
         fed = [stream.feed(unit.id, t, row).health for t, row in zip(unit.time, rows, strict=True)]

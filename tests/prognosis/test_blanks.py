@@ -29,7 +29,7 @@ BUNDLES = {kind: bundle_of(recipe_of(fleet, **OPTIONS[kind])) for kind, fleet in
 def predictor(kind: str, policy: Policy) -> Predictor:
     cycle = {"task": "soh", "cycle": "cycle"} if kind == "cycles" else {}
     table = TableLayout.model_validate({"time": "time", "settings": ("altitude", "mach"), "missing": policy, **cycle})
-    return Predictor.of(dataclasses.replace(BUNDLES[kind], table=table))
+    return Predictor.from_bundle(dataclasses.replace(BUNDLES[kind], table=table))
 
 
 @pytest.mark.parametrize("kind", FLEETS)

@@ -31,7 +31,7 @@ def table() -> pd.DataFrame:
 
 
 def predictor(**layout: object) -> fp.Predictor:
-    return fp.Predictor.of(replace(BUNDLE, table=TableLayout(unit="who", time="when", **layout)))  # type: ignore[arg-type]
+    return fp.Predictor.from_bundle(replace(BUNDLE, table=TableLayout(unit="who", time="when", **layout)))  # type: ignore[arg-type]
 
 
 def test_a_frame_needs_no_options_and_gives_what_its_file_gives(tmp_path: Path) -> None:
@@ -40,14 +40,14 @@ def test_a_frame_needs_no_options_and_gives_what_its_file_gives(tmp_path: Path) 
     expected = predict_files(predictor(), tmp_path / "rows.csv").now
     assert found["unit"].tolist() == [health.unit for health in expected]
     np.testing.assert_allclose(found["value"], [health.value for health in expected], rtol=1e-6)
-    offline = fp.Predictor.of(BUNDLE).predict(FLEET, last=False)
+    offline = fp.Predictor.from_bundle(BUNDLE).predict(FLEET, last=False)
     every = predictor().predict(table(), last=False)
     np.testing.assert_allclose(every["value"], [health.value for health in offline], rtol=1e-6)
 
 
 def test_dates_are_told_as_dates() -> None:
     when = pd.Timestamp("2026-01-01") + pd.to_timedelta(table()["when"], unit="h")
-    hours = fp.Predictor.of(
+    hours = fp.Predictor.from_bundle(
         replace(bundle_of(BUNDLE.recipe.model_copy(update={"time_measure": "hours"})), table=predictor().table)
     )
     found = hours.predict(table().assign(when=when))
@@ -74,6 +74,6 @@ def test_what_cannot_be_predicted_is_said() -> None:
     with refuses(DataError, "list"):
         predictor().predict([1, 2])  # type: ignore[call-overload]
     with refuses(DataError, 'time="..."', "who, when"):
-        fp.Predictor.of(BUNDLE).predict(table())
+        fp.Predictor.from_bundle(BUNDLE).predict(table())
     with refuses(ConfigError, "'trian'", "'train'"):
         fp.run("demo", trian={"steps": 1})

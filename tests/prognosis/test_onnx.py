@@ -76,7 +76,7 @@ def test_the_graph_gives_torchs_numbers(name: str, shape: dict[str, object], see
     recipe = RECIPES[name]
     bundle = bundle_of(recipe, seed=seed, **shape)  # type: ignore[arg-type]
     sensors, others = example_rows(recipe, count=batch, seed=seed, strange=0.1)
-    expected = Predictor.of(bundle).windows(scaled(recipe, sensors, others))
+    expected = Predictor.from_bundle(bundle).windows(scaled(recipe, sensors, others))
     found = run_graph(build_graph(bundle), sensors, others)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE * recipe.label_std)
 
@@ -118,7 +118,7 @@ def test_the_graph_gives_torchs_numbers_on_real_windows(tmp_path: Path) -> None:
     done = export_onnx(bundle, tmp_path / "m.onnx", raw=raw)
     assert done.worst <= TOLERANCE and done.windows == 60
     found = run_graph(onnx.load(str(done.path)), *raw)
-    expected = [h.value for h in Predictor.of(bundle).predict(test.select(long))]
+    expected = [h.value for h in Predictor.from_bundle(bundle).predict(test.select(long))]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE * recipe.label_std)
 
 
@@ -127,7 +127,7 @@ def test_both_engines_give_the_same_healths(name: str, tmp_path: Path) -> None:
     bundle = bundle_of(RECIPES[name])
     fleet = CELLS if RECIPES[name].cycle else ENGINES
     export_onnx(bundle, tmp_path / "m.onnx")
-    expected = Predictor.of(bundle).predict(fleet, last=False)
+    expected = Predictor.from_bundle(bundle).predict(fleet, last=False)
     for predictor in (OnnxPredictor.load(tmp_path / "m.onnx"), OnnxPredictor.load(bundle.save(tmp_path / "b"))):
         found = predictor.predict(fleet, last=False)
         assert predictor.recipe.to_json() == RECIPES[name].to_json() and predictor.calibration == bundle.calibration
@@ -159,7 +159,7 @@ def test_quantising_is_measured_and_changes_little(tmp_path: Path, cell: str) ->
     assert small.size_in_bytes < exact.size_in_bytes
     predictor = OnnxPredictor.load(tmp_path / "b.onnx")
     found = predictor.predict(ENGINES)
-    for a, b in zip(found[:2], Predictor.of(bundle).predict(ENGINES)[:2], strict=True):
+    for a, b in zip(found[:2], Predictor.from_bundle(bundle).predict(ENGINES)[:2], strict=True):
         assert a.value is not None and b.value is not None
         assert a.value == pytest.approx(b.value, abs=0.1 * bundle.recipe.label_std)
     windows = np.random.default_rng(0).normal(0, 1, (8, bundle.recipe.window, bundle.recipe.channels))
@@ -204,7 +204,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
 
 def test_a_personal_head_can_be_built_in(tmp_path: Path) -> None:
     bundle = bundle_of(RECIPES["conditions"])
-    personal = Predictor.of(bundle, bundle.network.head * 1.1)
+    personal = Predictor.from_bundle(bundle, bundle.network.head * 1.1)
     export_onnx(personal.bundle, tmp_path / "m.onnx")
     found = OnnxPredictor.load(tmp_path / "m.onnx").predict(ENGINES)[0].value
     assert found == pytest.approx(personal.predict(ENGINES)[0].value, abs=1e-5 * bundle.recipe.label_std)
@@ -245,7 +245,7 @@ def test_the_edge_example_needs_only_numpy_and_onnxruntime(name: str, tmp_path: 
     done = subprocess.run([sys.executable, "-c", WITHOUT, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    for line, health in zip(lines, Predictor.of(bundle).predict(fleet), strict=True):
+    for line, health in zip(lines, Predictor.from_bundle(bundle).predict(fleet), strict=True):
         if health.value is None:
             assert line == f"{health.unit}: 7 of 10 rows, more are needed"
         else:
@@ -269,7 +269,7 @@ def test_the_edge_example_holds_flags_bounds_and_goes_on_as_predict_does(name: s
     frame.loc[40, "temperature"] = 1e6  # an impossible value
     frame.loc[frame.index[-1], "pressure"] = -1e6
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    expected = Predictor.of(bundle).predict(frame, unit="unit", time="time").set_index("unit")
+    expected = Predictor.from_bundle(bundle).predict(frame, unit="unit", time="time").set_index("unit")
     whole = edge_lines([str(tmp_path / "m.onnx"), str(tmp_path / "rows.csv")])
     state = ["--state", str(tmp_path / "edge.json")]
     for part, rows in enumerate((frame[::2].iloc[:0], frame[frame["time"] <= 20], frame)):  # nothing, some, all again

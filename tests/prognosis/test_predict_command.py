@@ -62,7 +62,7 @@ def test_a_file_in_pieces_gives_the_numbers_of_the_fleet(kind: str, suffix: str,
     source, out = tmp_path / f"rows{suffix}", tmp_path / f"health{suffix}"
     frame = table(fleet)
     (frame.to_parquet if suffix == ".parquet" else frame.to_csv)(source, index=False)
-    predictor = Predictor.of(bundle)
+    predictor = Predictor.from_bundle(bundle)
     shares: list[float] = []
     done = predict_files(predictor, source, out, every=every, chunk_rows=37, progress=shares.append)
     assert shares == sorted(shares) and shares[-1] == 1.0
@@ -104,8 +104,8 @@ def test_a_unit_may_go_on_in_the_next_file(tmp_path: Path) -> None:
     frame = table(ENGINES, seed=None)
     frame[:70].to_csv(tmp_path / "1.csv", index=False)
     frame[70:].to_csv(tmp_path / "2.csv", index=False)
-    found = predict_files(Predictor.of(BUNDLE), tmp_path).now
-    expected = Predictor.of(BUNDLE).predict(ENGINES)
+    found = predict_files(Predictor.from_bundle(BUNDLE), tmp_path).now
+    expected = Predictor.from_bundle(BUNDLE).predict(ENGINES)
     assert [h.unit for h in found] == [h.unit for h in expected]
     assert [h.position for h in found] == [h.position for h in expected]
 
@@ -115,11 +115,11 @@ def test_of_a_repaired_machine_the_latest_life_is_told(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     pd.concat([frame, frame[:40]]).assign(remark=range(len(frame) + 40)).to_csv(path, index=False)
     bundle = replace(BUNDLE, table=TableLayout(unit="machine", time="cycle", new_life="time"))
-    found = predict_files(Predictor.of(bundle), path)
+    found = predict_files(Predictor.from_bundle(bundle), path)
     assert ([h.unit for h in found.now], found.past) == (["engines-0#2"], 1)
     done = invoke("predict", bundle.save(tmp_path / "b"), path)
     assert "of repaired machines the latest life; 1 earlier ones are in --all" in done.output
-    every = predict_files(Predictor.of(bundle), path, tmp_path / "all.csv", every=True)
+    every = predict_files(Predictor.from_bundle(bundle), path, tmp_path / "all.csv", every=True)
     assert set(pd.read_csv(tmp_path / "all.csv")["unit"]) == {"engines-0", "engines-0#2"}
     assert every.past == 1
 
@@ -165,7 +165,7 @@ def test_a_bad_cell_is_named_and_nothing_is_written(
 ) -> None:
     path = broken(tmp_path / "rows.csv", column, 20, value)
     with refuses(DataError, *values):
-        predict_files(Predictor.of(BUNDLE), path, tmp_path / "out.csv", chunk_rows=chunk, every=True)
+        predict_files(Predictor.from_bundle(BUNDLE), path, tmp_path / "out.csv", chunk_rows=chunk, every=True)
     assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
 
 
@@ -184,7 +184,7 @@ def test_blank_cells_are_filled_as_in_training_and_counted(tmp_path: Path) -> No
     strict = replace(BUNDLE, table=TableLayout(unit="machine", time="cycle", missing="refuse"))
     broken(path, "pressure", 20, None)
     with refuses(DataError, "rows.csv", "line 22", "unit engines-0", "'pressure'"):
-        predict_files(Predictor.of(strict), path)
+        predict_files(Predictor.from_bundle(strict), path)
 
 
 def test_a_bundle_needs_no_options_and_tells_dates(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_bundle_needs_no_options_and_tells_dates(tmp_path: Path) -> None:
     done = invoke("predict", bundle, path, "--out", tmp_path / "out.csv")
     assert done.exit_code == 0, done.output
     out = pd.read_csv(tmp_path / "out.csv").set_index("unit")
-    expected = {health.unit: health.value for health in Predictor.of(BUNDLE).predict(ENGINES)}
+    expected = {health.unit: health.value for health in Predictor.from_bundle(BUNDLE).predict(ENGINES)}
     assert out.loc["engines-0", "value"] == pytest.approx(expected["engines-0"], abs=1e-5)
     assert out.loc["engines-0", "date"] == "2024-06-30T00:00:00"
     left = pd.Timestamp(out.loc["engines-0", "end_date"]) - pd.Timestamp("2024-06-30")
@@ -220,7 +220,7 @@ def test_names_cannot_steer_the_terminal_and_no_intervals_are_said(tmp_path: Pat
 
 def test_columns_that_are_not_there_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    predictor = Predictor.of(BUNDLE)
+    predictor = Predictor.from_bundle(BUNDLE)
     table(ENGINES).rename(columns={"pressure": "presure"}).to_csv(path, index=False)
     with refuses(DataError, "'pressure'", "'presure'"):
         predict_files(predictor, path)
@@ -249,27 +249,27 @@ def test_columns_that_are_not_there_are_listed(tmp_path: Path) -> None:
 def test_files_that_are_no_tables_are_refused(content: bytes, values: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(content)
     with refuses(DataError, *values):
-        predict_files(Predictor.of(BUNDLE), tmp_path / "rows.csv")
+        predict_files(Predictor.from_bundle(BUNDLE), tmp_path / "rows.csv")
 
 
 def test_a_cut_archive_and_a_false_parquet_are_refused(tmp_path: Path) -> None:
     packed = gzip.compress(table(ENGINES).to_csv(index=False).encode())
     (tmp_path / "rows.csv.gz").write_bytes(packed[: len(packed) // 2])
     with refuses(DataError, "rows.csv.gz"):
-        predict_files(Predictor.of(BUNDLE), tmp_path / "rows.csv.gz")
+        predict_files(Predictor.from_bundle(BUNDLE), tmp_path / "rows.csv.gz")
     (tmp_path / "rows.parquet").write_bytes(b"rubbish")
     with refuses(DataError, "rows.parquet", "Parquet"):
-        predict_files(Predictor.of(BUNDLE), tmp_path / "rows.parquet")
+        predict_files(Predictor.from_bundle(BUNDLE), tmp_path / "rows.parquet")
 
 
 def test_names_that_are_formulas_stay_text_in_a_spreadsheet(tmp_path: Path) -> None:
     names = {"engines-0": "=cmd|' /C calc'!A0", "engines-1": "@SUM(A1)", "engines-2": "-12"}
     frame = table(ENGINES).replace({"machine": names})
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    predict_files(Predictor.of(BUNDLE), tmp_path / "rows.csv", tmp_path / "out.csv")
+    predict_files(Predictor.from_bundle(BUNDLE), tmp_path / "rows.csv", tmp_path / "out.csv")
     found = pd.read_csv(tmp_path / "out.csv", dtype=str)["unit"].tolist()
     assert sorted(found) == sorted(["'=cmd|' /C calc'!A0", "'@SUM(A1)", "-12"])
-    predict_files(Predictor.of(BUNDLE), tmp_path / "rows.csv", tmp_path / "out.parquet")
+    predict_files(Predictor.from_bundle(BUNDLE), tmp_path / "rows.csv", tmp_path / "out.parquet")
     assert set(pd.read_parquet(tmp_path / "out.parquet")["unit"]) == set(names.values())
 
 
@@ -296,7 +296,7 @@ def test_wrong_usage_has_its_exit_code(tmp_path: Path) -> None:
         assert isinstance(done.exception, FedprognosError), done.output
         assert done.exception.exit_code == code
     with refuses(ConfigError, "rows.csv"):
-        predict_files(Predictor.of(BUNDLE), rows, rows)
+        predict_files(Predictor.from_bundle(BUNDLE), rows, rows)
 
 
 @pytest.mark.soak

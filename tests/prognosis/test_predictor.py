@@ -42,15 +42,15 @@ def test_health_is_what_the_bundle_predicts_with_its_interval(tmp_path: Path) ->
 
 
 def test_a_short_unit_is_told_what_is_missing() -> None:
-    last = Predictor.of(BUNDLE).predict(ENGINES)[3]
+    last = Predictor.from_bundle(BUNDLE).predict(ENGINES)[3]
     assert (last.state, last.value, last.low) == ("warming-up", None, None)
     assert last.reason == "7 of 10 rows"
-    alone = Predictor.of(BUNDLE).predict(ENGINES.select(["engines-3"]))
+    alone = Predictor.from_bundle(BUNDLE).predict(ENGINES.select(["engines-3"]))
     assert alone == [last]
 
 
 def test_without_a_calibration_there_is_no_interval() -> None:
-    health = Predictor.of(replace(BUNDLE, calibration=None)).predict(ENGINES)[0]
+    health = Predictor.from_bundle(replace(BUNDLE, calibration=None)).predict(ENGINES)[0]
     assert health.value is not None and health.low is None and health.high is None
 
 
@@ -59,7 +59,7 @@ def test_a_personal_head_replaces_the_shared_one(tmp_path: Path) -> None:
     head = BUNDLE.network.head + 0.1
     save_file({"head": head}, tmp_path / "head.safetensors")
     personal = Predictor.load(folder, tmp_path / "head.safetensors").predict(ENGINES)
-    expected = Predictor.of(replace(BUNDLE, network=BUNDLE.network.with_head(head))).predict(ENGINES)
+    expected = Predictor.from_bundle(replace(BUNDLE, network=BUNDLE.network.with_head(head))).predict(ENGINES)
     assert personal == expected != Predictor.load(folder).predict(ENGINES)
 
 
@@ -81,11 +81,11 @@ def test_a_wrong_head_is_refused(tensors: dict[str, np.ndarray] | None, named: s
 
 def test_a_fleet_without_a_sensor_is_refused() -> None:
     with refuses(RecipeError, "pressure"):
-        Predictor.of(BUNDLE).predict(ENGINES.with_sensors(["temperature"]))
+        Predictor.from_bundle(BUNDLE).predict(ENGINES.with_sensors(["temperature"]))
 
 
 def test_windows_may_be_asked_for_from_many_threads_and_leave_torchs_threads_alone() -> None:
-    predictor = Predictor.of(BUNDLE)
+    predictor = Predictor.from_bundle(BUNDLE)
     batch = np.random.default_rng(0).normal(size=(300, 10, 2)).astype(np.float32)
     expected, before = predictor.windows(batch), torch.get_num_threads()
     found: dict[int, np.ndarray] = {}
@@ -108,8 +108,8 @@ def test_labels_are_not_needed_to_predict() -> None:
     cells = cyclic_fleet(units=2, cycles=12)
     recipe = recipe_of(cells, label="relative")
     bare = Fleet("bare", cells.schema, tuple(replace(u, attributes={}) for u in cells))
-    values = [h.value for h in Predictor.of(bundle_of(recipe)).predict(bare)]
-    assert values == [h.value for h in Predictor.of(bundle_of(recipe)).predict(cells)]
+    values = [h.value for h in Predictor.from_bundle(bundle_of(recipe)).predict(bare)]
+    assert values == [h.value for h in Predictor.from_bundle(bundle_of(recipe)).predict(cells)]
 
 
 def test_inputs_beyond_all_measure_get_no_number() -> None:
@@ -117,7 +117,7 @@ def test_inputs_beyond_all_measure_get_no_number() -> None:
     sensors = unit.sensors.copy()
     sensors[-1] = (3e38, -3e38)
     fleet = Fleet("f", SERIES, (replace(unit, sensors=sensors),))
-    health = Predictor.of(BUNDLE).predict(fleet)[0]
+    health = Predictor.from_bundle(BUNDLE).predict(fleet)[0]
     assert "out-of-range" in health.flags
     assert health.value is None or np.isfinite(health.value)
 
@@ -131,7 +131,7 @@ def test_real_engines_fed_row_by_row_give_the_offline_numbers(history: int | str
     beside = {"cell": "gru", "reservoir": 100, "direct": 1} if history == "life" else {}
     bundle = bundle_of(recipe, (16,), **beside)
     few = test.select(sorted(test.units, key=lambda u: u.rows)[60:66])
-    stream = Stream(Predictor.of(bundle), strict=False)
+    stream = Stream(Predictor.from_bundle(bundle), strict=False)
     for unit in few:
         online = [
             u.health.value for u in stream.feed_many(rows_of(unit, few, recipe)) if u.health and u.health.state == "ok"
@@ -147,7 +147,7 @@ def test_real_battery_cycles_fed_row_by_row_give_the_offline_numbers() -> None:
     section = config.load("battery")[1].recipe
     recipe = recipe_for(section, {"all": train})
     bundle = bundle_of(recipe, (16,))
-    stream = Stream(Predictor.of(bundle), strict=False)
+    stream = Stream(Predictor.from_bundle(bundle), strict=False)
     for unit in test:
         short = unit.select_cycles(0, 12)
         fleet = test.select([short])

@@ -39,7 +39,7 @@ def quiet(recipe: Recipe) -> Predictor:
     """A model that says the same everywhere: what its sensors do is all that is looked at here."""
     if not recipe.life:
         return Predictor(recipe, lambda windows: np.zeros(len(windows)))
-    return Predictor.of(bundle_of(recipe, (1,), cell="gru"))
+    return Predictor.from_bundle(bundle_of(recipe, (1,), cell="gru"))
 
 
 def flagged(recipe: Recipe, fleet: Fleet) -> float:
@@ -170,7 +170,7 @@ def test_an_impossible_value_is_held_whatever_its_size_and_leaves_nothing_behind
     recipe, _, test = preset(name)
     unit = max(test, key=lambda u: u.rows)
     column, at = recipe.check(test.schema, "test")[0][0], unit.rows // 2
-    predictor = Predictor.of(bundle_of(recipe, (4,), cell="gru"))
+    predictor = Predictor.from_bundle(bundle_of(recipe, (4,), cell="gru"))
     values = []
     for size in (20.0, 1e6, -1e6):
         sensors = unit.sensors.copy()

@@ -45,7 +45,7 @@ def rows_of(fleet) -> list[Row]:  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize(("cell", "reservoir", "widths"), [("gru", 8, (6,)), ("lstm", 0, (5, 4)), ("gru", 9, ())])
 def test_row_by_row_is_all_at_once(cell: str, reservoir: int, widths: tuple[int, ...]) -> None:
-    predictor = Predictor.of(bundle_of(cell=cell, reservoir=reservoir, widths=widths))
+    predictor = Predictor.from_bundle(bundle_of(cell=cell, reservoir=reservoir, widths=widths))
     offline = {(h.unit, h.position): h.value for h in predictor.predict(FLEET, last=False)}
     stream = predictor.stream()
     online = {}
@@ -72,7 +72,7 @@ def test_real_lives_row_by_row_are_the_offline_numbers(cell: str, widths: tuple[
     bundle = bundle_of(0, cell, reservoir, widths, recipe)
     offline = bundle.predict(fleet, last=False)
     rows = interleaved(fleet, recipe)
-    for predictor in (Predictor.of(bundle), OnnxPredictor.of(bundle)):
+    for predictor in (Predictor.from_bundle(bundle), OnnxPredictor.from_bundle(bundle)):
         stream = predictor.stream()
         online: dict[str, list[float]] = {unit: [] for unit in fleet.ids}
         for k in range(0, len(rows), 7):
@@ -83,7 +83,7 @@ def test_real_lives_row_by_row_are_the_offline_numbers(cell: str, widths: tuple[
 
 
 def test_a_snapshot_goes_on_and_that_of_another_model_is_refused(tmp_path: Path) -> None:
-    predictor, rows = Predictor.of(bundle_of()), rows_of(FLEET)
+    predictor, rows = Predictor.from_bundle(bundle_of()), rows_of(FLEET)
     whole, cut = predictor.stream(), predictor.stream()
     for row in rows:
         whole.feed_many([row])
@@ -96,11 +96,11 @@ def test_a_snapshot_goes_on_and_that_of_another_model_is_refused(tmp_path: Path)
         again.feed_many([row])
     assert [h.value for h in again.healths(FLEET.ids)] == [h.value for h in whole.healths(FLEET.ids)]
     with refuses(DataError, tmp_path / "state"):
-        Predictor.of(bundle_of(seed=1)).stream().restore(tmp_path / "state")
+        Predictor.from_bundle(bundle_of(seed=1)).stream().restore(tmp_path / "state")
 
 
 def test_a_unit_that_begins_in_mid_life_is_read_from_there_and_says_so() -> None:
-    predictor, unit = Predictor.of(bundle_of()), FLEET.units[2]
+    predictor, unit = Predictor.from_bundle(bundle_of()), FLEET.units[2]
     late = replace(unit, time=unit.time[36:], sensors=unit.sensors[36:], settings=unit.settings[36:])
     stream = predictor.stream()
     found = [update.health for update in stream.feed_many(rows_of(FLEET.select([late])))]
@@ -114,12 +114,12 @@ def test_a_unit_that_begins_in_mid_life_is_read_from_there_and_says_so() -> None
 
 def test_a_life_of_one_row_has_a_health() -> None:
     (row, *_) = rows_of(FLEET)
-    health = Predictor.of(bundle_of()).stream().feed_many([row])[0].health
+    health = Predictor.from_bundle(bundle_of()).stream().feed_many([row])[0].health
     assert health.state == "ok" and health.value is not None
 
 
 def test_a_row_that_comes_twice_changes_nothing() -> None:
-    predictor, rows = Predictor.of(bundle_of()), rows_of(FLEET)
+    predictor, rows = Predictor.from_bundle(bundle_of()), rows_of(FLEET)
     once, twice = predictor.stream(), predictor.stream()
     for row in rows:
         once.feed_many([row])
@@ -128,7 +128,7 @@ def test_a_row_that_comes_twice_changes_nothing() -> None:
 
 
 def test_a_unit_costs_the_same_at_any_age() -> None:
-    predictor = Predictor.of(bundle_of())
+    predictor = Predictor.from_bundle(bundle_of())
     stream = Stream(predictor)
     sensors = dict.fromkeys(FLEET.schema.sensors, 1.0)
     settings = dict.fromkeys(FLEET.schema.settings, 0.0)
@@ -138,12 +138,12 @@ def test_a_unit_costs_the_same_at_any_age() -> None:
 
 
 def test_a_later_life_keeps_the_clock_of_its_machine() -> None:
-    stream = Predictor.of(bundle_of()).stream()
+    stream = Predictor.from_bundle(bundle_of()).stream()
     rows = [row for row in rows_of(FLEET) if row.unit == FLEET.ids[2]]
     first = [replace(row, unit="pump") for row in rows]
     second = [replace(row, unit="pump#2", position=row.position + 400) for row in rows[:5]]
     stream.feed_many(first)
     health = stream.feed_many(second)[-1].health
     assert health is not None and health.position == rows[4].position + 400 and "mid-life" not in health.flags
-    alone = Predictor.of(bundle_of()).stream().feed_many(second)[-1].health
+    alone = Predictor.from_bundle(bundle_of()).stream().feed_many(second)[-1].health
     assert alone is not None and "mid-life" in alone.flags  # nothing is known of an earlier life

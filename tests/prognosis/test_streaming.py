@@ -58,7 +58,7 @@ SHAPES: dict[str, dict[str, object]] = {
     "series, everything beside": {"widths": (5,), "cell": "gru", "reservoir": 20, "direct": 3},
 }
 BUNDLES = {name: bundle_of(recipe, **SHAPES.get(name, {})) for name, (_, recipe) in KINDS.items()}  # type: ignore[arg-type]
-PREDICTORS = {name: Predictor.of(bundle) for name, bundle in BUNDLES.items()}
+PREDICTORS = {name: Predictor.from_bundle(bundle) for name, bundle in BUNDLES.items()}
 ANY = pytest.mark.parametrize("kind", KINDS)
 
 

@@ -61,7 +61,7 @@ def rows_of(unit: Unit, fleet: Fleet) -> list[Json]:
 @contextmanager
 def running(bundle: Bundle, address: str = "127.0.0.1", **options: Any) -> Iterator[TestClient]:
     """The real application in this process, as a client at an address sees it."""
-    app = create_app(Predictor.of(bundle), ServiceOptions(**{"rate_per_s": 0.0, **options}))
+    app = create_app(Predictor.from_bundle(bundle), ServiceOptions(**{"rate_per_s": 0.0, **options}))
     with TestClient(app, "http://127.0.0.1", client=(address, 40000), raise_server_exceptions=False) as client:
         yield client
 
@@ -71,7 +71,7 @@ def served(bundle: Bundle, state: Path, port: int | None = None, **options: Any)
     """The real application behind a real socket, in a thread of this process; its address."""
     port = port or free_port()
     chosen = ServiceOptions(**{"port": port, "state": state, "rate_per_s": 0.0, **options})
-    server = Server(configuration(Predictor.of(bundle), chosen))
+    server = Server(configuration(Predictor.from_bundle(bundle), chosen))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

@@ -21,7 +21,7 @@ FLEET = series_fleet([28, 14])
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-APP = create_app(Predictor.of(small_bundle(FLEET)), ServiceOptions(max_rows=50))
+APP = create_app(Predictor.from_bundle(small_bundle(FLEET)), ServiceOptions(max_rows=50))
 SCHEMA = schemathesis.openapi.from_dict(APP.openapi()).exclude(path="/v1/events")
 
 

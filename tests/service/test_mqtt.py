@@ -30,7 +30,7 @@ BUNDLES = {"window": BUNDLE, "life": small_bundle(FLEET, **LIFE)}
 @contextmanager
 def watcher(port: int, history: str = "window", **options: Any) -> Iterator[Watcher]:
     own = Watcher(
-        DurableStream(Predictor.of(BUNDLES[history])),
+        DurableStream(Predictor.from_bundle(BUNDLES[history])),
         WatchOptions("127.0.0.1", port, first_pause_in_s=0.1, timeout_in_s=2.0, **options),
     )
     try:

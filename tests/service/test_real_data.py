@@ -97,7 +97,7 @@ def test_real_rows_one_by_one_over_http_give_the_offline_numbers(preset: str, op
     bundle = small_bundle(fleet, conditions={}, **options)
     if bundle.recipe.cycle:  # so long that every cycle ends before it, as with a tester that stops early
         bundle = replace(bundle, recipe=bundle.recipe.model_copy(update={"grid_end_in_s": 3600.0}))
-    predictor = Predictor.of(bundle)
+    predictor = Predictor.from_bundle(bundle)
     at = bundle.windows(fleet, stride=1).position.tolist()
     unit = fleet.units[0].id
     values = bundle.predict(fleet, last=False)[unit].tolist()

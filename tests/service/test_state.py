@@ -52,7 +52,7 @@ def healths(stream: DurableStream, rows: list[Row], at_once: int = 1) -> list[ob
 @pytest.mark.parametrize("tidied", [False, True])
 def test_a_restart_changes_no_number(kind: str, tidied: bool, tmp_path: Path) -> None:
     fleet = FLEETS[kind]
-    predictor = Predictor.of(small_bundle(fleet))
+    predictor = Predictor.from_bundle(small_bundle(fleet))
     rows = mixed(fleet)
     expected = healths(DurableStream(predictor), rows)
     found: list[object] = []
@@ -67,7 +67,7 @@ def test_a_restart_changes_no_number(kind: str, tidied: bool, tmp_path: Path) ->
 @pytest.mark.parametrize("tidied", [False, True])
 def test_a_life_goes_on_after_a_restart(tidied: bool, tmp_path: Path) -> None:
     fleet = FLEETS["series"]
-    predictor, rows = Predictor.of(small_bundle(fleet, **LIFE)), mixed(fleet)
+    predictor, rows = Predictor.from_bundle(small_bundle(fleet, **LIFE)), mixed(fleet)
     expected = DurableStream(predictor).take(rows).updates
     found: list[Update] = []
     for a, b in itertools.pairwise([0, len(rows) // 5, len(rows) // 2, len(rows) // 2 + 1, len(rows)]):
@@ -85,11 +85,11 @@ def test_a_new_model_of_lives_that_has_not_all_rows_says_since_when(tmp_path: Pa
     fleet = FLEETS["series"]
     unit = fleet["engines-0"]
     rows = [Row(**row) for row in rows_of(unit, fleet)]
-    first = DurableStream(Predictor.of(small_bundle(fleet, **LIFE)), tmp_path, keep_rows=8)
+    first = DurableStream(Predictor.from_bundle(small_bundle(fleet, **LIFE)), tmp_path, keep_rows=8)
     updates = first.take(rows[:30]).updates
     assert all(update.health is not None and "mid-life" not in update.health.flags for update in updates)
     first.close()
-    new = Predictor.of(small_bundle(fleet, seed=4, **LIFE))
+    new = Predictor.from_bundle(small_bundle(fleet, seed=4, **LIFE))
     with running(new.bundle, state=tmp_path, keep_rows=8) as client:
         health = client.post("/v1/rows", json=rows_of(unit, fleet)[30]).json()["results"][0]["health"]
         assert "mid-life" in health["flags"] and "watched from 23 on" in health["reason"]
@@ -112,7 +112,7 @@ def test_the_next_life_of_a_repaired_machine_is_a_unit_of_its_own() -> None:
 
 def test_a_unit_begun_anew_after_a_repair_must_be_forgotten_first() -> None:
     fleet = FLEETS["series"]
-    own = DurableStream(Predictor.of(small_bundle(fleet, **LIFE)))
+    own = DurableStream(Predictor.from_bundle(small_bundle(fleet, **LIFE)))
     rows = [Row(**row) for row in rows_of(fleet["engines-0"], fleet)]
     before = [update.health for update in own.take(rows).updates]
     (refused,) = own.take(rows[:1]).updates
@@ -124,7 +124,7 @@ def test_a_unit_begun_anew_after_a_repair_must_be_forgotten_first() -> None:
 @pytest.mark.parametrize("tidied", ["never", "before", "after", "both"])
 def test_a_forgotten_unit_stays_forgotten_and_may_begin_anew(tidied: str, tmp_path: Path) -> None:
     fleet = FLEETS["series"]
-    predictor = Predictor.of(small_bundle(fleet))
+    predictor = Predictor.from_bundle(small_bundle(fleet))
     rows = {unit.id: [Row(**row) for row in rows_of(unit, fleet)] for unit in fleet}
     own = DurableStream(predictor, tmp_path)
     for history in rows.values():  # the one forgotten came last, so its numbers are the highest
@@ -164,7 +164,7 @@ def test_what_clients_see_survives_a_restart(tmp_path: Path) -> None:
 def test_the_state_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable_stream, "ROWS_BETWEEN_SNAPSHOTS", 200)
     fleet = series_fleet([900])
-    predictor = Predictor.of(small_bundle(fleet))
+    predictor = Predictor.from_bundle(small_bundle(fleet))
     rows = [Row(**row) for row in rows_of(fleet["engines-0"], fleet)]
     own = DurableStream(predictor, tmp_path)
     expected = healths(DurableStream(predictor), rows, 10)
@@ -200,13 +200,13 @@ def test_a_full_disk_undoes_the_batch_and_says_so(tmp_path: Path, monkeypatch: p
 
 
 def test_a_state_in_use_or_of_another_model_is_refused(tmp_path: Path) -> None:
-    predictor = Predictor.of(small_bundle(FLEETS["series"]))
+    predictor = Predictor.from_bundle(small_bundle(FLEETS["series"]))
     own = DurableStream(predictor, tmp_path)
     with refuses(OutputError, tmp_path, "--state"):
         DurableStream(predictor, tmp_path)
     own.close()
     with refuses(DataError, tmp_path, "columns"):
-        DurableStream(Predictor.of(small_bundle(FLEETS["series"], conditions={})), tmp_path)
+        DurableStream(Predictor.from_bundle(small_bundle(FLEETS["series"], conditions={})), tmp_path)
     (tmp_path / "state.sqlite").write_bytes(b"not a database" * 100)
     with refuses(OutputError, tmp_path):
         DurableStream(predictor, tmp_path)
@@ -215,8 +215,8 @@ def test_a_state_in_use_or_of_another_model_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("history", [{"window": 12}, LIFE])
 def test_a_new_model_goes_on_from_the_rows_that_are_stored(history: dict[str, object], tmp_path: Path) -> None:
     fleet = FLEETS["series"]
-    old = Predictor.of(small_bundle(fleet, **history))
-    new = Predictor.of(small_bundle(fleet, seed=4, **history))
+    old = Predictor.from_bundle(small_bundle(fleet, **history))
+    new = Predictor.from_bundle(small_bundle(fleet, seed=4, **history))
     rows = {unit.id: [Row(**row) for row in rows_of(unit, fleet)] for unit in fleet}
     first = DurableStream(old, tmp_path)
     for own in rows.values():
@@ -235,7 +235,7 @@ def test_a_new_model_goes_on_from_the_rows_that_are_stored(history: dict[str, ob
 
 @pytest.mark.parametrize("mode", [0o755, 0o700, 0o777])
 def test_nobody_else_can_look_into_the_state(mode: int, tmp_path: Path) -> None:
-    predictor, state = Predictor.of(small_bundle(FLEETS["series"])), tmp_path / "state"
+    predictor, state = Predictor.from_bundle(small_bundle(FLEETS["series"])), tmp_path / "state"
     state.mkdir()
     state.chmod(mode)
     own = DurableStream(predictor, state)
@@ -252,12 +252,12 @@ def test_a_folder_with_other_things_in_it_is_not_closed_to_others_but_refused(tm
     (tmp_path / "notes.txt").write_text("shared with colleagues")
     tmp_path.chmod(0o755)
     with refuses(OutputError, "0755", "chmod 700"):
-        DurableStream(Predictor.of(small_bundle(FLEETS["series"])), tmp_path)
+        DurableStream(Predictor.from_bundle(small_bundle(FLEETS["series"])), tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
-    predictor = Predictor.of(small_bundle(FLEETS["series"]))
+    predictor = Predictor.from_bundle(small_bundle(FLEETS["series"]))
     own = DurableStream(predictor, tmp_path)
     own.take([Row(**row) for row in rows_of(FLEETS["series"].units[0], FLEETS["series"])])
     own.close()

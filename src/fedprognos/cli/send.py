@@ -36,7 +36,7 @@ def send(
         task = bars.add_task("sending", total=1.0)
         progress = lambda share: bars.update(task, completed=share)  # noqa: E731
         sent = send_files(link, data, unit=unit, time=time, cycle=cycle, progress=progress)
-    counts = f"{sent.accepted} accepted, {sent.known} known already, {sent.refused} refused"
+    counts = f"{sent.accepted} accepted, {sent.already_stored} known already, {sent.refused} refused"
     lines = [f"{sent.rows} rows: {counts}", *([f"first refused: {sent.first_refusal}"] if sent.first_refusal else [])]
     for line in lines:
         plain_console().print(printable(line), soft_wrap=True)

@@ -131,7 +131,7 @@ class HealthModel:
         low, high = _bounds(self.calibration, values, coverage)
         healths = []
         for k, (question, value) in enumerate(zip(questions, values, strict=True)):
-            known, flags, reason = question.health, question.health.flags, question.health.reason
+            draft, flags, reason = question.health, question.health.flags, question.health.reason
             if question.state.novelty.push(float(distances[k])) and UNKNOWN_WEAR not in flags:
                 flags = (*flags, UNKNOWN_WEAR)
                 reason = "; ".join(filter(None, (reason, unknown_wear(self.recipe.sensors, question.levels))))
@@ -141,10 +141,10 @@ class HealthModel:
             if DISTRUSTED.intersection(flags):
                 least = most = None
             if math.isfinite(value):
-                healths.append(Health(known.unit, known.position, value, least, most, "ok", reason, flags))
+                healths.append(Health(draft.unit, draft.position, value, least, most, "ok", reason, flags))
             else:
                 text = "; ".join(filter(None, ("inputs overflow after scaling", reason)))
-                healths.append(replace(known, state="cannot-say", reason=text, flags=flags))
+                healths.append(replace(draft, state="cannot-say", reason=text, flags=flags))
         return healths
 
     def _carry_on(self, rows: Rows, states: Sequence[UnitState]) -> tuple[FloatArray, FloatArray]:

@@ -72,8 +72,8 @@ class Graph:
         kind = self.onnx.TensorProto.DOUBLE if double else self.onnx.TensorProto.FLOAT
         return self.onnx.helper.make_tensor_value_info(name, kind, list(shape))
 
-    def made(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-        """All of it as a graph of ONNX's own."""
+    def to_onnx(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """The nodes and constants as an ONNX graph."""
         return self.onnx.helper.make_graph(self.nodes, name, inputs, outputs, list(self.constants.values()))
 
 
@@ -95,7 +95,7 @@ def build_graph(bundle: Bundle) -> onnx.ModelProto:
         properties |= {"state_size": str(steps.size), "state_digest": steps.digest}
     helper = graph.onnx.helper
     model: onnx.ModelProto = helper.make_model(
-        graph.made("fedprognos", inputs, outputs),
+        graph.to_onnx("fedprognos", inputs, outputs),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="fedprognos",
@@ -304,8 +304,8 @@ def _reservoir(graph: Graph, network: Network, rows: str, before: str | None) ->
             "If",
             [_any_new(graph, before)],
             "begun",
-            then_branch=begin.made("begin", [], ends[:1]),
-            else_branch=go_on.made("go_on", [], ends[1:]),
+            then_branch=begin.to_onnx("begin", [], ends[:1]),
+            else_branch=go_on.to_onnx("go_on", [], ends[1:]),
         )
     graph.add(
         "Scan", [before, rows], ["end_states", "trace"], num_scan_inputs=1, body=_step(graph, body, shape, "step")
@@ -346,4 +346,4 @@ def _step(graph: Graph, body: Reservoir, shape: str, name: str) -> Any:
     trace = step.add("Identity", [after], f"{name}_trace")
     sizes: tuple[str, int] = ("batch", body.units)
     inputs = [graph.floats(state, sizes), graph.floats(row, ["batch", body.inputs.shape[1]])]
-    return step.made(name, inputs, [graph.floats(after, sizes), graph.floats(trace, sizes)])
+    return step.to_onnx(name, inputs, [graph.floats(after, sizes), graph.floats(trace, sizes)])

@@ -78,7 +78,7 @@ class OnnxPredictor(Predictor):
         """
         path = Path(bundle)
         if path.is_dir():
-            return OnnxPredictor.of(Predictor.load(path, head).bundle)
+            return OnnxPredictor.from_bundle(Predictor.load(path, head).bundle)
         if not path.is_file():
             raise DataNotFoundError("no such model", where=str(path), hint="give a bundle's folder or an .onnx file")
         if head is not None:
@@ -89,15 +89,15 @@ class OnnxPredictor(Predictor):
         try:
             model = onnx.load(str(path))
             onnx.checker.check_model(model)
-        except Exception as error:  # protobuf and the checker raise what they like
+        except Exception as error:  # protobuf and the checker document no exception types
             hint = "write it again with fedprognos export"
             raise BundleError(f"not a readable ONNX file: {error}", where=str(path), hint=hint) from None
         return OnnxPredictor(model, str(path))
 
     @staticmethod
-    def of(bundle: Bundle, head: FloatArray | None = None) -> OnnxPredictor:
+    def from_bundle(bundle: Bundle, head: FloatArray | None = None) -> OnnxPredictor:
         """A predictor of a bundle in memory."""
-        bundle = bundle if head is None else Predictor.of(bundle, head).bundle
+        bundle = bundle if head is None else Predictor.from_bundle(bundle, head).bundle
         return OnnxPredictor(build_graph(bundle), bundle=bundle)
 
 
@@ -136,16 +136,16 @@ def session_of(model: onnx.ModelProto) -> Any:
 def _inner(model: onnx.ModelProto, channels: int, where: str) -> onnx.ModelProto:
     """The part of the graph between scaled rows and outputs: streams keep scaled rows, and scale each once."""
     onnx = load_onnx()
-    made_by = {name: node for node in model.graph.node for name in node.output if name}
-    if SCALED not in made_by or OUTPUTS not in made_by:
+    node_of_output = {name: node for node in model.graph.node for name in node.output if name}
+    if SCALED not in node_of_output or OUTPUTS not in node_of_output:
         raise BundleError("made by another program", where=where, hint="make it with `fedprognos export`")
-    needed, waiting = set(), [name for name in (OUTPUTS, STATE_AFTER) if name in made_by]
+    needed, waiting = set(), [name for name in (OUTPUTS, STATE_AFTER) if name in node_of_output]
     while waiting:
         name = waiting.pop()
-        if name == SCALED or name not in made_by or made_by[name].name in needed:
+        if name == SCALED or name not in node_of_output or node_of_output[name].name in needed:
             continue
-        needed.add(made_by[name].name)
-        waiting += _inputs(made_by[name])
+        needed.add(node_of_output[name].name)
+        waiting += _inputs(node_of_output[name])
     inner = copy.deepcopy(model)
     graph = inner.graph
     nodes = [node for node in model.graph.node if node.name in needed]
@@ -155,12 +155,12 @@ def _inner(model: onnx.ModelProto, channels: int, where: str) -> onnx.ModelProto
     graph.initializer.extend(c for c in model.graph.initializer if c.name in used)
     floats = onnx.TensorProto.FLOAT
     graph.input.append(onnx.helper.make_tensor_value_info(SCALED, floats, ["batch", None, channels]))
-    graph.input.extend(given for given in model.graph.input if given.name == STATE)
-    outputs = ["batch", None] if STATE_AFTER in made_by else ["batch"]
+    graph.input.extend(source for source in model.graph.input if source.name == STATE)
+    outputs = ["batch", None] if STATE_AFTER in node_of_output else ["batch"]
     graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, floats, outputs))
-    graph.output.extend(made for made in model.graph.output if made.name == STATE_AFTER)
-    layers = [name for name in made_by if name.startswith("layer_") and made_by[name].name in needed]
-    if STATE_AFTER in made_by and layers:
+    graph.output.extend(output for output in model.graph.output if output.name == STATE_AFTER)
+    layers = [name for name in node_of_output if name.startswith("layer_") and node_of_output[name].name in needed]
+    if STATE_AFTER in node_of_output and layers:
         last = max(layers, key=lambda name: int(name.removeprefix("layer_")))
         graph.node.append(onnx.helper.make_node("Identity", [last], [FEATURES], name=FEATURES))
         graph.output.append(onnx.helper.make_tensor_value_info(FEATURES, floats, [None, "batch", None]))
@@ -288,7 +288,7 @@ def _torch_outputs(bundle: Bundle, sensors: FloatArray, settings: FloatArray) ->
         scaled[:, column] = bundle.recipe.scale_level_times(sensors.reshape(rows, -1)[:, column])
     histories = scaled.reshape(*sensors.shape[:2], -1)
     if not bundle.recipe.life:
-        return Predictor.of(bundle).outputs(histories)
+        return Predictor.from_bundle(bundle).outputs(histories)
     steps = Stepper(bundle.network)
     return steps.run(histories, steps.rest(histories[:, 0]))[0]
 

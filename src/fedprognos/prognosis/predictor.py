@@ -43,7 +43,7 @@ class Predictor(HealthModel):
     >>> from fedprognos.networks import Network, NetworkSpec
     >>> recipe = Recipe(task="rul", sensors=("vibration",), window=2, mean=((0.0,),), std=((1.0,),), cap=100.0)
     >>> spec = NetworkSpec(inputs=1, widths=(4,))
-    >>> predictor = Predictor.of(Bundle(recipe, Network.seeded(spec, 0, bias=30.0)))
+    >>> predictor = Predictor.from_bundle(Bundle(recipe, Network.seeded(spec, 0, bias=30.0)))
     >>> predictor.windows(np.zeros((1, 2, 1), dtype=np.float32)).round().tolist()
     [30.0]
     """
@@ -62,7 +62,7 @@ class Predictor(HealthModel):
 
     @staticmethod
     def load(bundle: str | Path, head: str | Path | None = None) -> Predictor:
-        """Read a bundle, and a site's personal head where there is one.
+        """Read a bundle, and a site's personal head if one is given.
 
         Parameters
         ----------
@@ -71,10 +71,10 @@ class Predictor(HealthModel):
         head
             File (.safetensors) with the tensor "head": the regressor's weights, bias last.
         """
-        return Predictor.of(Bundle.load(bundle), None if head is None else read_head(head))
+        return Predictor.from_bundle(Bundle.load(bundle), None if head is None else read_head(head))
 
     @staticmethod
-    def of(bundle: Bundle, head: FloatArray | None = None) -> Predictor:
+    def from_bundle(bundle: Bundle, head: FloatArray | None = None) -> Predictor:
         """A predictor of a bundle in memory."""
         if head is not None:
             width = len(bundle.network.head)
@@ -90,15 +90,15 @@ class Predictor(HealthModel):
 
     @property
     def no_intervals(self) -> str:
-        """Why it gives no intervals; empty where it does."""
+        """Why the predictor gives no intervals; empty if it gives them."""
         if self.calibration is not None:
             return ""
-        known = {} if self._bundle is None else self._bundle.provenance
-        return str(known.get("no_intervals", "this model was not calibrated"))
+        provenance = {} if self._bundle is None else self._bundle.provenance
+        return str(provenance.get("no_intervals", "this model was not calibrated"))
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle behind it, personal head included."""
+        """The bundle of this predictor, with the personal head."""
         if self._bundle is None:
             raise BundleError("this predictor was made from an ONNX file", hint="load the bundle it was made from")
         return self._bundle
@@ -141,8 +141,8 @@ class Predictor(HealthModel):
         stream = Stream(self, sys.maxsize, coverage=coverage, trusting=True)
         every: dict[str, list[Health]] = {}
         for unit in fleet:
-            taken = stream.feed_table(table_of(unit, columns), every=not last)
-            every[unit.id] = [health for one in taken for health in one.healths if health.state != "warming-up"]
+            updates = stream.feed_table(table_of(unit, columns), every=not last)
+            every[unit.id] = [health for update in updates for health in update.healths if health.state != "warming-up"]
         for health in stream.finish():
             every[health.unit].append(health)
         if last:

@@ -97,12 +97,12 @@ class Stream:
         values: list[list[float]] = []
         for k, given in enumerate(rows):
             row = dated(recipe, given)
-            found, reason = checked(recipe, row, self.strict, self.model.policies)
+            numbers, reason = checked(recipe, row, self.strict, self.model.policies)
             if reason:
                 refused[k] = Update(row.unit, row.position, row.cycle, Verdict.REFUSED, reason)
             else:
                 good.append(row)
-                values.append(found)
+                values.append(numbers)
         split = len(recipe.sensors)
         columns = np.array(values, dtype=np.float64).reshape(len(good), split + len(recipe.settings))
         table = RowTable(
@@ -236,20 +236,20 @@ class Stream:
             return list(self._states)
 
     def health(self, unit: str) -> Health | None:
-        """Where a unit stands; None for one that was never heard of, or forgotten."""
+        """The health of a unit; None for a unit that never sent a row, or was forgotten."""
         return self.healths([unit])[0]
 
     def healths(self, units: Sequence[str] | None = None) -> list[Health | None]:
-        """Where units stand (all of them by default), in one pass for those the model has not looked at yet."""
+        """Healths of units (by default all), with one forward pass for all windows that still wait."""
         with self._lock:
             names = list(self._states if units is None else units)
-            known = {name: self._states[name] for name in names if name in self._states}
-            waiting = [state for state in known.values() if state.pending is not None]
+            states = {name: self._states[name] for name in names if name in self._states}
+            waiting = [state for state in states.values() if state.pending is not None]
             for a in range(0, len(waiting), BATCH):
                 questions = [state.pending for state in waiting[a : a + BATCH] if state.pending is not None]
                 for question, health in zip(questions, self.model.healths(questions, self.coverage), strict=True):
                     question.state.health, question.state.pending = health, None
-            return [known[n].health or self._warming_up(n, known[n]) if n in known else None for n in names]
+            return [states[n].health or self._warming_up(n, states[n]) if n in states else None for n in names]
 
     def finish(self) -> list[Health]:
         """End every running cycle, as at the end of a file; healths of the cycles that had none yet."""

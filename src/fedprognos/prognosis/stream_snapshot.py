@@ -29,8 +29,9 @@ def write(
     path: Path, digest: str, states: Mapping[str, UnitState], counts: Mapping[Verdict, int], evicted: int
 ) -> None:
     """Write the states of all units atomically, flushed to disk."""
-    kept = [state.snapshot() for state in states.values()]
-    tensors = {name: np.stack([own[name] for own in kept]) for name in (kept[0] if kept else ())}
+    snapshots = [state.snapshot() for state in states.values()]
+    names = snapshots[0] if snapshots else ()
+    tensors = {name: np.stack([snapshot[name] for snapshot in snapshots]) for name in names}
     document = json.dumps(
         {
             "format": FORMAT,

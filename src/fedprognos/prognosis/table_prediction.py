@@ -326,7 +326,7 @@ def predict_frame(
     else:
         for health in ended:
             units[health.unit].append(health)
-        healths = [health for name, known in units.items() for health in known or stream.healths([name])]
+        healths = [health for name, past in units.items() for health in past or stream.healths([name])]
     present = [health for health in healths if health is not None]
     result = pd.DataFrame([asdict(health) for health in present])
     if dated and present:
@@ -341,8 +341,8 @@ def row_healths(predictor: Predictor, frame: pd.DataFrame, *, unit: str, time: s
     reader, pieces = _frame_pieces(stream, frame, unit, time, None)
     for rows, updates in _fed(stream, reader, pieces, every=True):
         for place, update in zip(rows.places, updates, strict=True):
-            known = [health.value for health in update.healths if health.value is not None]
-            values[place] = known[-1] if known else np.nan
+            row_values = [health.value for health in update.healths if health.value is not None]
+            values[place] = row_values[-1] if row_values else np.nan
     return values.tolist()
 
 

@@ -26,7 +26,7 @@ class Question:
     Parameters
     ----------
     health
-        What is known of it beforehand: flags, and what they mean.
+        Unit, position, flags and reason, filled in before the network gives the value.
     window : (length, channels)
         Scaled rows.
     levels : (sensors,)
@@ -56,7 +56,7 @@ class UnitState:
         The latest window, where the model has not looked at it yet.
     health
         The latest health.
-    known : (sensors + settings,)
+    latest_values : (sensors + settings,)
         The latest value of each that was given.
     """
 
@@ -65,7 +65,7 @@ class UnitState:
         "clock",
         "health",
         "history",
-        "known",
+        "latest_values",
         "limits",
         "memory",
         "novelty",
@@ -81,7 +81,7 @@ class UnitState:
         self.clock = Clock(recipe.cycle is not None)
         self.sensors = SensorWatch(len(recipe.sensors))
         self.novelty = NoveltyWatch()
-        self.known = np.full(len(recipe.sensors) + len(recipe.settings), np.nan)
+        self.latest_values = np.full(len(recipe.sensors) + len(recipe.settings), np.nan)
         self.limits = limits
         self.memory = np.full(size, np.nan, dtype=np.float32)
         self.pending: Question | None = None
@@ -100,7 +100,7 @@ class UnitState:
         unseen: bool,
         trusting: bool = False,
     ) -> tuple[Verdict, str, tuple[Cut, ...]]:
-        """Take a row: what became of it, why, and what there is to look at now.
+        """Take a row; returns the verdict, its reason, and the windows that are now complete.
 
         Parameters
         ----------
@@ -109,11 +109,11 @@ class UnitState:
         given : (sensors + settings,)
             What was given, NaN where a value was blank.
         scaled : (columns,)
-            What channels are made from and the network sees.
+            The input of the network, from which extra channels are computed.
         unseen
-            It is in an operating condition that the training data did not have.
+            The row is in an operating condition that the training data did not have.
         trusting
-            Do not judge its clock.
+            Accept the row's clock without a check.
         """
         number, held = cycle or 0, self.held(cycle)
         if trusting:
@@ -130,16 +130,16 @@ class UnitState:
         if impossible.any():
             scaled = self.recipe.with_deviations(scaled, visible, impossible)
             given = given.copy()
-            given[:width][impossible] = np.nan  # nor may it stand in for a blank that comes later
-        self.known = np.where(np.isnan(given), held, given)
+            given[:width][impossible] = np.nan  # an impossible value must not fill a later blank
+        self.latest_values = np.where(np.isnan(given), held, given)
         inputs = self.channels.extend(scaled)
         cuts = self.history.push(inputs, position, cycle=number, end=end, unseen=unseen, gap=judged.gap)
         return judged.verdict, "", cuts
 
     def doubts(self, cut: Cut) -> tuple[tuple[str, ...], str]:
-        """What makes the health at a window less trustworthy, known before the model looks at it: flags, and why."""
+        """Flags and reason that make the health at a window doubtful before the model reads the window."""
         faults, reason = self.limits.faults(self.sensors)
-        # A later life begins with the repair, wherever the machine's clock stands by then.
+        # The life after a repair starts at the repair, so a late first position is normal there.
         if not self.clock.origin and self.limits.first < self.clock.first < self.limits.dates:
             faults = (MID_LIFE, *faults)
             reason = "; ".join(filter(None, (f"watched from {self.clock.first:g} on, not from its first row", reason)))
@@ -157,7 +157,11 @@ class UnitState:
 
     def held(self, cycle: int | None) -> FloatArray:
         """The latest sensors and settings that were given, of a cyclic unit in this cycle; NaN where there is none."""
-        return self.known if not self.clock.cyclic or cycle == self.clock.cycle else np.full_like(self.known, np.nan)
+        return (
+            self.latest_values
+            if not self.clock.cyclic or cycle == self.clock.cycle
+            else np.full_like(self.latest_values, np.nan)
+        )
 
     @property
     def begun(self) -> bool:
@@ -176,15 +180,18 @@ class UnitState:
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """All arrays; the health is kept apart."""
         kept = {
-            f"{part}.{name}": array for part, own in self._parts().items() for name, array in own.snapshot().items()
+            f"{part}.{name}": array
+            for part, memory in self._parts().items()
+            for name, array in memory.snapshot().items()
         }
-        kept["known"] = self.known.copy()
+        kept["known"] = self.latest_values.copy()
         return {**kept, "memory": self.memory.copy()} if len(self.memory) else kept
 
     def restore(self, kept: Arrays) -> None:
         """Go on from a snapshot."""
-        for part, own in self._parts().items():
-            own.restore({name.partition(".")[2]: array for name, array in kept.items() if name.startswith(part + ".")})
-        self.known[:] = kept["known"]
+        for part, memory in self._parts().items():
+            prefix = part + "."
+            memory.restore({n.removeprefix(prefix): array for n, array in kept.items() if n.startswith(prefix)})
+        self.latest_values[:] = kept["known"]
         if len(self.memory):
             self.memory[:] = kept["memory"]

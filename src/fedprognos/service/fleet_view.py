@@ -291,26 +291,26 @@ class Forecast:
 
 
 def forecast(task: str, healths: Sequence[Health], threshold: float | None) -> Forecast | None:
-    """Carry the latest health on; None where nothing can be said, at the cap and under a broken sensor, for example.
+    """Extrapolate the latest health; None without a usable value, as at the cap or with a broken sensor.
 
-    A remaining useful life falls by one a cycle by definition. A state of health falls as it did lately: the median
-    of the slopes between all pairs of the last values (Theil, 1950; Sen, 1968), which single odd values do not move.
+    A remaining useful life falls by one a cycle by definition. A state of health keeps its recent slope: the median
+    of the slopes between all pairs of the last values (Theil, 1950; Sen, 1968), which outliers hardly change.
 
     Examples
     --------
     >>> forecast("rul", [Health("pump", 100, 40.0, 30.0, 55.0)], 25.0)
     Forecast(slope=-1.0, due=115.0, due_low=105.0, due_high=130.0, basis='one cycle less with every cycle')
     """
-    known = [h for h in healths if h.value is not None]
-    if not known or known[-1] is not healths[-1]:
+    with_value = [h for h in healths if h.value is not None]
+    if not with_value or with_value[-1] is not healths[-1]:
         return None
-    last = known[-1]
+    last = with_value[-1]
     if {AT_CAP, *DISTRUSTED}.intersection(last.flags):
-        return None  # "as much or more", or a value that is not to be trusted, has no date
+        return None  # a value at the cap is only a lower bound, and a distrusted value gives no date
     if task == "rul":
         slope, basis = -1.0, "one cycle less with every cycle"
     else:
-        recent = known[-SLOPE_VALUES:]
+        recent = with_value[-SLOPE_VALUES:]
         if len(recent) < LEAST_SLOPE_VALUES:
             return None
         slope, basis = _median_slope(recent), f"as over the last {len(recent)} values"

@@ -48,7 +48,7 @@ FILES = {
     "/favicon.svg": ("favicon.svg", "image/svg+xml"),
 }
 CHECKED_IN_S = 5.0
-"""How long an answer about the disk holds."""
+"""The disk is checked at most this often, because each check writes to it."""
 SILENCE_CHECKED_IN_S = 10.0
 
 
@@ -74,7 +74,7 @@ class Service:
         self._asked, self._problem = -CHECKED_IN_S, ""
 
     async def problem(self) -> str:
-        """Why rows cannot be taken, empty where they can; asked of the disk once in a while."""
+        """Why the service cannot take rows; empty if it can. The disk is checked every :data:`CHECKED_IN_S` seconds."""
         if not self.batcher.alive:
             return "the service is stopping"
         if time.monotonic() >= self._asked + CHECKED_IN_S:
@@ -92,16 +92,16 @@ class Service:
             await asyncio.sleep(SILENCE_CHECKED_IN_S)
 
     async def acknowledge(self, unit: str) -> bool:
-        """Drop a unit's latched faults; whether it is known."""
+        """Drop a unit's latched faults; False if the unit is not watched."""
         return await self.batcher.ask(partial(self.stream.acknowledge, unit))
 
     async def forget(self, unit: str) -> bool:
-        """Drop a unit everywhere; whether it was known."""
-        known = await self.batcher.ask(partial(self.stream.forget, unit))
-        if known:
+        """Drop a unit from the stream, the disk and the page; False if it was not watched."""
+        was_watched = await self.batcher.ask(partial(self.stream.forget, unit))
+        if was_watched:
             self.view.forget(unit)
             self.events.publish_forgotten(unit)
-        return known
+        return was_watched
 
     def after_batch(self, batch: Batch) -> None:
         """Show what a batch changed."""
@@ -110,7 +110,7 @@ class Service:
 
 
 class _Direct(APIRoute):
-    """A route whose function reads the request and makes the answer itself: nothing is worked out on the way to it."""
+    """A route that hands the raw request to its function: FastAPI's parsing is too slow for many rows."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
@@ -118,7 +118,7 @@ class _Direct(APIRoute):
 
 
 def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
-    """The application over a state folder, which it holds from now on until it is shut down."""
+    """The application over a state folder; it locks the folder until it shuts down."""
     options.check()
     service = Service(predictor, options)
 
@@ -206,17 +206,17 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     @app.get("/v1/units/{unit:path}", response_model=json_shapes.UnitAnswer)
     async def get_unit(unit: str) -> Response:
         """One unit: its health, history and forecast, and its latest rows."""
-        found = view.units.get(unit)
-        if found is None:
+        unit_view = view.units.get(unit)
+        if unit_view is None:
             return _unknown(unit)
         healths, rows = await service.batcher.ask(partial(service.stream.history, unit))
         date, end_date = None, None
-        if found.health is not None and not cyclic:
-            date, end_date = dates(found.health, recipe.time_measure)
+        if unit_view.health is not None and not cyclic:
+            date, end_date = dates(unit_view.health, recipe.time_measure)
         answer = json_shapes.unit_answer(
-            found,
+            unit_view,
             now=time.time(),
-            lives=view.lives(found),
+            lives=view.lives(unit_view),
             date=date,
             end_date=end_date,
             history=healths,
@@ -305,7 +305,7 @@ async def _served(content: bytes, kind: str, _: Request) -> Response:
 
 
 def _add_problems(app: FastAPI, options: ServiceOptions, metrics: ServiceMetrics) -> None:
-    """Handlers that turn errors into json_shapes."""
+    """Handlers that turn exceptions into JSON answers."""
 
     @app.exception_handler(BusyError)
     async def busy(_: Request, error: BusyError) -> JSONResponse:

@@ -30,21 +30,21 @@ class Sent:
 
     Parameters
     ----------
-    known
-        The service had them already, or later ones of their unit.
+    already_stored
+        Rows that the service had, or whose unit had later rows there.
     first_refusal
-        Where the first refused one stands and why.
+        Place of the first refused row, and the reason.
     """
 
     rows: int = 0
     accepted: int = 0
-    known: int = 0
+    already_stored: int = 0
     refused: int = 0
     first_refusal: str = ""
 
 
 class Link:
-    """A connection to a service that is waited for when it is busy or away.
+    """A connection to a service; it retries while the service is busy or unreachable.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Link:
             self._session.headers["Authorization"] = f"Bearer {token}"
 
     def inputs(self) -> ModelInputs:
-        """What the service wants of a row."""
+        """The columns that the service needs in a row."""
         answer = self._ask("GET", "/v1/fleet")
         try:
             layout = answer["table"]
@@ -76,16 +76,16 @@ class Link:
             raise DataError("this is not a fedprognos service", where=self._url) from None
 
     def reached(self) -> dict[str, tuple[float, float]]:
-        """Cycle (0 for units without cycles) and position that each unit has got to at the service."""
-        found: dict[str, tuple[float, float]] = {}
+        """Latest cycle (0 for units without cycles) and position of each unit at the service."""
+        places: dict[str, tuple[float, float]] = {}
         while True:
-            answer = self._ask("GET", f"/v1/units?limit={PAGE}&offset={len(found)}")
-            found |= {one["unit"]: (one["cycle"] or 0, one["position"]) for one in answer["units"]}
-            if not answer["units"] or len(found) >= answer["total"]:
-                return found
+            answer = self._ask("GET", f"/v1/units?limit={PAGE}&offset={len(places)}")
+            places |= {status["unit"]: (status["cycle"] or 0, status["position"]) for status in answer["units"]}
+            if not answer["units"] or len(places) >= answer["total"]:
+                return places
 
     def post(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Send rows; what became of each."""
+        """Send rows; the result of each."""
         results: list[dict[str, Any]] = self._ask("POST", "/v1/rows", json=list(rows))["results"]
         return results
 
@@ -139,14 +139,14 @@ def send_files(
         places = zip(rows.units, cycles, rows.times.tolist(), strict=True)
         new = [n for n, (name, *place) in enumerate(places) if tuple(place) > reached.get(name, NOWHERE)]
         sent.rows += len(rows)
-        sent.known += len(rows) - len(new)
+        sent.already_stored += len(rows) - len(new)
         results = link.post([_json_row(rows, n, inputs) for n in new]) if new else []
         for n, result in zip(new, results, strict=True):
             verdict = Verdict(result["result"])
             if verdict is Verdict.ACCEPTED:
                 sent.accepted += 1
             elif verdict in (Verdict.DUPLICATE, Verdict.LATE):
-                sent.known += 1
+                sent.already_stored += 1
             else:
                 sent.refused += 1
                 sent.first_refusal = sent.first_refusal or f"{rows.at(n)}: {result['reason']}"

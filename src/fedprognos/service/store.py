@@ -63,8 +63,8 @@ class StoredRow:
 
     @property
     def values(self) -> list[float]:
-        found: list[float] = np.frombuffer(self.numbers, dtype=np.float64).tolist()
-        return found
+        numbers: list[float] = np.frombuffer(self.numbers, dtype=np.float64).tolist()
+        return numbers
 
 
 class Store:
@@ -114,12 +114,12 @@ class Store:
                     raise DataError(
                         f"this state belongs to another {other}",
                         where=str(self.folder),
-                        hint="use what it was made with, or give another --state folder",
+                        hint="use the version and model that wrote it, or give another --state folder",
                     )
                 self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
-            known = self.fact("model")
-            if known != model:
-                self.model_changed = known is not None
+            last_model = self.fact("model")
+            if last_model != model:
+                self.model_changed = last_model is not None
                 self._db.execute("INSERT OR REPLACE INTO facts VALUES ('model', ?)", (model,))
                 self._db.execute("DELETE FROM facts WHERE name = 'snapshot'")
                 self._db.execute("DELETE FROM forgotten")
@@ -149,7 +149,7 @@ class Store:
             )
 
     def forget(self, number: int, name: str) -> None:
-        """Drop a unit; the snapshot still holds it, so its name is kept to pass over it."""
+        """Drop a unit. The snapshot still holds it, so its name is kept and skipped on restore."""
         with self._transaction():
             self._db.execute("DELETE FROM rows WHERE unit = ?", (number,))
             self._db.execute("DELETE FROM healths WHERE unit = ?", (number,))
@@ -177,7 +177,7 @@ class Store:
                     )
 
     def probe(self) -> None:
-        """Write something and take it back: raises where the disk takes no more."""
+        """Write some bytes and delete them again; raises if the disk is full."""
         with self._transaction():
             self._db.execute("INSERT OR REPLACE INTO facts VALUES ('probe', ?)", ("x" * PROBE_IN_BYTES,))
         with self._transaction():
@@ -197,14 +197,14 @@ class Store:
     # --- reading -----------------------------------------------------------------------------
 
     def fact(self, name: str) -> str | None:
-        """A fact about the whole, None where it was never set."""
-        found = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return None if found is None else str(found[0])
+        """A fact about the whole state; None if it was never set."""
+        record = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if record is None else str(record[0])
 
     def last_id(self) -> int:
         """The highest number of a row so far, 0 for none; the unit that had it may be forgotten by now."""
-        found = self._db.execute("SELECT ifnull(max(id), 0) FROM rows").fetchone()
-        return max(int(found[0]), self.snapshot())
+        (highest,) = self._db.execute("SELECT ifnull(max(id), 0) FROM rows").fetchone()
+        return max(int(highest), self.snapshot())
 
     def snapshot(self) -> int:
         """The number of the last row that the snapshot holds, 0 where there is no snapshot."""
@@ -220,23 +220,23 @@ class Store:
 
     def rows_after(self, number: int) -> Iterator[StoredRow]:
         """Rows with higher numbers, in the order they came."""
-        for found in self._db.execute("SELECT * FROM rows WHERE id > ? ORDER BY id", (number,)):
-            yield _row(found)
+        for record in self._db.execute("SELECT * FROM rows WHERE id > ? ORDER BY id", (number,)):
+            yield _row(record)
 
     def latest_rows(self) -> list[StoredRow]:
         """The last accepted row of each unit."""
         query = "SELECT * FROM rows WHERE id IN (SELECT max(id) FROM rows WHERE accepted GROUP BY unit)"
-        return [_row(found) for found in self._db.execute(query)]
+        return [_row(record) for record in self._db.execute(query)]
 
     def rows_of(self, unit: int, limit: int = KEPT_ROWS) -> list[StoredRow]:
         """Latest accepted rows of a unit, oldest first."""
         query = "SELECT * FROM rows WHERE unit = ? AND accepted ORDER BY id DESC LIMIT ?"
-        return [_row(found) for found in self._db.execute(query, (unit, limit))][::-1]
+        return [_row(record) for record in self._db.execute(query, (unit, limit))][::-1]
 
     def healths_of(self, unit: int, name: str) -> list[Health]:
         """Latest healths of a unit, oldest first."""
         query = "SELECT * FROM healths WHERE unit = ? ORDER BY id DESC LIMIT ?"
-        return [_health(name, found) for found in self._db.execute(query, (unit, KEPT_HEALTHS))][::-1]
+        return [_health(name, record) for record in self._db.execute(query, (unit, KEPT_HEALTHS))][::-1]
 
     def latest_healths(self, limit: int) -> Iterator[tuple[int, Health]]:
         """The latest healths of all units, oldest first, with the number of their unit; they name none."""
@@ -244,29 +244,30 @@ class Store:
             "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY unit ORDER BY id DESC) AS place FROM healths) "
             "WHERE place <= ? ORDER BY id"
         )
-        for found in self._db.execute(query, (limit,)):
-            yield found[1], _health("", found)
+        for record in self._db.execute(query, (limit,)):
+            yield record[1], _health("", record)
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the database, which unlocks the folder."""
         self._db.close()
 
 
-def _row(found: Sequence[object]) -> StoredRow:
-    number, unit, cycle, position, end, received, accepted, values = found
+def _row(record: Sequence[object]) -> StoredRow:
+    number, unit, cycle, position, end, received, accepted, values = record
     return StoredRow(number, unit, cycle, position, bool(end), received, bool(accepted), values)  # type: ignore[arg-type]
 
 
-def _health(name: str, found: Sequence[object]) -> Health:
-    position, value, low, high, state, reason, flags = found[3:10]
+def _health(name: str, record: Sequence[object]) -> Health:
+    position, value, low, high, state, reason, flags = record[3:10]
     kept = tuple(str(flags).split(",")) if flags else ()
     return Health(name, position, value, low, high, state, reason, kept)  # type: ignore[arg-type]
 
 
 def _private(folder: Path) -> Path:
-    """The folder, made where it is missing, readable by its owner only.
+    """The folder, created if it is missing, readable by its owner only.
 
-    One that is empty or holds a state already is closed to others. One with other things in it is not ours to close.
+    An empty folder, or one that holds a state, becomes private. A folder with other files is refused: to change its
+    mode could lock out other programs.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -276,9 +277,9 @@ def _private(folder: Path) -> Path:
                 folder.chmod(0o700)
             else:
                 raise OutputError(
-                    f"others may look into this folder (mode {mode:04o})",
+                    f"other users can read this folder (mode {mode:04o})",
                     where=str(folder),
-                    hint=f"chmod 700 '{folder}', or give a folder of its own with --state",
+                    hint=f"chmod 700 '{folder}', or give an empty folder with --state",
                 )
         (folder / DATABASE).touch(0o600)
         (folder / DATABASE).chmod(0o600)
