@@ -3,8 +3,9 @@
 A client is offered the shared head of a model. From its own sums it makes others for the same features: a personal head
 near the shared one, one that sees the neurons of its own network only (alone), one that sees the inputs only
 (linear), and the mean of shared and alone. All are fitted to the units it trained on; the one with the smallest error
-on the units it kept out is fitted again to all of them and kept. So a client that federates is worse off than alone by
-chance only, and a harmful model costs it nothing. The head stays with the client; which kind it is leaves.
+on the units it kept out is fitted again to all of them and kept. The head stays with the client; which kind it is and
+its ridge strength leave. The choice is only as good as the units kept out: where training chose its best epoch on them,
+they flatter the client's own neurons.
 """
 
 from __future__ import annotations
