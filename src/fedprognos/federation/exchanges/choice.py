@@ -204,7 +204,7 @@ exchanges.add(
         75,
         Words(
             "choosing a model",
-            "which kind of head this client chose for its machines, and from how many points; the head stays",
+            "which kind of head this client chose, its ridge strength, and from how many points; the head stays",
             "whether the shared model suits this client's machines",
         ),
         answer,
