@@ -39,6 +39,7 @@ TINY = (
     "federation.fedavg={rounds=2, epochs=1}",
     "federation.fedprox={rounds=2, epochs=1}",
     "federation.fedma={rounds=2, width_limit=1.5}",
+    "federation.reservoir={units=40}",
     "federation.heads=['exact', 'mean', 'personal']",
 )
 METHODS = {"local", "central", "reservoir", "fedavg", "fedprox", "concat", "fedma", "absorb"}
@@ -389,9 +390,8 @@ def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
     time.sleep(3)
     family = parent.children(recursive=True)
     os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "same command again" in errors
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
 
