@@ -367,11 +367,14 @@ def test_one_exchange_reaches_the_bar_on_fd004_and_central_training(tmp_path: Pa
         "federation.heads=['exact']",
         "evaluation.baselines=[]",
     )
-    finished = run("turbofan", out=tmp_path / "out", seeds=3, overrides=changes)
-    central, concat = (next(s for s in finished.results.summary() if s.method == m) for m in ("central", "concat"))
-    for found in (central, concat):
-        assert found.values("rmse").mean() <= 22.8
-        assert found.values("rmse_capped").mean() <= 14.3
+    finished = run("turbofan", out=tmp_path / "out", seeds=1, overrides=changes)
+    errors = {}
+    for method in ("central", "concat"):
+        summary = next(s for s in finished.results.summary() if s.method == method)
+        errors[method] = summary.values("rmse_capped").mean()
+        assert summary.values("rmse").mean() <= 22.8
+        assert errors[method] <= 14.6  # the worst of five seeds in docs/results/turbofan-tuned.json has 14.54
+    assert errors["concat"] <= 1.02 * errors["central"]
 
 
 @pytest.mark.soak
