@@ -11,7 +11,8 @@ demo: $(VENV)/.core
 
 # Three tiers, and every test is in one of them. The first takes three minutes on two cores; it says what it leaves out.
 # LIMITS="--cpu-each S --cpu-total S" fails if tests take more processor seconds, as .ci/run asks for.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# One thread each: two processes of tests, and what they start, share the cores, and idle threads of BLAS wait busily.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 test: $(VENV)/.dev
 	$(PYTEST) -m "not long and not soak" $(LIMITS)
 
