@@ -21,7 +21,7 @@ from fedprognos.experiment.scenario import training_scenario
 from fedprognos.experiment.tuning import FRACTION, TrialRunner, judged
 from fedprognos.experiment.worker_pool import cores
 from fedprognos.federation.exchanges.evaluate import evaluate
-from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 from fedprognos.networks.head import mean_squared_error, solve_head
@@ -96,7 +96,7 @@ def write_choices(
     }
     found = _earlier(path, head)
     seeds = min(SEEDS, base.evaluation.seeds)
-    cache = ReplyCache(where.runs / "choices" / "answers")
+    journal = ReplyJournal(where.runs / "choices" / "answers")
     todo = [(seed, method) for seed in range(seeds) for method in METHODS]
     with one_torch_thread():
         for seed, method in todo:  # seed by seed: what was interrupted compares like with like
@@ -107,7 +107,7 @@ def write_choices(
                     measured = found.setdefault(change, {}).setdefault(method, [])
                     if len(measured) == seed:
                         changed = judged(config.load(preset, overrides)[1])
-                        measured.append(_measure(runner, changed, seed, cache, data))
+                        measured.append(_measure(runner, changed, seed, journal, data))
                         write_json(path, {**head, "errors": found})
                         tell(f"{method}, {change}, seed {seed}: {min(measured[-1]['rmse']):.2f}")
     return path
@@ -123,10 +123,10 @@ def _earlier(path: Path, head: Mapping[str, Any]) -> Found:
 
 
 def _measure(
-    runner: TrialRunner, experiment: config.Experiment, seed: int, cache: ReplyCache, scope: str
+    runner: TrialRunner, experiment: config.Experiment, seed: int, journal: ReplyJournal, scope: str
 ) -> dict[str, Any]:
     """RMSE of the model after the last round on what was kept out, for every ridge strength, and its width."""
-    cohort, plan = runner.prepared(experiment, seed, lambda failure: None, cache=cache, scope=scope)
+    cohort, plan = runner.prepared(experiment, seed, lambda failure: None, journal=journal, scope=scope)
     *_, last = strategies[runner.method].run(cohort, plan)
     (network,) = last.models.values()
     fit, held = evaluate(cohort, plan, cohort.clients, network).head_statistics

@@ -23,7 +23,7 @@ from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import MessageCohort, digest
 from fedprognos.federation.exchanges import Failure, Reply, reply_kinds, request_kinds
 from fedprognos.federation.exchanges.survey import common_recipe
-from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
@@ -45,7 +45,7 @@ class HostileTransport:
     members: Mapping[str, Client]
     hostile: str
     attack: Attack
-    cache: ReplyCache
+    journal: ReplyJournal
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -65,9 +65,9 @@ class HostileTransport:
 
     def _honest(self, name: str, data: bytes, scope: str) -> bytes:
         key = digest(f"{name}\x1f{scope}\x1f".encode() + data)
-        if (known := self.cache.read(key)) is None:
+        if (known := self.journal.read(key)) is None:
             known = self.members[name].respond(data)
-            self.cache.keep(key, known)
+            self.journal.keep(key, known)
         return known
 
 
@@ -113,7 +113,7 @@ def run_attacked(
         )
         for name, fleet in scenario.clients.items()
     }
-    transport = HostileTransport(members, hostile, attack, ReplyCache(folder / "replies"))
+    transport = HostileTransport(members, hostile, attack, ReplyJournal(folder / "replies"))
     left: set[str] = set()
 
     def left_out(failure: Failure) -> None:

@@ -22,7 +22,7 @@ from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
@@ -110,7 +110,7 @@ def _trained(
             account = None if rule is None else rule.account(plan.releases, masked=False)
             with tempfile.TemporaryDirectory() as folder:
                 members = {n: Client(n, f, ClientFolder(Path(folder) / n)) for n, f in scenario.clients.items()}
-                transport = HostileTransport(members, "", ATTACKS[0], ReplyCache(Path(folder) / "replies"))
+                transport = HostileTransport(members, "", ATTACKS[0], ReplyJournal(Path(folder) / "replies"))
                 *_, last = judged_rounds(strategies[method], MessageCohort(transport), plan)
             (heads,) = last.judged.values()
             raw, capped = errors(tests, tests.clients, network_predictor(heads["mean"].network, recipe))[EVERYONE]

@@ -23,7 +23,7 @@ from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequ
 from fedprognos.federation.exchanges.fit import FitReply, fit_request
 from fedprognos.federation.exchanges.survey import common_recipe
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.files import write_json
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network
@@ -70,7 +70,7 @@ class Bench:
         def cohort(kind: type[Client], fleets: Mapping[str, Fleet]) -> MessageCohort:
             place = folder / kind.__name__
             members = {name: kind(name, fleet, ClientFolder(place / name)) for name, fleet in fleets.items()}
-            return MessageCohort(HostileTransport(members, "", ATTACKS[0], ReplyCache(place / "replies")))
+            return MessageCohort(HostileTransport(members, "", ATTACKS[0], ReplyJournal(place / "replies")))
 
         honest = cohort(Client, scenario.clients)
         recipe = common_recipe(honest, experiment.recipe, experiment.federation, lambda failure: None)

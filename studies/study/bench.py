@@ -29,7 +29,7 @@ from fedprognos.federation.exchanges.fit import train
 from fedprognos.federation.exchanges.survey import recipe_from_survey
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.fleet import Fleet, pool
 from fedprognos.networks import Network, NetworkSpec, predict
 
@@ -58,7 +58,7 @@ class Bench:
     Parameters
     ----------
     scope
-        What sets these clients' data apart from that of other scenarios: names replies in the cache.
+        What sets these clients' data apart from that of other scenarios: names replies in the journal.
     agreed
         The recipe, where it does not come from these clients' own moments.
     everybody
@@ -95,13 +95,13 @@ class Bench:
     def cohort(self, names: Iterable[str] | None = None) -> MessageCohort:
         """All clients or some of them, with traffic counted from zero."""
         kept = {n: self._clients[n] for n in (self._clients if names is None else names)}
-        return MessageCohort(Here(kept), cache=ReplyCache(self.folder / "replies"), scope=self.scope)
+        return MessageCohort(Here(kept), journal=ReplyJournal(self.folder / "replies"), scope=self.scope)
 
     def pooled(self) -> MessageCohort:
         """All data in one place."""
         fleets = self.scenario.clients
         one = {"pooled": self._client("pooled", pool([fleets[n] for n in sorted(fleets)]))}
-        return MessageCohort(Here(one), cache=ReplyCache(self.folder / "replies"), scope=f"{self.scope} pooled")
+        return MessageCohort(Here(one), journal=ReplyJournal(self.folder / "replies"), scope=f"{self.scope} pooled")
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -123,7 +123,7 @@ class Bench:
         return plan_of(self.experiment.model_copy(update={"federation": federation}), self.recipe, self.seed)
 
     def bodies(self, names: Iterable[str] | None = None, **spec: Any) -> dict[str, Network]:
-        """What each client trains by itself: from the cache after the first time."""
+        """What each client trains by itself: from the journal after the first time."""
         plan = self.plan()
         plan = replace(plan, spec=NetworkSpec(**{**plan.spec.model_dump(), **spec}))
         cohort = self.cohort(names)

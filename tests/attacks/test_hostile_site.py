@@ -28,7 +28,7 @@ from fedprognos.federation.exchanges.survey import OutlineReply, OutlineRequest,
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.reply_cache import ReplyCache
+from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.calibration import EDGES, prediction_ranges
@@ -46,10 +46,10 @@ def members(folder: Path) -> dict[str, Client]:
     return {n: Client(n, fleet, ClientFolder(folder / n), test=fleet) for n, fleet in fleets.items()}
 
 
-def everything(transport: LyingTransport, cache: ReplyCache, left: list[Failure]) -> None:
+def everything(transport: LyingTransport, journal: ReplyJournal, left: list[Failure]) -> None:
     """Every kind of request, as a run asks them."""
     declared: dict[str, int] = {}
-    cohort = MessageCohort(transport, cache=cache, scope="x", declared=declared)
+    cohort = MessageCohort(transport, journal=journal, scope="x", declared=declared)
     federation = federation_options().model_validate(QUICK)
     recipe = common_recipe(cohort, RECIPE, federation, left.append)
     gather(cohort, dict.fromkeys("abc", OUTLINE), OutlineReply, 2, left.append)
@@ -72,9 +72,9 @@ def everything(transport: LyingTransport, cache: ReplyCache, left: list[Failure]
 def test_a_reply_that_cannot_be_true_costs_its_sender_its_place_and_nobody_else(tmp_path: Path, lie: str) -> None:
     kind, change = LIES[lie]
     left: list[Failure] = []
-    cache = ReplyCache(tmp_path / "answers")
+    journal = ReplyJournal(tmp_path / "answers")
     transport = LyingTransport(members(tmp_path), "b", kind, change)
-    everything(transport, cache, left)
+    everything(transport, journal, left)
     assert transport.lied
     assert {one.client for one in left} == {"b"}
     kept = {path.read_bytes() for path in (tmp_path / "answers").iterdir()}
@@ -83,11 +83,11 @@ def test_a_reply_that_cannot_be_true_costs_its_sender_its_place_and_nobody_else(
 
 
 def test_the_same_command_goes_well_once_the_site_is_repaired(tmp_path: Path) -> None:
-    cache, left = ReplyCache(tmp_path / "answers"), list[Failure]()
-    everything(LyingTransport(members(tmp_path), "b", *LIES["statistics of another shape"]), cache, left)
+    journal, left = ReplyJournal(tmp_path / "answers"), list[Failure]()
+    everything(LyingTransport(members(tmp_path), "b", *LIES["statistics of another shape"]), journal, left)
     assert left
     left.clear()
-    everything(LyingTransport(members(tmp_path), "nobody", *LIES["weights of 1e30"]), cache, left)
+    everything(LyingTransport(members(tmp_path), "nobody", *LIES["weights of 1e30"]), journal, left)
     assert not left
 
 

@@ -30,7 +30,7 @@ from fedprognos.experiment.schedule import Schedule, epochs_at_most, job_keys
 from fedprognos.experiment.worker_pool import cores
 from fedprognos.features import ChannelKind
 from fedprognos.features.history import HistoryRule
-from fedprognos.federation import Aggregator, ReplyCache
+from fedprognos.federation import Aggregator, ReplyJournal
 from fedprognos.federation.exchanges import Exchange
 from fedprognos.federation.strategies import Strategy
 from fedprognos.files import write_json
@@ -174,8 +174,8 @@ def _scheduled(name: str, access: LocalClients, notify: Observer) -> tuple[dict[
     epochs = sum(epochs_at_most(experiment, key, len(clients[key.scenario])) for key in keys if key not in finished)
     fleets = {s.name: dict(s.clients) for s in access.scenarios.values()}
     notify(RunStarted(str(folder.path), fleets, tuple(keys), tuple(finished), epochs))
-    cache = ReplyCache(folder.memory)
-    return Schedule(name, experiment, access, cache, keep, notify, access.processes).work(finished)
+    journal = ReplyJournal(folder.memory)
+    return Schedule(name, experiment, access, journal, keep, notify, access.processes).work(finished)
 
 
 def load_fleets(

@@ -21,7 +21,7 @@ from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.run_events import EpochDone, JobKey, Notice, Observer
-from fedprognos.federation import MessageCohort, ReplyCache, common_recipe, judged_rounds
+from fedprognos.federation import MessageCohort, ReplyJournal, common_recipe, judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import read_json, write_json
 from fedprognos.networks import Epoch
@@ -140,7 +140,7 @@ class Race:
     def __post_init__(self) -> None:
         self.trials: list[Trial] = []
         self.measure = ""
-        self.cache = ReplyCache(self.access.folder.memory)
+        self.journal = ReplyJournal(self.access.folder.memory)
 
     def fits(self, candidate: Candidate, steps: int) -> bool:
         """Whether a training is within the budget."""
@@ -179,7 +179,7 @@ class Race:
         cohort = MessageCohort(
             self.access.transport(self.scenario, on_epoch),
             wire=federation.wire,
-            cache=self.cache,
+            journal=self.journal,
             scope=self.scenario,
             declared=declared,
             sums=self.access.sums,

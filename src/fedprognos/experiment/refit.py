@@ -22,7 +22,7 @@ from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.run_events import EpochDone, JobKey, Notice, Observer
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import Scenario
-from fedprognos.federation import ChoiceReply, MessageCohort, ReplyCache
+from fedprognos.federation import ChoiceReply, MessageCohort, ReplyJournal
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Bundle, Epoch
 
@@ -74,7 +74,7 @@ def refitted(
         trainers = MessageCohort(
             access.transport(scenario.name, on_epoch, pooled=pooled),
             wire=again.federation.wire,
-            cache=ReplyCache(folder.memory),
+            journal=ReplyJournal(folder.memory),
             scope=f"{scenario.name} all units",
             sums=None if pooled else access.sums,
         )

@@ -28,7 +28,7 @@ from fedprognos.experiment.run_events import (
 from fedprognos.experiment.run_folder import JobRecord
 from fedprognos.experiment.worker_pool import OnEpoch
 from fedprognos.features import Recipe
-from fedprognos.federation import MessageCohort, ReplyCache, Sums, Transport, common_recipe
+from fedprognos.federation import MessageCohort, ReplyJournal, Sums, Transport, common_recipe
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.strategies import Budget, strategies
 from fedprognos.networks import Epoch
@@ -76,7 +76,7 @@ class Schedule:
 
     Parameters
     ----------
-    cache
+    journal
         Replies that are remembered.
     keep
         Called with every finished job, to write what it found.
@@ -87,7 +87,7 @@ class Schedule:
     name: str
     experiment: Experiment
     access: ClientAccess
-    cache: ReplyCache | None
+    journal: ReplyJournal | None
     keep: Callable[[JobKey, JobResult, JobRecord], None]
     notify: Observer
     workers: int = 1
@@ -122,7 +122,7 @@ class Schedule:
         """Let the clients agree on a recipe."""
         transport, sums = self.access.transport(scenario), self.access.sums
         declared: dict[str, int] = {}
-        cohort = MessageCohort(transport, cache=self.cache, scope=scenario, declared=declared, sums=sums)
+        cohort = MessageCohort(transport, journal=self.journal, scope=scenario, declared=declared, sums=sums)
         federation = self.experiment.federation
         recipe = common_recipe(cohort, self.experiment.recipe, federation, lambda f: self.access.left_out(scenario, f))
         return Stage(recipe, self.access.evaluator(scenario, recipe), declared)
@@ -176,7 +176,7 @@ class Schedule:
                 self.experiment,
                 stage.recipe,
                 stage.evaluator,
-                MessageCohort(trainers, wire=wire, cache=self.cache, scope=scope, declared=declared, sums=sums),
+                MessageCohort(trainers, wire=wire, journal=self.journal, scope=scope, declared=declared, sums=sums),
                 MessageCohort(self.access.transport(key.scenario), declared=stage.declared, sums=sums),
                 notify,
                 calibrated=calibrate,

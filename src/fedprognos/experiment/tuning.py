@@ -58,7 +58,7 @@ from fedprognos.federation import (
     Cohort,
     MessageCohort,
     Plan,
-    ReplyCache,
+    ReplyJournal,
     judged_rounds,
     recipe_from_survey,
 )
@@ -478,7 +478,7 @@ class TrialRunner:
         left_out: Callable[[Failure], None],
         on_epoch: OnEpoch | None = None,
         *,
-        cache: ReplyCache | None = None,
+        journal: ReplyJournal | None = None,
         scope: str = "",
     ) -> tuple[Cohort, Plan]:
         """The cohort that trains, and its plan, with a recipe from the moments of all clients."""
@@ -488,7 +488,7 @@ class TrialRunner:
         slash = "//" if strategies[self.method].pooled else "/"
         keys = {name: f"{length}{slash}{name}" for name in self.trainers}
         trainers = WorkerTransport(self.workers, keys, on_epoch, experiment.federation.timeout_in_s)
-        cohort = MessageCohort(trainers, cache=cache, scope=scope)
+        cohort = MessageCohort(trainers, journal=journal, scope=scope)
         return cohort, replace(plan_of(experiment, recipe, seed), left_out=left_out)
 
 

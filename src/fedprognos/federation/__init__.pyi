@@ -41,7 +41,7 @@ from .plan import MatchedLayer as MatchedLayer
 from .plan import Plan as Plan
 from .plan import Round as Round
 from .precision import widened as widened
-from .reply_cache import ReplyCache as ReplyCache
+from .reply_journal import ReplyJournal as ReplyJournal
 from .rounds import judged_rounds as judged_rounds
 from .strategies.fedma import FedMAOptions as FedMAOptions
 from .strategies.fedma import algorithm_1 as algorithm_1

@@ -12,7 +12,7 @@ from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.exchanges import Failure, Reply, Request, exchange_for, reply_kinds
 from fedprognos.federation.options import Wire
 from fedprognos.federation.plausible import MOST_ROWS
-from fedprognos.federation.reply_cache import Received, ReplyCache
+from fedprognos.federation.reply_journal import Received, ReplyJournal
 
 if TYPE_CHECKING:
     from fedprognos.federation.totals import Sums
@@ -74,7 +74,7 @@ class MessageCohort:
     ----------
     wire
         Precision of the weights in messages.
-    cache
+    journal
         Replies that are remembered; their traffic counts all the same.
     scope
         What decides a reply besides the request and the client's name: the data behind it.
@@ -89,12 +89,12 @@ class MessageCohort:
         transport: Transport,
         *,
         wire: Wire = "float32",
-        cache: ReplyCache | None = None,
+        journal: ReplyJournal | None = None,
         scope: str = "",
         declared: dict[str, int] | None = None,
         sums: Sums | None = None,
     ) -> None:
-        self._transport, self.wire, self._cache, self._scope = transport, wire, cache, scope
+        self._transport, self.wire, self._journal, self._scope = transport, wire, journal, scope
         self._declared = {} if declared is None else declared
         self.sums = sums
         self.traffic = Traffic()
@@ -133,11 +133,11 @@ class MessageCohort:
                 answers[name] = data, received
             return answers
 
-        if self._cache is None:
+        if self._journal is None:
             received = {name: each for name, (_, each) in ask(list(sent)).items()}
         else:
             keys = {name: digest(f"{self._scope}\x1f{name}\x1f".encode() + data) for name, data in sent.items()}
-            received = self._cache.through(keys, ask, decoded)
+            received = self._journal.ask_once(keys, ask, decoded)
         for name, data in sent.items():
             self.traffic.messages += 1
             self.traffic.bytes_down += len(data)

@@ -28,7 +28,6 @@ from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, r
 from fedprognos.deployment.keys import Identity, identity_of
 from fedprognos.deployment.processes import STATUS, ProcessError, alone
 from fedprognos.deployment.steps.agreed_run import AgreedRun
-from fedprognos.deployment.steps.signed_steps import Journal
 from fedprognos.errors import ConfigError, FedprognosError, OutputError
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import (
@@ -48,7 +47,7 @@ from fedprognos.experiment import (
     event_words,
     folder_name,
 )
-from fedprognos.federation import ClientFolder
+from fedprognos.federation import ClientFolder, ReplyJournal
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import read_json, write_json
 from fedprognos.networks import one_torch_thread
@@ -261,7 +260,7 @@ class DeployedRun:
             contract = make_contract(self.transport, sites, self.name, self.experiment, self.identity, path, self.tell)
         wait_for_approval(self.transport, contract, min_clients, self.grace_in_s, self.tell)
         # A journal belongs to one contract: a crash after its last step must not leave outcomes for the next one.
-        journal = Journal(path / JOURNALS / contract.digest)
+        journal = ReplyJournal(path / JOURNALS / contract.digest)
         steps = StepTransport(self.transport, contract, self.identity, journal)
 
         def keep(key: JobKey, result: JobResult, _: JobRecord) -> None:

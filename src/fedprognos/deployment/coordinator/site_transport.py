@@ -18,9 +18,17 @@ from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.processes import Backoff
 from fedprognos.deployment.site_messages import StepsMissing
 from fedprognos.deployment.steps.fingerprint import fingerprint_of
-from fedprognos.deployment.steps.signed_steps import REPLY, Journal, Note, Outcome, open_reply, seal_step
+from fedprognos.deployment.steps.signed_steps import (
+    REPLY,
+    Note,
+    Outcome,
+    keep_outcomes,
+    open_reply,
+    read_outcomes,
+    seal_step,
+)
 from fedprognos.errors import MessageError
-from fedprognos.federation import LedgerLine, decode, ledger_line
+from fedprognos.federation import LedgerLine, ReplyJournal, decode, ledger_line
 from fedprognos.federation.exchanges import Failure, activity_of
 
 POLL_IN_S, LOOK_IN_S = 0.5, 3.0
@@ -191,7 +199,7 @@ class StepTransport:
     sites: SiteTransport
     contract: Contract
     identity: Identity
-    journal: Journal
+    journal: ReplyJournal
     step: int = 0
 
     def __post_init__(self) -> None:
@@ -200,7 +208,7 @@ class StepTransport:
         self._latest_step: dict[str, int] = {}
         """The step that each site has answered last: it has the outcomes of all steps before."""
         self._behind: dict[str, int] = {}
-        self._continued = self.journal.outcomes(1) is not None
+        self._continued = read_outcomes(self.journal, 1) is not None
 
     def keep_only(self, members: tuple[str, ...]) -> None:
         """Ask no members but these from now on."""
@@ -212,9 +220,9 @@ class StepTransport:
         The requests stay here: a site makes its own. Only their fingerprints travel.
         """
         if self._outcomes:
-            self.journal.keep_outcomes(self.step, self._outcomes)
+            keep_outcomes(self.journal, self.step, self._outcomes)
         self.step, self._outcomes = self.step + 1, {}
-        kept = self.journal.outcomes(self.step)
+        kept = read_outcomes(self.journal, self.step)
         if kept is not None and set(kept) == set(requests):
             return {name: kept[name].failure or kept[name].reply for name in requests}
         self._behind.clear()
@@ -255,7 +263,7 @@ class StepTransport:
         notes: list[tuple[Note, bytes]] = []
         left_in_bytes = self.sites.limit_in_bytes
         for step in range(max(first, 1), self.step):
-            outcomes = sorted((self.journal.outcomes(step) or {}).items())
+            outcomes = sorted((read_outcomes(self.journal, step) or {}).items())
             of_step = [outcome.note(step, member, with_reply=member != site) for member, outcome in outcomes]
             left_in_bytes -= sum(HEADER_IN_BYTES + len(reply) for _, reply in of_step)
             if left_in_bytes < 0 and notes:  # the site keeps what it gets and then says which step it lacks

@@ -24,9 +24,9 @@ from fedprognos.deployment.folders import SiteOptions
 from fedprognos.deployment.keys import fingerprint
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_ledger import SiteLedger, check_runs
-from fedprognos.deployment.steps.signed_steps import Journal
 from fedprognos.errors import ConfigError, MessageError
 from fedprognos.features import CountedRows, RecipeOptions, conditions, labelled_only
+from fedprognos.federation import ReplyJournal
 from fedprognos.files import parse_json, read_json, write_json, write_text
 from fedprognos.fleet import Fleet, fleet_digest
 from fedprognos.privacy import Floors
@@ -68,6 +68,10 @@ class Approvals:
     def place(self, digest: str) -> Path:
         """The folder of a contract."""
         return self._folder / digest
+
+    def journal(self, digest: str) -> ReplyJournal:
+        """What a contract's run needs after a restart: outcomes of its steps and this site's own replies."""
+        return ReplyJournal(self.place(digest) / "journal")
 
     def entry(self, digest: str) -> Approval | None:
         """A contract that came to this site, None where none with this digest did."""
@@ -146,7 +150,7 @@ class Approvals:
         entries = [entry for entry in self.entries() if entry.contract.digest.startswith(digest)]
         if len(entries) != 1:
             raise ConfigError(f"{len(entries)} contracts begin with '{digest}'", where=str(self._folder))
-        Journal(self.place(entries[0].contract.digest)).clear()
+        self.journal(entries[0].contract.digest).clear()
         return self.set_state(entries[0], "approved")
 
 

@@ -20,7 +20,15 @@ from fedprognos.deployment.site.delivery import keep_delivery
 from fedprognos.deployment.site.site_data import SiteData, check_site_data
 from fedprognos.deployment.site.site_ledger import SiteLedger, check_budget
 from fedprognos.deployment.steps.replay import RefusedError, Replay, StepsMissingError
-from fedprognos.deployment.steps.signed_steps import STEP, StepHeader, open_step, read_reply, seal_reply, sha256
+from fedprognos.deployment.steps.signed_steps import (
+    STEP,
+    StepHeader,
+    open_step,
+    own_reply,
+    read_reply,
+    seal_reply,
+    sha256,
+)
 from fedprognos.errors import MessageError
 from fedprognos.features import columns_of
 from fedprognos.federation import (
@@ -135,7 +143,7 @@ class Site:
         header, replies = open_step(data)
         self.ledger.about |= {"contract": header.contract, "step": header.step, "signature": header.signature}
         replay = self._following(header)
-        if (kept := replay.journal.reply(header.step)) is not None:
+        if (kept := replay.journal.read(own_reply(header.step))) is not None:
             self.ledger.about["repeat"] = True
             self.ledger.record(ledger_line(read_reply(kept)[1]))
             return kept
@@ -150,7 +158,7 @@ class Site:
         if isinstance(reply, Failure):
             self.tell(f"could not answer: {self.ledger.last_error()}")
             return sealed
-        replay.journal.keep_reply(header.step, sealed)
+        replay.journal.keep(own_reply(header.step), sealed)
         if isinstance(reply, messages.DeliverReply):
             self._finish(replay)
         return sealed
@@ -166,7 +174,7 @@ class Site:
             if self._replay is not None:
                 self._replay.stop()
             place = self.approvals.place(header.contract)
-            self._replay = Replay(entry.contract, self.options.name, place)
+            self._replay = Replay(entry.contract, self.options.name, self.approvals.journal(header.contract))
             self.ledger.heads = place / "heads"  # two runs may name their heads alike
             self.client.member = member_of(entry.contract, self.options.name, self.identity, place)
         self._replay.finished = entry.state == "finished"

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -49,7 +48,7 @@ from fedprognos.federation import (
     Cohort,
     MaskedSums,
     MessageCohort,
-    ReplyCache,
+    ReplyJournal,
     ScoreReply,
     ScoreRequest,
     Sums,
@@ -106,7 +105,9 @@ class AgreedRun:
         members = self._join(experiment)
         self.notify(Notice(f"sites: {', '.join(members)}"))
         self.transport.keep_only(members)
-        cache = _MemoryCache(Path())
+        # Jobs share replies by digests of their requests. Processors round differently, so only this process may
+        # compare such digests, and this journal is in memory. The journal on disk is the transport's: it goes by steps.
+        journal = ReplyJournal()
         bundles: dict[JobKey, dict[str | None, Bundle]] = {}
 
         def keep(key: JobKey, result: JobResult, record: JobRecord) -> None:
@@ -116,8 +117,8 @@ class AgreedRun:
         sums = None
         if self.contract.mode == "masked":
             sums = MaskedSums(self.contract.digest, self.contract.members)
-        sites = Sites(experiment, self.transport, cache, self.notify, sums)
-        records, chosen = Schedule(self.contract.run, experiment, sites, cache, keep, self.notify).work()
+        sites = Sites(experiment, self.transport, journal, self.notify, sums)
+        records, chosen = Schedule(self.contract.run, experiment, sites, journal, keep, self.notify).work()
         self.before_delivery()
         owner = None if strategies[chosen.method].shared else min(members)
         bundle = bundles[JobKey(self.contract.scenario, chosen.method, 0)][owner]
@@ -190,24 +191,6 @@ def misfits(schemas: Mapping[str, Schema]) -> dict[str, str]:
 def _described(schema: Schema) -> str:
     settings = f", operating settings {', '.join(schema.settings)}" if schema.settings else ""
     return f"{schema.task} from {', '.join(schema.sensors)}{settings} in {schema.time_measure} ({schema.target})"
-
-
-class _MemoryCache(ReplyCache):
-    """Replies that jobs share while the loop runs; the run's journal is what is kept on disk.
-
-    Its keys are digests of requests. That is safe here: they compare requests of this process with each other only,
-    and one processor computes equal numbers from equal numbers.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._replies: dict[str, bytes] = {}
-
-    def read(self, key: str) -> bytes | None:
-        return self._replies.get(key)
-
-    def keep(self, key: str, data: bytes) -> None:
-        self._replies[key] = data
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,7 +287,7 @@ class Sites:
 
     experiment: Experiment
     site_transport: Transport
-    cache: ReplyCache | None
+    journal: ReplyJournal | None
     notify: Observer
     sums: Sums | None = None
 
@@ -318,7 +301,7 @@ class Sites:
         return self.site_transport
 
     def evaluator(self, scenario: str, recipe: Recipe) -> SiteScores:
-        cohort = MessageCohort(self.site_transport, cache=self.cache, scope=scenario, sums=self.sums)
+        cohort = MessageCohort(self.site_transport, journal=self.journal, scope=scenario, sums=self.sums)
         return SiteScores(cohort, recipe, self.experiment, self.notify)
 
     def baselines(self, scenario: str) -> tuple[list[ResultRow], list[ClientPredictions]]:

@@ -10,16 +10,25 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import verify
 from fedprognos.deployment.site_messages import step_replies
 from fedprognos.deployment.steps.agreed_run import AgreedRun
 from fedprognos.deployment.steps.fingerprint import divergence
-from fedprognos.deployment.steps.signed_steps import Journal, Note, Outcome, StepHeader, read_reply, reply_text, sha256
+from fedprognos.deployment.steps.signed_steps import (
+    Note,
+    Outcome,
+    StepHeader,
+    keep_outcomes,
+    own_reply,
+    read_outcomes,
+    read_reply,
+    reply_text,
+    sha256,
+)
 from fedprognos.errors import MessageError
-from fedprognos.federation import decode
+from fedprognos.federation import ReplyJournal, decode
 from fedprognos.federation.exchanges import Failure
 
 NEXT_IN_S = 3600.0
@@ -55,12 +64,12 @@ class Replay:
 
     Parameters
     ----------
-    folder
-        Where the run's journal is kept.
+    journal
+        The members' outcomes and this site's own replies so far.
     """
 
-    def __init__(self, contract: Contract, site: str, folder: Path) -> None:
-        self.contract, self.site, self.journal = contract, site, Journal(folder)
+    def __init__(self, contract: Contract, site: str, journal: ReplyJournal) -> None:
+        self.contract, self.site, self.journal = contract, site, journal
         self.clients = tuple(sorted(contract.members))
         self.step, self.finished = 0, False
         self.requests: Mapping[str, bytes] = {}
@@ -145,7 +154,7 @@ class Replay:
         """Give the loop the outcomes of the step it is at. The first ones that come are kept: no others count later."""
         if self.step == 0:
             return
-        outcomes = self.journal.outcomes(self.step)
+        outcomes = read_outcomes(self.journal, self.step)
         if outcomes is None:
             notes = {note.site: note for note in header.notes if note.step == self.step}
             if not notes:
@@ -153,14 +162,14 @@ class Replay:
             if set(notes) != set(self.requests):
                 raise RefusedError(f"the outcomes of step {self.step} are not those of the members asked")
             outcomes = {name: self._checked(note, replies[note.step, name]) for name, note in notes.items()}
-            self.journal.keep_outcomes(self.step, outcomes)
+            keep_outcomes(self.journal, self.step, outcomes)
         self._outcomes.put({name: outcome.failure or outcome.reply for name, outcome in outcomes.items()})
 
     def _checked(self, note: Note, reply: bytes) -> Outcome:
         if note.code:
             return Outcome(failure=Failure(note.site, note.code[:40], note.text[:400]))
         if note.site == self.site and not reply:
-            sealed = self.journal.reply(note.step)
+            sealed = self.journal.read(own_reply(note.step))
             reply = b"" if sealed is None else read_reply(sealed)[1]
         if sha256(reply) != note.reply:
             raise RefusedError(f"the reply of {note.site} in step {note.step} is not the one signed")
@@ -173,4 +182,4 @@ class Replay:
     def tidy(self) -> None:
         """The run is over: only the site's last reply stays, for a coordinator that missed it."""
         self.stop()
-        self.journal.clear(keep_last_reply=True)
+        self.journal.clear(but=own_reply(self.step))

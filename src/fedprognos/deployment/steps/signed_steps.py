@@ -16,7 +16,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedprognos.deployment.keys import Identity, verify
 from fedprognos.deployment.steps.fingerprint import Fingerprint
 from fedprognos.errors import MessageError
+from fedprognos.federation import ReplyJournal
 from fedprognos.federation.exchanges import Failure
-from fedprognos.files import replacing
 
 STEP, REPLY, OUTCOMES = b"fedprognos step 2\n", b"fedprognos step reply 2\n", b"fedprognos outcomes 2\n"
 MAX_HEADER_IN_BYTES = 4 << 20
@@ -144,50 +143,32 @@ def read_reply(sealed: bytes) -> tuple[ReplyHeader, bytes]:
     return _validated(ReplyHeader, document), reply
 
 
-class Journal:
-    """What is kept of a run, one file a step, each written as a whole: the members' outcomes, and one's own replies.
+def own_reply(step: int) -> str:
+    """The key of a site's own sealed reply in its journal.
 
-    The coordinator has outcomes only. A site's own reply is on disk before it leaves, so that a step asked twice gets
-    the same bytes twice.
+    The reply is on disk before it leaves, so that a step asked twice gets the same bytes twice.
     """
+    return f"replies/{step:06d}"
 
-    def __init__(self, folder: Path) -> None:
-        self._outcomes, self._replies = folder / "steps", folder / "replies"
 
-    def outcomes(self, step: int) -> dict[str, Outcome] | None:
-        """The outcomes of a step by member, None where it has none."""
-        path = self._outcomes / f"{step:06d}"
-        if not path.is_file():
-            return None
-        document, rest = _unpacked(OUTCOMES, path.read_bytes())
-        outcomes, start = {}, 0
-        for note in (_validated(Note, entry) for entry in document.get("notes", [])):
-            failure = Failure(note.site, note.code, note.text) if note.code else None
-            outcomes[note.site] = Outcome(rest[start : start + note.size], note.signature, failure)
-            start += note.size
-        return outcomes
+def keep_outcomes(journal: ReplyJournal, step: int, outcomes: Mapping[str, Outcome]) -> None:
+    """Keep what came of a step at each member."""
+    notes = [outcome.note(step, site, with_reply=True) for site, outcome in sorted(outcomes.items())]
+    document = {"notes": [note.model_dump() for note, _ in notes]}
+    journal.keep(f"steps/{step:06d}", _packed(OUTCOMES, document, [data for _, data in notes]))
 
-    def keep_outcomes(self, step: int, outcomes: Mapping[str, Outcome]) -> None:
-        """Keep the outcomes of a step."""
-        notes = [outcome.note(step, site, with_reply=True) for site, outcome in sorted(outcomes.items())]
-        document = {"notes": [note.model_dump() for note, _ in notes]}
-        with replacing(self._outcomes / f"{step:06d}") as temporary:
-            temporary.write_bytes(_packed(OUTCOMES, document, [data for _, data in notes]))
 
-    def reply(self, step: int) -> bytes | None:
-        """The sealed reply that this site gave in a step, None where it gave none."""
-        path = self._replies / f"{step:06d}"
-        return path.read_bytes() if path.is_file() else None
-
-    def keep_reply(self, step: int, sealed: bytes) -> None:
-        """Keep one's own reply, before it leaves."""
-        with replacing(self._replies / f"{step:06d}") as temporary:
-            temporary.write_bytes(sealed)
-
-    def clear(self, *, keep_last_reply: bool = False) -> None:
-        """Remove everything; the last reply may stay for a coordinator that missed it and asks again."""
-        for path in [*self._outcomes.glob("*"), *sorted(self._replies.glob("*"))[: -1 if keep_last_reply else None]]:
-            path.unlink(missing_ok=True)
+def read_outcomes(journal: ReplyJournal, step: int) -> dict[str, Outcome] | None:
+    """What came of a step, by member; None where it is not kept."""
+    if (data := journal.read(f"steps/{step:06d}")) is None:
+        return None
+    document, rest = _unpacked(OUTCOMES, data)
+    outcomes, start = {}, 0
+    for note in (_validated(Note, entry) for entry in document.get("notes", [])):
+        failure = Failure(note.site, note.code, note.text) if note.code else None
+        outcomes[note.site] = Outcome(rest[start : start + note.size], note.signature, failure)
+        start += note.size
+    return outcomes
 
 
 def _packed(mark: bytes, document: Mapping[str, Any], parts: Sequence[bytes]) -> bytes:
