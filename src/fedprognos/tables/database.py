@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 from functools import lru_cache
@@ -30,6 +31,10 @@ def _database(process: int) -> duckdb.DuckDBPyConnection:
             "allow_community_extensions": False,
         }
     )
+
+
+# A database that outlives the interpreter makes DuckDB's binding print a page about leaked functions.
+atexit.register(_database.cache_clear)
 
 
 def quoted(name: str) -> str:
