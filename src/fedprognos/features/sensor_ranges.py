@@ -12,7 +12,6 @@ from typing import Annotated, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from scipy.signal import lfilter
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.features import conditions
@@ -146,6 +145,8 @@ def levels(deviations: FloatArray) -> FloatArray:
 
     :class:`fedprognos.prognosis.sensor_faults.SensorWatch` makes the same numbers one row at a time.
     """
+    from scipy.signal import lfilter  # loading it takes half a second, and prediction never needs it
+
     cut = np.clip(deviations, -FAR, FAR)
     first = cut[:SETTLED].mean(axis=0)
     if len(cut) <= SETTLED:

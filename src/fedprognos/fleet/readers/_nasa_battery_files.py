@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.io
-from scipy.io.matlab import MatReadError
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
@@ -157,8 +155,11 @@ def mat_inventory(files: dict[str, Path]) -> tuple[Inventory, ...]:
 
 
 def _discharges(path: Path, battery: str) -> list[Discharge]:
+    from scipy.io import loadmat  # loading it takes a third of a second, and only these files need it
+    from scipy.io.matlab import MatReadError
+
     try:
-        content = scipy.io.loadmat(path, squeeze_me=True, struct_as_record=False, variable_names=[battery])
+        content = loadmat(path, squeeze_me=True, struct_as_record=False, variable_names=[battery])
     except (ValueError, OSError, NotImplementedError, TypeError, EOFError, KeyError, MatReadError) as error:
         raise DataError(f"not a readable MATLAB file: {error}", where=str(path), hint="download it again") from None
     if battery not in content:

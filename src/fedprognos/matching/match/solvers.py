@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from typing import TypeAlias
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from fedprognos.errors import MissingExtraError, unknown_name
 from fedprognos.matching.arguments import Floats, Indices
@@ -17,6 +16,8 @@ Solver: TypeAlias = Callable[[Floats], Indices]
 
 def solve_with_scipy(cost: Floats) -> Indices:
     """SciPy's shortest augmenting paths."""
+    from scipy.optimize import linear_sum_assignment  # loading it takes half a second, and prediction never needs it
+
     return np.asarray(linear_sum_assignment(cost)[1], np.intp)
 
 
