@@ -165,8 +165,8 @@ def _rmse(network: HealthNetwork, validation: WindowSet, recipe: Recipe) -> floa
     return float(np.sqrt(np.mean(np.square(predicted - recipe.capped(validation.labels)))))
 
 
-def _collapsed(network: HealthNetwork, train: WindowSet, recipe: Recipe, sample: int = 4096) -> bool:
-    """Whether predictions hardly vary."""
+def _collapsed(network: HealthNetwork, train: WindowSet, recipe: Recipe, sample: int = 512) -> bool:
+    """Whether predictions hardly vary; a few hundred tell, and more would cost a tenth of a short training."""
     chosen = train.select(np.linspace(0, len(train) - 1, min(len(train), sample)).astype(np.int64))
     return bool(outputs(network.eval(), chosen).std() < COLLAPSE * recipe.encode(chosen.labels).std())
 
