@@ -15,7 +15,7 @@ from fedprognos.networks import Bundle
 LONG_IN_S = 3 * PATIENCE_IN_S
 QUICK = (
     *("federation.fedavg={rounds=2, epochs=1}", "federation.fedprox={rounds=2, epochs=1}"),
-    "federation.fedma={rounds=2, width_limit=1.5}",
+    *("federation.fedma={rounds=2, width_limit=1.5}", "federation.reservoir={units=40}"),
 )
 
 
