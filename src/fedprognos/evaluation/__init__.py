@@ -1,6 +1,6 @@
 """How good predictions are: one table of metrics, baselines, results."""
 
-from fedprognos.evaluation.baselines import Baseline, baselines
+from fedprognos.evaluation.baselines import RIDGE_STRENGTHS, Baseline, baselines, plain_ridge
 from fedprognos.evaluation.comparison import (
     AGREE,
     CLEAR,
@@ -70,6 +70,7 @@ __all__ = [
     "FEW_UNITS",
     "FOLDER",
     "OWN",
+    "RIDGE_STRENGTHS",
     "SHARED",
     "SQUARED",
     "AbsorbedNeurons",
@@ -108,6 +109,7 @@ __all__ = [
     "median_horizon",
     "metrics",
     "moments_scored",
+    "plain_ridge",
     "pooled",
     "read_match_records",
     "read_predictions",

@@ -91,9 +91,11 @@ def ridge(train: WindowSet, test: WindowSet, recipe: Recipe) -> FloatArray:
     if held is not None:
         gram, moment = _normal_equations(part, recipe)
         truth = recipe.capped(held.labels)
-        errors = [np.square(_linear(held, recipe, _solve(gram, moment, s)) - truth).mean() for s in RIDGE_STRENGTHS]
+        errors = [
+            np.square(_linear(held, recipe, plain_ridge(gram, moment, s)) - truth).mean() for s in RIDGE_STRENGTHS
+        ]
         strength = RIDGE_STRENGTHS[int(np.argmin(errors))]
-    return _linear(test, recipe, _solve(*_normal_equations(train, recipe), strength))
+    return _linear(test, recipe, plain_ridge(*_normal_equations(train, recipe), strength))
 
 
 def _normal_equations(windows: WindowSet, recipe: Recipe) -> tuple[FloatArray, FloatArray]:
@@ -108,7 +110,8 @@ def _normal_equations(windows: WindowSet, recipe: Recipe) -> tuple[FloatArray, F
     return gram, moment
 
 
-def _solve(gram: FloatArray, moment: FloatArray, strength: float) -> FloatArray:
+def plain_ridge(gram: FloatArray, moment: FloatArray, strength: float) -> FloatArray:
+    """Coefficients with the same penalty on every column, relative to the mean diagonal; the last is the intercept."""
     penalty = np.full(len(moment), strength * np.trace(gram) / len(gram))
     penalty[-1] = 0.0  # the intercept is free
     return np.linalg.solve(gram + np.diag(penalty), moment).astype(np.float64)
@@ -151,4 +154,4 @@ baselines.add(Baseline("age", "Age", 3, age, by_default=True))
 baselines.add(Baseline("ridge", "Ridge", 4, ridge, selected_on="validation", by_default=True))
 baselines.add(Baseline("boosting", "Boosting", 5, boosting))
 
-__all__ = ["Baseline", "BaselineName", "baselines"]
+__all__ = ["RIDGE_STRENGTHS", "Baseline", "BaselineName", "baselines", "plain_ridge"]

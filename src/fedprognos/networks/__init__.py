@@ -27,6 +27,7 @@ from fedprognos.networks.head import (
     head_statistics,
     mean_squared_error,
     solve_head,
+    weighted_statistics,
 )
 from fedprognos.networks.model_options import ModelOptions, Training, TrainOptions
 from fedprognos.networks.network import Network, Weights, check_alike, check_weights
@@ -113,5 +114,6 @@ __all__ = [
     "sample_gradients",
     "shared_slopes",
     "solve_head",
+    "weighted_statistics",
     "window_outputs",
 ]
