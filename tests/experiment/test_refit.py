@@ -12,6 +12,9 @@ from fedprognos import Bundle
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
 from fedprognos.experiment.experiment_run import Run, run
+from fedprognos.report import answer, read_run
+from fedprognos.report.verdict import owner_gains
+from fedprognos.report.words import number
 
 
 def table(path: Path, units: int = 12) -> Path:
@@ -75,6 +78,18 @@ def test_every_owner_ends_with_the_model_that_it_chose(finished: Run) -> None:
     rows = [row for row in finished.results.rows if row.method == "concat+choice"]
     assert {row.test_client for row in rows} == {"plant-0", "plant-1", "all"}
     assert {row.head for row in rows} == {"choice"}
+
+
+def test_the_answer_is_what_owners_end_with(finished: Run) -> None:
+    (run_data,) = read_run(finished.folder)
+    (ends,) = [row for row in finished.results.rows if row.method == "concat+choice" and row.test_client == "all"]
+    assert f"{number(ends.scores['rmse_capped'])} hours" in answer(run_data).headline
+    gains = {gain.owner: gain for gain in owner_gains(run_data)}
+    assert set(gains) == {"plant-0", "plant-1"}
+    for gain in gains.values():
+        assert gain.end is not None and gain.together is not None and gain.alone is not None
+        if gain.kind == "together":
+            assert gain.end == gain.together
 
 
 def test_without_refit_the_evaluated_model_is_published(folder: Path) -> None:

@@ -168,7 +168,7 @@ class _Maker:
     def fleet_summary(self) -> dict[str, Any]:
         soh = self.task == "soh"
         names = [self.unit.format(k=k) for k in range(3)]
-        facts = {"units": 3, "rows": 300, "failed": 3, "lifespans": [80.0, 90.0, 130.0]}
+        facts = {"units": 6, "rows": 300, "failed": 6, "lifespans": [80.0, 90.0, 130.0]}
         tests = ("all",) if self.shared_test else self.clients
         cycle = list(range(1, 71))
         sensors = {f"sensor_{k}": [round(0.01 * k * c, 3) for c in cycle] for k in range(9)}

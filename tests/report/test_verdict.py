@@ -43,6 +43,17 @@ def test_worth_it_with_all_four_numbers(tmp_path: Path) -> None:
     assert found.headline in text_of(write_report(folder).read_text("utf-8")).replace(" %", "\u00a0%")
 
 
+def test_too_few_failures_are_in_the_headline(tmp_path: Path) -> None:
+    folder = write_federated_run(tmp_path, noise=BETTER)
+    path = next((folder / "fleets").glob("*.json"))
+    fleet = json.loads(path.read_text("utf-8"))
+    for client in fleet["clients"].values():
+        client["failed"] = 2
+    path.write_text(json.dumps(fleet), "utf-8")
+    failures = 2 * len(fleet["clients"])
+    assert f"seen {failures} failures" in answer(read_run(folder)[0]).headline
+
+
 def test_not_worth_it_when_federating_makes_it_worse(tmp_path: Path) -> None:
     noise = {"constant": 60.0, "ridge": 50.0, "local": 2.0, "central": 1.0, "fedma": 20.0}
     found = answer(read_run(write_federated_run(tmp_path, noise=noise))[0])

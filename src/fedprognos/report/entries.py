@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from fedprognos.report.run_data import RunData
 
 Interval = tuple[float, float]
-PERSONAL = "personal"
+PERSONAL, CHOICE = "personal", "choice"
+PRIVATE = {PERSONAL: "personal heads", CHOICE: "each owner\u2019s choice"}
+"""Heads that stay with the clients, and what they are called."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +52,14 @@ class Entry(Summary):
     def short_label(self) -> str:
         """Method and, where it is not obvious, training data, for figures that show one head only."""
         obvious = self.about.kind != "baseline" and self.data in ("", OWN, SHARED)
-        parts = [self.about.label, "personal heads" if self.head == PERSONAL else ""]
+        parts = [self.about.label, PRIVATE.get(self.head or "", "")]
         parts += ["" if obvious else self.data, "" if self.honest else "round chosen on the test"]
         return ", ".join(part for part in parts if part)
 
     @property
     def label(self) -> str:
         """The same with the head, where there are several."""
-        named = self.names_head and self.head not in (None, PERSONAL)
+        named = self.names_head and self.head not in (None, *PRIVATE)
         return f"{self.short_label}, {self.head} head" if named else self.short_label
 
     @property
@@ -127,9 +129,9 @@ def best(candidates: Iterable[Entry], field: str) -> Entry | None:
 
 
 def of_head(candidates: Sequence[Entry], head: str | None) -> list[Entry]:
-    """Honest ones: baselines, networks with this head (or whatever a method has instead), and personal ones."""
+    """Honest ones: baselines, networks with this head (or whatever a method has instead), and those clients keep."""
     methods = {(e.method, e.data) for e in candidates if e.head == head}
-    kept = (None, head, PERSONAL)
+    kept = (None, head, *PRIVATE)
     return [e for e in candidates if e.honest and (e.head in kept or (e.method, e.data) not in methods)]
 
 
@@ -148,7 +150,8 @@ def drawn(run: RunData) -> list[Entry]:
 class Roles:
     """Whom the answer is about: the federated model that is published, and what it is compared with.
 
-    `ensemble` is the mean of the clients' own predictions.
+    `ensemble` is the mean of the clients' own predictions. `owners` is what the owners end with, where each of them
+    chose the best for its own machines.
     """
 
     together: Entry | None
@@ -156,6 +159,12 @@ class Roles:
     central: Entry | None
     baseline: Entry | None
     ensemble: Entry | None
+    owners: Entry | None = None
+
+    @property
+    def result(self) -> Entry | None:
+        """What federating comes to: what the owners end with, or the shared model."""
+        return self.owners or self.together
 
     @property
     def keys(self) -> list[str]:
@@ -167,16 +176,17 @@ def roles(run: RunData) -> Roles:
     """Everyone's part, at equal head where there is one; alone counts even if it answered for a part of the test."""
     honest = [e for e in run.entries[EVERYONE] if e.honest]
     every = [e for e in honest if e.is_federated]
-    federated = [e for e in every if e.head != PERSONAL] or every
+    federated = [e for e in every if e.head not in PRIVATE] or every
     same = [e for e in federated if e.head == run.head] or federated
     published = run.published[0] if run.published is not None else None
     together = next((e for e in same if e.method == published), same[-1] if same else None)
     head = together.head if together is not None else run.head
 
     def part(kind: str, data: Sequence[str]) -> Entry | None:
-        matching = [e for e in honest if e.about.kind == kind and e.data in data and e.head != PERSONAL]
+        matching = [e for e in honest if e.about.kind == kind and e.data in data and e.head not in PRIVATE]
         return min(matching, key=lambda e: e.head != head, default=None)
 
     baseline = best([e for e in comparable(honest) if e.is_baseline], run.error)
     alone, ensemble = part("local", (OWN, "")), part("local", (SHARED,))
-    return Roles(together, alone, part("central", (SHARED, "")), baseline, ensemble)
+    chosen = [e for e in every if e.head == CHOICE and together and e.method == f"{together.method}+{CHOICE}"]
+    return Roles(together, alone, part("central", (SHARED, "")), baseline, ensemble, next(iter(chosen), None))

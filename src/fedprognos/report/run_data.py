@@ -28,7 +28,7 @@ from fedprognos.evaluation import (
     trained_on,
 )
 from fedprognos.files import read_json
-from fedprognos.report.entries import PERSONAL, Entry, Roles, entries, roles
+from fedprognos.report.entries import PRIVATE, Entry, Roles, entries, roles
 from fedprognos.report.style import Palette
 from fedprognos.report.words import measured_in
 
@@ -46,6 +46,8 @@ class RunData:
         The run's folder.
     published
         Method and head of the model in `bundle/`, where there is one.
+    choices
+        Which kind of head each owner chose for its own machines, where they chose.
     predictions
         Lines of the prediction files with a column `data`, whose data was trained on; empty where there are none.
     fleet
@@ -68,6 +70,7 @@ class RunData:
     trajectories: Sequence[Trajectories] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     missing: Sequence[str] = ()
+    choices: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> Sequence[ResultRow]:
@@ -153,13 +156,13 @@ class RunData:
             self.published[1] if self.published else "",
             *self.results.config.get("federation", {}).get("heads", ()),
         ]
-        first = [head for head in asked if head in heads_in_rows and head != PERSONAL]
+        first = [head for head in asked if head in heads_in_rows and head not in PRIVATE]
         return tuple(dict.fromkeys([*first, *sorted(heads_in_rows)]))
 
     @property
     def shared_heads(self) -> list[str]:
         """Heads that are everybody's; the first is what figures and the answer are about."""
-        return [head for head in self.heads if head != PERSONAL]
+        return [head for head in self.heads if head not in PRIVATE]
 
     @property
     def head(self) -> str | None:
@@ -228,7 +231,10 @@ def _scenario(folder: Path, results: Results, name: str, predictions: pd.DataFra
     published = (str(origin["method"]), str(origin["head"])) if named and origin else None
     provenance = _json(folder / "provenance.json") or {}
     missing = [text for text in missing if text]
-    return RunData(folder, results, name, lines, published, fleet, records, trajectories, provenance, missing)
+    choices = {}
+    if named and origin and origin.get("scenario") == name:
+        choices = {owner: str(choice["kind"]) for owner, choice in origin.get("choices", {}).items()}
+    return RunData(folder, results, name, lines, published, fleet, records, trajectories, provenance, missing, choices)
 
 
 def _predictions(folder: Path) -> tuple[pd.DataFrame, str]:

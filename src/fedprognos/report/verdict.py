@@ -12,6 +12,10 @@ from fedprognos.report.entries import Entry, points_of
 from fedprognos.report.run_data import RunData
 from fedprognos.report.words import number, percent, plural
 
+FEW_FAILURES = 10
+"""With five failures among a hundred engines of C-MAPSS predictions are 18 to 29 cycles off, with all of them 11."""
+OWNERS_NAMED = 3
+"""So many owners that keep their own model are named in the answer; the report has a table of all."""
 INTERVAL_SLACK = 0.05
 """Intervals that hold so much less than they should are called too narrow."""
 
@@ -34,12 +38,15 @@ def answer(run: RunData) -> Answer:
     """Whether training together is worth it, by the error that tells methods apart."""
     r = run.roles
     parts = []
+    if r.owners is not None and r.together is not None:
+        parts.append(f"one model for all {_error(run, r.together)}")
     if r.central is not None and r.together is not None:
         parts.append(f"all data in one place {_error(run, r.central)}")
     if r.baseline is not None:
         parts.append(f"best baseline {_error(run, r.baseline)} ({r.baseline.short_label})")
     beside = "; ".join(parts)
-    return Answer(_headline(run), f"{beside[0].upper()}{beside[1:]}." if beside else "", tuple(_warnings(run)))
+    headline = " ".join([_headline(run), *_few_failures(run)])
+    return Answer(headline, f"{beside[0].upper()}{beside[1:]}." if beside else "", tuple(_warnings(run)))
 
 
 def _error(run: RunData, entry: Entry) -> str:
@@ -48,6 +55,9 @@ def _error(run: RunData, entry: Entry) -> str:
 
 def _headline(run: RunData) -> str:
     r, off = run.roles, f"{run.measure} off"
+    if r.owners is not None and r.alone is not None:
+        judged = _judged(run, compare(run, r.owners, r.alone))
+        return f"Owners end with {_error(run, r.owners)} {off}, alone {_error(run, r.alone)}: {judged}."
     if r.together is not None and r.alone is not None:
         judged = _judged(run, compare(run, r.together, r.alone))
         return f"Together {_error(run, r.together)} {off}, alone {_error(run, r.alone)}: {judged}."
@@ -92,14 +102,14 @@ def _judged(run: RunData, comparison: Comparison) -> str:
 def baseline_wins(run: RunData) -> bool:
     """Whether a baseline has a lower error than the federated model, or than every network where there is none."""
     r = run.roles
-    rivals = [r.together] if r.together is not None else [e for e in (r.alone, r.central) if e is not None]
+    rivals = [r.result] if r.result is not None else [e for e in (r.alone, r.central) if e is not None]
     errors = [value for e in rivals if (value := e.mean(run.error)) is not None]
     reached = r.baseline.mean(run.error) if r.baseline is not None else None
     return reached is not None and bool(errors) and reached < min(errors)
 
 
 def _warnings(run: RunData) -> list[str]:
-    warnings = []
+    warnings = _own_models(run)
     if baseline_wins(run) and run.roles.baseline is not None:
         warnings.append(f"A simple baseline does better than the network: {run.roles.baseline.short_label}.")
     r = run.roles
@@ -112,7 +122,7 @@ def _warnings(run: RunData) -> list[str]:
             "Errors are on what sites kept out of training, because some site has too few test units to report on. "
             "The round was chosen on the same data, which flatters a little."
         )
-    if r.together is not None and r.alone is not None and (few := compare(run, r.together, r.alone)).few_units:
+    if r.result is not None and r.alone is not None and (few := compare(run, r.result, r.alone)).few_units:
         warnings.append(
             f"With {plural(few.units, 'test unit')} no difference can be told from chance: test on {FEW_UNITS} "
             "or more (data.test_fraction, data.test_path)."
@@ -125,6 +135,55 @@ def _warnings(run: RunData) -> list[str]:
     if collapsed := sum(row.collapsed for row in run.rows):
         warnings.append(f"{plural(collapsed, 'network')} collapsed to a constant; the table marks them.")
     return warnings
+
+
+def _few_failures(run: RunData) -> list[str]:
+    """With few machines that failed a model of remaining life cannot be trusted, whatever its error."""
+    clients = (run.fleet or {}).get("clients", {})
+    failures = sum(int(client["failed"]) for client in clients.values())
+    if run.task != "rul" or not clients or failures >= FEW_FAILURES:
+        return []
+    return [
+        f"Do not trust this model yet: it has seen {plural(failures, 'failure')}, and fewer than {FEW_FAILURES} say "
+        "little about how machines fail."
+    ]
+
+
+def _own_models(run: RunData) -> list[str]:
+    """Owners that keep a model of their own, with both errors."""
+    keep = [gain for gain in owner_gains(run) if gain.kind in ("alone", "linear")]
+    named = [
+        f"{gain.owner} keeps its own model: {number(gain.end)} against {number(gain.together)} together."
+        for gain in keep[:OWNERS_NAMED]
+    ]
+    more = len(keep) - len(named)
+    return [*named, *([f"{plural(more, 'more owner')} do so, too."] if more else [])]
+
+
+@dataclass(frozen=True)
+class OwnerGain:
+    """What an owner chose, and the errors on its own test units: of what it ends with, of the shared model, alone."""
+
+    owner: str
+    kind: str
+    end: float | None
+    together: float | None
+    alone: float | None
+
+
+def owner_gains(run: RunData) -> list[OwnerGain]:
+    """Who gains and who does not; empty where owners did not choose."""
+    r = run.roles
+    if r.owners is None or r.together is None:
+        return []
+    parts = (r.owners, r.together, r.alone)
+    gains = []
+    for owner in run.clients:
+        mine = {(e.method, e.head): e.mean(run.error) for e in run.entries.get(owner, ()) if e.honest}
+        errors = [None if e is None else mine.get((e.method, e.head)) for e in parts]
+        if owner in run.choices and errors[0] is not None:
+            gains.append(OwnerGain(owner, run.choices[owner], *errors))
+    return gains
 
 
 def intervals(run: RunData) -> tuple[float | None, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedprognos.evaluation import AGREE, CLEAR, EVERYONE
-from fedprognos.report.entries import PERSONAL, best, comparable
+from fedprognos.report.entries import PRIVATE, best, comparable
 from fedprognos.report.parts import Card, Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
@@ -38,6 +38,7 @@ def build(run: RunData) -> Section:
 def _cards(run: RunData) -> list[Card]:
     r = run.roles
     parts = (
+        ("What owners end with", r.owners, "each chose for its own machines"),
         ("Together", r.together, r.together.label if r.together else ""),
         ("Alone", r.alone, "each client for itself"),
         ("All data in one place", r.central, "what sharing everything would give"),
@@ -79,8 +80,8 @@ def _certainty(run: RunData) -> Section:
             words[0] += f" 95 % interval when test units are drawn anew: {number(bounds[0])} to {number(bounds[1])}."
     rivals = {"alone": r.alone, "all data in one place": r.central, "mean of the clients’ own predictions": r.ensemble}
     for role, e in {**rivals, "best baseline": r.baseline}.items():
-        if e is not None and r.together is not None:
-            found, error = compare(run, r.together, e), e.mean(run.error)
+        if e is not None and r.result is not None:
+            found, error = compare(run, r.result, e), e.mean(run.error)
             agree = TableCell(f"{found.agreeing} of {found.seeds}", found.agreeing)
             cells = [
                 TableCell(number(error), error),
@@ -118,7 +119,7 @@ def _other_heads(run: RunData) -> list[str]:
         leader = best([e for e in same if e.is_federated], run.error)
         if leader is not None:
             others = [f"{e.about.label} {number(e.mean(run.error))}" for e in same if not e.is_federated]
-            kind = "personal heads" if head == PERSONAL else f"the {head} head"
+            kind = PRIVATE.get(head, f"the {head} head")
             beside = f" ({listed(others)})" if others else ""
             sentences.append(f"With {kind} {leader.about.label} is best: {number(leader.mean(run.error))}{beside}.")
     return sentences
