@@ -25,6 +25,7 @@ from refusals import refuses
 
 CHANGES = (
     "model.widths=[6]",
+    "search=0",
     "train.steps=2",
     "recipe.stride=10",
     "federation.fedavg={rounds=1, epochs=1}",

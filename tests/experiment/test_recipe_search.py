@@ -11,27 +11,29 @@ import pytest
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
 from fedprognos.experiment.experiment_run import run
-from fedprognos.experiment.recipe_search import FILE, SearchRecord, candidates, changed
+from fedprognos.experiment.recipe_search import FILE, SearchRecord, Trial, candidates, changed
+from fedprognos.experiment.run_events import EpochDone, Event, RecipeTried
 from fedprognos.files import read_json
 
 
-def fleet(path: Path) -> Path:
+def fleet(path: Path, noise: float) -> Path:
     rng = np.random.default_rng(0)
     lives = []
     for k in range(24):
         rows = int(rng.integers(30, 50))
         wear = (np.arange(rows) / rows) ** 2
-        life = {"machine": f"m{k:02d}", "hour": np.arange(1, rows + 1), "heat": 30 * wear + rng.normal(size=rows),
-                "strain": -wear + 0.1 * rng.normal(size=rows), "noise": rng.normal(size=rows),
+        heat = 30 * wear + noise * rng.normal(size=rows)
+        life = {"machine": f"m{k:02d}", "hour": np.arange(1, rows + 1), "heat": heat,
+                "strain": -wear + 0.1 * noise * rng.normal(size=rows), "noise": rng.normal(size=rows),
                 "plant": f"plant-{k % 2}"}  # fmt: skip
         lives.append(pd.DataFrame(life))
     pd.concat(lives).to_csv(path, index=False)
     return path
 
 
-def experiment(folder: Path, **more: object) -> dict[str, object]:
+def experiment(folder: Path, noise: float = 1.0, **more: object) -> dict[str, object]:
     return {
-        "data": {"kind": "table", "path": str(fleet(folder / "fleet.csv")), "unit": "machine", "time": "hour",
+        "data": {"kind": "table", "path": str(fleet(folder / "fleet.csv", noise)), "unit": "machine", "time": "hour",
                  "sensors": ["heat", "strain", "noise"], "site": "plant"},
         "partition": {"by": "column", "column": "site"},
         "recipe": {"history": "life", "cap": 25.0, "columns": "wear"},
@@ -61,6 +63,62 @@ def test_a_search_stays_in_its_budget_and_can_be_repeated(tmp_path: Path) -> Non
     assert all((a.folder / "results.json").read_bytes() == (b.folder / "results.json").read_bytes()
                for a, b in [tuple(runs)])  # fmt: skip
     assert runs[0].results.config["train"]["steps"] == record.steps
+
+
+class KilledError(Exception):
+    """The process was killed."""
+
+
+def test_a_search_that_was_killed_goes_on(tmp_path: Path) -> None:
+    trained: list[EpochDone] = []
+
+    def killed_at_third(event: Event) -> None:
+        if isinstance(event, RecipeTried) and event.text.startswith("less noise"):
+            raise KilledError
+
+    def count(event: Event) -> None:
+        if isinstance(event, EpochDone):
+            trained.append(event)
+
+    document = experiment(tmp_path, search=400)
+    whole = run(document, out=tmp_path / "whole", workers=1, observers=[count])
+    epochs = len(trained)
+    with pytest.raises(KilledError):
+        run(document, out=tmp_path / "killed", workers=1, observers=[killed_at_third])
+    trained.clear()
+    resumed = run(document, out=tmp_path / "killed", workers=1, observers=[count])
+    assert len(trained) < epochs
+    for name in (FILE, "results.json"):
+        assert (resumed.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_a_poor_recipe_is_left_for_a_better_one(tmp_path: Path) -> None:
+    """Two noisy rows say little of wear; longer histories say more, and the search takes them."""
+    recipe, train = {"history": 2, "cap": 25.0}, {"steps": 60, "learning_rate": 0.01, "validation_fraction": 0.25}
+    runs = [
+        run(
+            experiment(tmp_path, 8.0, search=budget, recipe=recipe, train=train),
+            out=tmp_path / str(budget),
+            workers=1,
+        )
+        for budget in (0, 8000)
+    ]
+    record = SearchRecord.from_dict(read_json(runs[1].folder / FILE))
+    trials = {trial.label: trial for trial in record.trials}
+    assert trials[record.chosen].beats(trials["as proposed"])
+    assert set(trials[record.chosen].votes) == {"plant-0", "plant-1"}
+    errors = [next(row.scores["rmse_capped"] for row in finished.results.rows
+                   if row.method == "concat" and row.test_client == "all") for finished in runs]  # fmt: skip
+    assert errors[0] is not None and errors[1] is not None
+    assert errors[1] < 0.95 * errors[0]
+
+
+def test_a_change_needs_more_than_chance_and_more_sites_than_not() -> None:
+    proposed = Trial("as proposed", 10, 10.0, {"a": 10.0, "b": 10.0, "c": 10.0})
+    assert Trial("x", 10, 9.0, {"a": 9.0, "b": 9.0, "c": 11.0}).beats(proposed)
+    assert not Trial("x", 10, 9.9, {"a": 9.0, "b": 9.0, "c": 11.0}).beats(proposed)
+    assert not Trial("x", 10, 9.0, {"a": 1.0, "b": 11.0, "c": 11.0}).beats(proposed)
+    assert not Trial("x", 10, None).beats(proposed)
 
 
 def test_minutes_become_steps_that_a_resumed_run_keeps(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from fedprognos.experiment import (
     LeftOut,
     NeuronsAbsorbed,
     Notice,
+    RecipeTried,
     RoundDone,
     RunStarted,
     SearchEvent,
@@ -60,7 +61,7 @@ class EventView:
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        self._trial, self._trial_epochs = "", 0
+        self._trial, self._trial_epochs, self._searching = "", 0, False
 
     def __enter__(self) -> EventView:
         return self
@@ -79,8 +80,11 @@ class EventView:
                 self._start_run(event)
             case SearchStarted():
                 self._start_search(event)
+            case RecipeTried():
+                self._print("[cyan]search[/]", event)
+                self._show_search(event)
             case EpochDone():
-                self._advance(1, f"{event.job.method} {event.client}")
+                self._advance(0 if self._searching else 1, f"{event.job.method} {event.client}")
             case JobDone():
                 self._advance(event.epochs, str(event.job))
                 collapsed = any(row.collapsed for row in event.rows)
@@ -135,8 +139,19 @@ class EventView:
             self._console.print(f"  {event.finished} trials were done before", highlight=False)
         self._start_bar("searching", event.trials, min(event.finished, event.trials), "trials")
 
+    def _show_search(self, event: RecipeTried) -> None:
+        """The search before a run has a bar of its own, in training steps."""
+        if not self._searching:
+            self._start_bar("searching", event.total, 0, "steps")
+            self._searching = True
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=event.done, total=event.total)
+
     def _start_bar(self, what: str, total: int, completed: int, counted: str) -> None:
         """A progress bar, where the console can show one."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress, self._searching = None, False
         if not self._console.is_terminal:
             return
         left = (TextColumn("left"), TimeRemainingColumn())

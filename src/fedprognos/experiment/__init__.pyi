@@ -24,6 +24,7 @@ from .run_events import LeftOut as LeftOut
 from .run_events import NeuronsAbsorbed as NeuronsAbsorbed
 from .run_events import Notice as Notice
 from .run_events import Observer as Observer
+from .run_events import RecipeTried as RecipeTried
 from .run_events import RoundDone as RoundDone
 from .run_events import RunStarted as RunStarted
 from .run_events import SearchEvent as SearchEvent

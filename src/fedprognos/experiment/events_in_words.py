@@ -13,6 +13,7 @@ from fedprognos.experiment.run_events import (
     LeftOut,
     NeuronsAbsorbed,
     Notice,
+    RecipeTried,
     RoundDone,
     SearchEvent,
     Trial,
@@ -42,7 +43,7 @@ def event_words(event: Event | SearchEvent) -> str:
             return f"{event.job}{_job_words(event)}"
         case TrialDone():
             return trial_words(event.trial)
-        case Notice():
+        case Notice() | RecipeTried():
             return event.text
     return ""
 

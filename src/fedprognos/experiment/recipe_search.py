@@ -2,8 +2,9 @@
 
 Every candidate is a small change of the experiment. Clients train its networks for a quarter of the steps and send the
 sums that the head is solved from, of the units they trained on and of the units they kept out; the error of the head on
-the latter, over all clients together, decides. The best one then races the experiment as it is written with all steps,
-and wins where it gains one per cent. Nothing is chosen on test units.
+the latter, over all clients together, decides. The best ones then race the experiment as it is written with all steps.
+A change wins if it lowers the error of all clients together, and that of more clients than not: each votes with the
+error on its own units kept out. Nothing is chosen on test units.
 
 A budget in minutes becomes a budget in steps: the first candidate shows how long a step takes. That number is kept in
 the run folder, so that a resumed run makes the same choices; an experiment that names it gives the same bytes.
@@ -13,15 +14,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedprognos.errors import FedprognosError
+from fedprognos.errors import ConfigError, FedprognosError
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.local_clients import LocalClients
-from fedprognos.experiment.run_events import EpochDone, JobKey, Notice, Observer
-from fedprognos.federation import MessageCohort, ReplyJournal, common_recipe, judged_rounds
+from fedprognos.experiment.run_events import EpochDone, JobKey, Notice, Observer, RecipeTried
+from fedprognos.federation import (
+    EvaluateReply,
+    EvaluateRequest,
+    MessageCohort,
+    ReplyJournal,
+    common_recipe,
+    gather,
+    judged_rounds,
+)
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import read_json, write_json
 from fedprognos.networks import Epoch
@@ -29,8 +38,10 @@ from fedprognos.networks import Epoch
 FILE = "search.json"
 FIRST_SHARE = 4
 """Candidates first train for this part of the steps."""
-LEAST_GAIN = 0.01
+LEAST_GAIN = 0.03
 """A change must lower the error by this share; smaller differences are chance."""
+FINALS = 3
+"""About so many candidates are trained with all steps."""
 LATER_TRAININGS = 3.5
 """Trainings of all clients that follow the search: central training, intervals, and the model to use."""
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -40,7 +51,7 @@ METHOD = "concat"
 Changes = Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidate:
     """A change of the experiment, in words and by section, and what a step of it takes beside one of the experiment."""
 
@@ -51,11 +62,26 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate that was trained: for how many steps a client, and its error on units kept out (None: it failed)."""
+    """A candidate that was trained: for how many steps a client, and its error on units kept out (None: it failed).
+
+    Parameters
+    ----------
+    votes
+        The error on each client's own units kept out; empty where replies are masked.
+    """
 
     label: str
     steps: int
     error: float | None
+    votes: Mapping[str, float] = field(default_factory=dict)
+
+    def beats(self, other: Trial) -> bool:
+        """Whether the error is clearly lower, for all clients together and for more of them than not."""
+        if self.error is None or other.error is None:
+            return other.error is None and self.error is not None
+        gaining = sum(self.votes[name] < other.votes[name] for name in self.votes.keys() & other.votes.keys())
+        asked = len(self.votes.keys() & other.votes.keys())
+        return self.error < (1 - LEAST_GAIN) * other.error and 2 * gaining >= asked
 
 
 @dataclass(frozen=True)
@@ -126,8 +152,8 @@ class Race:
 
     Parameters
     ----------
-    seconds_per_step
-        Measured with the first candidate; a resumed run has measured it before.
+    budget, planned
+        Steps of all clients together: what may be spent, and what all trials would take.
     """
 
     access: LocalClients
@@ -135,7 +161,7 @@ class Race:
     scenario: str
     spent: float = 0.0
     budget: float = float("inf")
-    seconds_per_step: float | None = None
+    planned: float = float("inf")
 
     def __post_init__(self) -> None:
         self.trials: list[Trial] = []
@@ -144,32 +170,28 @@ class Race:
 
     def fits(self, candidate: Candidate, steps: int) -> bool:
         """Whether a training is within the budget."""
-        return self.spent + self._cost(candidate, steps) <= self.budget
+        return self.spent + self.cost(candidate, steps) <= self.budget
 
-    def error(self, candidate: Candidate, steps: int) -> float:
-        """The error on units kept out; infinite where the candidate cannot be trained."""
-        self.spent += self._cost(candidate, steps)
-        error: float | None = None
+    def run(self, candidate: Candidate, steps: int) -> Trial:
+        """Train a candidate and judge it on units kept out."""
+        self.spent += self.cost(candidate, steps)
+        trial = Trial(candidate.label, steps, None)
         try:
-            error = self._kept_out(changed(self.access.experiment, candidate.changes, steps))
+            error, votes = self._kept_out(changed(self.access.experiment, candidate.changes, steps))
+            trial = Trial(candidate.label, steps, error, votes)
+            words = f"{error:.4g} {self.measure} off on units kept out"
         except (FedprognosError, ValueError) as problem:
-            self.notify(Notice(f"Search: {candidate.label}: cannot be trained here ({problem})."))
-        self.trials.append(Trial(candidate.label, steps, error))
-        if error is None:
-            return float("inf")
-        left = ""
-        if self.seconds_per_step is not None and self.budget < float("inf"):
-            left = f"; at most {max(self.budget - self.spent, 0) * self.seconds_per_step / 60:.0f} min of search left"
-        self.notify(
-            Notice(f"Search: {candidate.label}, {steps} steps: {error:.4g} {self.measure} off on units kept out{left}")
-        )
-        return error
+            words = f"cannot be trained here ({problem})"
+        self.trials.append(trial)
+        total = round(min(max(self.budget, self.spent), self.planned))
+        self.notify(RecipeTried(f"{candidate.label}, {steps} steps: {words}", round(self.spent), total))
+        return trial
 
-    def _cost(self, candidate: Candidate, steps: int) -> float:
+    def cost(self, candidate: Candidate, steps: int) -> float:
         return candidate.weight * steps * len(self.access.clients[self.scenario])
 
-    def _kept_out(self, experiment: Experiment) -> float | None:
-        """Error of the exact head, fitted to units trained on, on the units that all clients kept out."""
+    def _kept_out(self, experiment: Experiment) -> tuple[float, dict[str, float]]:
+        """Error of the exact head, fitted to units trained on, on units kept out: of all clients, and of each."""
         key = JobKey(self.scenario, METHOD, 0)
 
         def on_epoch(client: str, epoch: Epoch) -> None:
@@ -190,8 +212,17 @@ class Race:
         self.measure = recipe.target_measure
         plan = plan_of(experiment, recipe, 0)
         for round_ in judged_rounds(strategies[METHOD], cohort, plan):
-            heads = next(iter(round_.judged.values()))
-        return heads["exact"].validation_rmse
+            clients, heads = next(iter(round_.judged.items()))
+        judged = heads["exact"]
+        if judged.validation_rmse is None or judged.fitted is None:
+            raise ConfigError("no client keeps units out to choose by", hint="set search = 0")
+        if cohort.sums is not None:
+            return judged.validation_rmse, {}
+        network, fraction = judged.network.with_head(judged.fitted), experiment.train.validation_fraction
+        request = EvaluateRequest(recipe, network, plan.seed, fraction)
+        replies = gather(cohort, dict.fromkeys(clients, request), EvaluateReply, federation.min_clients, plan.left_out)
+        votes = {name: r.validation.rmse for name, r in sorted(replies.items()) if r.validation is not None}
+        return judged.validation_rmse, votes
 
 
 def search_recipe(access: LocalClients, notify: Observer) -> tuple[Experiment, SearchRecord]:
@@ -206,26 +237,30 @@ def search_recipe(access: LocalClients, notify: Observer) -> tuple[Experiment, S
     first = max(steps // FIRST_SHARE, 1)
     fleets = access.scenarios[race.scenario].clients.values()
     base, *others = candidates(experiment, any(unit.labels() is None for fleet in fleets for unit in fleet))
+    each, full = race.cost(base, first), race.cost(base, steps)
+    race.planned = each * (1 + sum(candidate.weight for candidate in others)) + FINALS * full
     began = time.monotonic()
-    errors = {base.label: race.error(base, first)}
-    budget = kept.get("budget_in_steps") or _budget(experiment.search, time.monotonic() - began, race.spent)
+    proposed = race.run(base, first)
+    seconds = time.monotonic() - began
+    budget = kept.get("budget_in_steps") or _budget(experiment.search, seconds, race.spent)
     write_json(path, {"budget_in_steps": budget})
-    race.seconds_per_step = (time.monotonic() - began) / race.spent
-    race.budget = budget - LATER_TRAININGS * race._cost(base, steps)
-    final = race._cost(base, steps)  # the experiment as it is written always runs to the end: it is evaluated anyway
-    for candidate in others:
-        if race.fits(candidate, first + round(final / len(access.clients[race.scenario]))):
-            errors[candidate.label] = race.error(candidate, first)
-    ranked = sorted((c for c in others if c.label in errors), key=lambda c: errors[c.label])
-    winner, best = base, race.error(base, steps)
-    for candidate in ranked[:2]:
-        if errors[candidate.label] < errors[base.label] and race.fits(candidate, steps):
-            error = race.error(candidate, steps)
-            if error < best * (1 - LEAST_GAIN):
-                winner, best = candidate, error
+    race.budget = budget - LATER_TRAININGS * full
+    if "budget_in_steps" not in kept:  # a resumed run is answered from memory: it cannot tell how long a step takes
+        minutes = (min(race.planned, max(race.budget, full)) + LATER_TRAININGS * full) / race.spent * seconds / 60
+        notify(Notice(f"The search and the run take about {max(minutes, 1):.0f} min on this machine."))
+    tried = {
+        candidate: race.run(candidate, first)
+        for candidate in others
+        if race.fits(candidate, first + round(full / len(access.clients[race.scenario])))
+    }
+    better = [c for c, trial in tried.items() if trial.beats(proposed)]
+    winner, best = base, race.run(base, steps)  # the experiment as it is written always runs to the end
+    for candidate in sorted(better, key=lambda c: tried[c].error or 0.0)[:2]:
+        if race.fits(candidate, steps) and (trial := race.run(candidate, steps)).beats(best):
+            winner, best = candidate, trial
     for longer in (steps // 2, 2 * steps):
-        if race.fits(winner, longer) and (error := race.error(winner, longer)) < best * (1 - LEAST_GAIN):
-            steps, best = longer, error
+        if race.fits(winner, longer) and (trial := race.run(winner, longer)).beats(best):
+            steps, best = longer, trial
     record = SearchRecord(budget, race.measure, tuple(race.trials), winner.label, winner.changes, steps)
     write_json(path, record.as_dict())
     return _settled(experiment, record), record

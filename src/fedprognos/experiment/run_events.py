@@ -113,6 +113,15 @@ class Notice:
     text: str
 
 
+@dataclass(frozen=True)
+class RecipeTried:
+    """A recipe was tried before the run; how many training steps of the search are done, of about how many."""
+
+    text: str
+    done: int
+    total: int
+
+
 @contextmanager
 def warnings_as_notices(notify: Callable[[Notice], None]) -> Iterator[None]:
     """Show each distinct warning about the data once, where the user looks."""
@@ -194,7 +203,7 @@ class TrialDone:
     best: bool
 
 
-Event = RunStarted | EpochDone | LayerMatched | NeuronsAbsorbed | RoundDone | LeftOut | JobDone | Notice
+Event = RunStarted | EpochDone | LayerMatched | NeuronsAbsorbed | RoundDone | LeftOut | JobDone | RecipeTried | Notice
 Observer = Callable[[Event], None]
 SearchEvent = SearchStarted | TrialStarted | TrialEpoch | TrialRound | TrialDone | Notice
 SearchObserver = Callable[[SearchEvent], None]

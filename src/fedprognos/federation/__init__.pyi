@@ -21,6 +21,8 @@ from .cohort import digest as digest
 from .cohort import gather as gather
 from .exchanges.choice import ChoiceReply as ChoiceReply
 from .exchanges.choice import chosen_heads as chosen_heads
+from .exchanges.evaluate import EvaluateReply as EvaluateReply
+from .exchanges.evaluate import EvaluateRequest as EvaluateRequest
 from .exchanges.fit import FitRequest as FitRequest
 from .exchanges.fit import train as train
 from .exchanges.personal import PersonalRequest as PersonalRequest

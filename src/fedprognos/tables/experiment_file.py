@@ -19,8 +19,8 @@ _COLUMNS = (
     *("life", "new_life", "cycle", "sensors"),
 )
 _CYCLE_SHARE = 0.9
-_CYCLE_INPUTS = 57
-"""Moments of a cycle that heads see, as in the presets: a linear head on the curve is hard to beat there."""
+_MOST_POINTS = 171
+"""Moments of a cycle, as in the presets."""
 _CAP_SHARE = 0.8
 """The cap as a share of a short life: nearly every unit then has rows at the cap, where it is as good as new."""
 _STEPS_AN_EPOCH, _STEPS = 20, 1500
@@ -50,7 +50,11 @@ def experiment_toml(proposal: Proposal, folder: Path) -> str:
     """The experiment as TOML, its data path relative to `folder`."""
     head = _comment(f"{proposal.units} units, {proposal.rows} rows. Check every guess below, then run the experiment.")
     clients, partition = _partition(proposal)
-    return "".join([head, *_data(proposal, folder), *partition, *_recipe(proposal), *_training(proposal, clients)])
+    search = []
+    if proposal.shortest_cycle is None:
+        search = [_key("search", "10m", "other recipes are tried on units kept out, in this time; 0: none")]
+    sections = [*_data(proposal, folder), *partition, *_recipe(proposal), *_training(proposal, clients)]
+    return "".join([head, *search, *sections])
 
 
 def _key(name: str, value: Any, comment: str = "") -> str:
@@ -157,12 +161,19 @@ def _recipe(proposal: Proposal) -> list[str]:
         lines += [
             _key("cycle", "grid", "every cycle resampled onto the same times"),
             _key("grid_end_in_s", end, f"must end before every cycle; the shortest lasts {proposal.shortest_cycle:g}"),
-            _key("grid_points", min(171, max(2, proposal.cycle_samples))),
+            _key("grid_points", _cycle_points(proposal)),
         ]
     if proposal.conditions:
         lines += ["\n[recipe.conditions]  # decimals to which settings are rounded into operating conditions\n"]
         lines += [_key(column, decimals) for column, decimals in proposal.conditions.items()]
     return lines
+
+
+def _cycle_points(proposal: Proposal) -> int:
+    """Moments of a cycle that the network sees: one where every cycle is a row."""
+    if proposal.columns.cycle == proposal.columns.time:
+        return 1
+    return min(_MOST_POINTS, max(2, proposal.cycle_samples or 2))
 
 
 def _window(proposal: Proposal) -> int:
@@ -173,7 +184,8 @@ def _training(proposal: Proposal, clients: int) -> list[str]:
     """The network, training and methods of the presets, which were chosen on training units kept out."""
     lines = ["\n[model]\n", _key("widths", [64])]
     if proposal.shortest_cycle is not None:
-        lines += [_key("direct", _CYCLE_INPUTS, "heads also see so many moments of a cycle itself")]
+        seen = "heads also see every moment of a cycle itself: a linear model of it is hard to beat"
+        lines += [_key("direct", _cycle_points(proposal), seen)]
     if proposal.from_new:
         lines += ["\n[train]\n", _key("learning_rate", 0.004)]
         lines += [_key("steps", 1000, "as many for small owners as for large")]
@@ -204,4 +216,8 @@ def _epochs(proposal: Proposal, clients: int) -> list[str]:
     windows = max(1.0, _TRAINED * 0.8 * a_unit * proposal.units / clients)  # without the validation
     batch = int(2 ** min(7, max(3, math.floor(math.log2(max(windows / _STEPS_AN_EPOCH, 1))))))
     epochs = min(300, max(30, math.ceil(_STEPS * batch / windows)))
-    return ["\n[train]\n", _key("epochs", epochs), _key("batch_size", batch, f"about {windows:.0f} windows a client")]
+    lines = ["\n[train]\n", _key("epochs", epochs), _key("batch_size", batch, f"about {windows:.0f} windows a client")]
+    if proposal.shortest_cycle is not None:
+        lines += [_key("warmup", epochs, "the last epoch is kept: what is kept out judges models, and nothing else")]
+        lines += [_key("validation_fraction", 0.25, "share of each owner's last cycles kept out to choose by")]
+    return lines
