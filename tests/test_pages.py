@@ -15,6 +15,8 @@ import typer
 from fedprognos.cli import app
 from fedprognos.deployment.folders import CoordinatorOptions, SiteOptions
 from fedprognos.experiment.config import assembled, load, presets
+from fedprognos.options import validated
+from fedprognos.service import PlantOptions
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -75,9 +77,12 @@ def test_every_programme_takes_what_it_is_given(page: Path) -> None:
 
 
 @every_page
-def test_every_example_of_an_experiment_is_valid(page: Path) -> None:
+def test_every_example_of_a_file_is_valid(page: Path) -> None:
     for block in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
         raw = tomllib.loads(block)
+        if raw.keys() & PlantOptions.model_fields.keys():
+            validated(PlantOptions, raw)
+            continue
         load(raw if "data" in raw else {"base": "demo", **raw})
 
 

@@ -118,3 +118,30 @@ def test_a_token_is_asked_for_and_the_page_reconnects(browser: Browser, tmp_path
     browser.wait("document.querySelector('.pill.lost')")
     with served(bundle, tmp_path, port=int(address.rpartition(":")[2]), token=TOKEN):
         browser.wait("document.querySelector('.pill.live')", 20)
+
+
+@pytest.mark.long
+def test_alerts_are_listed_acknowledged_and_muted(browser: Browser, address: str, tmp_path: Path) -> None:
+    browser.resize(1280, 900)
+    browser.open(f"{address}/#")
+    browser.wait("document.querySelectorAll('#alerts-list li').length >= 3")
+    name = browser.run("document.querySelector('#alerts-list li a').textContent")
+    browser.click("#alerts-list li button")
+    browser.wait("document.querySelector('#sign-dialog').open")
+    browser.click("#sign-who")
+    browser.type("Mia")
+    assert len(browser.picture(tmp_path / "sign.png").read_bytes()) > 10_000
+    browser.click("#sign-form button[value=sign]")
+    browser.wait("document.querySelector('#alerts-list li').textContent.includes('Mia')")
+    browser.run(f"location.hash = '#unit={name}'")
+    browser.wait("!document.querySelector('#mute').hidden && document.querySelectorAll('#alerts-list li').length >= 1")
+    browser.click("#mute")
+    browser.wait("document.querySelector('#sign-who').value === 'Mia'")
+    browser.click("#sign-form button[value=sign]")
+    browser.wait("document.querySelector('#mute').textContent === 'Unmute'")
+    assert [mute["machine"] for mute in httpx.get(f"{address}/v1/alerts").json()["mutes"]] == [name]
+    assert len(browser.picture(tmp_path / "unit.png").read_bytes()) > 10_000
+    browser.click("#mute")
+    browser.wait("document.querySelector('#mute').textContent !== 'Unmute'")
+    assert httpx.get(f"{address}/v1/alerts").json()["mutes"] == []
+    assert browser.complaints == []

@@ -48,6 +48,9 @@ def serve(
             show_default="20 usual pauses",
         ),
     ] = None,
+    plant: Annotated[
+        Path | None, typer.Option(help="TOML file that says who is told about alerts.", show_default="nobody")
+    ] = None,
     rate_per_s: Annotated[float, typer.Option("--rate", min=0, help="Requests a second and client; 0: any.")] = 500.0,
 ) -> None:
     """Take rows over HTTP, answer with health, and show the fleet on a page.
@@ -61,7 +64,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve", "the service") from None
     from fedprognos.prognosis import Predictor
-    from fedprognos.service import ServiceOptions, read_token, usual_threshold
+    from fedprognos.service import ServiceOptions, read_plant, read_token, usual_threshold
 
     predictor = Predictor.load(bundle, head)
     options = ServiceOptions(
@@ -75,6 +78,7 @@ def serve(
         max_body_in_bytes=max_body_in_bytes,
         silent_after_in_s=silent_after_in_s,
         rate_per_s=rate_per_s,
+        plant=read_plant(plant),
     )
     options.check()
     recipe = predictor.recipe
@@ -88,6 +92,7 @@ def serve(
         f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, {sees}; {due}",
         f"State   {state}",
         f"Access  {who}",
+        f"Alerts  {', '.join(sink.name for sink in options.plant.alerts.sinks) or 'on the page only'}",
     )
     Console(stderr=True).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     run_service(predictor, options)

@@ -4,6 +4,8 @@ from .http_server import serve as serve
 from .mqtt import Watcher as Watcher
 from .mqtt import WatchOptions as WatchOptions
 from .mqtt import tally_text as tally_text
+from .plant_file import PlantOptions as PlantOptions
+from .plant_file import read_plant as read_plant
 from .sender import Link as Link
 from .sender import send_files as send_files
 from .service_options import ServiceOptions as ServiceOptions

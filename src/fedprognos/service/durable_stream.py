@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from fedprognos.errors import FedprognosError, OutputError
 from fedprognos.features.history import rule_of
 from fedprognos.prognosis import FORMAT as SNAPSHOT
 from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Update, Verdict
+from fedprognos.service.alerts import Alert, AlertRule
 from fedprognos.service.store import KEPT_ROWS, Store, StoredRow
 
 ROWS_BETWEEN_SNAPSHOTS = 50_000
@@ -42,12 +43,15 @@ class Batch:
         When, in seconds since 1970 by this machine's clock.
     predict_in_s, store_in_s
         Where the time went.
+    alerts
+        Changes of status that the rows settled; stored with them.
     """
 
     updates: Sequence[Update]
     received: float
     predict_in_s: float
     store_in_s: float
+    alerts: Sequence[Alert] = ()
 
 
 class DurableStream:
@@ -64,6 +68,8 @@ class DurableStream:
     keep_rows
         Rows a unit that stay for the next model to begin from; by default all where whole lives are read, else as many
         as are shown.
+    alert_rule
+        Which healths raise an alert; None raises none.
 
     Examples
     --------
@@ -83,8 +89,10 @@ class DurableStream:
         max_units: int = 20_000,
         coverage: float = 0.9,
         keep_rows: int | None = None,
+        alert_rule: AlertRule | None = None,
     ) -> None:
         self.model = model
+        self._alert_rule = alert_rule
         self.max_units = max_units
         self.coverage = coverage
         recipe = model.recipe
@@ -122,6 +130,7 @@ class DurableStream:
         stored: list[StoredRow] = []
         healths: list[tuple[int, Health]] = []
         new: list[tuple[int, str]] = []
+        alerts: list[Alert] = []
         for row, update in zip(rows, updates, strict=True):
             if update.verdict not in REMEMBERED:
                 continue
@@ -132,12 +141,16 @@ class DurableStream:
                 new.append((number, update.unit))
             self._last += 1
             stored.append(self._stored(row, update, number, received))
-            healths += [(number, health) for health in update.healths]
+            for health in update.healths:
+                healths.append((number, health))
+                alert = None if self._alert_rule is None else self._alert_rule.note_health(health, received)
+                alerts += [alert] if alert is not None else []
         if stored:
-            self.store.write(new, stored, healths, received)
+            standings = {} if self._alert_rule is None else self._alert_rule.take_changes()
+            self.store.write(new, stored, healths, received, alerts, standings)
             self._since_snapshot += len(stored)
             self._touched.update(row.unit for row in stored)
-        return Batch(updates, received, between - started, time.perf_counter() - between)
+        return Batch(updates, received, between - started, time.perf_counter() - between, alerts)
 
     def _stored(self, row: Row, update: Update, unit: int, received: float) -> StoredRow:
         recipe = self.model.recipe
@@ -160,15 +173,33 @@ class DurableStream:
         number = self._units.get(unit)
         if number is None:
             return False
+        alert = None if self._alert_rule is None else self._alert_rule.forget(unit, time.time())
+        standings = {} if self._alert_rule is None else self._alert_rule.take_changes()
         try:
-            self.store.forget(number, unit)
+            self.store.forget(number, unit, [] if alert is None else [alert], standings)
         except sqlite3.Error as error:
+            self._rebuild()
             raise OutputError(f"unit '{unit}' was not forgotten: {error}", hint="make room on the disk") from None
         del self._units[unit]
         self.stream.forget(unit)
         self._touched.discard(number)
         self._since_snapshot += 1
         return True
+
+    def note_silence(self, silent: Iterable[tuple[str, Health | None, float]]) -> list[Alert]:
+        """Raise alerts about units that were fine and send no rows: their latest health, and since when."""
+        if self._alert_rule is None:
+            return []
+        now = time.time()
+        noted = [self._alert_rule.note_silence(unit, health, since, now) for unit, health, since in silent]
+        alerts = [alert for alert in noted if alert is not None]
+        if alerts:
+            try:
+                self.store.alerts.write_alone(alerts, self._alert_rule.take_changes())
+            except sqlite3.Error as error:
+                self._rebuild()
+                raise OutputError(f"an alert was not stored: {error}", hint="make room on the disk") from None
+        return alerts
 
     def acknowledge(self, unit: str) -> bool:
         """Drop a unit's latched faults after somebody has looked at it; whether the unit is known.
@@ -189,6 +220,9 @@ class DurableStream:
         self._units = self.store.units()
         self._number = max(self._units.values(), default=0)
         self._last = self.store.last_id()
+        if self._alert_rule is not None:
+            log = self.store.alerts
+            self._alert_rule.restore(log.standings(), log.series, log.last_number(), self._units)
         self.stream = Stream(self.model, sys.maxsize, when_full="refuse", coverage=self.coverage)
         through = self.store.snapshot()
         if through and self.store.folder is not None:
@@ -234,6 +268,7 @@ class DurableStream:
                 if old != self._snapshot_path(self._last):
                     old.unlink(missing_ok=True)
         self.store.prune(sorted(self._touched))
+        self.store.alerts.prune(time.time())
         self._touched.clear()
         self._since_snapshot = 0
 

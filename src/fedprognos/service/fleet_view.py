@@ -131,6 +131,7 @@ class FleetView:
         self.units: dict[str, UnitView] = {}
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS)
         self.refused = 0
+        self.alerts = 0  # changes of the alert log since the start; the page loads it again where this has changed
         self._counts: Counter[Status] = Counter()
         self._latest: dict[str, UnitView] = {}  # of each machine
         self._sorted: list[UnitView] | None = None

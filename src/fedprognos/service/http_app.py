@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any
@@ -21,10 +21,13 @@ from fedprognos import __version__
 from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis import Predictor, Row, Verdict, dates
 from fedprognos.service import json_shapes
+from fedprognos.service.alert_delivery import AlertDelivery
+from fedprognos.service.alert_routes import add_alert_routes
+from fedprognos.service.alerts import Alert, AlertRule
 from fedprognos.service.batching import Batcher, BusyError
 from fedprognos.service.durable_stream import Batch, DurableStream
 from fedprognos.service.fleet_events import FleetEvents
-from fedprognos.service.fleet_view import FleetView, forecast
+from fedprognos.service.fleet_view import FleetView, forecast, status_of
 from fedprognos.service.http_guards import Guard, TooLargeError, refuse
 from fedprognos.service.json_shapes import parse, read_row
 from fedprognos.service.service_metrics import ServiceMetrics
@@ -44,6 +47,7 @@ FILES = {
     "/link.js": ("link.js", SCRIPT),
     "/chart.js": ("chart.js", SCRIPT),
     "/unit.js": ("unit.js", SCRIPT),
+    "/alerts.js": ("alerts.js", SCRIPT),
     "/page.js": ("page.js", SCRIPT),
     "/favicon.svg": ("favicon.svg", "image/svg+xml"),
 }
@@ -53,21 +57,28 @@ SILENCE_CHECKED_IN_S = 10.0
 
 
 class Service:
-    """What the routes share; `batcher` is there while the service runs."""
+    """What the routes share; `batcher` and `delivery` are there while the service runs."""
 
     batcher: Batcher
+    delivery: AlertDelivery
 
     def __init__(self, predictor: Predictor, options: ServiceOptions) -> None:
         self.predictor = predictor
         self.options = options
+        margin = near_margin(predictor.recipe)
+        judge = partial(status_of, threshold=options.threshold, margin=margin)
+        alerts = options.plant.alerts
         self.stream = DurableStream(
             predictor,
             options.state,
             max_units=options.max_units,
             coverage=options.coverage,
             keep_rows=options.keep_rows,
+            alert_rule=AlertRule(judge, alerts.raise_after, alerts.clear_after),
         )
-        self.view = FleetView(options.threshold, near_margin(predictor.recipe), options.silent_after_in_s)
+        self.alert_log = self.stream.store.alerts
+        self.alert_log.sinks = alerts.sinks
+        self.view = FleetView(options.threshold, margin, options.silent_after_in_s)
         self.view.load(self.stream)
         self.events = FleetEvents(self.view, lambda: self.batcher.stalled_in_s)
         self.metrics = ServiceMetrics(self.view)
@@ -88,8 +99,18 @@ class Service:
     async def watch_silence(self) -> None:
         """Mark units that fall silent, as long as the service runs."""
         while True:
-            self.events.publish(self.view.note_silence(time.time()))
+            changed = self.view.note_silence(time.time())
+            silent = [(view.unit, view.health, view.received) for view in changed if view.status == "unknown"]
+            with suppress(OutputError):  # a full disk: the page shows the silence, and /readyz says what is wrong
+                self.after_alerts(await self.batcher.ask(partial(self.stream.note_silence, silent)))
+            self.events.publish(changed)
             await asyncio.sleep(SILENCE_CHECKED_IN_S)
+
+    def after_alerts(self, alerts: Sequence[Alert]) -> None:
+        """Show and send alerts that were stored."""
+        if alerts:
+            self.view.alerts += len(alerts)
+            self.delivery.wake()
 
     async def acknowledge(self, unit: str) -> bool:
         """Drop a unit's latched faults; False if the unit is not watched."""
@@ -100,11 +121,14 @@ class Service:
         was_watched = await self.batcher.ask(partial(self.stream.forget, unit))
         if was_watched:
             self.view.forget(unit)
+            self.view.alerts += 1
+            self.delivery.wake()
             self.events.publish_forgotten(unit)
         return was_watched
 
     def after_batch(self, batch: Batch) -> None:
         """Show what a batch changed."""
+        self.after_alerts(batch.alerts)
         self.events.publish(self.view.apply(batch))
         self.metrics.batch_done(batch)
 
@@ -125,10 +149,12 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         service.batcher = Batcher(service.stream, options.max_waiting_rows, service.after_batch)
+        service.delivery = AlertDelivery(service.alert_log, options.plant.alerts.sinks, service.batcher.ask)
         silence = asyncio.create_task(service.watch_silence())
         yield
         silence.cancel()
         service.events.close()
+        await service.delivery.close()
         await service.batcher.close()
 
     app = FastAPI(
@@ -145,6 +171,7 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     app.add_middleware(Guard, options=options, files=frozenset(FILES))
     _add_rows(app, service)
     _add_answers(app, service)
+    add_alert_routes(app, service)
     _add_operation(app, service)
     _add_page(app)
     _add_problems(app, options, service.metrics)

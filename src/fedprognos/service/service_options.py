@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedprognos.errors import ConfigError
 from fedprognos.features import Recipe
+from fedprognos.service.plant_file import PlantOptions
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost", "::ffff:127.0.0.1"})
 DUE_SHARE_OF_CAP = 0.2
@@ -41,6 +42,8 @@ class ServiceOptions:
         Seconds without a row after which a unit counts as silent; None judges by the pauses that it usually makes.
     rate_per_s
         Requests a second and client address, with bursts of as many; 0 for no limit.
+    plant
+        Who is told about alerts.
     """
 
     host: str = "127.0.0.1"
@@ -56,6 +59,7 @@ class ServiceOptions:
     silent_after_in_s: float | None = None
     rate_per_s: float = 500.0
     coverage: float = 0.9
+    plant: PlantOptions = field(default_factory=PlantOptions)
 
     def check(self) -> None:
         """Refuse what would be unsafe."""
@@ -66,15 +70,20 @@ class ServiceOptions:
             )
 
 
+def read_secret(file: Path) -> str:
+    """A password or token from a text file, without the end of its line."""
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "give a text file that you may read"
+        raise ConfigError(f"cannot read the secret: {error}", where=str(file), hint=hint) from None
+
+
 def read_token(file: Path | None, environment: str | None) -> str | None:
     """The token from a file or the environment; refuse one that is too easy to guess."""
     where, token = "FEDPROGNOS_TOKEN", environment
     if file is not None:
-        where = str(file)
-        try:
-            token = file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the token: {error}", where=where) from None
+        where, token = str(file), read_secret(file)
     if token is None:
         return None
     token = token.strip()

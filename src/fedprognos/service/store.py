@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis import Health
+from fedprognos.service.alert_log import AlertLog
+from fedprognos.service.alerts import Alert, Standing
 
 FORMAT = "3"
 DATABASE = "state.sqlite"
@@ -85,6 +88,8 @@ class Store:
     ----------
     model_changed
         The folder was last used with another model.
+    alerts
+        The log of alerts, in the same database.
     """
 
     def __init__(self, folder: Path | None, columns: str, model: str, kept_rows: int | None = KEPT_ROWS) -> None:
@@ -95,6 +100,7 @@ class Store:
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.5)
         try:
             self._open(columns, model)
+            self.alerts = AlertLog(self._db, self._transaction)
         except sqlite3.Error as error:
             self._db.close()
             raise _cannot_open(folder, error) from None
@@ -132,9 +138,12 @@ class Store:
         rows: Iterable[StoredRow],
         healths: Iterable[tuple[int, Health]],
         received: float,
+        alerts: Iterable[Alert] = (),
+        standings: Mapping[str, Standing | None] = MappingProxyType({}),
     ) -> None:
         """Add to the state as a whole or not at all; on disk when this returns."""
         with self._transaction():
+            self.alerts.write(alerts, standings)
             self._db.executemany("INSERT INTO units VALUES (?, ?)", units)
             self._db.executemany(
                 "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -148,9 +157,10 @@ class Store:
                 ),
             )
 
-    def forget(self, number: int, name: str) -> None:
+    def forget(self, number: int, name: str, alerts: Iterable[Alert], standings: Mapping[str, Standing | None]) -> None:
         """Drop a unit. The snapshot still holds it, so its name is kept and skipped on restore."""
         with self._transaction():
+            self.alerts.write(alerts, standings)
             self._db.execute("DELETE FROM rows WHERE unit = ?", (number,))
             self._db.execute("DELETE FROM healths WHERE unit = ?", (number,))
             self._db.execute("DELETE FROM units WHERE id = ?", (number,))

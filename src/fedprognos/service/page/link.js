@@ -7,8 +7,9 @@ const Link = (function () {
     const token = sessionStorage.getItem("token");
     return token ? { Authorization: "Bearer " + token } : {};
   }
-  async function ask(path, method = "GET") {
-    const answer = await fetch(path, { method, headers: authorised(), cache: "no-store" });
+  async function ask(path, method = "GET", body = undefined) {
+    const headers = body === undefined ? authorised() : { ...authorised(), "Content-Type": "application/json" };
+    const answer = await fetch(path, { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
     if (answer.status === 401) {
       login();
       throw new Error("a token is needed");

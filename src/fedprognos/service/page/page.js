@@ -19,6 +19,7 @@
   // --- what the service says -----------------------------------------------------------------
   function receive(kind, message) {
     Link.beat(message.stalled_in_s);
+    Alerts.heard(message.alerts);
     if (kind === "beat") return;
     if (fleet && message.refused !== fleet.refused) loadSoon(); // to show which
     if (kind === "reload") return loadSoon();
@@ -284,6 +285,7 @@
     }
     Link.follow(receive, load);
     route();
+    Alerts.load();
   }
   Link.onLogin(start);
   start();
