@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sites_here import site_here
 
@@ -18,7 +20,7 @@ from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.exchanges import reply_kinds
 from fedprognos.fleet import Fleet
-from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks import Bundle, Network, NetworkSpec
 from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
@@ -67,6 +69,30 @@ def test_a_delivery_stays_below_the_site_s_folder_whatever_it_calls_itself(tmp_p
     for text in ("[]", "{", "[" * 100_000):
         with pytest.raises(MessageError):
             keep_delivery(site.folder, site.client, site.data, replace(request, metrics=text))
+
+
+def delivered(folder: Path, head: float) -> dict[str, float]:
+    """Errors at a site of a network with this head, and of what the site makes for itself."""
+    train = series_fleet([60, 58, 70, 66, 52, 61], seed=1, name="a")
+    test = series_fleet([50, 40], seed=2, name="a")
+    site = site_here(folder, data=SiteData(train, test))
+    recipe = recipe_of(train)
+    network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1, 0.0)
+    network = network.with_head(np.full_like(network.head, head))
+    named = '{"method": "absorb", "head": "exact", "round": 1}'
+    request = DeliverRequest("x", recipe, network, named, "{}", None, 1, 0.2, 0)
+    place, errors = keep_delivery(site.folder, site.client, site.data, request)
+    choice = json.loads((place / "choice.json").read_text())
+    assert choice["use"] == next(iter(errors))
+    assert Bundle.load(place / choice["use"]).recipe == recipe
+    return errors
+
+
+def test_a_site_does_not_use_a_model_that_was_poisoned(tmp_path: Path) -> None:
+    errors = delivered(tmp_path, 1e3)
+    use = next(iter(errors))
+    assert use != "bundle"
+    assert errors[use] < 0.5 * errors["bundle"]
 
 
 # --- the site's data ------------------------------------------------------------------------------

@@ -1,11 +1,19 @@
-"""What a site keeps of a finished run: the model, a head of its own, and how both do on its own units."""
+"""What a site keeps of a finished run: the model, a head of its own, and how both do on its own units.
+
+The site decides for itself which model to use. It compares the federated model, the same with its own head, and a model
+that nobody else had a part in, on its own test machines. So a federation that was poisoned, or that does not suit the
+site, costs it nothing. The decision does not leave the site.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedprognos import __version__
 from fedprognos.deployment.site.site_data import SiteData
@@ -21,15 +29,31 @@ from fedprognos.experiment import (
     folder_name,
     methods_of,
 )
+from fedprognos.features import build_windows
 from fedprognos.federation import Client, PersonalRequest
 from fedprognos.files import parse_json, write_json
-from fedprognos.networks import Bundle
+from fedprognos.fleet import Fleet
+from fedprognos.matching import RIDGE
+from fedprognos.networks import Bundle, Network, NetworkSpec, exact_head, head_statistics, predict
 
 SCENARIO = "site"
+OWN_NEURONS = 200
+"""Neurons of the fixed random network behind a site's own model: a head is fitted to them in a second."""
+LEAST_GAIN = 0.05
+"""Another model must lower the federated model's error by this share: test machines are few."""
 
 
-def keep_delivery(folder: Path, client: Client, data: SiteData, request: DeliverRequest) -> Path:
-    """Keep the bundle, make a personal head and evaluate both; return the folder with everything."""
+def keep_delivery(
+    folder: Path, client: Client, data: SiteData, request: DeliverRequest
+) -> tuple[Path, dict[str, float]]:
+    """Keep the bundle, make a personal head, and evaluate.
+
+    Returns
+    -------
+    place, errors
+        The folder with everything. Errors of the models on the site's test machines, by folder, the one to use first;
+        nothing where the site has none.
+    """
     place = folder / "results" / folder_name(request.experiment)
     network, provenance = request.network.check("request"), _table(request.provenance)
     metrics = _table(request.metrics)
@@ -45,10 +69,53 @@ def keep_delivery(folder: Path, client: Client, data: SiteData, request: Deliver
         calibration=None,
     )
     personal_bundle.save(place / "personal")
-    if data.test is not None:
-        scenario = Scenario(SCENARIO, {client.name: data.train}, {client.name: data.test})
-        _evaluate(place, client, scenario, request, bundle, personal.head)
-    return place
+    if data.test is None:
+        return place, {}
+    scenario = Scenario(SCENARIO, {client.name: data.train}, {client.name: data.test})
+    _evaluate(place, client, scenario, request, bundle, personal.head)
+    own_bundle = replace(
+        bundle,
+        network=_own_network(client, request),
+        provenance={**provenance, "method": "reservoir", "head": "exact", "client": client.name},
+        metrics={},
+        calibration=None,
+        novelty=None,
+    )
+    own_bundle.save(place / "own")
+    return place, _decide(place, data.test, {"bundle": bundle, "personal": personal_bundle, "own": own_bundle})
+
+
+def _own_network(client: Client, request: DeliverRequest) -> Network:
+    """A fixed random network with a head fitted to the site's own units."""
+    recipe, delivered = request.recipe, request.network.spec
+    spec = NetworkSpec(
+        inputs=recipe.channels,
+        widths=(),
+        cell=delivered.cell,
+        reservoir=OWN_NEURONS,
+        direct=delivered.direct or 1,
+    )
+    network = Network.seeded(spec, 0, 0.0)
+    parts = client.head_parts(recipe, request.seed, request.validation_fraction)
+    fit, held = (None if part is None else head_statistics(network, part, recipe) for part in parts)
+    if fit is None:
+        raise MessageError("no units to fit a head to")
+    return network.with_head(exact_head(fit, held, RIDGE).head)
+
+
+def _decide(place: Path, test: Fleet, bundles: Mapping[str, Bundle]) -> dict[str, float]:
+    """Write which of the models to use into `choice.json`; their errors, labels capped, the one to use first."""
+    recipe = bundles["bundle"].recipe
+    windows = build_windows(recipe, test)
+    truth = recipe.capped(windows.labels)
+    errors = {
+        name: float(np.sqrt(np.mean(np.square(predict(bundle.network, windows, recipe) - truth))))
+        for name, bundle in bundles.items()
+    }
+    best = min(errors, key=lambda name: errors[name])
+    kept = best if errors[best] < (1 - LEAST_GAIN) * errors["bundle"] else "bundle"
+    write_json(place / "choice.json", {"use": kept, "errors": errors})
+    return {kept: errors[kept], **errors}
 
 
 def _table(text: str) -> dict[str, Any]:

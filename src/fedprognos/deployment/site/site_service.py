@@ -246,8 +246,12 @@ class Site:
         return self.client.answer(request)
 
     def _keep(self, request: messages.DeliverRequest) -> messages.DeliverReply:
-        place = keep_delivery(self.folder, self.client, self.data, request)
+        place, errors = keep_delivery(self.folder, self.client, self.data, request)
         self.tell(f"the federated model is in {place / 'bundle'}, with a head of your own in {place / 'personal'}")
+        if errors:
+            use, *others = errors
+            beside = ", ".join(f"{name} {errors[name]:.3g}" for name in others)
+            self.tell(f"use {place / use}: {errors[use]:.3g} off on your own test machines; {beside}")
         if self.write_report is not None and (place / "results.json").is_file():
             self.tell(f"your report: {self.write_report(place)}")
         return messages.DeliverReply()
