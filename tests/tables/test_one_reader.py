@@ -15,7 +15,8 @@ from fedprognos.fleet import Fleet
 from fedprognos.fleet.from_tables import fleet_from_tables
 from fedprognos.prognosis.table_prediction import ModelInputs, read_pieces
 from fedprognos.tables.columns import TableLayout
-from fedprognos.tables.table import Table, open_tables, table_from_frame
+from fedprognos.tables.table import Table
+from fedprognos.tables.table_files import open_tables, table_from_frame
 
 SENSORS = ("heat", "flow")
 

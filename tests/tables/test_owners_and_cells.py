@@ -13,7 +13,7 @@ from test_strange_tables import unchanged
 from fedprognos.fleet.from_tables import read_table
 from fedprognos.tables.experiment_file import write_experiment
 from fedprognos.tables.proposal import propose
-from fedprognos.tables.table import open_tables
+from fedprognos.tables.table_files import open_tables
 
 
 def test_a_file_or_sheet_for_each_machine_with_its_owner_in_a_column(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fedprognos.cli.data import plain_console
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedprognos.tables import Columns, Proposal
+    from fedprognos.tables import Columns, LoadedRows, Proposal
 
 _NONE = "-"
 SHOWN = 20
@@ -49,8 +49,8 @@ def init(
     Example: fedprognos init pumps.csv --unit pump
     """
     from fedprognos.errors import DataError
-    from fedprognos.fleet import public_data_in, read_table
-    from fedprognos.tables import default_path, write_experiment
+    from fedprognos.fleet import fleet_from_tables, public_data_in
+    from fedprognos.tables import default_path, load_rows, write_experiment
 
     if (public := public_data_in(file)) is not None:
         preset = {"cmapss": "turbofan-life", "nasa-battery": "battery"}[public]
@@ -60,46 +60,48 @@ def init(
     options = {"unit": unit, "time": time, "site": site, "target": target, "sensors": sensor or None}
     given = {role: None if value == _NONE else value for role, value in options.items() if value is not None}
     asks = not yes and sys.stdin.isatty() and sys.stdout.isatty()
-    proposal = _first_proposal(file, given, asks)
+    rows = load_rows(file)
+    proposal = _first_proposal(file, rows, given, asks)
     console = plain_console()
     console.print(_summary(proposal))
     if asks:
-        proposal = _asked(file, proposal, given)
+        proposal = _asked(file, rows, proposal, given)
         console.print(_summary(proposal))
-    read_table(file, proposal.columns, proposal.known)  # what `run` would refuse is said now
+    tables = rows.as_tables(proposal.columns.text)
+    fleet_from_tables(tables, proposal.columns, name=file.name)  # what `run` would refuse is said now
     path = write_experiment(proposal, out or default_path(file), force)
     console.print(f"wrote {path}; check the guesses in it, then: fedprognos run {path}", markup=False, soft_wrap=True)
 
 
-def _first_proposal(file: Path, given: dict[str, Any], asks: bool) -> Proposal:
+def _first_proposal(file: Path, rows: LoadedRows, given: dict[str, Any], asks: bool) -> Proposal:
     """The proposal for a table; in a terminal a person is asked for machine and time where they are not found."""
     from fedprognos.errors import DataError
-    from fedprognos.tables import NoTimeError, open_tables, propose
+    from fedprognos.tables import NoTimeError, propose_columns
 
     try:
-        return propose(file, given)
+        return propose_columns(rows, file, given)
     except NoTimeError as error:
         if not asks:
             raise
         typer.echo(str(error))
-    names = open_tables(file)[0].names
+    names = rows.tables[0].names
     while True:
         given |= {role: _answer(_QUESTIONS[role], given.get(role), role, names) for role in ("unit", "time")}
         try:
-            return propose(file, given)
+            return propose_columns(rows, file, given)
         except DataError as error:
             typer.echo(str(error))
 
 
-def _asked(file: Path, proposal: Proposal, given: dict[str, Any]) -> Proposal:
+def _asked(file: Path, rows: LoadedRows, proposal: Proposal, given: dict[str, Any]) -> Proposal:
     """The proposal after a person's answers; a changed answer makes a new one, so that the other roles follow."""
-    from fedprognos.tables import open_tables, propose
+    from fedprognos.tables import propose_columns
 
-    names = open_tables(file)[0].names
+    names = rows.tables[0].names
     given = dict(given)
     if proposal.columns.task == "soh" and typer.prompt(_TASK, default="soh").strip() == "rul":
         given["task"] = "rul"
-        proposal = propose(file, given)
+        proposal = propose_columns(rows, file, given)
     for role, question in _QUESTIONS.items():
         if role in given:
             continue
@@ -107,7 +109,7 @@ def _asked(file: Path, proposal: Proposal, given: dict[str, Any]) -> Proposal:
         answer = _answer(f"{question} ({_NONE} for none)" if role != "time" else question, shown, role, names)
         if answer != shown:
             given[role] = answer
-            proposal = propose(file, given)
+            proposal = propose_columns(rows, file, given)
     return proposal
 
 

@@ -6,7 +6,7 @@ from fedprognos.fleet.digest import fleet_digest
 from fedprognos.fleet.discharge import RATED
 from fedprognos.fleet.download import get
 from fedprognos.fleet.exact_csv import read_exact_csv
-from fedprognos.fleet.from_tables import read_table
+from fedprognos.fleet.from_tables import fleet_from_tables, read_table
 from fedprognos.fleet.memory import in_memory
 from fedprognos.fleet.partition import (
     ColumnOptions,
@@ -43,6 +43,7 @@ __all__ = [
     "deal",
     "find",
     "fleet_digest",
+    "fleet_from_tables",
     "get",
     "in_memory",
     "layout_of",

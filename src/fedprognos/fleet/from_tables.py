@@ -34,6 +34,7 @@ from fedprognos.tables import (
     unit_files,
 )
 
+_NOTHING = np.empty((0, 0))
 _FILLED = {
     "hold": "filled with the last value",
     "interpolate": "interpolated",
@@ -173,6 +174,7 @@ class _UnitRows:
 def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
     columns, files = reader.columns, unit_files(tables)
     parts: list[Rows] = []
+    measured: list[FloatArray] = []
     codes: list[IntArray] = []
     site_codes: list[IntArray] = []
     units: dict[str, int] = {}
@@ -197,12 +199,13 @@ def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
                 site_counts.update(dict(zip(names.tolist(), np.bincount(within).tolist(), strict=True)))
                 numbers = [sites.setdefault(str(name), len(sites)) for name in names]
                 site_codes.append(np.array(numbers, dtype=np.int64)[within])
-            parts.append(replace(piece, units=[], machines=[], sites=None))
+            measured.append(np.column_stack([piece.sensors, piece.settings]))
+            parts.append(replace(piece, units=[], machines=[], sites=None, sensors=_NOTHING, settings=_NOTHING))
     if reader.goes_on and columns.site is None and columns.unit is not None:
         site_codes = []  # files are parts of a history, not owners
     spelling = one_spelling(site_counts) if columns.site is not None else {name: name for name in sites}
     code = np.concatenate(codes)
-    values = np.concatenate([np.column_stack([part.sensors, part.settings]) for part in parts])
+    values = _stacked(measured)
     split = len(reader.sensors)
     table_numbers = np.concatenate(table_of)
     gaps = {c: int(n) for c, n in enumerate(np.isnan(values).sum(axis=0)) if n}
@@ -228,6 +231,17 @@ def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
         repeated=sum(part.repeated for part in parts),
         again=reader.again,
     )
+
+
+def _stacked(blocks: list[FloatArray]) -> FloatArray:
+    """All blocks as one; each is let go as it is copied, so that a large table is not held twice."""
+    whole = np.empty((sum(map(len, blocks)), blocks[0].shape[1]))
+    end = len(whole)
+    while blocks:
+        block = blocks.pop()
+        whole[end - len(block) : end] = block
+        end -= len(block)
+    return whole
 
 
 def _joined(arrays: Sequence[Any]) -> Any:
@@ -314,10 +328,14 @@ def _filled(
     own: _UnitRows, columns: Columns, names: Sequence[str], time: FloatArray, offsets: IntArray | None
 ) -> FloatArray:
     """Sensors and settings of the unit, (T, C + S), their blanks filled within each cycle."""
-    values = own.whole.values[own.places]
+    first, last = int(own.places[0]), int(own.places[-1])
+    together = last - first == len(own.places) - 1
+    # Rows that stand together stay where they are: a large fleet is not held twice.
+    values = own.whole.values[first : last + 1] if together else own.whole.values[own.places]
     gaps = list(own.whole.means)
     if not gaps or not np.isnan(values).any():
         return values
+    values = values.copy()
     policies = [columns.policies(names)[c] for c in gaps]
     means = np.column_stack([own.whole.means[c][own.places] for c in gaps])
     edges = [0, len(values)] if offsets is None else offsets.tolist()

@@ -5,15 +5,15 @@ from fedprognos.tables.csv_format import FileFormat
 from fedprognos.tables.database import literal
 from fedprognos.tables.experiment_file import default_path, write_experiment
 from fedprognos.tables.levels import decimals_of_levels
+from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.missing import fill
-from fedprognos.tables.proposal import NoTimeError, Proposal, propose
+from fedprognos.tables.proposal import NoTimeError, Proposal, propose, propose_columns
 from fedprognos.tables.roles import one_spelling, pick
 from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, name_of_life
-from fedprognos.tables.table import (
+from fedprognos.tables.table import PIECE, Table
+from fedprognos.tables.table_files import (
     ALL_SHEETS,
-    PIECE,
     SUFFIXES,
-    Table,
     open_tables,
     sheet_names,
     table_from_frame,
@@ -41,6 +41,7 @@ __all__ = [
     "SUFFIXES",
     "Columns",
     "FileFormat",
+    "LoadedRows",
     "NoTimeError",
     "Policy",
     "Proposal",
@@ -56,12 +57,14 @@ __all__ = [
     "find_time_format",
     "iso",
     "literal",
+    "load_rows",
     "measure_of",
     "name_of_life",
     "one_spelling",
     "open_tables",
     "pick",
     "propose",
+    "propose_columns",
     "sheet_names",
     "table_from_frame",
     "table_paths",

@@ -33,6 +33,9 @@ def decimals_of_levels(values: FloatArray, few: int = 40) -> int | None:
     if reach == 0:
         return None
     for decimals in range(_MAX_DECIMALS + 1):
+        # Most sensors end with the first values: what has many levels there has many, and sorting all is slow.
+        if len(np.unique(np.round(values[:1000], decimals))) > few:
+            return None
         rounded = np.round(values, decimals)
         if len(np.unique(rounded)) > few:
             return None

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedprognos.arrays import BoolArray, IntArray
+from fedprognos.arrays import BoolArray
 from fedprognos.errors import DataError
 from fedprognos.tables import roles
 from fedprognos.tables.columns import Columns
 from fedprognos.tables.csv_format import FileFormat
-from fedprognos.tables.table import ALL_SHEETS, Table, open_tables, table_paths, unit_files, yes_and_no
+from fedprognos.tables.loaded_rows import LoadedRows, load_rows
+from fedprognos.tables.table import yes_and_no
+from fedprognos.tables.table_files import unit_files
 from fedprognos.tables.times import (
     EXCEL,
     SECONDS,
@@ -102,9 +104,12 @@ def propose(path: str | Path, given: Mapping[str, Any] | None = None) -> Proposa
     given
         Roles that are known already, as options of :class:`Columns`; None means that there is no such column.
     """
-    given = given or {}
-    rows, known = _read(path)
-    look = _Look(Path(path), rows, given)
+    return propose_columns(load_rows(path), Path(path), given)
+
+
+def propose_columns(rows: LoadedRows, path: Path, given: Mapping[str, Any] | None = None) -> Proposal:
+    """The same for rows that are loaded already; another answer of a person needs no second reading."""
+    look = _Look(path, rows, given or {})
     try:
         proposal = look.propose()
     except NoTimeError as error:
@@ -112,85 +117,7 @@ def propose(path: str | Path, given: Mapping[str, Any] | None = None) -> Proposa
     folders = {t.path.parent.name for t in rows.tables if t.path is not None}
     if len(folders) > 1 and proposal.columns.unit is None:
         proposal = replace(proposal, sites=tuple(sorted(folders)))
-    return replace(proposal, note=rows.note, known=known)
-
-
-@dataclass(frozen=True, eq=False)
-class _LoadedRows:
-    """All rows of all tables: columns of numbers, dates and texts, and where each row stands."""
-
-    tables: Sequence[Table]
-    frame: pd.DataFrame
-    table_of: IntArray
-    places: IntArray
-    note: str
-
-    @property
-    def files(self) -> pd.Series:
-        """The unit that each row is of where every file is one."""
-        return pd.Series(np.asarray(unit_files(self.tables), dtype=object)[self.table_of], index=self.frame.index)
-
-    def at(self, k: int) -> str:
-        """File and line of a row."""
-        table = self.tables[int(self.table_of[k])]
-        return table.at(int(self.places[k]))
-
-    def take(self, order: IntArray) -> _LoadedRows:
-        """The same rows in another order."""
-        frame = self.frame.iloc[order].reset_index(drop=True)
-        return replace(self, frame=frame, table_of=self.table_of[order], places=self.places[order])
-
-
-def _read(path: str | Path) -> tuple[_LoadedRows, FileFormat]:
-    """All rows, with the sheets and the texts among numbers that have to be named to read them so again."""
-    paths, known = table_paths(path), FileFormat(sheet=ALL_SHEETS)
-    tables = open_tables(path, known)
-    if len(tables) == len(paths):
-        known = FileFormat()
-    rows = _load(tables)
-    strays = [text for column in rows.frame.columns for text in roles.stray_texts(column, rows.frame[column])]
-    if strays:
-        known = known.model_copy(update={"blanks": tuple(dict.fromkeys(strays))})
-        rows = _load([replace(table, blanks=known.blanks) for table in tables])
-    return rows, known
-
-
-def _numeric_columns(table: Table) -> set[str]:
-    """Columns in which all that is not blank is a number."""
-    texts = [c for c in table.names if table.kind(c) == "text"]
-    numbers = {c for c in table.names if table.kind(c) == "number"}
-    if texts:
-        strange = table.query([f"count(CASE WHEN isinf({table.number(c)}) THEN 1 END)" for c in texts])[0]
-        numbers |= {c for c, count in zip(texts, strange, strict=True) if not count}
-    return numbers
-
-
-def _load(tables: Sequence[Table]) -> _LoadedRows:
-    names = list(dict.fromkeys(name for table in tables for name in table.names))
-    numeric = [_numeric_columns(table) for table in tables]
-    numbers = {
-        name for name in names if all(name in own for own, t in zip(numeric, tables, strict=True) if name in t.names)
-    }
-    frames, table_of, places, repeated = [], [], [], 0
-    for k, table in enumerate(tables):
-        dates = [name for name in table.names if table.kind(name) == "date"]
-        wanted = {
-            name: table.number(name)
-            if name in numbers
-            else table.nanoseconds(name)
-            if name in dates
-            else table.text(name)
-            for name in table.names
-        }
-        for piece in table.pieces(wanted):
-            cells = piece.cells.assign(**{c: pd.to_datetime(piece.cells[c], unit="ns") for c in dates})
-            frames.append(cells)
-            table_of.append(np.full(len(cells), k, dtype=np.int64))
-            places.append(piece.rows)
-            repeated += piece.repeated
-    frame = pd.concat(frames, ignore_index=True)
-    notes = [tables[0].note, f"{repeated} rows that occur twice are read once" if repeated else ""]
-    return _LoadedRows(tables, frame, np.concatenate(table_of), np.concatenate(places), "; ".join(filter(None, notes)))
+    return replace(proposal, note=rows.note, known=rows.known)
 
 
 @dataclass(frozen=True)
@@ -208,9 +135,10 @@ class _Measured:
 class _Look:
     """One look at all rows; steps find the roles one after the other."""
 
-    def __init__(self, path: Path, rows: _LoadedRows, given: Mapping[str, Any], *, is_sorted: bool = False) -> None:
+    def __init__(self, path: Path, rows: LoadedRows, given: Mapping[str, Any], *, is_sorted: bool = False) -> None:
         self.path, self.rows, self.given, self.sort = path, rows, given, is_sorted
-        self.files = rows.files
+        self.files = pd.Series(rows.table_of, index=rows.frame.index)
+        self.file_names = unit_files(rows.tables)
         self.clocked = _date_and_clock(rows.frame)
         frame = rows.frame.copy(deep=False)
         if self.clocked is not None:
@@ -253,20 +181,20 @@ class _Look:
         """Roles of all columns, or :class:`NoTimeError`."""
         frame = self.frame
         unit = self._say("unit", lambda: roles.unit_column(frame, self.complete, self.files, self.forms))
-        names = None if unit is None else roles.as_names(frame[unit])
-        groups = self.files if names is None else self._machines(names)
+        named, names = (None, self.file_names) if unit is None else roles.names_of(frame[unit])
+        groups = self.files if named is None else self._machines(named)
         free = roles.without(self.names, unit, self.given.get("site"))
         failed = self._say("failed", lambda: roles.failed_column(frame, free))
         owners = roles.owner_columns(frame, roles.without(self.names, unit, failed, *self.forms), self.numeric, groups)
         site = self._say("site", lambda: next((c for c in owners if roles.counts_owners(c, frame[c])), None))
-        sites, separator = self._owners(site, groups, names)
+        sites, separator = self._owners(site, groups, named, names)
         free = roles.without(free, failed, site)
         life = self._life(free, groups)
-        lives = groups if life is None else groups.astype(str) + "#" + frame[life].astype(str)
+        lives = groups if life is None else roles.pairs(groups, frame[life])
         numbers = roles.without([c for c in free if c in self.complete], life)
         task, time, cycle, target, restarts = self._task(numbers, lives)
         if cycle is None:
-            _check_wide(self.path, frame, groups, time)
+            _check_wide(self.path, frame, groups, time, unit)
         new_life = self._new_life(unit, life, failed, groups, restarts)
         if new_life is not None:
             lives = self._lives(groups, time, failed if new_life == "failed" else None)
@@ -318,7 +246,7 @@ class _Look:
         gaps = {c: self._gap(c) for c in columns if c not in self.complete}
         sparse = {c: gap for c, gap in gaps.items() if frame[c].isna().mean() > _MOST_BLANK}
         columns = roles.without(columns, *sparse)
-        constant = tuple(c for c in columns if frame[c].nunique() <= 1)
+        constant = tuple(c for c in columns if roles.is_constant(frame[c]))
         counters = tuple(c for c in columns if roles.numbers_rows(frame[c]))
         columns = roles.without(columns, *constant, *counters)
         settings = roles.setting_columns(frame, columns, groups, task)
@@ -392,7 +320,7 @@ class _Look:
             if cycle is not None:
                 times = roles.without(rest, cycle)
                 time = roles.pick(times, "time", lambda c: roles.rises(frame[c], [groups, frame[cycle]]))
-                measured = [c for c in times if c not in self.forms and frame[c].nunique() > 1]
+                measured = [c for c in times if c not in self.forms and not roles.is_constant(frame[c])]
                 if time is not None:
                     return "soh", time, cycle, health, False
                 if measured and roles.rises(frame[cycle], [groups]) and roles.fades(frame[health], groups):
@@ -436,7 +364,7 @@ class _Look:
         if failed is not None:
             flags = pd.Series(self._flags(failed), index=groups.index)
             begins = flags.groupby(groups).shift(fill_value=False)
-        return groups.astype(str) + "#" + begins.groupby(groups).cumsum().astype(str)
+        return roles.pairs(groups, begins.groupby(groups).cumsum())
 
     def _time(self, time: str, cycle: str | None, groups: pd.Series) -> tuple[str | None, str | None]:
         """How times are written where they are dates, and their measure."""
@@ -450,9 +378,9 @@ class _Look:
 
     def _machines(self, names: pd.Series) -> pd.Series:
         """The machine of every row; one that begins anew in another file is another one of the same name."""
-        if not (self.files.groupby(names).nunique() > 1).any():
+        if roles.constant_within(self.files, names):
             return names
-        within = self.files + "/" + names
+        within = roles.pairs(names, self.files)
         for column in roles.time_order(self.frame, self.complete, [within]):
             first = self.frame[column].groupby([names, self.files], sort=False).first()
             if roles.nearly_rises(self.frame[column], [within]):
@@ -461,24 +389,23 @@ class _Look:
         return within
 
     def _owners(
-        self, site: str | None, groups: pd.Series, names: pd.Series | None
+        self, site: str | None, groups: pd.Series, named: pd.Series | None, names: Sequence[str]
     ) -> tuple[tuple[str, ...], str | None]:
         """Owners named in the column `site`, else by files of several units, else by the names of units.
 
         The second value is what ends the owner at the beginning of units' names.
         """
         if site is not None:
-            counts = roles.as_names(self.frame[site]).value_counts(sort=False)
-            spelling = roles.one_spelling({str(name): int(n) for name, n in counts.items()})
+            codes, owners = roles.names_of(self.frame[site])
+            spelling = roles.one_spelling(dict(zip(owners, np.bincount(codes).tolist(), strict=True)))
             return tuple(sorted(set(spelling.values()))), None
         if self.files.nunique() > 1:
-            goes_on = names is groups and (self.files.groupby(groups).nunique() > 1).any()
-            return () if names is None or goes_on else tuple(sorted(self.files.unique())), None
+            goes_on = named is groups and not roles.constant_within(self.files, groups)
+            return () if named is None or goes_on else tuple(sorted(self.file_names)), None
         if "site" in self.given:
             return (), None
-        machines = groups.unique().tolist()
-        separator = roles.name_separator(machines)
-        return tuple(sorted({machine.split(separator)[0] for machine in machines} if separator else ())), separator
+        separator = roles.name_separator(names)
+        return tuple(sorted({name.split(separator)[0] for name in names} if separator else ())), separator
 
     def _flags(self, column: str) -> BoolArray:
         return yes_and_no(self.frame[column])[0]
@@ -501,18 +428,20 @@ class _Look:
             )
 
 
-def _check_wide(path: Path, frame: pd.DataFrame, units: pd.Series, time: str) -> None:
+def _check_wide(path: Path, frame: pd.DataFrame, units: pd.Series, time: str, unit: str | None) -> None:
     """Refuse a table with a row a sensor instead of a column a sensor."""
     rows = pd.concat([units, frame[time]], axis=1)
-    others = [c for c in map(str, frame.columns) if c not in (time, units.name)]
+    if not rows.duplicated().any():
+        return
+    others = [c for c in map(str, frame.columns) if c not in (time, unit)]
     free = [c for c in others if not roles.constant_within(frame[c], units)]
     values = [c for c in free if pd.api.types.is_numeric_dtype(frame[c])]
-    if len(values) != 1 or not rows.duplicated().any():
+    if len(values) != 1:
         return
     for column in roles.without(free, values[0]):
         several = 2 <= frame[column].nunique() <= len(rows) / 10
         if several and not pd.concat([rows, frame[column]], axis=1).duplicated().any():
-            keys = [str(units.name), time] if units.name in frame.columns else [time]
+            keys = [time] if unit is None else [unit, time]
             pivot = f"table.pivot(index={keys}, columns='{column}', values='{values[0]}').reset_index()"
             raise DataError(
                 f"every row holds one sensor: column '{column}' names it, '{values[0]}' is its value",

@@ -83,7 +83,7 @@ def unit_column(
         return any(c != column and nearly_rises(frame[c], [frame[column]]) for c in times)
 
     def holds_files(column: str) -> bool:
-        return frame[column].nunique() < files.nunique() and constant_within(frame[column], files)
+        return constant_within(frame[column], files) and frame[column].nunique() < files.nunique()
 
     def numbers_machines(column: str) -> bool:
         """Machines 1, 1, 1, 2, 2 rise through a file as a time does, but a time restarts with each of them."""
@@ -95,7 +95,7 @@ def unit_column(
     named = next((c for c in by_name(names, "unit") if rank(c, "unit") is not None and counts(c)), None)
     if named is not None:
         return named
-    through = [c for c in numbers if frame[c].nunique() > 2 and rises(frame[c], whole, strictly=False)]
+    through = [c for c in numbers if rises(frame[c], whole, strictly=False) and frame[c].nunique() > 2]
     if any(not numbers_machines(c) for c in through):
         return None
 
@@ -137,7 +137,7 @@ def failed_column(frame: pd.DataFrame, columns: Sequence[str]) -> str | None:
     """The column that says yes or no to whether a unit failed; a status counts where it is in words."""
 
     def says(column: str) -> bool:
-        yes, no = yes_and_no(frame[column])
+        yes, no = yes_and_no(pd.Series(frame[column].unique()))
         return bool((yes | no).all())
 
     words = [c for c in columns if not pd.api.types.is_numeric_dtype(frame[c])]
@@ -154,11 +154,12 @@ def stray_texts(column: str, series: pd.Series) -> list[str]:
         rank(column, role) is not None for role in ("unit", "site", "life")
     ):
         return []
-    texts = series.dropna().astype(str).str.strip()
-    number = texts.str.fullmatch(NUMBER.pattern)
-    others = texts[~number].unique().tolist()
-    changes = (texts != texts.shift()).mean()  # names stay the same for many rows
-    return others if number.mean() >= _NUMBERS and len(others) <= _STRAYS and changes > 0.2 else []
+    counts = series.dropna().astype(str).str.strip().value_counts(sort=False)
+    others = [text for text in map(str, counts.index) if not NUMBER.fullmatch(text)]
+    if len(others) > _STRAYS or counts[others].sum() > (1 - _NUMBERS) * counts.sum():
+        return []
+    changes = (series != series.shift()).mean()  # names stay the same for many rows
+    return others if changes > 0.2 else []
 
 
 def numbers_rows(series: pd.Series) -> bool:
@@ -167,7 +168,7 @@ def numbers_rows(series: pd.Series) -> bool:
     >>> numbers_rows(pd.Series([2, 0, 1, 3])), numbers_rows(pd.Series([0, 1, 0, 1]))
     (True, False)
     """
-    return bool(series.is_unique and series.notna().all() and series.max() - series.min() == len(series) - 1)
+    return bool(series.max() - series.min() == len(series) - 1 and series.notna().all() and series.is_unique)
 
 
 def setting_columns(frame: pd.DataFrame, numbers: Sequence[str], groups: pd.Series, task: str) -> dict[str, int]:
@@ -183,14 +184,14 @@ def setting_columns(frame: pd.DataFrame, numbers: Sequence[str], groups: pd.Seri
     }
     if named or task == "soh":
         return named
-    found: dict[str, int] = {}
+    jumping: dict[str, int] = {}
     for column in numbers:
         decimals = decimals_of_levels(frame[column].dropna().to_numpy(np.float64), few=8)
         if decimals is None or not _jumps(frame[column], groups):
             continue
-        if not found or not _follows(frame[column].round(decimals), conditions(frame, found)):
-            found[column] = decimals
-    return found
+        if not jumping or not _follows(frame[column].round(decimals), conditions(frame, jumping)):
+            jumping[column] = decimals
+    return jumping
 
 
 def conditions(frame: pd.DataFrame, settings: Mapping[str, int]) -> list[pd.Series]:
@@ -215,15 +216,17 @@ def owner_columns(frame: pd.DataFrame, columns: Sequence[str], numeric: Sequence
 
     Names come before numbers, which must be whole: they may be owners, or what a unit is rated at.
     """
-    found = []
+    candidates = []
     for column in by_name(columns, "site"):
-        series = frame[column] if column in numeric else frame[column].map(folded, na_action="ignore")
-        values, named = series.nunique(), rank(column, "site") is not None
-        few = named or 2 <= values <= min(_OWNERS, units.nunique() - 1)
-        whole = named or column not in numeric or bool((series == series.round()).all())
-        if few and whole and series.notna().all() and constant_within(series, units):
-            found.append(column)
-    return sorted(found, key=lambda c: c in numeric and rank(c, "site") is None)
+        series, named = frame[column], rank(column, "site") is not None
+        if series.isna().any() or not (named or column not in numeric or (series == series.round()).all()):
+            continue
+        if column not in numeric:
+            codes, names = pd.factorize(series)
+            series = pd.Series(pd.factorize(pd.Series(names).map(folded))[0][codes], index=series.index)
+        if constant_within(series, units) and (named or 2 <= series.nunique() <= min(_OWNERS, units.nunique() - 1)):
+            candidates.append(column)
+    return sorted(candidates, key=lambda c: c in numeric and rank(c, "site") is None)
 
 
 def counts_owners(column: str, series: pd.Series) -> bool:
@@ -274,14 +277,27 @@ def one_spelling(counts: Mapping[str, int]) -> dict[str, str]:
     return {name: usual[folded(name)] for name in counts}
 
 
-def as_names(series: pd.Series) -> pd.Series:
-    """A column of names as texts; machine 1.0 is machine 1.
+def names_of(series: pd.Series) -> tuple[pd.Series, list[str]]:
+    """A column of names as numbers, and the names that they stand for; machine 1.0 is machine 1.
 
-    >>> as_names(pd.Series([1.0, 2.0])).tolist()
-    ['1', '2']
+    >>> codes, names = names_of(pd.Series([2.0, 1.0, 2.0]))
+    >>> codes.tolist(), names
+    ([0, 1, 0], ['2', '1'])
     """
-    texts = series.map(lambda v: f"{v:.17g}") if pd.api.types.is_numeric_dtype(series) else series.astype(str)
-    return texts.str.strip()
+    codes, values = pd.factorize(series)
+    texts = [f"{value:.17g}" if isinstance(value, float) else str(value).strip() for value in values.tolist()]
+    again, names = pd.factorize(np.asarray(texts, dtype=object))
+    return pd.Series(again[codes], index=series.index), names.tolist()
+
+
+def pairs(first: pd.Series, second: pd.Series) -> pd.Series:
+    """One number for every pair of values, the first of which are whole numbers.
+
+    >>> pairs(pd.Series([0, 0, 1]), pd.Series(["a", "b", "a"])).tolist()
+    [0, 1, 2]
+    """
+    codes, values = pd.factorize(second)
+    return first * max(len(values), 1) + codes
 
 
 def without(columns: Sequence[str], *taken: str | None) -> list[str]:
@@ -289,9 +305,23 @@ def without(columns: Sequence[str], *taken: str | None) -> list[str]:
     return [c for c in columns if c not in taken]
 
 
+def is_constant(series: pd.Series) -> bool:
+    """Whether a column of numbers has one value, blanks aside."""
+    return bool(series.isna().all() or series.min() == series.max())
+
+
 def constant_within(series: pd.Series, *groups: pd.Series) -> bool:
-    """Whether a column has one value in every group, blanks aside."""
-    return bool((series.groupby(list(groups)).nunique() <= 1).all())
+    """Whether a column has one value in every group, blanks aside.
+
+    >>> constant_within(pd.Series([1.0, None, 1.0, 2.0]), pd.Series([0, 0, 0, 1]))
+    True
+    """
+    if not pd.api.types.is_numeric_dtype(series):
+        codes = pd.factorize(series)[0]
+        series = pd.Series(np.where(codes < 0, np.nan, codes), index=series.index)
+    grouped = series.groupby(list(groups))
+    lowest, highest = grouped.min(), grouped.max()
+    return bool((lowest.isna() | (lowest == highest)).all())
 
 
 def rises(series: pd.Series, groups: list[pd.Series], strictly: bool = True) -> bool:

@@ -113,7 +113,7 @@ class RowReader:
 
     Examples
     --------
-    >>> from fedprognos.tables.table import table_from_frame
+    >>> from fedprognos.tables.table_files import table_from_frame
     >>> frame = pd.DataFrame({"pump": ["p", "p", "p"], "hour": [1, 2, 1], "heat": [20.0, None, 21.0]})
     >>> reader = RowReader(Columns(unit="pump", time="hour", new_life="time"), ("heat",), "hours")
     >>> (rows,) = reader.read(table_from_frame(frame, "pumps"))

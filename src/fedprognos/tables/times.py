@@ -24,6 +24,8 @@ EXCEL, _EXCEL_1970 = "excel", 25569
 DATES_IN_S = 9.4e8
 """Seconds since 1970 from which on a time is a date of these decades."""
 _UNTIL = 4.1e9
+_FIRST = 1000
+"""Cells that are looked at before all are."""
 _PATTERNS = tuple(
     day + time
     for day in (
@@ -138,11 +140,15 @@ def date_format(series: pd.Series) -> str | None:
         return None
     if not pd.api.types.is_datetime64_any_dtype(series) and not any(c.isdigit() for c in str(series.iloc[0])):
         return None
-    try:
-        form = time_format(series)
-    except ConfigError:  # day and month cannot be distinguished: not a time that can be used as it is
-        return None
-    return None if form == "number" else form
+    form = "number"
+    for part in (series.iloc[:_FIRST], series):  # most columns of texts are no dates, which the first ones show
+        try:
+            form = time_format(part)
+        except ConfigError:  # day and month cannot be distinguished, unless later days tell
+            form = "unclear"
+        if form == "number":
+            return None
+    return None if form == "unclear" else form
 
 
 def is_excel_days(column: str, series: pd.Series) -> bool:
@@ -165,7 +171,8 @@ def is_clock(series: pd.Series) -> bool:
     """
     if pd.api.types.is_numeric_dtype(series) or series.isna().any():
         return False
-    return bool(series.astype(str).str.strip().str.fullmatch(r"[0-2]?\d:[0-5]\d(:[0-5]\d(\.\d+)?)?").all())
+    pattern = r"[0-2]?\d:[0-5]\d(:[0-5]\d(\.\d+)?)?"
+    return all(part.astype(str).str.strip().str.fullmatch(pattern).all() for part in (series.iloc[:_FIRST], series))
 
 
 def iso(seconds: float) -> str:
