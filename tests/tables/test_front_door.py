@@ -87,10 +87,10 @@ def test_a_missing_file_is_named_as_it_was_given(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_public_data_is_recognised(tmp_path: Path) -> None:
-    (tmp_path / "B0005.mat").write_bytes(b"")
+    (tmp_path / "train_FD001.txt").write_text("1 1 0.0\n")
     result = init(tmp_path, "--yes")
     assert isinstance(result.exception, DataError)
-    for name in ("nasa-battery", "fedprognos run", str(tmp_path)):
+    for name in ("cmapss", "fedprognos run", str(tmp_path)):
         assert name in str(result.exception)
 
 

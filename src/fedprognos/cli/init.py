@@ -40,6 +40,11 @@ def init(
     site: Annotated[str | None, typer.Option("--site", help="Column of the owner; - for none.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="Column of the remaining life; - for none.")] = None,
     sensor: Annotated[list[str] | None, typer.Option("--sensor", help="A sensor's column; several times.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="rul (remaining life) or soh (health of cycles).")] = None,
+    end_of_life: Annotated[
+        str | None,
+        typer.Option("--end-of-life", help="Share of the first health at which a life ends, 0.8; - for the last row."),
+    ] = None,
 ) -> None:
     """Guess which column of a table is what, and write a commented experiment file.
 
@@ -48,16 +53,18 @@ def init(
 
     Example: fedprognos init pumps.csv --unit pump
     """
-    from fedprognos.errors import DataError
+    from fedprognos.errors import DataError, unknown_name
     from fedprognos.fleet import fleet_from_tables, public_data_in
     from fedprognos.tables import default_path, load_rows, write_experiment
 
-    if (public := public_data_in(file)) is not None:
-        preset = {"cmapss": "turbofan-life", "nasa-battery": "battery"}[public]
-        hint = f"presets read it as it is: fedprognos run {preset} --data-dir {file}"
+    if (public := public_data_in(file)) == "cmapss":
+        hint = f"a preset reads it as it is: fedprognos run turbofan-life --data-dir {file}"
         raise DataError(f"this folder holds the public data set '{public}', not tables", where=str(file), hint=hint)
 
-    options = {"unit": unit, "time": time, "site": site, "target": target, "sensors": sensor or None}
+    if task not in (None, "rul", "soh"):
+        raise unknown_name("task", task, ("rul", "soh"))
+    options = {"unit": unit, "time": time, "site": site, "target": target, "sensors": sensor or None, "task": task}
+    options["end_of_life"] = end_of_life if end_of_life in (None, _NONE) else _share(end_of_life)
     given = {role: None if value == _NONE else value for role, value in options.items() if value is not None}
     asks = not yes and sys.stdin.isatty() and sys.stdout.isatty()
     rows = load_rows(file)
@@ -68,7 +75,9 @@ def init(
         proposal = _asked(file, rows, proposal, given)
         console.print(_summary(proposal))
     tables = rows.as_tables(proposal.columns.text)
-    fleet_from_tables(tables, proposal.columns, name=file.name)  # what `run` would refuse is said now
+    fleet = fleet_from_tables(tables, proposal.columns, name=file.name)  # what `run` would refuse is said now
+    for note in fleet.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     path = write_experiment(proposal, out or default_path(file), force)
     console.print(f"wrote {path}; check the guesses in it, then: fedprognos run {path}", markup=False, soft_wrap=True)
 
@@ -99,8 +108,11 @@ def _asked(file: Path, rows: LoadedRows, proposal: Proposal, given: dict[str, An
 
     names = rows.tables[0].names
     given = dict(given)
-    if proposal.columns.task == "soh" and typer.prompt(_TASK, default="soh").strip() == "rul":
+    if proposal.columns.task == "soh" and "task" not in given and typer.prompt(_TASK, default="soh").strip() == "rul":
         given["task"] = "rul"
+        proposal = propose_columns(rows, file, given)
+    if (health := proposal.columns.health) is not None and "end_of_life" not in given:
+        given["end_of_life"] = _asked_end(health, proposal.columns.end_of_life)
         proposal = propose_columns(rows, file, given)
     for role, question in _QUESTIONS.items():
         if role in given:
@@ -128,6 +140,37 @@ def _answer(question: str, shown: str | None, role: str, names: Sequence[str]) -
         typer.echo(f"Choose one of: {', '.join(valid)}")
 
 
+def _asked_end(health: str, share: float) -> float | None:
+    """The share of the first health at which a life ends; None where it ends with the last row."""
+    from fedprognos.errors import ConfigError
+
+    question = f"At which share of its first {health} does a life end? ({_NONE}: with the last row)"
+    while True:
+        answer = str(typer.prompt(question, default=f"{share:g}")).strip()
+        try:
+            return None if answer == _NONE else _share(answer)
+        except ConfigError as error:
+            typer.echo(str(error))
+
+
+def _share(text: str) -> float:
+    """A share between 0 and 1, also written as 80 %.
+
+    >>> _share("0.8"), _share("80 %")
+    (0.8, 0.8)
+    """
+    from fedprognos.errors import ConfigError
+
+    try:
+        number = float(text.strip().rstrip("%").replace(",", "."))
+    except ValueError:
+        number = float("nan")
+    share = number / 100 if text.strip().endswith("%") else number
+    if not 0.0 < share < 1.0:
+        raise ConfigError(f"'{text}' is not a share between 0 and 1", hint="give 0.8, or - for the last row")
+    return share
+
+
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
@@ -151,6 +194,19 @@ def _place(proposal: Proposal) -> str:
     return "each folder" if proposal.columns.unit is None else "each sheet" if proposal.known.sheet else "each file"
 
 
+def _end(proposal: Proposal) -> str:
+    """Where lives end, if no column says it."""
+    columns = proposal.columns
+    if columns.health is not None:
+        return (
+            f"where {columns.health} stays below {columns.end_of_life:.0%} of its first value "
+            f"({proposal.worn} of {proposal.units} units); another share: --end-of-life"
+        )
+    if columns.task == "soh" and columns.cycle == columns.time:
+        return f"--task rul would predict the cycles until {columns.target} is worn instead"
+    return "with the last row of each unit" if columns.target is None and columns.failed is None else ""
+
+
 def _summary(proposal: Proposal) -> Table:
     columns = proposal.columns
     table = Table("role", "guess", box=None, pad_edge=False)
@@ -165,6 +221,7 @@ def _summary(proposal: Proposal) -> Table:
         "cycle": columns.cycle,
         "owner (site)": proposal.sites and f"{columns.site or _place(proposal)} ({_listed(proposal.sites)})",
         "target": columns.target,
+        "end of life": _end(proposal),
         "failed": columns.failed,
         "operating settings": ", ".join(columns.settings),
         "sensors": _listed(columns.sensors or ()),

@@ -23,7 +23,7 @@ from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
 from fedprognos.features import WindowSet
 from fedprognos.files import from_spreadsheet, replacing, spreadsheet_safe
-from fedprognos.fleet import read_exact_csv
+from fedprognos.tables import read_exact_csv
 
 COLUMNS = (
     "scenario",

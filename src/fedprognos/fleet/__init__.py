@@ -5,7 +5,6 @@ from fedprognos.fleet.catalog_check import Check, check
 from fedprognos.fleet.digest import fleet_digest
 from fedprognos.fleet.discharge import RATED
 from fedprognos.fleet.download import get
-from fedprognos.fleet.exact_csv import read_exact_csv
 from fedprognos.fleet.from_tables import fleet_from_tables, read_table
 from fedprognos.fleet.memory import in_memory
 from fedprognos.fleet.partition import (
@@ -52,7 +51,6 @@ __all__ = [
     "places",
     "pool",
     "public_data_in",
-    "read_exact_csv",
     "read_table",
     "save_fleet",
 ]

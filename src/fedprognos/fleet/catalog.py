@@ -10,7 +10,7 @@ from pathlib import Path
 import pooch
 
 from fedprognos.errors import DataNotFoundError, unknown_name
-from fedprognos.fleet.readers._nasa_battery_files import METADATA
+from fedprognos.tables.battery_files import METADATA
 
 ENVIRONMENT = "FEDPROGNOS_DATA"
 SHARED = Path("../shared/data")

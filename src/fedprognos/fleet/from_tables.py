@@ -23,7 +23,9 @@ from fedprognos.tables import (
     RowReader,
     Rows,
     Table,
+    broken_off,
     decimals_of_levels,
+    end_of_life,
     fill,
     find_time_format,
     iso,
@@ -81,31 +83,47 @@ def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, r
     for column in columns.missing if not isinstance(columns.missing, str) else ():
         if column not in (*sensors, *columns.settings):
             raise unknown_name("sensor", column, sensors)
+    if columns.health is not None and columns.health not in sensors:
+        raise unknown_name("sensor", columns.health, sensors)
     form = columns.time_format or find_time_format(tables[0], columns.time, columns.clock)
     columns = columns.model_copy(update={"time_format": form})
     schema = _schema(columns, sensors, dated=form != "number")
     reader = RowReader(columns, sensors, schema.time_measure, labels=True)
     rows = _read(reader, tables)
-    units, dropped = [], []
-    for code, unit in enumerate(rows.units):
+    units, dropped, left_out = [], list[str](), Counter[str]()
+    for code, name_of_unit in enumerate(rows.units):
         own = rows.of_unit(code)
         if len(own.places) < MIN_ROWS:
-            dropped.append(unit)
+            dropped.append(name_of_unit)
+            continue
+        unit = _unit(own, rows.machines[code], columns, sensors)
+        if unit.is_cyclic:
+            unit = _without_odd_cycles(unit, left_out)
+        elif columns.health is not None:
+            unit = _until_worn(unit, sensors.index(columns.health), columns.end_of_life, left_out)
+        if unit.rows < MIN_ROWS:
+            dropped.append(name_of_unit)
         else:
-            units.append(_unit(own, rows.machines[code], columns, sensors))
+            units.append(unit)
     where = tables[0].where if len(tables) == 1 else str(Path(tables[0].where).parent)
     if not units:
         raise DataError("every unit has one row only", where=where, hint="a unit needs two rows or more: its history")
     if require_labels and all(unit.labels() is None for unit in units):
         if columns.task == "soh":
             raise DataError("no label to learn from", where=where, hint="name the health column: target = '...'")
+        if columns.health is not None:
+            what = (
+                f"no label to learn from: no unit's {columns.health} falls below {columns.end_of_life:.0%} of its first"
+            )
+            raise DataError(what, where=where, hint="set data.end_of_life higher, such as 0.9")
         raise DataError(
             f"no label to learn from: no unit failed (column '{columns.failed}')",
             where=where,
             hint="RUL is known only of units that ran to failure; name a target column or add failed units",
         )
     notes = _notes(tables, rows, columns, sensors)
-    notes += [f"left out, as they have one row only: {', '.join(dropped)}"] if dropped else []
+    notes += [f"left out, as they have fewer than two rows: {', '.join(dropped)}"] if dropped else []
+    notes += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     if unlabelled := sum(unit.labels() is None for unit in units):
         notes += [f"{unlabelled} of {len(units)} units have not failed: used for scaling, given no label"]
     return Fleet(name, schema, tuple(units), where, tuple(notes))
@@ -324,6 +342,36 @@ def _unit(own: _UnitRows, machine: str, columns: Columns, sensors: Sequence[str]
     )
 
 
+def _without_odd_cycles(unit: Unit, left_out: Counter[str]) -> Unit:
+    """The unit without cycles that were broken off, and without those whose health is blank."""
+    if unit.cycles is None:
+        return unit
+    kept = np.ones(len(unit.cycles) - 1, dtype=np.bool_)
+    if unit.target is not None:
+        kept = np.isfinite(unit.target)
+        left_out["cycles without a health"] += int((~kept).sum())
+    if unit.rows > len(kept):  # else every cycle is one row, and none has a duration
+        durations = unit.time[unit.cycles[1:] - 1] - unit.time[unit.cycles[:-1]]
+        broken = kept & broken_off(durations)
+        left_out["cycles that were broken off: less than half as long as those around them"] += int(broken.sum())
+        kept &= ~broken
+    return unit if kept.all() else unit.keep_cycles(kept)
+
+
+def _until_worn(unit: Unit, health: int, share: float, left_out: Counter[str]) -> Unit:
+    """The unit up to its end of life by a threshold of the sensor `health`, without cycles that were broken off."""
+    broken = broken_off(unit.sensors[:, health])
+    left_out["rows that were broken off: less than half the health of those around them"] += int(broken.sum())
+    rows = np.flatnonzero(~broken)
+    end = end_of_life(unit.sensors[rows, health], share)
+    if end is not None:
+        left_out["rows after the end of life"] += len(rows) - end - 1
+        rows = rows[: end + 1]
+    worn = end is not None
+    series = {name: getattr(unit, name)[rows] for name in ("time", "sensors", "settings")}
+    return replace(unit, **series, failed=worn, rul_at_end=0.0 if worn else None)
+
+
 def _filled(
     own: _UnitRows, columns: Columns, names: Sequence[str], time: FloatArray, offsets: IntArray | None
 ) -> FloatArray:
@@ -380,7 +428,8 @@ def _cycles(own: _UnitRows, cycle: IntArray, column: str) -> tuple[IntArray, Int
 
 def _one_per_cycle(own: _UnitRows, target: FloatArray, offsets: IntArray, column: str) -> FloatArray:
     values = target[offsets[:-1]]
-    spread = np.flatnonzero(target != np.repeat(values, np.diff(offsets)))
+    repeated = np.repeat(values, np.diff(offsets))
+    spread = np.flatnonzero((target != repeated) & ~(np.isnan(target) & np.isnan(repeated)))
     if spread.size:
         k = int(spread[0])
         raise DataError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprognos.arrays import FloatArray, IntArray
+from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import DataError
 from fedprognos.tables import Task
 
@@ -151,6 +151,22 @@ class Unit:
             target=None if self.target is None else self.target[start:stop],
             cycles=self.cycles[start : stop + 1] - self.cycles[start],
             cycle_numbers=self.cycle_numbers[start:stop],
+        )
+
+    def keep_cycles(self, kept: BoolArray) -> Unit:
+        """The same cyclic unit with some of its stored cycles only, (K,); the others leave a gap in the numbers."""
+        if self.cycles is None or self.cycle_numbers is None:
+            raise DataError("not a cyclic unit", where=f"unit {self.id}")
+        lengths = np.diff(self.cycles)
+        rows = np.repeat(kept, lengths)
+        return replace(
+            self,
+            time=self.time[rows],
+            sensors=self.sensors[rows],
+            settings=self.settings[rows],
+            target=None if self.target is None else self.target[kept],
+            cycles=np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64),
+            cycle_numbers=self.cycle_numbers[kept],
         )
 
     def select_rows(self, stop: int) -> Unit:

@@ -2,7 +2,9 @@
 
 from fedprognos.tables.columns import Columns, Policy, TableLayout, Task
 from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables.cycle_rules import END_OF_LIFE, broken_off, end_of_life
 from fedprognos.tables.database import literal
+from fedprognos.tables.exact_csv import read_exact_csv
 from fedprognos.tables.experiment_file import default_path, write_experiment
 from fedprognos.tables.levels import decimals_of_levels
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
@@ -34,6 +36,7 @@ from fedprognos.tables.times import (
 __all__ = [
     "ALL_SHEETS",
     "DATES_IN_S",
+    "END_OF_LIFE",
     "LARGEST_WHOLE",
     "MEASURES",
     "PIECE",
@@ -50,9 +53,11 @@ __all__ = [
     "Table",
     "TableLayout",
     "Task",
+    "broken_off",
     "date_of",
     "decimals_of_levels",
     "default_path",
+    "end_of_life",
     "fill",
     "find_time_format",
     "iso",
@@ -65,6 +70,7 @@ __all__ = [
     "pick",
     "propose",
     "propose_columns",
+    "read_exact_csv",
     "sheet_names",
     "table_from_frame",
     "table_paths",

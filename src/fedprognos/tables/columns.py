@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from fedprognos.errors import ConfigError
 from fedprognos.options import Options
 from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables.cycle_rules import END_OF_LIFE
 
 Task = Literal["rul", "soh"]
 Policy = Literal["hold", "interpolate", "mean", "refuse"]
@@ -59,6 +60,9 @@ class Columns(Options):
     failed
         Whether the unit's history ends in failure (in every row or in the last one); None means all do. A unit that has
         not failed is used for scaling and is given no label.
+    health, end_of_life
+        A sensor that fades as a unit wears, such as the capacity of a cell; task `rul` only. A life then ends at the
+        first row where it stays below the share `end_of_life` of its first value, not with the last row.
 
     Examples
     --------
@@ -83,6 +87,8 @@ class Columns(Options):
     target: str | None = None
     target_measure: str | None = None
     failed: str | None = None
+    health: str | None = None
+    end_of_life: Annotated[float, Field(gt=0.0, lt=1.0)] = END_OF_LIFE
 
     @model_validator(mode="after")
     def _roles_agree(self) -> Self:
@@ -92,6 +98,13 @@ class Columns(Options):
             raise ConfigError(
                 "task 'rul' takes no 'cycle' column", hint="for RUL the cycle number is the time: time = '...'"
             )
+        if self.health is not None and (self.task == "soh" or self.target is not None or self.failed is not None):
+            hint = "leave out health, or target and failed; task 'soh' names the health as its target"
+            raise ConfigError(
+                "the end of life is given twice: by health, and by target, failed or task 'soh'", hint=hint
+            )
+        if self.health is not None and self.sensors is not None and self.health not in self.sensors:
+            raise ConfigError(f"health = '{self.health}' is not among the sensors", hint="add it to sensors")
         if self.new_life == "failed" and self.failed is None:
             raise ConfigError("new_life = 'failed' needs the column of failures", hint="set failed = '...'")
         if self.new_life is not None and (self.life is not None or self.unit is None or self.task == "soh"):

@@ -35,7 +35,7 @@ def default_path(table: Path) -> Path:
     >>> default_path(Path("plant/fleet.2024.csv.gz")).as_posix()
     'plant/fleet.2024.toml'
     """
-    return table.with_name(re.sub(r"(\.csv|\.tsv|\.txt|\.xlsx|\.parquet)?(\.gz)?$", "", table.name) + ".toml")
+    return table.with_name(re.sub(r"(\.csv|\.tsv|\.txt|\.xlsx|\.parquet|\.mat)?(\.gz)?$", "", table.name) + ".toml")
 
 
 def write_experiment(proposal: Proposal, path: Path, force: bool = False) -> Path:
@@ -118,7 +118,11 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
     if columns.site is None and not proposal.sites:
         lines += [_comment('site = "COLUMN" would say who owns a unit; then use by = "column" in [partition]')]
     lines += [_key(n, v) for n in ("target", "target_measure", "failed") if (v := getattr(columns, n)) is not None]
-    if columns.target is None and columns.failed is None:
+    if columns.health is not None:
+        says = f"a life ends where {columns.health} stays below this share of its first value"
+        lines += [_key("health", columns.health), _key("end_of_life", columns.end_of_life, says)]
+        lines += [_comment(f"{proposal.worn} of {proposal.units} units get there; the others are taken to run still")]
+    elif columns.target is None and columns.failed is None:
         lines += [_comment("no target and no failed column: every unit is taken to fail after its last row")]
     share = "units" if columns.task == "rul" else "each unit's cycles, the last ones,"
     return [*lines, _key("test_fraction", 0.25, f"share of {share} held out for the test")]

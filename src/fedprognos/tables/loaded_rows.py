@@ -155,6 +155,6 @@ class _Column:
             self._parts.append(pd.Series(numbers))
 
     def joined(self) -> pd.Series:
-        whole = pd.concat(self._parts, ignore_index=True)
+        whole: pd.Series = pd.concat(self._parts, ignore_index=True)
         self._parts = []
         return whole

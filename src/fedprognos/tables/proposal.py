@@ -15,6 +15,7 @@ from fedprognos.errors import DataError
 from fedprognos.tables import roles
 from fedprognos.tables.columns import Columns
 from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables.cycle_rules import END_OF_LIFE, broken_off, end_of_life
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.table import yes_and_no
 from fedprognos.tables.table_files import unit_files
@@ -32,6 +33,7 @@ from fedprognos.tables.times import (
 )
 
 _MOST_BLANK = 0.5
+_SHARES = (END_OF_LIFE, 0.85, 0.9, 0.95)
 
 
 class NoTimeError(DataError):
@@ -64,6 +66,8 @@ class Proposal:
         units are new.
     shortest_cycle, cycle_samples
         Duration of the shortest cycle and samples of the median one (task soh).
+    worn
+        Units whose health falls to the end of life, where the threshold of a health says where lives end.
     note
         How the file is written, where it is not plain CSV.
     known
@@ -92,6 +96,7 @@ class Proposal:
     counters: tuple[str, ...] = ()
     owners_are_numbers: bool = False
     separator: str | None = None
+    worn: int | None = None
 
 
 def propose(path: str | Path, given: Mapping[str, Any] | None = None) -> Proposal:
@@ -192,12 +197,15 @@ class _Look:
         life = self._life(free, groups)
         lives = groups if life is None else roles.pairs(groups, frame[life])
         numbers = roles.without([c for c in free if c in self.complete], life)
-        task, time, cycle, target, restarts = self._task(numbers, lives)
+        task, time, cycle, target, restarts = self._task(free, numbers, lives)
         if cycle is None:
             _check_wide(self.path, frame, groups, time, unit)
         new_life = self._new_life(unit, life, failed, groups, restarts)
         if new_life is not None:
             lives = self._lives(groups, time, failed if new_life == "failed" else None)
+        health, share, worn = None, END_OF_LIFE, None
+        if task == "rul" and target is None and failed is None:
+            health, share, worn = self._health(roles.without(numbers, time), lives)
         self._check_once([lives, frame[time], *([] if cycle is None else [frame[cycle]])], time)
         left = roles.without([c for c in free if c in self.numeric], life, time, cycle, target, *self.forms)
         if self.given.get("sensors"):
@@ -221,6 +229,8 @@ class _Look:
             target=target,
             target_measure=measure_of(target) if cycle and target else None,
             failed=failed,
+            health=health,
+            end_of_life=share,
         )
         return Proposal(
             path=self.path,
@@ -237,6 +247,7 @@ class _Look:
             units=int(lives.nunique()),
             rows=len(frame),
             counters=measured.counters,
+            worn=worn,
             **self._extent(columns, groups, lives),
         )
 
@@ -269,14 +280,19 @@ class _Look:
         if columns.cycle is not None:
             cycle = self.frame[columns.cycle]
             within = time.groupby([groups, cycle])
+            durations = within.max() - within.min()
+            whole = [part[~broken_off(part.to_numpy())] for _, part in durations.groupby(level=0)]
             cycles = cycle.groupby(groups).max()
             return {
                 "median_rows": rows,
                 "median_life": float(cycles.median()),
                 "short_life": float(cycles.quantile(0.1)),
-                "shortest_cycle": float((within.max() - within.min()).min() / scale),
+                "shortest_cycle": float(min(part.min() for part in whole) / scale),
                 "cycle_samples": int(within.size().median()),
             }
+        if columns.health is not None:
+            alive, _ = self._until_worn(columns.health, columns.end_of_life, lives)
+            time, lives = time[alive], lives[alive]
         spans = time.groupby(lives).agg(["min", "max"])
         from_first = columns.time_format is not None or columns.life is not None or columns.new_life == "failed"
         life_spans = spans["max"] - spans["min"] if from_first else spans["max"]
@@ -298,14 +314,18 @@ class _Look:
 
         return roles.pick([c for c in free if c in self.complete], "life", fits, named=True)
 
-    def _task(self, numbers: list[str], groups: pd.Series) -> tuple[str, str, str | None, str | None, bool]:
+    def _task(
+        self, free: list[str], numbers: list[str], groups: pd.Series
+    ) -> tuple[str, str, str | None, str | None, bool]:
         """Task, time, cycle, target and whether the time restarts.
 
         The task is soh where a health column is constant in cycles within which a time runs, or fades from cycle to
         cycle where each is one row.
         """
         frame = self.frame
-        health = roles.pick(numbers, "health", lambda c: True, named=True)
+        # A cycle whose health was not measured is left out later, so that blanks are allowed here.
+        healths = [c for c in self.numeric if c in numbers or (c in free and c not in self.complete)]
+        health = roles.pick(healths, "health", lambda c: True, named=True)
         if health is not None and "time" not in self.given and self.given.get("task") != "rul":
             rest = roles.without(numbers, health)
             cycle = roles.pick(
@@ -342,6 +362,35 @@ class _Look:
         others = roles.without(numbers, time)
         target = self._say("target", lambda: roles.pick(others, "rul", lambda c: True, named=True))
         return "rul", time, None, target, restarts
+
+    def _health(self, columns: list[str], lives: pd.Series) -> tuple[str | None, float, int | None]:
+        """A health that fades, the share of its first value at which a life ends, and how many units get there.
+
+        Unless a person says so, the share is the usual one, or the next higher one that two units reach.
+        """
+        given = self.given.get("end_of_life", 0.0)
+        if self.given.get("sensors"):
+            columns = [c for c in columns if c in self.given["sensors"]]
+        health = roles.pick(columns, "health", lambda c: roles.fades(self.frame[c], lives), named=True)
+        if health is None or given is None:
+            return None, END_OF_LIFE, None
+        for share in (given,) if given else _SHARES:
+            worn = self._until_worn(health, share, lives)[1]
+            if given or worn >= min(2, lives.nunique()):
+                return health, share, worn
+        return None, END_OF_LIFE, None
+
+    def _until_worn(self, health: str, share: float, lives: pd.Series) -> tuple[BoolArray, int]:
+        """Rows up to the end of each life, and how many units get there."""
+        alive, worn = np.ones(len(lives), dtype=np.bool_), 0
+        values = self.frame[health].to_numpy(np.float64)
+        for rows in lives.groupby(lives).indices.values():
+            whole = rows[~broken_off(values[rows])]
+            end = end_of_life(values[whole], share)
+            if end is not None:
+                alive[rows[rows > whole[end]]] = False
+                worn += 1
+        return alive, worn
 
     def _new_life(
         self, unit: str | None, life: str | None, failed: str | None, groups: pd.Series, restarts: bool

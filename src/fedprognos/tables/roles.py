@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
@@ -14,20 +15,24 @@ from fedprognos.tables.levels import decimals_of_levels
 from fedprognos.tables.table import yes_and_no
 
 _NAMES = {
-    "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot maschine anlage gerät "
-    "pumpe motor zelle serial id",
+    "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot maschine maschinen "
+    "anlage anlagen geraet pumpe motor zelle batterie fahrzeug aggregat serial moteur appareil equipement vehicule "
+    "pompe cellule maquina equipo unidad bateria celda bomba id",
     "time": "cycle cycles time hour hours step day days date datetime t second seconds sec timestamp ts age flight "
-    "zeit zeitstempel datum betriebsstunden stunde stunden zyklus",
-    "cycle": "cycle cycles discharge charge zyklus",
+    "zeit zeitstempel datum betriebsstunden stunde stunden zyklus zyklen laufzeit betriebszeit tag temps heure heures "
+    "jour jours horodatage duree tiempo hora horas dia dias fecha ciclo ciclos",
+    "cycle": "cycle cycles discharge charge zyklus zyklen entladung decharge ciclo ciclos descarga",
     "site": "site plant factory location client owner customer region operator airline company depot farm line "
-    "werk standort kunde betreiber betrieb firma eigentümer halter usine",
-    "life": "life lifetime run repair repairs overhaul installation leben",
-    "health": "capacity soh health kapazität",
-    "rul": "rul remaining ttf",
-    "failed": "failed failure event broken fault dead ausfall ausgefallen defekt",
-    "status": "status state zustand",
+    "werk standort kunde betreiber betrieb firma eigentuemer besitzer halter usine proprietaire exploitant atelier "
+    "entreprise planta fabrica sitio cliente propietario empresa",
+    "life": "life lifetime run repair repairs overhaul installation leben vie vida",
+    "health": "capacity soh health kapazitaet kapazitat capacite sante capacidad salud",
+    "rul": "rul remaining ttf restlebensdauer restlaufzeit restante",
+    "failed": "failed failure event broken fault dead ausfall ausgefallen defekt panne defaillance fallo averia",
+    "status": "status state zustand etat estado",
     "setting": "setting settings condition regime mode load altitude mach tra op throttle ambient",
 }
+"""Words of each role in English, German, French and Spanish, without accents; the earlier, the surer."""
 _WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
 _NUMBERS, _STRAYS = 0.8, 20
 """Share of numbers in a sensor's column, and most different texts among them."""
@@ -51,9 +56,19 @@ def rank(column: str, role: str) -> int | None:
     >>> rank("MachineId", "unit"), rank("heat", "unit"), rank("Werksnummer", "site") == rank("Werk", "site")
     (1, None, True)
     """
-    words = [w for w in re.split(r"[^a-zäöüß]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower()) if w]
+    words = [w for w in re.split(r"[^a-z]+", plain_letters(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column))) if w]
     words = [re.sub(r"(n|s)?(nummer|nr)$", "", w) or w for w in words]
     return next((k for k, word in enumerate(_WORDS[role]) if word in words), None)
+
+
+def plain_letters(text: str) -> str:
+    """A text in small letters without accents, umlauts as they are spelled without them.
+
+    >>> plain_letters("Gerät"), plain_letters("Capacité"), plain_letters("Máquina")
+    ('geraet', 'capacite', 'maquina')
+    """
+    spelled = text.casefold().translate({ord("ä"): "ae", ord("ö"): "oe", ord("ü"): "ue"})
+    return "".join(c for c in unicodedata.normalize("NFKD", spelled) if not unicodedata.combining(c))
 
 
 def begins_when_new(time: pd.Series, lives: pd.Series) -> bool:

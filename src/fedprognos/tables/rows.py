@@ -182,7 +182,9 @@ class RowReader:
             numbers = _numbers(table, cells["cycle"], columns.cycle, places, units)
             cycles = _whole(table, numbers, columns.cycle, places, units)
         if "target" in cells and columns.target is not None:
-            targets = _numbers(table, cells["target"], columns.target, places, units)
+            # A cycle whose health nobody measured is left out later; a row without its RUL is a mistake.
+            blank = columns.task == "soh"
+            targets = _numbers(table, cells["target"], columns.target, places, units, gaps=blank)
         if "failed" in cells and columns.failed is not None:
             failed = _flags(table, cells["failed"], columns.failed, places)
         sites = None

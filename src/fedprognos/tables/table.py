@@ -37,7 +37,7 @@ NO = (
     *("0", "0.0", "false", "no", "n", "f", "running", "run", "ok", "alive", "working", "censored", "healthy"),
     *("nein", "falsch", "non", "faux"),
 )
-_ANY_SUFFIX = r"\.(csv\.gz|csv|tsv\.gz|tsv|txt|xlsx|parquet)$"
+_ANY_SUFFIX = r"\.(csv\.gz|csv|tsv\.gz|tsv|txt|xlsx|parquet|mat)$"
 _WHITE = literal(" \t\u00a0\u202f")
 
 Kind = Literal["text", "number", "date"]

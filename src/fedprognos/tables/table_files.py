@@ -17,6 +17,7 @@ import duckdb
 import pandas as pd
 
 from fedprognos.errors import DataError, DataNotFoundError, MissingExtraError
+from fedprognos.tables.battery_files import is_cycle_list, read_cycles
 from fedprognos.tables.csv_format import (
     CsvFormat,
     FileFormat,
@@ -32,7 +33,7 @@ from fedprognos.tables.csv_format import (
 from fedprognos.tables.database import connection, literal, quoted
 from fedprognos.tables.table import Kind, Table, readable_error
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet")
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet", ".mat")
 ALL_SHEETS = "*"
 _TEXT_SUFFIX = ".txt"
 """Read where it is named; in a folder it is rarely a table."""
@@ -80,7 +81,9 @@ def open_tables(
     known = known or FileFormat()
     tables: list[Table] = []
     for path in table_paths(source):
-        if path.suffix.lower() == ".xlsx":
+        if path.suffix.lower() == ".mat" or is_cycle_list(path):
+            tables.append(_open_cycles(path, known))
+        elif path.suffix.lower() == ".xlsx":
             tables += _open_excel(path, known)
         elif path.suffix.lower() == ".parquet":
             tables.append(_open_parquet(path, known))
@@ -101,6 +104,13 @@ def unit_files(tables: Sequence[Table]) -> list[str]:
     folders = [table.path.parent.name if table.path is not None else "" for table in tables]
     several = len(set(folders)) > 1
     return [f"{folder}/{t.stem}" if several else t.stem for folder, t in zip(folders, tables, strict=True)]
+
+
+def _open_cycles(path: Path, known: FileFormat) -> Table:
+    """Samples of NASA's battery files."""
+    frame = read_cycles(path)
+    place = lambda rows: [f"sample {row} (cycle {frame['cycle'].iloc[row]})" for row in rows]  # noqa: E731
+    return in_memory_table(frame, path, path.name, place, known)
 
 
 def _open_csv(path: Path, known: FileFormat, text_columns: Sequence[str]) -> Table:

@@ -44,14 +44,14 @@ _PATTERNS = tuple(
 _NAMES = {
     "seconds": "s sec secs second seconds",
     "minutes": "min mins minute minutes",
-    "hours": "h hr hrs hour hours std stunde stunden betriebsstunden heures horas",
-    "days": "d day days tag tage jours dias",
+    "hours": "h hr hrs hour hours std stunde stunden betriebsstunden heure heures hora horas",
+    "days": "d day days tag tage jour jours dia dias",
     "weeks": "week weeks woche wochen",
     "months": "month months monat monate",
     "years": "year years jahr jahre",
     "km": "km mileage odometer kilometer",
     "flights": "flight flights",
-    "cycles": "cycle cycles zyklus zyklen",
+    "cycles": "cycle cycles zyklus zyklen ciclo ciclos",
 }
 MEASURES = (*_NAMES, "steps", "miles", "rotations", "strokes", "starts", "landings")
 """Measures of time that `fedprognos init` offers; an experiment file may name others."""

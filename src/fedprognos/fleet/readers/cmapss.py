@@ -22,9 +22,9 @@ import numpy as np
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError, DataNotFoundError, unknown_name
 from fedprognos.fleet import catalog
-from fedprognos.fleet.exact_csv import read_exact_csv
 from fedprognos.fleet.readers import ReadContext, Reader, ReaderOptions, Source, readers
 from fedprognos.fleet.unit import Fleet, Schema, Unit
+from fedprognos.tables import read_exact_csv
 
 SUBSETS = ("FD001", "FD002", "FD003", "FD004")
 SETTINGS = ("setting_1", "setting_2", "setting_3")

@@ -34,12 +34,12 @@ from fedprognos.fleet.readers import (
     Reader,
     ReaderOptions,
     Source,
-    _nasa_battery_files,
     readers,
 )
-from fedprognos.fleet.readers._nasa_battery_files import Discharge, Inventory
 from fedprognos.fleet.unit import Fleet, Unit
 from fedprognos.options import Fraction
+from fedprognos.tables import battery_files, broken_off
+from fedprognos.tables.battery_files import Discharge, Inventory
 
 RATED_CAPACITY_IN_AH = 2.0
 _FOURS = {first + k: v for first in (25, 29, 41, 45, 49, 53) for k, v in enumerate((2.0, 2.2, 2.5, 2.7))}
@@ -79,7 +79,7 @@ def read_nasa_batteries(folder: str | Path, batteries: Iterable[str] | None = No
     Fleet
         One cyclic unit a battery: voltage, temperature and current over the seconds of each discharge, and the
         capacity in Ah. Attributes: `ambient_temperature_in_C`, `cutoff_in_V`, `rated_capacity_in_Ah`, and
-        `cycles_skipped`, the number of listed discharges without file, samples or capacity. Those
+        `cycles_skipped`, the number of listed discharges that were broken off or lack file, samples or capacity. Those
         are also warned about; cycle numbers keep their place, so a gap shows.
     """
     folder = Path(folder)
@@ -101,14 +101,12 @@ def inventory(folder: str | Path, batteries: Sequence[str] | None = None) -> tup
     folder = Path(folder)
     if not folder.is_dir():
         raise DataNotFoundError("no such folder", where=str(folder), hint="run: fedprognos data get nasa-battery")
-    if (folder / _nasa_battery_files.METADATA).is_file():
-        entries = _nasa_battery_files.csv_inventory(folder)
+    if (folder / battery_files.METADATA).is_file():
+        entries = battery_files.csv_inventory(folder)
         return tuple(e for e in entries if batteries is None or e.battery in batteries)
-    files = _nasa_battery_files.battery_files(folder)
+    files = battery_files.find_mat_files(folder)
     if files:
-        return _nasa_battery_files.mat_inventory(
-            {b: p for b, p in files.items() if batteries is None or b in batteries}
-        )
+        return battery_files.mat_inventory({b: p for b, p in files.items() if batteries is None or b in batteries})
     raise DataNotFoundError(
         "neither metadata.csv nor a B*.mat file",
         where=str(folder),
@@ -129,7 +127,7 @@ def _check_wanted(wanted: Sequence[str], found: Mapping[str, Inventory], folder:
 
 def _unit(entry: Inventory, folder: Path) -> Unit:
     cycles = entry.read()
-    usable = [c for c in cycles if len(c.time) and np.isfinite(c.capacity)]
+    usable = _whole_cycles([c for c in cycles if len(c.time) and np.isfinite(c.capacity)], entry.battery)
     where = f"{folder}, battery {entry.battery}"
     if not usable:
         raise DataError("no discharge cycle with samples and a capacity", where=where)
@@ -137,10 +135,18 @@ def _unit(entry: Inventory, folder: Path) -> Unit:
     if skipped:
         warnings.warn(
             f"{where}: {skipped} of {entry.listed} discharge cycles left out "
-            f"({entry.listed - len(cycles)} without file, {len(cycles) - len(usable)} without samples or capacity)",
+            f"({entry.listed - len(cycles)} without file, {len(cycles) - len(usable)} broken off, or without samples "
+            "or capacity)",
             stacklevel=3,
         )
     return _assemble(entry.battery, usable, skipped)
+
+
+def _whole_cycles(cycles: Sequence[Discharge], battery: str) -> list[Discharge]:
+    """Cycles that were not broken off, and that begin above the voltage at which they end."""
+    broken = broken_off(np.array([c.time[-1] - c.time[0] for c in cycles]))
+    cutoff = CUTOFF_IN_V.get(battery, -np.inf)
+    return [c for c, early in zip(cycles, broken, strict=True) if not early and c.voltage[0] > cutoff]
 
 
 def _assemble(battery: str, cycles: Sequence[Discharge], skipped: int) -> Unit:

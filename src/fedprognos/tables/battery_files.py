@@ -1,4 +1,7 @@
-"""NASA's battery files in both layouts people have: one CSV file a cycle beside `metadata.csv`, or `.mat` files."""
+"""NASA's battery files in both layouts people have: one CSV file a cycle beside `metadata.csv`, or `.mat` files.
+
+The public data set is read from them, and so are the files of other cells that people keep in the same layouts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import pandas as pd
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
-from fedprognos.fleet.exact_csv import read_exact_csv
+from fedprognos.tables.exact_csv import read_exact_csv
 
 METADATA = "metadata.csv"
 _LISTED = ("type", "ambient_temperature", "battery_id", "filename", "Capacity")
@@ -127,7 +130,7 @@ def _read(path: Path, needed: tuple[str, ...], text: bool = False) -> pd.DataFra
     return frame
 
 
-def battery_files(folder: Path) -> dict[str, Path]:
+def find_mat_files(folder: Path) -> dict[str, Path]:
     """Battery id and file, at any depth; of two copies (the archive holds some twice) the first by path counts."""
     files: dict[str, Path] = {}
     for path in sorted(folder.rglob("B*.mat")):
@@ -168,6 +171,41 @@ def _discharges(path: Path, battery: str) -> list[Discharge]:
         c for c in _records(content[battery], "cycle", path) if str(getattr(c, "type", "")).strip() == "discharge"
     ]
     return [_discharge(cycle, number, path) for number, cycle in enumerate(cycles, start=1)]
+
+
+def is_cycle_list(path: Path) -> bool:
+    """Whether a file lists cycles whose samples lie in the folder `data` beside it."""
+    return path.name == METADATA and (path.parent / "data").is_dir()
+
+
+def read_cycles(path: Path) -> pd.DataFrame:
+    """All discharge cycles of a `.mat` file, or of the cells that a list of cycles names, as rows of samples."""
+    if path.suffix.lower() == ".mat":
+        return _frame(_discharges(path, path.stem), path)
+    cells = [(cell, _frame(cell.read(), path)) for cell in csv_inventory(path.parent) if cell.present]
+    if not cells:
+        raise DataError("lists no cycle whose file is there", where=str(path), hint="copy the folder data, too")
+    return pd.concat([frame.assign(battery=cell.battery) for cell, frame in cells], ignore_index=True)
+
+
+def _frame(cycles: list[Discharge], path: Path) -> pd.DataFrame:
+    if not cycles:
+        raise DataError("holds no discharge cycle", where=str(path), hint="is it one of NASA's battery files?")
+    parts = [
+        pd.DataFrame(
+            {
+                "cycle": c.number,
+                "time_in_s": c.time,
+                "voltage_in_V": c.voltage,
+                "temperature_in_C": c.temperature,
+                "current_in_A": c.current,
+                "ambient_in_C": c.ambient_in_celsius,
+                "capacity_in_Ah": c.capacity,
+            }
+        )
+        for c in cycles
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _records(struct: Any, field: str, path: Path) -> list[Any]:

@@ -1,0 +1,77 @@
+"""Rules about the health of a unit from cycle to cycle: which cycles were broken off, and where its life ends."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from fedprognos.arrays import BoolArray, FloatArray
+
+END_OF_LIFE = 0.8
+"""A unit is worn out below this share of its first health; what makers of battery cells use."""
+_BROKEN_OFF = 0.5
+_NEIGHBOURS, _FIRST = 9, 5
+_ODD = 0.2
+
+
+def broken_off(values: FloatArray) -> BoolArray:
+    """Cycles that ended early: their duration or health is below half the median of the nine nearest cycles.
+
+    A worn cell fades slowly, so that its neighbours fade with it; a cycle that somebody broke off stands alone.
+
+    Parameters
+    ----------
+    values : (K,)
+        Duration or health of every cycle, in their order.
+
+    Examples
+    --------
+    >>> broken_off(np.array([2.0, 1.9, 0.3, 1.8, 1.7, 1.6])).tolist()
+    [False, False, True, False, False, False]
+    """
+    if len(values) < _FIRST:
+        return np.zeros(len(values), dtype=np.bool_)
+    return np.asarray(values < _BROKEN_OFF * _nearest_medians(values, _NEIGHBOURS), dtype=np.bool_)
+
+
+def first_health(health: FloatArray) -> float:
+    """The health of a new unit: its first value; if that is odd, the median of the first five.
+
+    >>> first_health(np.array([2.0, 1.99, 1.98])), first_health(np.array([0.9, 1.99, 1.98, 1.97, 1.96]))
+    (2.0, 1.97)
+    """
+    usual = float(np.median(health[:_FIRST]))
+    first = float(health[0])
+    return first if abs(first - usual) <= _ODD * abs(usual) else usual
+
+
+def end_of_life(health: FloatArray, share: float) -> int | None:
+    """The first row at which the health stays below a share of its first value; None where it never does.
+
+    A single low value is no end: a row counts as low if the median of the rows around it is low.
+
+    Examples
+    --------
+    >>> end_of_life(np.array([1.0, 0.95, 0.7, 0.92, 0.88, 0.84, 0.79, 0.75, 0.7]), 0.8)
+    6
+    >>> end_of_life(np.array([1.0, 0.9, 0.85]), 0.8) is None
+    True
+    """
+    below = np.flatnonzero(_centred_medians(health, _FIRST) < share * first_health(health))
+    return int(below[0]) if below.size else None
+
+
+def _nearest_medians(values: FloatArray, width: int) -> FloatArray:
+    """Median of the nearest values of each one; at both ends those of the end."""
+    width = min(width, len(values))
+    medians = np.median(sliding_window_view(values, width), axis=1)
+    return np.asarray(medians[np.clip(np.arange(len(values)) - width // 2, 0, len(medians) - 1)])
+
+
+def _centred_medians(values: FloatArray, width: int) -> FloatArray:
+    """Median of as many values before as after each one; none at both ends, so that a steady fall stays as it is."""
+    medians, half = values.astype(np.float64), width // 2
+    for reach in range(1, half + 1):
+        if len(values) > 2 * reach:
+            medians[reach:-reach] = np.median(sliding_window_view(values, 2 * reach + 1), axis=1)
+    return medians
