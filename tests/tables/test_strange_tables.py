@@ -239,7 +239,7 @@ def test_a_unit_of_one_row_is_left_out_and_named(tmp_path: Path) -> None:
     frame = pumps()
     frame[(frame["machine"] != "p1") | (frame["cycle"] == 1)].to_csv(tmp_path / "p.csv", index=False)
     _, clients = fleet_of(tmp_path / "p.csv")
-    assert "left out, as they have one row only: p1" in clients["north"].notes
+    assert "left out, as they have fewer than two rows: p1" in clients["north"].notes
 
 
 def test_text_files_are_read_where_they_are_named(tmp_path: Path) -> None:

@@ -63,7 +63,14 @@ def init(
 
     if task not in (None, "rul", "soh"):
         raise unknown_name("task", task, ("rul", "soh"))
-    options = {"unit": unit, "time": time, "site": site, "target": target, "sensors": sensor or None, "task": task}
+    options: dict[str, Any] = {
+        "unit": unit,
+        "time": time,
+        "site": site,
+        "target": target,
+        "sensors": sensor or None,
+        "task": task,
+    }
     options["end_of_life"] = end_of_life if end_of_life in (None, _NONE) else _share(end_of_life)
     given = {role: None if value == _NONE else value for role, value in options.items() if value is not None}
     asks = not yes and sys.stdin.isatty() and sys.stdout.isatty()
@@ -77,7 +84,8 @@ def init(
     tables = rows.as_tables(proposal.columns.text)
     fleet = fleet_from_tables(tables, proposal.columns, name=file.name)  # what `run` would refuse is said now
     for note in fleet.notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        if note not in proposal.note:
+            console.print(f"note: {note}", markup=False, soft_wrap=True)
     path = write_experiment(proposal, out or default_path(file), force)
     console.print(f"wrote {path}; check the guesses in it, then: fedprognos run {path}", markup=False, soft_wrap=True)
 
@@ -194,6 +202,13 @@ def _place(proposal: Proposal) -> str:
     return "each folder" if proposal.columns.unit is None else "each sheet" if proposal.known.sheet else "each file"
 
 
+def _task(columns: Columns) -> str:
+    if columns.task == "rul":
+        return "rul: the remaining life"
+    other = "; --task rul would predict the cycles until it is worn" if columns.cycle == columns.time else ""
+    return f"soh: {columns.target} of each cycle{other}"
+
+
 def _end(proposal: Proposal) -> str:
     """Where lives end, if no column says it."""
     columns = proposal.columns
@@ -202,8 +217,6 @@ def _end(proposal: Proposal) -> str:
             f"where {columns.health} stays below {columns.end_of_life:.0%} of its first value "
             f"({proposal.worn} of {proposal.units} units); another share: --end-of-life"
         )
-    if columns.task == "soh" and columns.cycle == columns.time:
-        return f"--task rul would predict the cycles until {columns.target} is worn instead"
     return "with the last row of each unit" if columns.target is None and columns.failed is None else ""
 
 
@@ -214,7 +227,7 @@ def _summary(proposal: Proposal) -> Table:
     lives = columns.life or (columns.new_life and again[columns.new_life])
     rows = {
         "file": proposal.note,
-        "task": columns.task,
+        "task": _task(columns),
         "unit": f"{columns.unit or _whole(proposal)} ({proposal.units} units, {proposal.rows} rows)",
         "lives of a unit": lives,
         "time": _time(columns),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pooch
 
 from fedprognos.errors import DataNotFoundError, unknown_name
-from fedprognos.tables.battery_files import METADATA
+from fedprognos.tables import battery_files
 
 ENVIRONMENT = "FEDPROGNOS_DATA"
 SHARED = Path("../shared/data")
@@ -46,7 +46,7 @@ def _holds_cmapss(folder: Path) -> bool:
 
 
 def _holds_batteries(folder: Path) -> bool:
-    return (folder / METADATA).is_file() or any(folder.glob("B[0-9][0-9][0-9][0-9].mat"))
+    return (folder / battery_files.METADATA).is_file() or any(folder.glob("B[0-9][0-9][0-9][0-9].mat"))
 
 
 CATALOG = {
@@ -153,4 +153,4 @@ def _candidates(data: DataSet, place: Path) -> Iterator[Path]:
 def _only_in_parts(data: DataSet, folder: Path, place: Path) -> bool:
     """Whether the folder found is one of several parts below the data set's own folder."""
     own = place / data.folder
-    return folder != own and own in folder.parents and not (folder / METADATA).is_file()
+    return folder != own and own in folder.parents and not (folder / battery_files.METADATA).is_file()

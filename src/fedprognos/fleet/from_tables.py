@@ -15,6 +15,7 @@ import pandas as pd
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.fleet.checks import MIN_ROWS
+from fedprognos.fleet.quality import quality_notes
 from fedprognos.fleet.unit import MACHINE, START, Fleet, Schema, Unit
 from fedprognos.tables import (
     SECONDS,
@@ -126,7 +127,8 @@ def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, r
     notes += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     if unlabelled := sum(unit.labels() is None for unit in units):
         notes += [f"{unlabelled} of {len(units)} units have not failed: used for scaling, given no label"]
-    return Fleet(name, schema, tuple(units), where, tuple(notes))
+    fleet = Fleet(name, schema, tuple(units), where, tuple(notes))
+    return replace(fleet, notes=(*notes, *quality_notes(fleet))) if require_labels else fleet
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,7 +431,12 @@ def _cycles(own: _UnitRows, cycle: IntArray, column: str) -> tuple[IntArray, Int
 def _one_per_cycle(own: _UnitRows, target: FloatArray, offsets: IntArray, column: str) -> FloatArray:
     values = target[offsets[:-1]]
     repeated = np.repeat(values, np.diff(offsets))
-    spread = np.flatnonzero((target != repeated) & ~(np.isnan(target) & np.isnan(repeated)))
+    blank = np.isnan(target)
+    some = np.repeat(np.logical_or.reduceat(~blank, offsets[:-1]), np.diff(offsets))
+    for k in np.flatnonzero(blank & some)[:1]:  # a health that no row of the cycle has is not measured at all
+        hint = "write it in all rows of the cycle, or in none"
+        raise DataError(f"missing value in column '{column}'", where=own.at(int(k)), hint=hint)
+    spread = np.flatnonzero((target != repeated) & ~blank)
     if spread.size:
         k = int(spread[0])
         raise DataError(

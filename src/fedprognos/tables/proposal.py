@@ -384,7 +384,8 @@ class _Look:
         """Rows up to the end of each life, and how many units get there."""
         alive, worn = np.ones(len(lives), dtype=np.bool_), 0
         values = self.frame[health].to_numpy(np.float64)
-        for rows in lives.groupby(lives).indices.values():
+        for group in lives.groupby(lives).indices.values():
+            rows = np.asarray(group)
             whole = rows[~broken_off(values[rows])]
             end = end_of_life(values[whole], share)
             if end is not None:

@@ -39,7 +39,6 @@ from fedprognos.fleet.readers import (
 from fedprognos.fleet.unit import Fleet, Unit
 from fedprognos.options import Fraction
 from fedprognos.tables import battery_files, broken_off
-from fedprognos.tables.battery_files import Discharge, Inventory
 
 RATED_CAPACITY_IN_AH = 2.0
 _FOURS = {first + k: v for first in (25, 29, 41, 45, 49, 53) for k, v in enumerate((2.0, 2.2, 2.5, 2.7))}
@@ -96,7 +95,7 @@ def read_nasa_batteries(folder: str | Path, batteries: Iterable[str] | None = No
     return Fleet("nasa-battery", BATTERY_SCHEMA, units, str(folder))
 
 
-def inventory(folder: str | Path, batteries: Sequence[str] | None = None) -> tuple[Inventory, ...]:
+def inventory(folder: str | Path, batteries: Sequence[str] | None = None) -> tuple[battery_files.Inventory, ...]:
     """Which batteries (of those asked for) are listed in a folder and how many of their discharge cycles are there."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -114,7 +113,7 @@ def inventory(folder: str | Path, batteries: Sequence[str] | None = None) -> tup
     )
 
 
-def _check_wanted(wanted: Sequence[str], found: Mapping[str, Inventory], folder: Path) -> None:
+def _check_wanted(wanted: Sequence[str], found: Mapping[str, battery_files.Inventory], folder: Path) -> None:
     if not wanted:
         raise DataError("an empty list of batteries was asked for", where=str(folder))
     for battery in wanted:
@@ -125,7 +124,7 @@ def _check_wanted(wanted: Sequence[str], found: Mapping[str, Inventory], folder:
         raise DataNotFoundError(what, where=str(folder), hint=f"batteries here: {here}")
 
 
-def _unit(entry: Inventory, folder: Path) -> Unit:
+def _unit(entry: battery_files.Inventory, folder: Path) -> Unit:
     cycles = entry.read()
     usable = _whole_cycles([c for c in cycles if len(c.time) and np.isfinite(c.capacity)], entry.battery)
     where = f"{folder}, battery {entry.battery}"
@@ -142,14 +141,14 @@ def _unit(entry: Inventory, folder: Path) -> Unit:
     return _assemble(entry.battery, usable, skipped)
 
 
-def _whole_cycles(cycles: Sequence[Discharge], battery: str) -> list[Discharge]:
+def _whole_cycles(cycles: Sequence[battery_files.Discharge], battery: str) -> list[battery_files.Discharge]:
     """Cycles that were not broken off, and that begin above the voltage at which they end."""
     broken = broken_off(np.array([c.time[-1] - c.time[0] for c in cycles]))
     cutoff = CUTOFF_IN_V.get(battery, -np.inf)
-    return [c for c, early in zip(cycles, broken, strict=True) if not early and c.voltage[0] > cutoff]
+    return [c for c, early in zip(cycles, broken, strict=True) if not early and not c.voltage[0] <= cutoff]
 
 
-def _assemble(battery: str, cycles: Sequence[Discharge], skipped: int) -> Unit:
+def _assemble(battery: str, cycles: Sequence[battery_files.Discharge], skipped: int) -> Unit:
     offsets = np.concatenate([[0], np.cumsum([len(c.time) for c in cycles])]).astype(np.int64)
     sensors = np.concatenate([np.column_stack([c.voltage, c.temperature, c.current]) for c in cycles])
     capacity = np.array([c.capacity for c in cycles])

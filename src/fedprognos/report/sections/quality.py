@@ -1,0 +1,20 @@
+"""What was remarkable about the data when it was read: filled blanks, rows left out, sensors that stand still, gaps."""
+
+from __future__ import annotations
+
+from fedprognos.report.parts import Section
+from fedprognos.report.run_data import RunData
+from fedprognos.report.sections import ReportSection, sections
+from fedprognos.report.words import plural
+
+
+def build(run: RunData) -> Section:
+    """One sentence for each finding."""
+    notes = (run.fleet or {})["notes"]
+    lead = f"{plural(len(notes), 'remark')} on the data as it was read. Look at these before you trust the numbers."
+    return Section("The data", lead, words=[f"{note[0].upper()}{note[1:]}." for note in notes], folded=True)
+
+
+sections.add(
+    ReportSection("quality", 58, "The data", build, lambda run: bool((run.fleet or {}).get("notes")), once=True)
+)
