@@ -13,8 +13,8 @@ from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
 from fedprognos.experiment.experiment_run import Run, run
 from fedprognos.report import answer, read_run
+from fedprognos.report.number_words import number
 from fedprognos.report.verdict import owner_gains
-from fedprognos.report.words import number
 
 
 def table(path: Path, units: int = 12) -> Path:

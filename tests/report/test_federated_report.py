@@ -15,7 +15,7 @@ from run_folders import write_run
 
 from fedprognos.evaluation.match_records import LayerMatch
 from fedprognos.report import read_run, write_report
-from fedprognos.report.entries import points_of
+from fedprognos.report.method_entries import points_of
 from fedprognos.report.sections.ledger import build as ledger
 from fedprognos.report.sections.matching import build as matching
 from fedprognos.report.sections.matching import sharing

@@ -19,7 +19,7 @@ from run_folders import NOISE, coloured, write_run
 from fedprognos.errors import DataError
 from fedprognos.evaluation import Results
 from fedprognos.report import read_run, write_report
-from fedprognos.report.words import number
+from fedprognos.report.number_words import number
 from refusals import refuses
 
 EVIL = "<script>alert(1)</script>"

@@ -13,9 +13,9 @@ from federated_folders import publish, text_of, write_federated_run
 from run_folders import write_run
 
 from fedprognos.report import answer, read_run, write_report
-from fedprognos.report.entries import points_of
+from fedprognos.report.method_entries import points_of
+from fedprognos.report.number_words import number
 from fedprognos.report.verdict import compare
-from fedprognos.report.words import number
 
 BETTER = {"constant": 60.0, "ridge": 30.0, "local": 20.0, "central": 3.0, "fedavg": 9.0, "fedma": 4.0}
 

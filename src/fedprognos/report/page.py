@@ -17,7 +17,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from fedprognos.files import write_text
-from fedprognos.report.parts import Figure, Section
+from fedprognos.report.page_elements import Figure, Section
 from fedprognos.report.run_data import RunData, read_run
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.verdict import answer

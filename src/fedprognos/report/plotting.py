@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from fedprognos.errors import ConfigError, unknown_name
-from fedprognos.report.parts import Figure, Section
+from fedprognos.report.page_elements import Figure, Section
 from fedprognos.report.run_data import RunData, read_run
 from fedprognos.report.sections import sections
 

@@ -28,9 +28,9 @@ from fedprognos.evaluation import (
     trained_on,
 )
 from fedprognos.files import read_json
-from fedprognos.report.entries import PRIVATE, Entry, Roles, entries, roles
+from fedprognos.report.method_entries import PRIVATE, Entry, Roles, entries, roles
+from fedprognos.report.number_words import measured_in
 from fedprognos.report.style import Palette
-from fedprognos.report.words import measured_in
 
 BOUNDS = ("low", "high")
 NUMBERS = ("position", "truth", "prediction")

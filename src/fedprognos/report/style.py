@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fedprognos.evaluation import OWN, Method
-from fedprognos.report.entries import Entry
-from fedprognos.report.parts import Chip, Trace
+from fedprognos.report.method_entries import Entry
+from fedprognos.report.page_elements import Chip, Trace
 
 ROLES = {"central": "c0", "local": "c1"}
 """Colours of kinds of methods; the published federated one is green, the others take turns."""

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.evaluation import AGREE, CLEAR, FEW_UNITS, Comparison, agreement, chance_of
-from fedprognos.report.entries import Entry, points_of
+from fedprognos.report.method_entries import Entry, points_of
+from fedprognos.report.number_words import number, percent, plural
 from fedprognos.report.run_data import RunData
-from fedprognos.report.words import number, percent, plural
 
 FEW_FAILURES = 10
 """With five failures among a hundred engines of C-MAPSS predictions are 18 to 29 cycles off, with all of them 11."""

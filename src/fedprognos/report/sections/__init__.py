@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedprognos.report.parts import Section
+from fedprognos.report.page_elements import Section
 from fedprognos.report.run_data import RunData
 from fedprognos.shelf import Shelf
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fedprognos.evaluation import AGREE, CLEAR, EVERYONE
-from fedprognos.report.entries import PRIVATE, best, comparable
-from fedprognos.report.parts import Card, Column, Line, Section, Table, TableCell
+from fedprognos.report.method_entries import PRIVATE, best, comparable
+from fedprognos.report.number_words import listed, number, percent, plural
+from fedprognos.report.page_elements import Card, Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.verdict import INTERVAL_SLACK, amount, answer, compare, intervals, odds
-from fedprognos.report.words import listed, number, percent, plural
 
 COLUMNS = (
     Column("Error"),

@@ -21,12 +21,12 @@ from fedprognos.evaluation import (
     median_horizon,
     rising,
 )
-from fedprognos.report.entries import Entry, drawn
-from fedprognos.report.parts import Column, Figure, Line, Panel, Section, Table, TableCell, Trace
+from fedprognos.report.method_entries import Entry, drawn
+from fedprognos.report.number_words import number, percent
+from fedprognos.report.page_elements import Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, hover, layout
-from fedprognos.report.words import number, percent
 
 Model = tuple[FloatArray, FloatArray, IntArray]
 """Truth, prediction and unit of one model's points along the lives of the whole test."""

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from fedprognos.report.entries import Entry, drawn, points_of
-from fedprognos.report.parts import Figure, Panel, Section, Trace
+from fedprognos.report.method_entries import Entry, drawn, points_of
+from fedprognos.report.page_elements import Figure, Panel, Section, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, dots, hover, layout, tidy

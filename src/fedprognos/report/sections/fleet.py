@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedprognos.arrays import FloatArray
-from fedprognos.report.parts import Chip, Column, Figure, Line, Panel, Section, Table, TableCell, Trace
+from fedprognos.report.number_words import measured_in, not_drawn, plural, whole
+from fedprognos.report.page_elements import Chip, Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import SHADES, axis, client_colours, dots, hover, layout, line, plain, thin
-from fedprognos.report.words import measured_in, not_drawn, plural, whole
 
 CLIENTS_DRAWN = 12
 CHANNELS_DRAWN = 6

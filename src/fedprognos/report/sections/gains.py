@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fedprognos.report.parts import Column, Line, Section, Table, TableCell
+from fedprognos.report.number_words import number, percent, plural
+from fedprognos.report.page_elements import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.verdict import OwnerGain, owner_gains
-from fedprognos.report.words import number, percent, plural
 
 KINDS = {
     "together": "the shared model",

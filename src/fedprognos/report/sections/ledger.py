@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from fedprognos.federation.exchanges import reply_order, words_for
-from fedprognos.report.parts import Column, Line, Section, Table, TableCell
+from fedprognos.report.number_words import plural, size
+from fedprognos.report.page_elements import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import client_colours
-from fedprognos.report.words import plural, size
 
 TITLE = "What left each site"
 POOLED = "(pooled)"

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedprognos.evaluation import Extractors, LayerMatch, MatchRound
-from fedprognos.report.parts import Chip, Column, Figure, Line, Panel, Section, Table, TableCell, Trace
+from fedprognos.report.number_words import not_drawn, percent, plural, whole
+from fedprognos.report.page_elements import Chip, Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, client_colours, hover, layout, line, plain, thin
-from fedprognos.report.words import not_drawn, percent, plural, whole
 
 CLIENTS_DRAWN = 40
 LINES_DRAWN = 8

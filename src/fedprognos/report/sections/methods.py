@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedprognos.evaluation import EVERYONE, Metric, metrics
-from fedprognos.report.entries import Entry, comparable, of_head
-from fedprognos.report.parts import Column, Figure, Line, Panel, Section, Table, TableCell, Trace
+from fedprognos.report.method_entries import Entry, comparable, of_head
+from fedprognos.report.number_words import not_drawn, number, percent, plural
+from fedprognos.report.page_elements import Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, client_colours, dots, hover, layout, line, plain
-from fedprognos.report.words import not_drawn, number, percent, plural
 
 PANELS = 9
 LONGEST = 34

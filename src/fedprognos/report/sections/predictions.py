@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.evaluation import ALPHA
-from fedprognos.report.entries import Entry, drawn, points_of
-from fedprognos.report.parts import Chip, Figure, Panel, Section, Trace
+from fedprognos.report.method_entries import Entry, drawn, points_of
+from fedprognos.report.number_words import not_drawn, percent
+from fedprognos.report.page_elements import Chip, Figure, Panel, Section, Trace
 from fedprognos.report.run_data import BOUNDS, RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, band, dots, hover, layout, level, line, plain, thin
-from fedprognos.report.words import not_drawn, percent
 
 PANELS = 9
 CLIENTS_DRAWN = 12

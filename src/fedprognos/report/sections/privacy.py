@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fedprognos.report.parts import Column, Line, Section, Table, TableCell
+from fedprognos.report.number_words import number
+from fedprognos.report.page_elements import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.words import number
 
 TITLE = "Differential privacy"
 COLUMNS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import tomli_w
 
-from fedprognos.report.parts import Section
+from fedprognos.report.page_elements import Section
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedprognos.evaluation import EVERYONE, HistoryRow
-from fedprognos.report.entries import PERSONAL, Entry, comparable
-from fedprognos.report.parts import Chip, Figure, Panel, Section, Trace
+from fedprognos.report.method_entries import PERSONAL, Entry, comparable
+from fedprognos.report.number_words import not_drawn, plural, size
+from fedprognos.report.page_elements import Chip, Figure, Panel, Section, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, dots, hover, layout, line
-from fedprognos.report.words import not_drawn, plural, size
 
 CLIENTS_DRAWN = 12
 MB = 1e6

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedprognos.files import read_json
-from fedprognos.report.parts import Column, Line, Section, Table, TableCell
+from fedprognos.report.number_words import number, percent, plural, whole
+from fedprognos.report.page_elements import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.words import number, percent, plural, whole
 
 FILE = "search.json"
 COLUMNS = (

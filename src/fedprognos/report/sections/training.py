@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedprognos.evaluation import HistoryRow
-from fedprognos.report.parts import Figure, Panel, Section
+from fedprognos.report.number_words import not_drawn, plural
+from fedprognos.report.page_elements import Figure, Panel, Section
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 from fedprognos.report.style import axis, hover, layout, line
-from fedprognos.report.words import not_drawn, plural
 
 LINES = 60
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedprognos.report.parts import Section
+from fedprognos.report.page_elements import Section
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 
@@ -12,4 +12,4 @@ def build(run: RunData) -> Section:
     return Section("Not shown", words=run.missing)
 
 
-sections.add(ReportSection("missing", 130, "Not shown", build, lambda run: bool(run.missing)))
+sections.add(ReportSection("not_shown", 130, "Not shown", build, lambda run: bool(run.missing)))

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from fedprognos.report.entries import points_of
-from fedprognos.report.parts import Column, Line, Section, Table, TableCell
+from fedprognos.report.method_entries import points_of
+from fedprognos.report.number_words import number
+from fedprognos.report.page_elements import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.words import number
 
 TITLE = "Seen before, or new to its owner"
 MOST = 3
@@ -64,6 +64,9 @@ def _units(points: pd.DataFrame, new: set[tuple[str, str]], flag: bool) -> int:
     return len(points[_is_new(points, new) == flag].groupby(["test_client", "unit"]))
 
 
-sections.add(
-    ReportSection("seen", 15, TITLE, build, lambda run: bool(_kinds(run)) and any(map(len, run.scored.values())))
-)
+def applies(run: RunData) -> bool:
+    """The fleet's summary names kinds of units, and predictions are at hand."""
+    return bool(_kinds(run)) and any(map(len, run.scored.values()))
+
+
+sections.add(ReportSection("new_to_owner", 15, TITLE, build, applies))
