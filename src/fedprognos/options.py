@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -93,9 +94,25 @@ def validated(model: type[M], values: Mapping[str, Any], where: str = "", hint: 
     except ConfigError as error:
         raise ConfigError(error.what, where=error.where or where, hint=error.hint) from None
     except ValidationError as error:
+        if (listed := _with_lists(values, error)) is not None:
+            validated(model, listed, where, hint)  # a name that is misspelt, too, is what the user must hear of first
         problems = [_explained(problem) for problem in error.errors()]
         valid = next((keys for _, keys in problems if keys), "")
         raise ConfigError("; ".join(text for text, _ in problems), where=where, hint=valid or hint) from None
+
+
+def _with_lists(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any] | None:
+    """The values with a list of one where a word stands in place of a list; None where no word does."""
+    words = [p["loc"] for p in error.errors() if p["type"] == "tuple_type" and isinstance(p["input"], str)]
+    listed = deepcopy(dict(values))
+    for *sections, key in words:
+        place: Any = listed
+        for section in sections:
+            place = place.get(section) if isinstance(place, dict) else None
+        if not isinstance(place, dict) or key not in place:  # a path through a union names its kinds, too
+            return None
+        place[key] = [place[key]]
+    return listed if words else None
 
 
 def _explained(problem: Any) -> tuple[str, str]:

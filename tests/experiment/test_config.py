@@ -110,7 +110,12 @@ def test_data_in_place_of_an_experiment_is_sent_to_init(tmp_path: Path) -> None:
 
 
 def test_a_word_in_place_of_a_list_is_shown_as_a_list() -> None:
-    with refuses(ConfigError, "federation.methods", "['fedavgg']"):
+    with refuses(ConfigError, "federation.methods", "['fedavg']"):
+        config.load("demo", overrides=("federation.methods=fedavg",))
+
+
+def test_a_misspelt_word_in_place_of_a_list_suggests_the_nearest_name() -> None:
+    with refuses(ConfigError, "federation.methods", "'fedavgg'", "'fedavg'"):
         config.load("demo", overrides=("federation.methods=fedavgg",))
 
 
