@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from fedprognos.errors import DataError
-from fedprognos.evaluation import Points, rmse, score
+from fedprognos.evaluation import QUANTILE_LEVELS, Points, rmse, score
 
 
 @given(st.lists(st.tuples(st.floats(0, 300), st.floats(0, 130)), min_size=2, max_size=60))
@@ -24,7 +25,32 @@ def test_scores_equal_the_plain_sums(pairs: list[tuple[float, float]]) -> None:
     by_hand = sum(math.exp((t - p) / 13) - 1 if p < t else math.exp((p - t) / 10) - 1 for t, p in pairs)
     assert got["nasa_score"] == pytest.approx(by_hand, rel=1e-9, abs=1e-9)
     assert got["nasa_score_mean"] == pytest.approx(by_hand / n, rel=1e-9, abs=1e-9)
+    early = [(min(t, 130), p) for t, p in pairs]
+    capped = sum(math.exp((t - p) / 13) - 1 if p < t else math.exp((p - t) / 10) - 1 for t, p in early)
+    assert got["nasa_score_capped"] == pytest.approx(capped, rel=1e-9, abs=1e-9)
+    near = [(p - t) ** 2 for t, p in pairs if t <= 30]
+    assert got["rmse_near_end"] == (pytest.approx(math.sqrt(sum(near) / len(near)), abs=1e-9) if near else None)
+    relative = [abs(p - t) / t for t, p in early if t > 0]
+    assert got["mape"] == (pytest.approx(np.mean(relative)) if relative and np.isfinite(np.mean(relative)) else None)
+    accuracy = [max(1 - share, 0) for share in relative]
+    assert got["relative_accuracy"] == (pytest.approx(np.mean(accuracy)) if relative else None)
     assert got["n_test"] == got["n_units"] == n
+
+
+def test_crps_of_sharp_quantiles_is_the_absolute_error_and_honest_ones_win() -> None:
+    truth = np.random.default_rng(0).normal(60, 10, 4000)
+    said, unit = np.full(4000, 60.0), np.arange(4000)
+
+    def crps(quantiles: np.ndarray) -> float:
+        value = score(Points(truth, said, unit, task="rul", quantiles=quantiles))["crps"]
+        assert value is not None
+        return value
+
+    sharp = crps(np.full((20, 1), 60.0) * np.ones(4000))
+    assert sharp == pytest.approx(np.abs(truth - 60).mean())
+    honest = crps(np.repeat(stats.norm(60, 10).ppf(QUANTILE_LEVELS)[:, None], 4000, axis=1))
+    assert honest == pytest.approx(10 / math.sqrt(math.pi), rel=0.03)
+    assert honest < sharp
 
 
 def test_pooled_rmse_is_not_the_mean_of_parts() -> None:

@@ -17,6 +17,11 @@ from fedprognos.errors import ConfigError
 from fedprognos.fleet import Task
 from fedprognos.shelf import Shelf
 
+NEAR_END = 30.0
+"""Remaining life, in the label's measure, from which on an error matters most."""
+QUANTILE_LEVELS = (np.arange(20) + 0.5) / 20
+"""Levels of predicted quantiles: the middles of twenty equal parts, so that their mean is an integral."""
+
 
 @dataclass(frozen=True, eq=False)
 class Points:
@@ -30,6 +35,8 @@ class Points:
         Where labels were capped in training, for remaining life.
     bounds
         Lower and upper ends (N,) of prediction intervals, where there are any.
+    quantiles
+        Predicted quantiles (Q, N) at :data:`QUANTILE_LEVELS`, where the model has intervals.
     """
 
     truth: FloatArray
@@ -38,6 +45,7 @@ class Points:
     task: Task
     cap: float | None = None
     bounds: tuple[FloatArray, FloatArray] | None = None
+    quantiles: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -51,6 +59,11 @@ class Points:
     def error(self) -> FloatArray:
         """Predicted minus true (N,)."""
         return self.prediction - self.truth
+
+    @property
+    def capped_truth(self) -> FloatArray:
+        """Labels as in training (N,): no prediction exceeds the cap."""
+        return self.truth if self.cap is None else np.minimum(self.truth, self.cap)
 
 
 @dataclass(frozen=True)
@@ -120,7 +133,7 @@ class Metric:
     meaning
         What it is, in a phrase.
     sums
-        The sums that it needs.
+        The sums that it needs. A metric over some of the points has none: sites send sums over all points only.
     from_sums
         From the number of points and those sums to its value; the mean of one sum by default.
     pool
@@ -166,7 +179,7 @@ class Metric:
 
     def value_from_sums(self, n: int, sums: Mapping[str, float]) -> float | None:
         """Its value from sums over `n` points; None where one of them is missing."""
-        if not all(s.name in sums for s in self.sums):
+        if not self.sums or not all(s.name in sums for s in self.sums):
             return None
         return _finite(self.from_sums(n, *(sums[s.name] for s in self.sums)))
 
@@ -203,19 +216,64 @@ def sums_of(task: Task | None = None) -> dict[str, Sum]:
 
 
 def _squared_capped(points: Points) -> FloatArray | None:
-    return None if points.cap is None else np.square(points.prediction - np.minimum(points.truth, points.cap))
+    return None if points.cap is None else np.square(points.prediction - points.capped_truth)
 
 
-def _nasa_penalty(points: Points) -> FloatArray:
+def _nasa_penalty(error: FloatArray) -> FloatArray:
     """exp(-d/13) - 1 for early and exp(d/10) - 1 for late predictions, d = predicted minus true.
 
     References
     ----------
     Saxena et al., "Damage propagation modeling for aircraft engine run-to-failure simulation" (PHM 2008).
     """
-    d = points.error
     with np.errstate(over="ignore"):  # an infinite score becomes None
-        return np.expm1(np.where(d < 0, -d / 13.0, d / 10.0))
+        return np.expm1(np.where(error < 0, -error / 13.0, error / 10.0))
+
+
+def _nasa_penalty_capped(points: Points) -> FloatArray | None:
+    return None if points.cap is None else _nasa_penalty(points.prediction - points.capped_truth)
+
+
+def _rmse_near_end(points: Points) -> float | None:
+    near = points.truth <= NEAR_END
+    return float(np.sqrt(np.square(points.error[near]).mean())) if near.any() else None
+
+
+def _relative_errors(points: Points) -> FloatArray:
+    """|predicted - true| / true (M,), of the points whose label is above zero; labels as in training."""
+    truth = points.capped_truth
+    positive = truth > 0
+    return np.abs(points.prediction[positive] - truth[positive]) / truth[positive]
+
+
+def _mape(points: Points) -> float | None:
+    relative = _relative_errors(points)
+    return float(relative.mean()) if relative.size else None
+
+
+def _relative_accuracy(points: Points) -> float | None:
+    """The mean of 1 - |error| / truth, and 0 where the error is larger than the truth.
+
+    References
+    ----------
+    Saxena et al., "Metrics for offline evaluation of prognostic performance" (IJPHM 2010).
+    """
+    relative = _relative_errors(points)
+    return float(np.maximum(1.0 - relative, 0.0).mean()) if relative.size else None
+
+
+def _crps(points: Points) -> float | None:
+    """Twice the mean pinball loss over all quantiles; an upper end beyond the cap means the cap.
+
+    References
+    ----------
+    Gneiting and Raftery, "Strictly proper scoring rules, prediction, and estimation" (JASA 2007).
+    """
+    if points.quantiles is None:
+        return None
+    above = points.capped_truth - np.minimum(points.quantiles, np.inf if points.cap is None else points.cap)
+    level = QUANTILE_LEVELS[:, None]
+    return float(2 * np.maximum(level * above, (level - 1) * above).mean())
 
 
 def _inside(points: Points) -> BoolArray | None:
@@ -239,7 +297,8 @@ SQUARED = Sum("squared", lambda p: np.square(p.error), "positive")
 SQUARED_CAPPED = Sum("squared_capped", _squared_capped, "positive")
 LABELS = Sum("label", lambda p: p.truth)
 SQUARED_LABELS = Sum("label_squared", lambda p: np.square(p.truth), "positive")
-NASA = Sum("nasa", _nasa_penalty, "positive")
+NASA = Sum("nasa", lambda p: _nasa_penalty(p.error), "positive")
+NASA_CAPPED = Sum("nasa_capped", _nasa_penalty_capped, "positive")
 LATE = Sum("late", lambda p: p.error > 0, "zero or one")
 INSIDE = Sum("inside", _inside, "zero or one")
 WIDTH = Sum("width", _width, "positive")
@@ -304,6 +363,51 @@ for _metric in (
         headline=False,
     ),
     Metric(
+        "nasa_score_capped",
+        "NASA score, capped",
+        75,
+        "total penalty against capped labels, as published tables have it",
+        (NASA_CAPPED,),
+        lambda n, total: total,
+        lambda values, n: float(values.sum()),
+        tasks=("rul",),
+        headline=False,
+    ),
+    Metric(
+        "rmse_near_end",
+        f"RMSE, RUL ≤ {NEAR_END:g}",
+        76,
+        f"root mean squared error where the true remaining life is at most {NEAR_END:g}",
+        (),
+        pool=None,
+        from_points=_rmse_near_end,
+        tasks=("rul",),
+        headline=False,
+    ),
+    Metric(
+        "mape",
+        "MAPE",
+        77,
+        "mean error as a share of the label, labels above zero, as in training",
+        (),
+        pool=None,
+        from_points=_mape,
+        percent=True,
+        headline=False,
+    ),
+    Metric(
+        "relative_accuracy",
+        "Relative accuracy",
+        78,
+        "mean of 1 - |error| / label, 0 where the error is larger than the label",
+        (),
+        pool=None,
+        from_points=_relative_accuracy,
+        best="highest",
+        percent=True,
+        headline=False,
+    ),
+    Metric(
         "late_rate",
         "Late",
         80,
@@ -330,6 +434,16 @@ for _metric in (
         "mean width of prediction intervals",
         (WIDTH,),
         best=None,
+        headline=False,
+    ),
+    Metric(
+        "crps",
+        "CRPS",
+        110,
+        "continuous ranked probability score of intervals, labels as in training",
+        (),
+        pool=None,
+        from_points=_crps,
         headline=False,
     ),
 ):
