@@ -34,6 +34,8 @@ class Plan:
         The units of every client's reserve are left out of this training.
     left_out
         Called with every client that a round goes on without.
+    clients
+        How many clients there are, which central training cannot see: it asks the one that holds all data.
     releases
         How many noised sums of the same data a run sends, all scenarios, methods and seeds together.
     """
@@ -46,6 +48,7 @@ class Plan:
     without_reserve: bool = False
     left_out: Callable[[Failure], None] = field(default=lambda failure: None)
     releases: int = 1
+    clients: int = 1
 
     def common_start(self) -> Network:
         """Initial weights that are the same for everybody; the head begins at the mean label (0 standardised)."""

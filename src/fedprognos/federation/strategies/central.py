@@ -1,4 +1,7 @@
-"""Central training: the pooled fleet as a single client. The bar to reach, not a federation."""
+"""Central training: the pooled fleet as a single client. The bar to reach, not a federation.
+
+One network, or as many side by side as there are clients: an ensemble as large as what concat makes of theirs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ from pydantic import PositiveInt
 
 from fedprognos.errors import ConfigError
 from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.exchanges.fit import train
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.federation.strategies.local import local
+from fedprognos.networks import Network
 from fedprognos.options import Options
+from fedprognos.privacy import stream
 
 
 class CentralOptions(Options):
@@ -24,13 +30,37 @@ class CentralOptions(Options):
 
 def central(cohort: Cohort, plan: Plan, options: CentralOptions) -> Iterator[Round]:
     """Local training of the one client that holds all data."""
+    return local(cohort, _central_plan(cohort, plan, options), options)
+
+
+def _central_plan(cohort: Cohort, plan: Plan, options: CentralOptions) -> Plan:
+    """The plan with the steps of central training; refused where the data is not in one place."""
     if len(cohort.clients) != 1:
         raise ConfigError(
             "central training needs all data in one place", hint="it exists to compare with; it cannot be deployed"
         )
-    if options.steps is not None:
-        plan = replace(plan, train=plan.train.model_copy(update={"steps": options.steps}))
-    return local(cohort, plan, options)
+    if options.steps is None:
+        return plan
+    return replace(plan, train=plan.train.model_copy(update={"steps": options.steps}))
 
 
+class EnsembleOptions(CentralOptions):
+    """All data in one place, several networks side by side."""
+
+    networks: PositiveInt | None = None
+    """How many; as many as there are clients by default."""
+
+
+def ensemble(cohort: Cohort, plan: Plan, options: EnsembleOptions) -> Iterator[Round]:
+    """Central training from several first weights; the networks stand side by side under one head."""
+    plan, networks, history = _central_plan(cohort, plan, options), [], {}
+    for k in range(options.networks or plan.clients):
+        first = Network.seeded(plan.spec, stream(plan.seed, "", k, "ensemble"), forget_bias=plan.train.forget_bias)
+        trained = train(cohort, plan, dict.fromkeys(cohort.clients, first), epochs=None, round_=k + 1)
+        networks += trained.networks.values()
+        history = dict(trained.history)
+    yield Round(1, {cohort.clients: Network.concat(networks)}, None, history)
+
+
+strategies.add(Strategy("ensemble", "Central ensemble", 95, ensemble, EnsembleOptions, pooled=True))
 strategies.add(Strategy("central", "Central", 90, central, CentralOptions, pooled=True, by_default=True))
