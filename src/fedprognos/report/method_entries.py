@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fedprognos.evaluation import EVERYONE, OWN, SHARED, Method, Points, ResultRow, Scores, Summary, score, summarise
+from fedprognos.evaluation import (
+    EVERYONE,
+    OWN,
+    SHARED,
+    Method,
+    Points,
+    ResultRow,
+    Scores,
+    Summary,
+    metrics,
+    score,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from fedprognos.report.run_data import RunData
@@ -88,24 +100,27 @@ def _entry(run: RunData, summary: Summary) -> Entry:
     for row in summary.rows:
         seed_points = points[points["seed"] == row.seed]
         if len(seed_points) and len(seed_points) == sum(part.n_test for part in summary.parts if part.seed == row.seed):
-            raw = _scores(run, seed_points, np.inf)
-            capped = _scores(run, seed_points, run.cap) if run.cap else {}
+            raw = _scores(run, seed_points)
+            capped = _scores(run, seed_points, against_cap=True) if run.cap else {}
             for field, scores in (("rmse", raw), ("rmse_capped", capped)):
                 low, high = scores.get("rmse_low"), scores.get("rmse_high")
                 bounds[field] += [] if low is None or high is None else [(low, high)]
-            row = row.model_copy(update={"r2": raw["r2"]})  # noqa: PLW2901 - pooled rows have none
+            unpooled = {name: raw[name] for name, metric in metrics.items() if metric.pool is None}
+            unpooled |= {"crps": row.scores.get("crps")}  # intervals are not at hand here
+            row = row.model_copy(update=unpooled)  # noqa: PLW2901 - pooled rows have none
         scored_rows.append(row)
     middle = {field: tuple(np.mean(np.array(ends), axis=0).tolist()) for field, ends in bounds.items() if ends}
     parts = {**vars(summary), "rows": tuple(scored_rows), "about": run.results.method(summary.method)}
     return Entry(**parts, names_head=len(run.shared_heads) > 1, intervals=middle)
 
 
-def _scores(run: RunData, points: pd.DataFrame, cap: float) -> Scores:
-    """Against labels cut off at a cap; a unit tested by several models is one unit."""
+def _scores(run: RunData, points: pd.DataFrame, *, against_cap: bool = False) -> Scores:
+    """Against raw labels or labels cut off at the cap; a unit tested by several models is one unit."""
     unit = points.groupby(["test_client", "unit"], sort=True).ngroup().to_numpy().astype(np.int64)
     truth, prediction = (points[name].to_numpy(np.float64) for name in ("truth", "prediction"))
     samples = int(run.results.config.get("evaluation", {}).get("bootstrap", 200))
-    return score(Points(np.minimum(truth, cap), prediction, unit, task="soh"), bootstrap=samples)
+    labels = np.minimum(truth, run.cap) if against_cap and run.cap else truth
+    return score(Points(labels, prediction, unit, task=run.task, cap=run.cap), bootstrap=samples)
 
 
 def points_of(run: RunData, summary: Summary) -> pd.DataFrame:
@@ -150,14 +165,16 @@ def drawn(run: RunData) -> list[Entry]:
 class Roles:
     """Whom the answer is about: the federated model that is published, and what it is compared with.
 
-    `ensemble` is the mean of the clients' own predictions. `owners` is what the owners end with, where each of them
-    chose the best for its own machines.
+    `baseline` is the best of all, `own_baseline` the best of those that need no other client's data; `ensemble` is the
+    mean of the clients' own predictions. `owners` is what the owners end with, where each of them chose the best for its
+    own machines.
     """
 
     together: Entry | None
     alone: Entry | None
     central: Entry | None
     baseline: Entry | None
+    own_baseline: Entry | None
     ensemble: Entry | None
     owners: Entry | None = None
 
@@ -173,7 +190,7 @@ class Roles:
 
 
 def roles(run: RunData) -> Roles:
-    """Everyone's part, at equal head where there is one; alone counts even if it answered for a part of the test."""
+    """Everyone's part. Alone and central stand at their own best head; alone counts even for a part of the test."""
     honest = [e for e in run.entries[EVERYONE] if e.honest]
     every = [e for e in honest if e.is_federated]
     federated = [e for e in every if e.head not in PRIVATE] or every
@@ -184,9 +201,45 @@ def roles(run: RunData) -> Roles:
 
     def part(kind: str, data: Sequence[str]) -> Entry | None:
         matching = [e for e in honest if e.about.kind == kind and e.data in data and e.head not in PRIVATE]
-        return min(matching, key=lambda e: e.head != head, default=None)
+        first = [e for e in matching if e.method == matching[0].method]
+        validation = [kept_out_error(run, e) for e in first]
+        if first and None not in validation:
+            return first[int(np.argmin(np.array(validation, dtype=float)))]
+        return min(first, key=lambda e: e.head != head, default=None)
 
-    baseline = best([e for e in comparable(honest) if e.is_baseline], run.error)
-    alone, ensemble = part("local", (OWN, "")), part("local", (SHARED,))
+    simple = [e for e in comparable(honest) if e.is_baseline]
     chosen = [e for e in every if e.head == CHOICE and together and e.method == f"{together.method}+{CHOICE}"]
-    return Roles(together, alone, part("central", (SHARED, "")), baseline, ensemble, next(iter(chosen), None))
+    return Roles(
+        together=together,
+        alone=part("local", (OWN, "")),
+        central=part("central", (SHARED, "")),
+        baseline=best(simple, run.error),
+        own_baseline=best([e for e in simple if e.data != SHARED], run.error),
+        ensemble=part("local", (SHARED,)),
+        owners=next(iter(chosen), None),
+    )
+
+
+def kept_out_error(run: RunData, entry: Entry) -> float | None:
+    """The error on what training kept out, mean over seeds and clients; None where it kept nothing out.
+
+    A head is chosen by this error, never by the test.
+    """
+    errors: dict[tuple[int, str], list[float]] = {}
+    for row in run.history:
+        if row.epoch is None and (row.method, row.head) == (entry.method, entry.head):
+            if row.validation_rmse is None:
+                return None
+            errors.setdefault((row.seed, row.client), []).append(row.validation_rmse)
+    return float(np.mean([min(rounds) for rounds in errors.values()])) if errors else None
+
+
+def best_owner(run: RunData, alone: Entry) -> tuple[str, float] | None:
+    """The client whose own model has the lowest error, mean over seeds, and that error; None with one client."""
+    errors: dict[str, list[float]] = {}
+    for row in alone.parts:
+        error = row.scores.get(run.error)
+        if len(row.train_clients) == 1 and error is not None:
+            errors.setdefault(row.train_clients[0], []).append(error)
+    means = {owner: float(np.mean(values)) for owner, values in errors.items()}
+    return min(means.items(), key=lambda item: item[1]) if len(means) > 1 else None

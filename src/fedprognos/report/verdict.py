@@ -100,19 +100,29 @@ def _judged(run: RunData, comparison: Comparison) -> str:
 
 
 def baseline_wins(run: RunData) -> bool:
-    """Whether a baseline has a lower error than the federated model, or than every network where there is none."""
+    """Whether a baseline on a client's own data has a lower error than the federated model, or than every network.
+
+    A baseline that needs all data in one place does not make federating pointless: nobody may run it.
+    """
+    r = run.roles
+    return r.own_baseline is not None and _better_than_networks(run, r.own_baseline)
+
+
+def _better_than_networks(run: RunData, baseline: Entry) -> bool:
     r = run.roles
     rivals = [r.result] if r.result is not None else [e for e in (r.alone, r.central) if e is not None]
     errors = [value for e in rivals if (value := e.mean(run.error)) is not None]
-    reached = r.baseline.mean(run.error) if r.baseline is not None else None
+    reached = baseline.mean(run.error)
     return reached is not None and bool(errors) and reached < min(errors)
 
 
 def _warnings(run: RunData) -> list[str]:
     warnings = _own_models(run)
-    if baseline_wins(run) and run.roles.baseline is not None:
-        warnings.append(f"A simple baseline does better than the network: {run.roles.baseline.short_label}.")
     r = run.roles
+    if r.own_baseline is not None and baseline_wins(run):
+        warnings.append(f"A simple baseline does better than the network: {r.own_baseline.short_label}.")
+    elif r.baseline is not None and _better_than_networks(run, r.baseline):
+        warnings.append(f"With all data in one place a simple baseline does better: {r.baseline.about.label}.")
     if r.together is not None and r.alone is not None and r.alone.n_test < r.together.n_test:
         warnings.append(
             f"Alone answered for {r.alone.n_test} of {r.together.n_test} test points; only these are compared."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedprognos.evaluation import AGREE, CLEAR, EVERYONE
-from fedprognos.report.method_entries import PRIVATE, best, comparable
+from fedprognos.report.method_entries import PRIVATE, best, best_owner, comparable
 from fedprognos.report.number_words import listed, number, percent, plural
 from fedprognos.report.page_elements import Card, Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
@@ -40,8 +40,8 @@ def _cards(run: RunData) -> list[Card]:
     parts = (
         ("What owners end with", r.owners, "each chose for its own machines"),
         ("Together", r.together, r.together.label if r.together else ""),
-        ("Alone", r.alone, "each client for itself"),
-        ("All data in one place", r.central, "what sharing everything would give"),
+        ("Alone", r.alone, _alone_detail(run)),
+        ("All data in one place", r.central, _central_detail(run)),
         ("Best baseline", r.baseline, r.baseline.short_label if r.baseline else ""),
     )
     rows = [(role, e, text, e.mean(run.error) or 0.0) for role, e, text in parts if e is not None]
@@ -50,6 +50,23 @@ def _cards(run: RunData) -> list[Card]:
         Card(role, number(value), run.measure, text, run.palette.colour(e.method), value / longest)
         for role, e, text, value in rows
     ]
+
+
+def _central_detail(run: RunData) -> str:
+    """What central training stands for, and what an ensemble as large as all clients' networks reaches."""
+    larger = best([e for e in run.entries[EVERYONE] if e.method == "ensemble" and e.honest], run.error)
+    reached = (
+        "" if larger is None else f"; an ensemble of as many networks as clients: {number(larger.mean(run.error))}"
+    )
+    return f"what sharing everything would give{reached}"
+
+
+def _alone_detail(run: RunData) -> str:
+    """Who is behind the number of "alone": all clients, the best one by name, and the head where it is another one."""
+    alone = run.roles.alone
+    leader = None if alone is None else best_owner(run, alone)
+    head = "" if alone is None or alone.head in (None, run.head) else f", {alone.head} head"
+    return f"each client for itself{head}" + ("" if leader is None else f"; best: {leader[0]}, {number(leader[1])}")
 
 
 def _intervals(run: RunData) -> list[str]:

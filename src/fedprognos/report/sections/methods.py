@@ -15,6 +15,8 @@ from fedprognos.report.style import axis, client_colours, dots, hover, layout, l
 PANELS = 9
 LONGEST = 34
 """Letters of a label beside an axis."""
+SCORES = 60
+"""Metrics from this place of their order on are scores that publications report; they have a table of their own."""
 FACTS = (
     Column("MB", "All messages up to the chosen round; for central training the raw data."),
     Column("Round", "The round that was chosen."),
@@ -27,7 +29,7 @@ def build(run: RunData) -> Section:
     clients = [view for view in run.entries if view != EVERYONE and run.entries[view]]
     by_client = [_by_client(run)] if clients and run.roles.alone is not None else []
     figures = [error_figure(run, "clients", "Error client by client", clients)] if clients else []
-    every = Section("Every metric, every client", tables=[metrics_table(run)], figures=figures, folded=True)
+    every = Section("Every metric, every client", tables=metrics_tables(run), figures=figures, folded=True)
     first = error_figure(run, "rmse", "Error of every method", [EVERYONE])
     return Section("Methods", tables=by_client, figures=[first], parts=[every])
 
@@ -103,11 +105,21 @@ def _by_client(run: RunData) -> Table:
     return Table(caption, "Client", [Column(title) for title in shown], lines)
 
 
-def metrics_table(run: RunData) -> Table:
-    """Every entry with every metric that tells them apart, the best of each column marked."""
+def metrics_tables(run: RunData) -> list[Table]:
+    """Every entry with every metric that tells them apart: first errors and costs, then scores of the literature."""
     entries = run.entries[EVERYONE]
     least = min(2, len(entries))  # what one of several has, as the published one's intervals, is told above
     shown = [m for m in metrics.values() if sum(e.values(m.name).size > 0 for e in entries) >= least]
+    seeds = max(e.seeds for e in entries)
+    mean = f"{f'Mean of {seeds} seeds' if seeds > 1 else 'A single seed'}. ★ best of a column."
+    errors, scores = ([m for m in shown if (m.order < SCORES) == first] for first in (True, False))
+    tables = [_metrics_table(run, f"Errors and costs. {mean}", errors, costs=True)]
+    return [*tables, *([_metrics_table(run, f"Other scores. {mean}", scores, costs=False)] if scores else [])]
+
+
+def _metrics_table(run: RunData, caption: str, shown: Sequence[Metric], *, costs: bool) -> Table:
+    """A line for each entry, the best of each column marked."""
+    entries = run.entries[EVERYONE]
     fair, everything = comparable(entries), max(e.n_test for e in entries)
     best = {}
     for m in shown if len(fair) > 1 else ():
@@ -116,17 +128,16 @@ def metrics_table(run: RunData) -> Table:
     for e in entries:
         collapsed = sum(row.collapsed for row in e.rows)
         cells = [_cell(e, m, best.get(m.name) if e in fair else None) for m in shown]
-        moved = e.mean("bytes")
-        cells += [TableCell("–") if moved is None else TableCell(number(moved / 1e6), moved)]
-        cells += [_range(e, "round"), _range(e, "width")]
+        if costs:
+            moved = e.mean("bytes")
+            cells += [TableCell("–") if moved is None else TableCell(number(moved / 1e6), moved)]
+            cells += [_range(e, "round"), _range(e, "width")]
         warning = f"collapsed ({plural(collapsed, 'seed')})" if collapsed else ""
         remark = f"on {e.n_test} of {everything} test points" if e.n_test < everything else ""
         quiet = not e.is_baseline and e.head != run.head
         lines.append(Line(e.label, cells, run.palette.colour(e.method), remark, warning, quiet))
-    seeds = max(e.seeds for e in entries)
-    caption = f"{f'Mean of {seeds} seeds' if seeds > 1 else 'A single seed'}. ★ best of a column."
     columns = [Column(m.label, f"{m.meaning[0].upper()}{m.meaning[1:]}.") for m in shown]
-    return Table(caption, "Method", [*columns, *FACTS], lines)
+    return Table(caption, "Method", [*columns, *(FACTS if costs else ())], lines)
 
 
 def _cell(entry: Entry, metric: Metric, best: float | None) -> TableCell:
