@@ -52,7 +52,8 @@ class Record:
 def changed_options(record: Record) -> list[str]:
     """Options that today's preset of that name has otherwise than the run had: its numbers are then not the preset's.
 
-    Options that one of the two does not know are not compared, nor are those of methods that the run did not have.
+    Options that one of the two does not know are not compared, nor are those of methods that the run did not have, nor
+    the list of baselines: one more of them changes no other number.
     """
     try:
         today = config.load(record.preset)[1].dump()
@@ -61,7 +62,7 @@ def changed_options(record: Record) -> list[str]:
     then = {k: v for k, v in record.results.config.items() if k != "title"}
     unused = set(strategies) - set(then.get("federation", {}).get("methods", ()))
     then["federation"] = {k: v for k, v in then.get("federation", {}).items() if k not in unused}
-    return _changed(then, today, "")
+    return [key for key in _changed(then, today, "") if key != "evaluation.baselines"]
 
 
 def _changed(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> list[str]:

@@ -184,7 +184,7 @@ class TestBreaches:
 
     def test_a_baseline_that_looks_at_test_labels(self) -> None:
         with refuses(CheckError, "baseline 'oracle'", "labels"):
-            checks.check_baseline(fp.Baseline("oracle", "Oracle", 1, lambda train, test, recipe: test.labels))
+            checks.check_baseline(fp.Baseline("oracle", "Oracle", 1, lambda train, recipe: lambda test: test.labels))
 
     def test_an_average_that_is_not_robust(self) -> None:
         with refuses(CheckError, "average 'weak'", "10"):

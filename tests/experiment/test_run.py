@@ -58,7 +58,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyp
 def test_a_run_leaves_rows_for_every_method_client_and_seed(finished) -> None:  # type: ignore[no-untyped-def]
     rows = finished.results.rows
     personal = {f"{m}+personal" for m in METHODS}
-    assert {r.method for r in rows} == {"constant", "age", "ridge", "mean-of-locals"} | METHODS | personal
+    assert {r.method for r in rows} == {"constant", "age", "ridge", "boosting", "mean-of-locals"} | METHODS | personal
     assert {(r.train_clients, r.test_client) for r in rows if r.method == "local"} == {
         ((p,), p) for p in ("plant-a", "plant-b", "plant-c")
     }

@@ -93,4 +93,4 @@ def test_the_linear_head_is_the_ridge_baseline() -> None:
     option = choose(fit, [kept_out], np.zeros(9), columns, single=True)
     assert option[0] == "linear"
     head = make_head(*option, fit.add(kept_out), np.zeros(9), columns)
-    assert predict(network.with_head(head), windows, recipe) == pytest.approx(ridge(windows, windows, recipe), abs=1e-6)
+    assert predict(network.with_head(head), windows, recipe) == pytest.approx(ridge(windows, recipe)(windows), abs=1e-6)

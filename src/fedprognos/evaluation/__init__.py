@@ -1,6 +1,6 @@
 """How good predictions are: one table of metrics, baselines, results."""
 
-from fedprognos.evaluation.baselines import RIDGE_STRENGTHS, Baseline, baselines, plain_ridge
+from fedprognos.evaluation.baselines import RIDGE_STRENGTHS, Baseline, Fitted, baselines, plain_ridge
 from fedprognos.evaluation.comparison import (
     AGREE,
     CLEAR,
@@ -35,7 +35,7 @@ from fedprognos.evaluation.match_records import (
     Pair,
     read_match_records,
 )
-from fedprognos.evaluation.metrics import SQUARED, Metric, Points, Sum, metrics, sums_of
+from fedprognos.evaluation.metrics import QUANTILE_LEVELS, SQUARED, Metric, Points, Sum, metrics, sums_of
 from fedprognos.evaluation.predictions import (
     COLUMNS,
     ClientPredictions,
@@ -70,6 +70,7 @@ __all__ = [
     "FEW_UNITS",
     "FOLDER",
     "OWN",
+    "QUANTILE_LEVELS",
     "RIDGE_STRENGTHS",
     "SHARED",
     "SQUARED",
@@ -80,6 +81,7 @@ __all__ = [
     "Difference",
     "EvaluationOptions",
     "Extractors",
+    "Fitted",
     "HistoryRow",
     "LayerMatch",
     "MatchRound",

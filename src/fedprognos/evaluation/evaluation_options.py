@@ -31,6 +31,8 @@ class EvaluationOptions(Options):
     refit: bool = False
     """Train the published model once more on all units, those of the test as well, and publish it with the error and
     the intervals of the evaluation. Test units that come in a file of their own stay out."""
+    curves: bool = False
+    """Test the model after every round, not only the chosen one, for curves of test errors over rounds."""
     best_on_test: bool = False
     """Also report the round that is best on the test data, marked as such (as the paper does)."""
     coverage: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,9 +17,10 @@ from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
 from fedprognos.evaluation import (
     EVERYONE,
-    Baseline,
+    QUANTILE_LEVELS,
     ClientPredictions,
     EvaluationOptions,
+    Fitted,
     Points,
     ResultRow,
     Scores,
@@ -37,8 +37,6 @@ from fedprognos.networks import Calibration, Network, predict
 
 Predictor = Callable[[WindowSet, str], FloatArray | None]
 """From windows and the name of the test client to predictions."""
-Interval = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-"""From predictions to the ends of their intervals."""
 Errors = Mapping[str, tuple[float, float | None]]
 """Raw and capped RMSE by test client."""
 DRAWN_UNITS = 9
@@ -171,7 +169,8 @@ def assess(
     predictor: Predictor,
     facts: Mapping[str, Any],
     *,
-    interval: Interval | None = None,
+    calibration: Calibration | None = None,
+    coverage: float = 0.9,
     bootstrap: int | None = None,
     draw: bool = True,
 ) -> tuple[list[ResultRow], list[ClientPredictions]]:
@@ -183,8 +182,8 @@ def assess(
         Who trained it.
     facts
         The fields of a row that do not come from the predictions.
-    interval
-        Gives prediction intervals, which are then scored as well.
+    calibration, coverage
+        Gives prediction intervals, which should hold such a share of the labels and are then scored as well.
     """
     names = tests.tests_of(clients)
     predictions: list[ClientPredictions] = []
@@ -201,53 +200,67 @@ def assess(
             lives = tests.trajectories[name]
             if (life := predicted if lives is windows else predictor(lives, name)) is not None:
                 predictions.append(ClientPredictions(*shared, lives, life, scored=False, trajectory=True))
-    if interval is not None:
-        predictions = [replace(p, bounds=interval(p.values)) for p in predictions]
+    if calibration is not None:
+        predictions = [replace(p, bounds=calibration.interval(p.values, coverage)) for p in predictions]
     parts = {p.test_client: [p] for p in predictions if p.scored}
     if len(names) > 1:
         parts[EVERYONE] = [p for p in predictions if p.scored]
     samples = tests.bootstrap if bootstrap is None else bootstrap
     rows = []
     for name, scored in parts.items():
-        scores = _scores(scored, tests.recipe, samples)
+        scores = _scores(scored, tests.recipe, samples, calibration)
         keys = {"scenario": tests.scenario, "method": method, "train_clients": clients, "test_client": name}
         more = {"seed": seed, "measure": tests.recipe.target_measure}
         rows.append(ResultRow.model_validate({**facts, **scores, **keys, **more}))
     return rows, predictions
 
 
-def _scores(parts: Sequence[ClientPredictions], recipe: Recipe, samples: int) -> Scores:
+def _scores(
+    parts: Sequence[ClientPredictions], recipe: Recipe, samples: int, calibration: Calibration | None
+) -> Scores:
     """Scores over the points of all tests together, units kept apart."""
     first_unit = np.cumsum([0, *(len(p.windows.unit_ids) for p in parts)])
     unit = np.concatenate([p.windows.unit + first for p, first in zip(parts, first_unit, strict=False)])
     truth, prediction = (np.concatenate(a) for a in ([p.windows.labels for p in parts], [p.values for p in parts]))
     ends = [p.bounds for p in parts if p.bounds is not None]
     bounds = (np.concatenate([low for low, _ in ends]), np.concatenate([high for _, high in ends])) if ends else None
-    points = Points(truth, prediction, unit, task=recipe.task, cap=recipe.cap, bounds=bounds)
+    quantiles = None if calibration is None else _quantiles(calibration, prediction)
+    points = Points(truth, prediction, unit, task=recipe.task, cap=recipe.cap, bounds=bounds, quantiles=quantiles)
     return score(points, bootstrap=samples)
+
+
+def _quantiles(calibration: Calibration, prediction: FloatArray) -> FloatArray:
+    """Quantiles (Q, N) at :data:`QUANTILE_LEVELS`, as the ends of intervals of many coverages."""
+    upper_levels = QUANTILE_LEVELS[QUANTILE_LEVELS > 0.5]
+    lows, highs = zip(*(calibration.interval(prediction, float(2 * level - 1)) for level in upper_levels), strict=True)
+    return np.array([*reversed(lows), *highs])
 
 
 def assess_baselines(
     tests: EvaluationWindows, scenario: Scenario, names: Sequence[str]
 ) -> tuple[list[ResultRow], list[ClientPredictions]]:
-    """The baselines of every client by itself, and of all data pooled."""
-    fleets: dict[tuple[str, ...], Fleet] = {(name,): fleet for name, fleet in scenario.clients.items()}
-    if len(scenario.clients) > 1:
-        fleets[tests.clients] = pool([scenario.clients[name] for name in tests.clients])
+    """The baselines of every client by itself and of all data pooled; windows are cut once, each rule fits once."""
+    everything = build_windows(tests.recipe, pool([scenario.clients[name] for name in tests.clients]))
+    train: dict[tuple[str, ...], WindowSet] = {tests.clients: everything}
+    for name in tests.clients if len(tests.clients) > 1 else ():
+        owned = [k for k, unit in enumerate(everything.unit_ids) if unit in set(scenario.clients[name].ids)]
+        train[name,] = everything.select(np.isin(everything.unit, owned))
     rows: list[ResultRow] = []
     predictions: list[ClientPredictions] = []
-    for clients, fleet in sorted(fleets.items()):
-        train = build_windows(tests.recipe, fleet)
+    for clients, windows in sorted(train.items()):
         for name in names:
-            baseline = baselines[name]
-
-            def predictor(windows: WindowSet, _: str, train: WindowSet = train, baseline: Baseline = baseline) -> Any:
-                return baseline.predict(train, windows, tests.recipe)
-
-            more = assess(tests, name, 0, clients, predictor, {"selected_on": baseline.selected_on})
-            rows += more[0]
-            predictions += more[1]
+            fitted = baselines[name].fit(windows, tests.recipe)
+            if fitted is not None:
+                predictor = _same_for_all(fitted)
+                more = assess(tests, name, 0, clients, predictor, {"selected_on": baselines[name].selected_on})
+                rows += more[0]
+                predictions += more[1]
     return rows, predictions
+
+
+def _same_for_all(fitted: Fitted) -> Predictor:
+    """A baseline as a predictor: the same rule for every test client."""
+    return lambda windows, _: fitted(windows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,9 +296,8 @@ class HeldTests:
 
     def rows(self, model: FinishedModel) -> tuple[list[ResultRow], list[ClientPredictions]]:
         calibration, draw = model.calibration, model.facts["selected_on"] != "test"
-        interval = None if calibration is None else partial(calibration.interval, coverage=self.coverage)
         about = (model.method, model.key.seed, model.owners, self._predictor(model), model.facts)
-        rows, predictions = assess(self.tests, *about, interval=interval, draw=draw)
+        rows, predictions = assess(self.tests, *about, calibration=calibration, coverage=self.coverage, draw=draw)
         return rows, predictions if draw else []
 
     def _predictor(self, model: FinishedModel) -> Predictor:

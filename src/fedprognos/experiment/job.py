@@ -151,7 +151,8 @@ class Job:
             if failure.code == "harmful":
                 self.harmful.add(failure.client)
 
-        self.plan = replace(plan_of(self.experiment, self.recipe, self.key.seed), left_out=left_out)
+        plan = plan_of(self.experiment, self.recipe, self.key.seed)
+        self.plan = replace(plan, left_out=left_out, clients=len(self.evaluator.clients))
         candidates: Candidates = defaultdict(list)
         for round_ in judged_rounds(self.strategy, self.trainers, self.plan):
             self._note_training(round_)
@@ -162,7 +163,7 @@ class Job:
             self._notify_round(round_, candidates)
         for (owners, head), rounds in candidates.items():
             self._conclude(owners, head, rounds)
-        if not self.strategy.shared:
+        if self.strategy.trains and not self.strategy.shared:
             self._mean_of_locals(candidates)
         return self.result
 
@@ -172,7 +173,10 @@ class Job:
 
     def _candidate(self, round_: Round, clients: tuple[str, ...], owners: tuple[str, ...], head: str) -> _Candidate:
         judged = round_.judged[clients][head]
-        errors = self.evaluator.errors(owners, judged.network)
+        evaluation = self.experiment.evaluation
+        # Testing every round costs a pass over all test units each time, so it is done only where it was asked for.
+        wanted = evaluation.curves or evaluation.best_on_test
+        errors = self.evaluator.errors(owners, judged.network) if wanted else {}
         traffic = self.trainers.traffic
         unknown = {owners[0] if len(owners) == 1 else EVERYONE: (None, None)}
         for test, (raw, capped) in (errors or unknown).items():
@@ -289,7 +293,8 @@ class Job:
         if isinstance(calibration, Uncalibrated):
             provenance["no_intervals"] = calibration.reason
         usable = calibration if isinstance(calibration, Calibration) else None
-        metrics = {test: {"rmse": raw, "rmse_capped": capped} for test, (raw, capped) in chosen.errors.items()}
+        errors = chosen.errors or self.evaluator.errors(owners, chosen.network)
+        metrics = {test: {"rmse": raw, "rmse_capped": capped} for test, (raw, capped) in errors.items()}
         if not metrics:
             metrics = {"validation": {"rmse": None, "rmse_capped": chosen.judged.validation_rmse}}
         layout = layout_of(self.experiment.data)

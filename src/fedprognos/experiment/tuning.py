@@ -141,9 +141,8 @@ def tune(
     extras
         Things of the caller's own, as in :func:`fedprognos.experiment.experiment_run.run`.
     """
-    for package in ("optuna", "sklearn"):
-        if find_spec(package) is None:
-            raise MissingExtraError(package, "tune", "searching hyper-parameters")
+    if find_spec("optuna") is None:
+        raise MissingExtraError("optuna", "tune", "searching hyper-parameters")
     extras = extras or Extras()
     processes = 1 if extras.in_this_process else workers or cores()
 

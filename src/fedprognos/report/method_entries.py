@@ -166,8 +166,8 @@ class Roles:
     """Whom the answer is about: the federated model that is published, and what it is compared with.
 
     `baseline` is the best of all, `own_baseline` the best of those that need no other client's data; `ensemble` is the
-    mean of the clients' own predictions. `owners` is what the owners end with, where each of them chose the best for its
-    own machines.
+    mean of the clients' own predictions. `owners` is what the owners end with, where each of them chose the best for
+    its own machines.
     """
 
     together: Entry | None

@@ -16,7 +16,7 @@ from fedprognos.federation.exchanges.fit import train
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.federation.strategies.local import local
-from fedprognos.networks import Network
+from fedprognos.networks import Epoch, Network
 from fedprognos.options import Options
 from fedprognos.privacy import stream
 
@@ -53,7 +53,9 @@ class EnsembleOptions(CentralOptions):
 
 def ensemble(cohort: Cohort, plan: Plan, options: EnsembleOptions) -> Iterator[Round]:
     """Central training from several first weights; the networks stand side by side under one head."""
-    plan, networks, history = _central_plan(cohort, plan, options), [], {}
+    plan = _central_plan(cohort, plan, options)
+    networks: list[Network] = []
+    history: dict[str, tuple[Epoch, ...]] = {}
     for k in range(options.networks or plan.clients):
         first = Network.seeded(plan.spec, stream(plan.seed, "", k, "ensemble"), forget_bias=plan.train.forget_bias)
         trained = train(cohort, plan, dict.fromkeys(cohort.clients, first), epochs=None, round_=k + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedprognos.evaluation import EVERYONE, Metric, metrics
-from fedprognos.report.method_entries import Entry, comparable, of_head
+from fedprognos.report.method_entries import Entry, comparable, drawn, of_head
 from fedprognos.report.number_words import not_drawn, number, percent, plural
 from fedprognos.report.page_elements import Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
@@ -113,13 +113,18 @@ def metrics_tables(run: RunData) -> list[Table]:
     seeds = max(e.seeds for e in entries)
     mean = f"{f'Mean of {seeds} seeds' if seeds > 1 else 'A single seed'}. ★ best of a column."
     errors, scores = ([m for m in shown if (m.order < SCORES) == first] for first in (True, False))
-    tables = [_metrics_table(run, f"Errors and costs. {mean}", errors, costs=True)]
-    return [*tables, *([_metrics_table(run, f"Other scores. {mean}", scores, costs=False)] if scores else [])]
+    tables = [_metrics_table(run, f"Errors and costs. {mean}", entries, errors, costs=True)]
+    # Other heads and weaker baselines have their errors in the first table; that is enough.
+    compared = [e for e in drawn(run) if not e.is_baseline or e is run.roles.baseline]
+    return tables + (
+        [_metrics_table(run, "Other scores.", compared, scores, costs=False)] if scores and compared else []
+    )
 
 
-def _metrics_table(run: RunData, caption: str, shown: Sequence[Metric], *, costs: bool) -> Table:
+def _metrics_table(
+    run: RunData, caption: str, entries: Sequence[Entry], shown: Sequence[Metric], *, costs: bool
+) -> Table:
     """A line for each entry, the best of each column marked."""
-    entries = run.entries[EVERYONE]
     fair, everything = comparable(entries), max(e.n_test for e in entries)
     best = {}
     for m in shown if len(fair) > 1 else ():
