@@ -46,35 +46,11 @@ def matching() -> None:
 
 
 @app.command()
-def complexity(quick: Quick = False) -> None:
-    """Count and time the models of finished runs."""
-    from studies.complexity import write_complexity
-
-    Console().print(write_complexity(places(quick)), highlight=False)
-
-
-@app.command()
-def choices(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
-    """What the tuned engine experiment was chosen from, on training engines kept out; goes on where it was."""
-    from studies.choices import write_choices
-
-    Console().print(write_choices(places(quick), data_dir, workers), highlight=False)
-
-
-@app.command()
 def poisoning(data_dir: DataDir = None) -> None:
     """One hostile client of five, every attack and method, with and without defences; goes on where it was."""
     from studies.poisoning import write_poisoning
 
     Console().print(write_poisoning(data_dir), highlight=False)
-
-
-@app.command()
-def screening(data_dir: DataDir = None) -> None:
-    """What screening's limits were chosen on: honest and hostile clients on FD004, by what training kept out."""
-    from studies.screening import write_screening
-
-    Console().print(write_screening(data_dir), highlight=False)
 
 
 @app.command()
@@ -105,16 +81,15 @@ def study(
 
     if measured:
         measure(data_dir)
-    write_summary(FOLDER, Path("docs/study"))
+        write_summary(FOLDER, Path("docs/study"))
     Console().print(write_page(Path("docs/study"), Path("docs/study.md")), highlight=False)
 
 
 @app.command()
 def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
-    """Everything: all presets, what models cost, the pages and their pictures."""
+    """Everything: all presets, the pages and their pictures."""
     where = places(quick)
     _run(where.presets, where, workers, data_dir)
-    complexity(quick)
     page(quick)
 
 

@@ -5,10 +5,8 @@ No number is typed that a file holds. What people conclude is in remarks.md.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fedprognos.errors import DataError
 from fedprognos.files import write_text
@@ -16,7 +14,7 @@ from studies.lines import comparisons
 from studies.markdown import shown
 from studies.paper import paper
 from studies.pictures import Picture, pictures
-from studies.places import CHOICES, COMPLEXITY, LIFE, OTHERS, QUICK, REMARKS, Places
+from studies.places import LIFE, OTHERS, QUICK, REMARKS, Places
 from studies.record import Record, changed_options, read_record
 from studies.tables_bars import bars_table
 from studies.tables_comparison import glance_table
@@ -32,7 +30,8 @@ The targets were set before these runs, after trials with a few seeds. Concat ke
 none; Absorb folds those that others already extract into them. Errors are those of the head that the preset
 publishes."""
 GLANCE = """\
-`{preset}`, {head} head, clients {clients}. Bold: the lowest error of this head."""
+`{preset}`, {head} head, clients {clients}. {rivals}Bold: the lowest error."""
+RIVALS = "Training alone and central training stand at the head that is best on the test, which favours them. "
 OUTDATED = """\
 **Made before the presets changed.** These presets have other options today than in the runs behind these pages, so that
 running them again gives other numbers:"""
@@ -60,11 +59,10 @@ def page_files(where: Places) -> dict[Path, str]:
     if not records:
         raise DataError("no results", where=str(where.folder), hint="python -m studies results")
     drawn = {found.name: found for found in pictures(records)}
-    costs, chosen = (_measured(where.folder / name) for name in (COMPLEXITY, CHOICES))
     remarks = _remarks(where.folder / REMARKS)
     files = {where.folder / f"{name}.svg": found.svg for name, found in drawn.items()}
     files[where.page] = _text(conclusions(records, drawn, remarks))
-    files[where.tables] = _text(tables_page(records, drawn, costs, chosen, remarks))
+    files[where.tables] = _text(tables_page(records, drawn, remarks))
     return files
 
 
@@ -111,19 +109,14 @@ def _outdated(records: Mapping[str, Record]) -> list[str]:
 def _glance(tuned: Record) -> list[str]:
     """The first scenario at the head that is published, beside ridge regression."""
     found = comparisons(tuned)[0]
-    said = GLANCE.format(preset=tuned.preset, clients=", ".join(found.clients), head=found.main_head)
-    return [said, glance_table(found)]
+    rivals = RIVALS if any(line.method.kind in ("local", "central") for line in found.lines) else ""
+    clients = ", ".join(found.clients)
+    words = GLANCE.format(preset=tuned.preset, clients=clients, head=found.main_head, rivals=rivals)
+    return [words, glance_table(found)]
 
 
 def _text(parts: list[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _measured(path: Path) -> Mapping[str, Any] | None:
-    if not path.is_file():
-        return None
-    found: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
 
 
 def _remarks(path: Path) -> dict[str, str]:

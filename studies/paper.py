@@ -41,15 +41,6 @@ class PaperTable(_Part):
     rows: tuple[PaperRow, ...]
 
 
-class PaperComplexity(_Part):
-    parameters: int
-    megabytes: float
-    matching_worst: str
-    matching_best: str
-    inference: str
-    training: str
-
-
 class ErrorBar(_Part):
     """A bar for one error."""
 
@@ -79,7 +70,6 @@ class Bars(_Part):
 class Paper(_Part):
     battery: PaperTable
     turbofan: PaperTable
-    complexity: PaperComplexity
     bars: Bars
 
 

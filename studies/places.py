@@ -11,8 +11,8 @@ WINDOWS = ("battery-paper", "battery-tuned", "turbofan-paper", "turbofan-tuned")
 PRESETS = (*WINDOWS, "battery-linear", *LIFE)
 QUICK_PRESETS = (*WINDOWS, LIFE[0])
 QUICK = "-quick"
-COMPLEXITY, REMARKS, CHOICES = "complexity.json", "remarks.md", "choices.json"
-OTHERS = (COMPLEXITY, CHOICES, "poisoning.json", "privacy.json", "screening.json", "own-tables.json")
+REMARKS = "remarks.md"
+OTHERS = ("complexity.json", "choices.json", "poisoning.json", "privacy.json", "screening.json", "own-tables.json")
 """Files in the folder of results that are no records of presets."""
 
 

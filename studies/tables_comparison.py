@@ -15,7 +15,8 @@ COSTS = ["width", "parameters", "local epochs", "bytes", "round"]
 def comparison_table(found: Comparison, lines: Sequence[Line] | None = None) -> str:
     """Some lines of a scenario, all by default; the lowest error of each head in bold."""
     header = ["head", "method", "trained on", *(c.title for c in found.columns), *COSTS]
-    lowest = {(head, c): _lowest(found, head, c) for head in HEADS for c in found.columns}
+    by_head = {head: [line for line in found.lines if line.head == head] for head in HEADS}
+    lowest = {(head, c): _lowest(by_head[head], c) for head in HEADS for c in found.columns}
     rows = []
     for line in found.lines if lines is None else lines:
         cells = []
@@ -29,28 +30,43 @@ def comparison_table(found: Comparison, lines: Sequence[Line] | None = None) -> 
 
 
 def glance_table(found: Comparison) -> str:
-    """Methods at the head that is published, beside ridge regression: errors, neurons and bytes."""
-    head = found.main_head
-    lowest = {column: _lowest(found, head, column) for column in found.columns}
-    rows = []
+    """Methods at the head that is published, beside ridge regression: errors, neurons and bytes.
+
+    Training alone and central training stand at their own best head on the test, which favours them.
+    """
+    lines = [line for line in found.lines if line.head == found.main_head and line.method.kind == "federated"]
+    lines += [line for line in found.lines if line.name == "ridge" and not line.client]
+    rivals: dict[tuple[str, str, bool], list[Line]] = {}
     for line in found.lines:
-        if line.head != head and (line.name != "ridge" or line.client):
-            continue
+        if line.method.kind in ("local", "central"):
+            rivals.setdefault((line.name, line.client, line.own), []).append(line)
+    lines += [_best_head(found, same) for same in rivals.values()]
+    lowest = {column: _lowest(lines, column) for column in found.columns}
+    rows = []
+    for line in sorted(lines, key=lambda line: (line.head is not None, not line.own, line.method.order, line.client)):
         errors = [(line.sample(column), lowest[column]) for column in found.columns]
-        cells = [_bold(sample(one, found.digits), one is not None and one.mean == best) for one, best in errors]
+        cells = [_bold(sample(error, found.digits), error is not None and error.mean == best) for error, best in errors]
         whose = line.client or ("own data" if line.own else "")
+        head = "" if line.head in (None, found.main_head) else f"{line.head} head"
         baseline = line.method.kind == "baseline"
         costs = [NOTHING] * 2 if baseline else [span(line.fact("width")), size(_mean(line.fact("bytes")))]
-        rows.append([f"{line.method.label}, {whose}" if whose else line.method.label, *cells, *costs])
+        rows.append([", ".join(filter(None, (line.method.label, whose, head))), *cells, *costs])
     return table(["method", *(c.title for c in found.columns), "neurons", "bytes"], rows, 1)
+
+
+def _best_head(found: Comparison, lines: Sequence[Line]) -> Line:
+    """The line with the lowest error in the last column, which is that of capped labels or of all tests together."""
+    errors = [line.sample(found.columns[-1]) for line in lines]
+    means = [float("inf") if error is None else error.mean for error in errors]
+    return lines[means.index(min(means))]
 
 
 def _bold(text: str, best: bool) -> str:
     return f"**{text}**" if best else text
 
 
-def _lowest(found: Comparison, head: str, column: Column) -> float | None:
-    samples = (line.sample(column) for line in found.lines if line.head == head)
+def _lowest(lines: Sequence[Line], column: Column) -> float | None:
+    samples = (line.sample(column) for line in lines)
     return min((errors.mean for errors in samples if errors is not None), default=None)
 
 

@@ -11,9 +11,7 @@ from studies.paper import PaperTable, paper
 from studies.pictures import Picture
 from studies.places import LIFE
 from studies.record import Record
-from studies.tables_choices import choices_part
 from studies.tables_comparison import comparison_table, differences_table, width_table
-from studies.tables_complexity import matchings_table, models_table, orders_table, slip
 from studies.tables_paper import battery_table, turbofan_table
 
 INTRODUCTION = """\
@@ -45,15 +43,10 @@ clients and coordinator sent each other up to the chosen round. For Central: the
 PAIRED = """\
 RMSE of FedMA minus that of the other method, seed by seed, with a 95 % t-interval. Below zero FedMA is better. Bold:
 the interval leaves zero out. The intervals are not corrected for their number."""
-COSTS = """\
-Counted and timed on the models of seed 0 with one thread: one client's own model and the federated ones of the first
-scenario. FLOPs are those of the matrix products: a multiplication and an addition for each weight and time step. A
-federated layer that falls apart into blocks is timed as blocks and needs fewer."""
 COMMANDS = """\
 ```sh
 make results                        # everything; an interrupted run goes on where it was
 python -m studies run PRESET    # one preset into its JSON
-python -m studies choices       # what the tuned engine experiment was chosen from
 python -m studies page          # these pages and their pictures from the JSON files, in seconds
 ```"""
 Drawn = Mapping[str, Picture]
@@ -62,8 +55,6 @@ Drawn = Mapping[str, Picture]
 def tables_page(
     records: Mapping[str, Record],
     drawn: Drawn,
-    costs: Mapping[str, Any] | None,
-    chosen: Mapping[str, Any] | None,
     remarks: Mapping[str, str],
 ) -> list[str]:
     """All parts of the page."""
@@ -72,11 +63,9 @@ def tables_page(
     parts += _experiment("battery", printed.battery, records, drawn)
     parts += _experiment("turbofan", printed.turbofan, records, drawn)
     parts += _further(records, remarks)
-    parts += choices_part(chosen) if chosen is not None else []
+    parts.append(remarks.get("choices", ""))
     parts += [*_widths(records, drawn), remarks.get("width", "")]
-    if costs is not None:
-        parts += ["## What it costs", COSTS, models_table(costs), slip(printed.complexity)]
-        parts += [matchings_table(costs), orders_table(printed.complexity), remarks.get("complexity", "")]
+    parts += ["## What it costs", remarks["complexity"]] if "complexity" in remarks else []
     return [*parts, *_presets(records), *_made(records)]
 
 

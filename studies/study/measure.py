@@ -14,7 +14,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.fleet.partition import partition
 from fedprognos.networks.torch_threads import one_torch_thread
-from studies.study import courses, parts, tried
+from studies.study import parts
 from studies.study.bench import Bench, scope_of
 from studies.study.parts import Task
 
@@ -32,9 +32,6 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "scaled over all conditions": ("recipe.conditions={}",),
 }
 """Part 7: the recipe with one thing left out."""
-STEPS: Mapping[str, tuple[str, ...]] = {"300 steps": (), "1,000 steps": ("train.steps=1000",)}
-TRIED = tuple((scenario, change) for scenario in ("lifespan-3", "random-10") for change in STEPS)
-"""Part 8: which clients, with how much local training."""
 
 
 def tasks(seeds: int = SEEDS) -> Iterator[Task]:
@@ -44,7 +41,7 @@ def tasks(seeds: int = SEEDS) -> Iterator[Task]:
     yield from (Task("central", first, parts.central, seed, timed=seed == 0) for seed in every)
     yield Task("reservoir", first, parts.reservoir, 0)
     for seed in every:
-        yield Task("rounds", first, courses.rounds, seed)
+        yield Task("rounds", first, parts.rounds, seed)
         yield from (Task("recipe", first, parts.recipe, seed, CHANGES[change], change) for change in CHANGES)
         yield Task("newcomers", first, parts.newcomers, seed)
         yield _exchange("random-10", seed)
@@ -57,14 +54,6 @@ def tasks(seeds: int = SEEDS) -> Iterator[Task]:
         yield from (_exchange(scenario, seed) for seed in every)
     for seed in every:
         yield from (_exchange(scenario, seed) for scenario in ("random-100", "each-alone", "lifespan-30"))
-    yield from (task for seed in every for what in TRIED for task in _tried(*what, seed))
-
-
-def _tried(scenario: str, change: str, seed: int) -> Iterator[Task]:
-    overrides = (*tried.KEPT_OUT, *STEPS[change])
-    yield Task("tried", scenario, tried.tried, seed, overrides, change)
-    if change == "300 steps":
-        yield Task("tried further", scenario, tried.further, seed, overrides, change)
 
 
 def _exchange(scenario: str, seed: int) -> Task:

@@ -6,11 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from fedprognos.files import write_text
 from studies.markdown import table
-from studies.study.tried import EVERYTHING
 from studies.study.words import Line, difference, error, models_table, nearest, number, order, percent, verdict
 
 SCENARIOS = {
@@ -45,26 +42,15 @@ a part that is missing here was not measured yet.
 """
 
 
-TRIED = """
-Training engines only: a fifth of each client's is kept out of training and of the head, and every error here is that of
-the exact head on all rows of these, each engine counting alike. Errors are means over seeds. A difference is to keeping
-every neuron of the same bodies; in brackets are the least and the most of the seeds.
-
-- *Absorbed* is what the product does: three values of `alpha` are tried, and that of the small network with the lowest
-  error on training rows is taken. With many clients, groups of up to 512 neurons are absorbed first. Each is judged on
-  its own members' rows with the first `alpha`, and keeps as many neurons as the last sums have room for.
-- *Kept neurons as they were* is what a network could reach that puts out just what these neurons put out in the large
-  one. What is above it is lost because the small network runs on without the neurons that went.
-- *States distilled*: clients train the small network to put out these states, then it is averaged. The product does not
-  have this.
-"""
+TRIED = "tried.md"
+"""Part 8 as it was written: what it measured is settled, and the code that measured it is gone."""
 
 
 def write_page(folder: Path, page: Path) -> Path:
     """Make the page anew from the JSON files that there are."""
-    found = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
-    lines = {name: content["lines"] for name, content in found.items()}
-    about = next(iter(found.values()))["about"]
+    contents = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
+    lines = {name: content["lines"] for name, content in contents.items()}
+    about = next(iter(contents.values()))["about"]
     first = lines.get("one-exchange", [])
     sections = {
         "In short": conclusions(lines),
@@ -75,7 +61,7 @@ def write_page(folder: Path, page: Path) -> Path:
         "5. Which clients help which": helped(lines.get("newcomers", [])),
         "6. More and more clients": many(first),
         "7. What each part of the recipe is worth": recipe(lines.get("recipe", [])),
-        "8. What was tried to lose less": tried(lines.get("tried", [])),
+        "8. What was tried to lose less": [path.read_text("utf-8")] if (path := folder / TRIED).is_file() else [],
     }
     introduction = INTRODUCTION.format(
         **{name: about[name] for name in ("cap", "engines", "seeds", "resamples")},
@@ -122,24 +108,7 @@ def conclusions(lines: Mapping[str, Sequence[Line]]) -> list[str]:
         if some:
             shares = [f"{one[name]} {percent(one['difference'][0])}" for one in some]
             found.append(f"- {words}: {'; '.join(shares)}.")
-    found += _tried_in_short(lines.get("tried", []))
     return ["\n".join(found)] if found else []
-
-
-def _tried_in_short(lines: Sequence[Line]) -> list[str]:
-    """A sentence for each number of clients and steps: what is lost at every width; and what more local work brings."""
-    found = []
-    for scenario, change in dict.fromkeys((one["scenario"], one["change"]) for one in lines):
-        here = [one for one in lines if (one["scenario"], one["change"]) == (scenario, change) and "difference" in one]
-        for words, some, name in (
-            ("absorbed to", [one for one in here if one["method"] == "absorbed"], "width"),
-            ("more local work", [one for one in here if one["part"] == "tried further"], "method"),
-        ):
-            if some:
-                shares = [f"{one[name]} {percent(one['difference'][0])}" for one in some]
-                where = f"{SCENARIOS[scenario]}, {change}, engines kept out"
-                found.append(f"- {where}, against keeping them all: {words} {'; '.join(shares)}.")
-    return found
 
 
 def one_exchange(lines: Sequence[Line]) -> list[str]:
@@ -264,41 +233,6 @@ def many(lines: Sequence[Line]) -> list[str]:
         "a time when the last two groups were kept at 128 neurons each; today they keep 256."
     )
     return [words, table(header, rows)] if rows else []
-
-
-def tried(lines: Sequence[Line]) -> list[str]:
-    """Ways to absorb, one column a width; then more local work."""
-    parts = [TRIED] if lines else []
-    for scenario, change in dict.fromkeys((one["scenario"], one["change"]) for one in lines):
-        here = [one for one in lines if (one["scenario"], one["change"]) == (scenario, change)]
-        base = next((one for one in here if one["method"] == EVERYTHING), None)
-        if base is None:  # interrupted before that: nothing to compare with yet
-            continue
-        ways = [one for one in here if one["part"] == "tried" and one is not base]
-        widths = sorted({one["width"] for one in ways if one["method"] == "absorbed"})
-        columns = np.array(widths)
-        cells = {
-            (one["method"], widths[int(np.abs(columns - one["width"]).argmin())]): _tried_cell(one, widths)
-            for one in ways
-        }
-        rows = [(m, *(cells.get((m, w), "") for w in widths)) for m in dict.fromkeys(one["method"] for one in ways)]
-        seeds = "one seed" if base["seeds"] == 1 else f"{base['seeds']} seeds"
-        parts += [
-            f"### {SCENARIOS[scenario]}, {change}",
-            f"With every neuron kept ({base['width']}) the error is {base['rmse']:.2f}; {seeds}.",
-            table(("absorbed to", *(f"{width} neurons" for width in widths)), rows),
-        ]
-        more = [one for one in here if one["part"] == "tried further"]
-        if more:
-            cells_of = [(o["method"], number(o["width"], 0), f"{o['rmse']:.2f}", difference(o)) for o in more]
-            parts += ["More local work:", table(("what", "width", "RMSE", "difference"), cells_of)]
-    return parts
-
-
-def _tried_cell(one: Line, widths: Sequence[int]) -> str:
-    """Error and difference; the width, where it is not one of the columns'."""
-    width = "" if one["width"] in widths else f" ({one['width']} neurons)"
-    return f"{one['rmse']:.2f} {difference(one)}{width}"
 
 
 def recipe(lines: Sequence[Line]) -> list[str]:

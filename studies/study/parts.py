@@ -31,6 +31,15 @@ MOST_BODIES = 30
 """With more clients, nobody puts all bodies side by side or tries each by itself."""
 FRACTIONS = (0.1, 0.2, 0.4)
 """Shares of its units that a newcomer has."""
+COURSES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "Absorb, one exchange": ("absorb", {"rounds": 1}),
+    "FedAvg, 12 rounds of 3 epochs": ("fedavg", {"rounds": 12, "epochs": 3}),
+    "FedProx, 12 rounds of 3 epochs": ("fedprox", {"rounds": 12, "epochs": 3}),
+    "FedMA, 3 rounds of 12 epochs": ("fedma", {"rounds": 3, "epochs": 12, "width_limit": 1.5}),
+}
+"""Method and options. The one exchange trains 300 steps, about 36 epochs."""
+DRAWN = 4
+"""Rounds of a course that are evaluated, where it has more."""
 Entry = dict[str, Any]
 
 
@@ -123,6 +132,16 @@ def reservoir(bench: Bench) -> Iterator[Model]:
     (only,) = strategies["reservoir"].run(cohort, plan)
     (network,) = only.models.values()
     yield finished(bench, cohort, "reservoir", network)
+
+
+def rounds(bench: Bench) -> Iterator[Model]:
+    """Part 3: about the same number of local epochs, in one round or in many."""
+    for label, (method, options) in COURSES.items():
+        cohort, plan = bench.cohort(), exact_only(bench.plan(**{method: options}))
+        for round_ in strategies[method].run(cohort, plan):
+            if options["rounds"] <= DRAWN or round_.number % (options["rounds"] // DRAWN) == 0:
+                (network,) = round_.models.values()
+                yield replace(finished(bench, cohort, label, network), more={"round": round_.number})
 
 
 def different_widths(bench: Bench) -> Iterator[Model]:

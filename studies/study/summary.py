@@ -16,7 +16,6 @@ from fedprognos.evaluation.comparison import RESAMPLES, Difference, change_by_un
 from fedprognos.experiment import config
 from fedprognos.files import write_json
 from studies.study.measure import MEASURED, PRESET, TESTS, read_measured
-from studies.study.tried import EVERYTHING
 
 DESCRIBED = ("width", "parameters", "bytes", "latency_in_us", "alone")
 """Numbers of a model that are means over seeds."""
@@ -117,7 +116,6 @@ def write_summary(folder: Path, out: Path, preset: str = PRESET) -> list[Path]:
         "newcomers": _newcomers(lines),
         "recipe": _recipe(lines),
         "different-widths": _against(lines, "different widths", "concat"),
-        "tried": tried_lines([one for one in measured if "kept_out" in one]),
     }
     for name, found in parts.items():
         if found:
@@ -147,26 +145,6 @@ def _against(lines: Lines, part: str, method: str) -> list[dict[str, Any]]:
     if part == "one exchange":
         other = next(iter(lines.keys(part=part, scenario="lifespan-3", method=method)), None)
         found += [lines.line(key, other) for p in ("central", "reservoir") for key in lines.keys(part=p)]
-    return found
-
-
-def tried_lines(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What was judged on engines kept out: the mean over seeds, and seed by seed the difference to every neuron kept.
-
-    A difference is its mean, least and most over the seeds, in percent.
-    """
-    errors: dict[Key, dict[int, float]] = defaultdict(dict)
-    for one in entries:
-        errors[one["scenario"], one["change"], one["method"], one["width"], one["part"]][one["seed"]] = one["kept_out"]
-    found = []
-    for (scenario, change, method, width, part), own in errors.items():
-        base = next((v for k, v in errors.items() if k[:3] == (scenario, change, EVERYTHING)), {})
-        more = [100 * (own[seed] / base[seed] - 1) for seed in own if seed in base]
-        line: dict[str, Any] = {"part": part, "scenario": scenario, "change": change, "method": method, "width": width}
-        line |= {"rmse": _four(float(np.mean(list(own.values())))), "seeds": len(own)}
-        if more and method != EVERYTHING:
-            line["difference"] = [round(float(v), 2) for v in (np.mean(more), min(more), max(more))]
-        found.append(line)
     return found
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from fedprognos.experiment import config
-from studies.complexity import write_complexity
 from studies.page import write_page
 from studies.places import places
 from studies.record import read_record
@@ -30,10 +29,8 @@ def test_a_quick_preset_ends_as_a_page(preset: str, tmp_path: Path) -> None:
     assert json.loads(where.times(preset).read_text("utf-8"))["seconds"] > 0
     run_preset(preset, where, workers=1)  # nothing is left to do
     assert where.json(preset).read_bytes() == first
-    write_complexity(where)
     write_page(where)
     text = where.tables.read_text("utf-8")
-    assert "## What it costs" in text
     drawn = preset.removesuffix("-quick").endswith(("-paper", "-tuned"))  # the others have tables only
     assert (f"{preset}-rounds.svg" in text) == drawn
     assert (f"{preset}-extractors-before.svg" in text) == drawn

@@ -9,21 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from fedprognos.experiment import config
-from fedprognos.features import build_windows
-from fedprognos.federation.options import FederationOptions
-from fedprognos.federation.plan import Plan
-from fedprognos.networks import Network, NetworkSpec
-from fedprognos.networks.model_options import TrainOptions
-from small_fleets import recipe_of, series_fleet
-from studies.study.distilling import Teacher
 from studies.study.measure import MEASURED, TESTS, measure, read_measured, tasks
 from studies.study.page import write_page
 from studies.study.parts import Model, Task
 from studies.study.summary import write_summary
-from studies.study.tried import EVERYTHING
 
 TRUTH = [100.0, 60.0, 150.0, 20.0]
 
@@ -129,61 +120,3 @@ def test_every_part_runs_on_real_engines(part: str, tmp_path: Path) -> None:
     found = read_measured(tmp_path / MEASURED)
     assert len(found) >= 2
     assert all(np.isfinite(e["said"]).all() and len(e["said"]) == 228 for e in found)
-
-
-def test_what_was_tried_is_compared_seed_by_seed_on_engines_kept_out(tmp_path: Path) -> None:
-    def judged(method: str, seed: int, error: float, width: int = 96, part: str = "tried") -> dict[str, Any]:
-        facts = {"task": f"{part}{seed}", "part": part, "scenario": "random-10", "change": "300 steps", "seed": seed}
-        return {**facts, "method": method, "kept_out": error, "width": width}
-
-    page = written(
-        tmp_path,
-        [
-            *(judged(EVERYTHING, seed, 10.0 + seed, 640) for seed in (0, 1)),
-            judged("absorbed", 0, 11.0),  # +10 %
-            judged("absorbed", 1, 11.0),  # 0 %
-            judged("FedAvg", 0, 9.0, 64, "tried further"),
-            judged("FedAvg", 1, 9.9, 64, "tried further"),
-        ],
-    )
-    assert "### 10 clients at random, 300 steps" in page
-    assert "With every neuron kept (640) the error is 10.50; 2 seeds." in page
-    assert "| absorbed | 11.00 +5.0 % (+0.0 % to +10.0 %) |" in page
-    assert "| FedAvg | 64 | 9.45 | −10.0 % (−10.0 % to −10.0 %) |" in page
-
-
-@pytest.mark.long
-@pytest.mark.needs_data
-def test_what_was_tried_runs_on_real_engines(tmp_path: Path) -> None:
-    small = ("model.widths=[8]", "train.steps=6", "federation.fedavg.rounds=2", "federation.fedavg.epochs=1")
-    todo = [
-        Task(task.part, task.scenario, task.run, 0, (*task.overrides, *small), task.change)
-        for task in tasks(1)
-        if task.part.startswith("tried") and (task.scenario, task.change) == ("lifespan-3", "300 steps")
-    ]
-    measure(folder=tmp_path, wanted=iter(todo), tell=lambda text: None)
-    found = {(e["method"], e["width"]): e["kept_out"] for e in read_measured(tmp_path / MEASURED)}
-    assert len(todo) == 2
-    assert len(found) > 12
-    assert all(0 < error < 130 for error in found.values())
-    assert found["kept neurons as they were", 8] >= 0.9 * found[EVERYTHING, 24]
-
-
-def test_a_small_network_is_taught_to_put_out_what_the_kept_neurons_put_out() -> None:
-    fleet = series_fleet([30, 45, 61, 22, 38])
-    recipe = recipe_of(fleet, window=None, history="life", cap=40, conditions={"altitude": 0})
-    lives = build_windows(recipe, fleet)
-    spec = NetworkSpec(inputs=recipe.channels, widths=(4,), cell="gru")
-    large, kept = Network.concat([Network.seeded(spec, seed) for seed in (0, 1)]), np.arange(4)
-    start = Network(spec, {n: w + np.float32(0.1) for n, w in Network.seeded(spec, 0).weights.items()})
-    plan = Plan(recipe, spec, TrainOptions(steps=60), FederationOptions(), 0)
-
-    def missed(network: Network) -> float:
-        x = torch.from_numpy(lives.features[:30][None])
-        with torch.no_grad():
-            wanted = large.module().body(x, None)[0][..., :4]
-            return float(torch.square(network.module().body(x, None)[0] - wanted).mean())
-
-    taught = Teacher(large, kept, np.ones(4)).teach(start, lives, plan, steps=60, rate=0.01, seed=0)
-    assert missed(Network(spec, taught)) < 0.2 * missed(start)
-    assert np.array_equal(taught["head.weight"], start.weights["head.weight"])  # the head is solved afterwards
