@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fedprognos.report.parts import Section
+from fedprognos.report.number_words import plural
+from fedprognos.report.page_elements import Section
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.words import plural
 
 
 def build(run: RunData) -> Section:
