@@ -14,6 +14,8 @@ from fedprognos.experiment.experiment_run import run
 from fedprognos.experiment.recipe_search import FILE, SearchRecord, Trial, candidates, changed
 from fedprognos.experiment.run_events import EpochDone, Event, RecipeTried
 from fedprognos.files import read_json
+from fedprognos.report import read_run
+from fedprognos.report.sections import sections
 
 
 def fleet(path: Path, noise: float) -> Path:
@@ -111,6 +113,10 @@ def test_a_poor_recipe_is_left_for_a_better_one(tmp_path: Path) -> None:
                    if row.method == "concat" and row.test_client == "all") for finished in runs]  # fmt: skip
     assert errors[0] is not None and errors[1] is not None
     assert errors[1] < 0.95 * errors[0]
+    shown = sections["search"].build(read_run(runs[1].folder)[0])
+    assert record.chosen in shown.lead
+    assert [line.name for line in shown.tables[0].lines] == [trial.label for trial in record.trials]
+    assert not sections["search"].applies(read_run(runs[0].folder)[0])
 
 
 def test_a_change_needs_more_than_chance_and_more_sites_than_not() -> None:

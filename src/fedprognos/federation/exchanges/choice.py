@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.special
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray, IntArray
@@ -51,6 +52,10 @@ STRENGTHS = tuple(10.0**k for k in range(-6, 2))
 """Ridge strengths tried, relative to the spread of each feature; the linear head tries those of the baseline."""
 LEAST_GAIN = 0.05
 """Another head must lower the shared head's error by this share."""
+SURE = 0.95
+"""How sure that must be, by Student's t over groups of what was kept out."""
+OUTRIGHT = 0.5
+"""A head with less than this share of the shared head's error needs no such proof: the shared one is harmful."""
 LINEAR_FAILS = 0.5
 """The linear head of a single unit must have less than this share of the error of saying the mean label."""
 MOST_GROUPS = 8
@@ -180,9 +185,17 @@ def choose(
         limit = LINEAR_FAILS**2 * mean_squared_error(whole, mean_label)
         return simplest if errors[simplest] < limit else best
     gains = [mean_squared_error(s, shared) - mean_squared_error(s, heads[best]) for s in kept_out]
-    chance = float(np.std(gains, ddof=1)) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
-    clear = errors[best] < (1 - LEAST_GAIN) ** 2 * errors[TOGETHER] and float(np.mean(gains)) > chance
-    return best if clear else TOGETHER
+    gained = np.sqrt(errors[best] / max(errors[TOGETHER], 1e-12))
+    clear = gained < 1 - LEAST_GAIN and _beyond_chance(gains)
+    return best if clear or gained < OUTRIGHT else TOGETHER
+
+
+def _beyond_chance(gains: Sequence[float]) -> bool:
+    """Whether the mean of some gains is above zero by more than their spread explains."""
+    if len(gains) < 2:
+        return False
+    error = float(np.std(gains, ddof=1)) / np.sqrt(len(gains))
+    return bool(np.mean(gains) > scipy.special.stdtrit(len(gains) - 1, SURE) * error)
 
 
 def make_head(
