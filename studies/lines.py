@@ -63,8 +63,8 @@ class Line:
         """The errors of one column, over seeds."""
         rows = self.views[column.test].rows if column.test in self.views else ()
         errors = {row.seed: row.scores.get(column.field) for row in rows}
-        known = {seed: error for seed, error in errors.items() if error is not None}
-        return Sample(known, {row.seed: row.round for row in rows if row.round is not None}) if known else None
+        by_seed = {seed: error for seed, error in errors.items() if error is not None}
+        return Sample(by_seed, {row.seed: row.round for row in rows if row.round is not None}) if by_seed else None
 
     def fact(self, name: str) -> list[float]:
         """A number about the models, all of them."""
@@ -112,11 +112,11 @@ class Comparison:
         """Lines that were chosen without the test, baselines first, then head by head."""
         groups: dict[tuple[str, str | None, str], dict[str, Summary]] = {}
         for test in dict.fromkeys([EVERYONE, *(column.test for column in self.columns)]):
-            for one in self.record.results.summary(self.name, test, each_client=True):
-                if one.selected_on != "test" and (test == EVERYONE or one.rows[0].test_client == test):
-                    groups.setdefault((one.method, one.head, one.data), {})[test] = one
-        found = [Line(views) for views in groups.values()]
-        return sorted(found, key=lambda line: (_place(line.head), not line.own, line.method.order))
+            for entry in self.record.results.summary(self.name, test, each_client=True):
+                if entry.selected_on != "test" and (test == EVERYONE or entry.rows[0].test_client == test):
+                    groups.setdefault((entry.method, entry.head, entry.data), {})[test] = entry
+        compared = [Line(views) for views in groups.values()]
+        return sorted(compared, key=lambda line: (_place(line.head), not line.own, line.method.order))
 
     def line(self, method: str, head: str | None, client: str | None = None) -> Line | None:
         """The line of a method with a head; `client` tells clients that trained alone apart."""
@@ -153,16 +153,16 @@ def comparisons(record: Record) -> list[Comparison]:
 
 def comparison(record: Record | None, scenario: str) -> Comparison | None:
     """One scenario of a record, where it is there."""
-    found: Sequence[Comparison] = comparisons(record) if record is not None else ()
-    return next((one for one in found if one.name == scenario), None)
+    compared: Sequence[Comparison] = comparisons(record) if record is not None else ()
+    return next((scenario_lines for scenario_lines in compared if scenario_lines.name == scenario), None)
 
 
-def by_width(found: Sequence[Comparison], head: str) -> list[tuple[float, Comparison, Line]]:
+def by_width(compared: Sequence[Comparison], head: str) -> list[tuple[float, Comparison, Line]]:
     """Lines of one model for everybody, in the order of their width."""
     lines = [
-        (sum(widths) / len(widths), one, line)
-        for one in found
-        for line in one.lines
+        (sum(widths) / len(widths), scenario_lines, line)
+        for scenario_lines in compared
+        for line in scenario_lines.lines
         if line.head == head and not line.own and (widths := line.fact("width"))
     ]
     return sorted(lines, key=lambda item: (item[0], item[1].record.preset, item[2].name))

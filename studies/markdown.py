@@ -31,25 +31,25 @@ def number(value: float | None, digits: int) -> str:
     return NOTHING if value is None else f"{value:.{digits}f}"
 
 
-def sample(found: Sample | None, digits: int) -> str:
+def sample(value: Sample | None, digits: int) -> str:
     """Mean ± spread.
 
     >>> sample(Sample({0: 1.0, 1: 2.0}, {}), 2).replace(BLANK, " ")
     '1.50 ± 0.71'
     """
-    if found is None:
+    if value is None:
         return NOTHING
-    spread = found.spread
-    return f"{found.mean:.{digits}f}" + ("" if spread is None else f"{BLANK}±{BLANK}{spread:.{digits}f}")
+    spread = value.spread
+    return f"{value.mean:.{digits}f}" + ("" if spread is None else f"{BLANK}±{BLANK}{spread:.{digits}f}")
 
 
-def rounds(found: Sample | None) -> str:
+def rounds(value: Sample | None) -> str:
     """Rounds that values were taken after, from the least to the most.
 
     >>> rounds(Sample({}, {0: 4, 1: 7})), rounds(Sample({}, {0: 1}))
     ('4–7', '1')
     """
-    values = [] if found is None else sorted(found.rounds.values())
+    values = [] if value is None else sorted(value.rounds.values())
     if not values:
         return NOTHING
     return str(values[0]) if values[0] == values[-1] else f"{values[0]}–{values[-1]}"
@@ -102,5 +102,5 @@ def folded(title: str, body: str) -> str:
 
 def shown(drawn: Mapping[str, Picture], name: str, folder: str = "") -> str:
     """A picture with its caption, or nothing where there is none."""
-    found = drawn.get(name)
-    return "" if found is None else f"![{found.title}]({folder}{name}.svg)\n\n*{found.title}.* {found.caption}"
+    picture = drawn.get(name)
+    return "" if picture is None else f"![{picture.title}]({folder}{name}.svg)\n\n*{picture.title}.* {picture.caption}"

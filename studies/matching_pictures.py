@@ -75,12 +75,12 @@ def fedavg() -> tuple[str, Numbers]:
     rng = np.random.default_rng(0)
     orders = {f"client {j}": np.argsort(rng.permutation(32)) for j in range(4)}
     clients = {name: network.slice({"recurrent.0": order}).weights for name, order in orders.items()}
-    found = match({name: layer.signature(own) for name, own in clients.items()})
-    places = {name: {"recurrent.0": where} for name, where in found.assignments.items()}
+    matched = match({name: layer.signature(client_weights) for name, client_weights in clients.items()})
+    places = {name: {"recurrent.0": where} for name, where in matched.assignments.items()}
     models = {
         "network": network.weights,
         "FedAvg": average(clients, network.anatomy),
-        "matched": average(clients, network.anatomy, places, {"recurrent.0": found.size}),
+        "matched": average(clients, network.anatomy, places, {"recurrent.0": matched.size}),
     }
     steps = np.arange(60)
     drift = np.sin(steps[:, None, None] / 9 + np.linspace(0, 3, 20)[:, None] + np.arange(14))
@@ -111,10 +111,10 @@ def known_clients(seed: int, noise: float) -> tuple[dict[str, FloatArray], IntAr
     return clients, np.concatenate(labels)
 
 
-def pair_f1(found: NDArray[np.intp], truth: IntArray) -> float:
+def pair_f1(matched: NDArray[np.intp], truth: IntArray) -> float:
     """F1 over pairs of neurons."""
-    pairs = np.triu_indices(len(found), 1)
-    together, rightly = (found[:, None] == found)[pairs], (truth[:, None] == truth)[pairs]
+    pairs = np.triu_indices(len(matched), 1)
+    together, rightly = (matched[:, None] == matched)[pairs], (truth[:, None] == truth)[pairs]
     return float(2 * (together & rightly).sum() / max(together.sum() + rightly.sum(), 1))
 
 
@@ -132,8 +132,8 @@ def growth() -> tuple[str, Numbers]:
     numbers: Numbers = {}
     with panels(2, 2, height=2.9) as (figure, (size, score)):
         for way, (colour, options) in ways.items():
-            found = [np.mean([_found(seed, noise, options(noise)) for seed in range(3)], axis=0) for noise in noises]
-            sizes, scores = (np.array(values) for values in zip(*found, strict=True))
+            matched = [np.mean([_found(seed, noise, options(noise)) for seed in range(3)], axis=0) for noise in noises]
+            sizes, scores = (np.array(values) for values in zip(*matched, strict=True))
             size.plot(noises, sizes, "o-", color=colour, markersize=4)
             score.plot(noises, scores, "o-", color=colour, markersize=4)
             numbers[way] = {f"{n:g}": f"L'={s:.0f} F1={f:.3f}" for n, s, f in zip(noises, sizes, scores, strict=True)}
@@ -149,8 +149,8 @@ def growth() -> tuple[str, Numbers]:
 
 def _found(seed: int, noise: float, options: Mapping[str, Any]) -> tuple[float, float]:
     clients, truth = known_clients(seed, noise)
-    found = match(clients, **options)
-    return found.size, pair_f1(np.concatenate([found.assignments[c] for c in clients]), truth)
+    matched = match(clients, **options)
+    return matched.size, pair_f1(np.concatenate([matched.assignments[c] for c in clients]), truth)
 
 
 def recovery() -> tuple[str, Numbers]:
@@ -185,5 +185,5 @@ def _recovered(cell: str, gates: int, signature: str, noise: float, seed: int, w
         ih, hh, b_ih, b_hh = ((part + rng.normal(0, noise * part.std(), part.shape))[:, order] for part in layer)
         parts = (ih, hh[:, :, order], b_ih, b_hh)
         clients[name] = RecurrentWeights(*(part.reshape(gates * width, *part.shape[2:]) for part in parts))
-    found = match_recurrent(clients, cell=cell, signature=signature, cap=width)
-    return float(np.mean([found.assignments[n] == found.assignments["a"][orders[n]] for n in ("b", "c")]))
+    matched = match_recurrent(clients, cell=cell, signature=signature, cap=width)
+    return float(np.mean([matched.assignments[n] == matched.assignments["a"][orders[n]] for n in ("b", "c")]))

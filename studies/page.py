@@ -58,9 +58,9 @@ def page_files(where: Places) -> dict[Path, str]:
     records = read_all(where)
     if not records:
         raise DataError("no results", where=str(where.folder), hint="python -m studies results")
-    drawn = {found.name: found for found in pictures(records)}
+    drawn = {picture.name: picture for picture in pictures(records)}
     remarks = _remarks(where.folder / REMARKS)
-    files = {where.folder / f"{name}.svg": found.svg for name, found in drawn.items()}
+    files = {where.folder / f"{name}.svg": picture.svg for name, picture in drawn.items()}
     files[where.page] = _text(conclusions(records, drawn, remarks))
     files[where.tables] = _text(tables_page(records, drawn, remarks))
     return files
@@ -69,9 +69,9 @@ def page_files(where: Places) -> dict[Path, str]:
 def read_all(where: Places) -> dict[str, Record]:
     """Every record there is, by the name of its preset without `-quick`."""
     paths = sorted(where.folder.glob("*.json"))
-    known = [p for p in paths if p.name not in OTHERS and not p.stem.endswith(".times")]
-    known.sort(key=lambda p: (p.stem not in where.presets, p.stem))
-    return {p.stem.removesuffix(QUICK): read_record(p) for p in known}
+    record_files = [p for p in paths if p.name not in OTHERS and not p.stem.endswith(".times")]
+    record_files.sort(key=lambda p: (p.stem not in where.presets, p.stem))
+    return {p.stem.removesuffix(QUICK): read_record(p) for p in record_files}
 
 
 def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:
@@ -91,9 +91,9 @@ def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], rem
 
 def _whole_lives(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:
     """Networks that read whole lives, preset by preset."""
-    found = [records[preset] for preset in LIFE if preset in records]
-    parts = [LIVES] if found else []
-    for record in found:
+    shown_records = [records[preset] for preset in LIFE if preset in records]
+    parts = [LIVES] if shown_records else []
+    for record in shown_records:
         parts += [f"### {record.results.config['title']}", *_glance(record)]
         parts += [shown(drawn, f"{record.preset}-predictions", "results/"), remarks.get(record.preset, "")]
     return parts
@@ -101,18 +101,18 @@ def _whole_lives(records: Mapping[str, Record], drawn: Mapping[str, Picture], re
 
 def _outdated(records: Mapping[str, Record]) -> list[str]:
     """Which numbers are not those of today's presets."""
-    found = {record.preset: changed for record in records.values() if (changed := changed_options(record))}
-    lines = [f"- `{preset}`: {', '.join(f'`{key}`' for key in changed)}" for preset, changed in found.items()]
+    outdated = {record.preset: changed for record in records.values() if (changed := changed_options(record))}
+    lines = [f"- `{preset}`: {', '.join(f'`{key}`' for key in changed)}" for preset, changed in outdated.items()]
     return [OUTDATED, "\n".join(lines)] if lines else []
 
 
 def _glance(tuned: Record) -> list[str]:
     """The first scenario at the head that is published, beside ridge regression."""
-    found = comparisons(tuned)[0]
-    rivals = RIVALS if any(line.method.kind in ("local", "central") for line in found.lines) else ""
-    clients = ", ".join(found.clients)
-    words = GLANCE.format(preset=tuned.preset, clients=clients, head=found.main_head, rivals=rivals)
-    return [words, glance_table(found)]
+    compared = comparisons(tuned)[0]
+    rivals = RIVALS if any(line.method.kind in ("local", "central") for line in compared.lines) else ""
+    clients = ", ".join(compared.clients)
+    words = GLANCE.format(preset=tuned.preset, clients=clients, head=compared.main_head, rivals=rivals)
+    return [words, glance_table(compared)]
 
 
 def _text(parts: list[str]) -> str:
@@ -123,8 +123,8 @@ def _remarks(path: Path) -> dict[str, str]:
     """What people have to say, by the part of the pages it belongs to: `## battery` and so on."""
     if not path.is_file():
         return {}
-    found: dict[str, str] = {}
+    remarks: dict[str, str] = {}
     for piece in ("\n" + path.read_text("utf-8")).split("\n## ")[1:]:
         name, _, text = piece.partition("\n")
-        found[name.strip()] = text.strip()
-    return found
+        remarks[name.strip()] = text.strip()
+    return remarks

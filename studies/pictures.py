@@ -37,16 +37,16 @@ class Picture:
 
 def pictures(records: Mapping[str, Record]) -> list[Picture]:
     """All pictures the records allow."""
-    found: list[Picture] = []
+    collected: list[Picture] = []
     for kind in ("battery", "turbofan"):
         both = [r for preset in (f"{kind}-paper", f"{kind}-tuned") if (r := records.get(preset)) is not None]
         if both:
-            found += _fleet(kind, both[0])
-            found += _extractors(both[0])
+            collected += _fleet(kind, both[0])
+            collected += _extractors(both[0])
         for record in both:
-            found += [*_rounds(record), *_predictions(record)]
-        found += _widths(kind, [r for p, r in records.items() if p.startswith(kind) and p != f"{kind}-paper"])
-    return found
+            collected += [*_rounds(record), *_predictions(record)]
+        collected += _widths(kind, [r for p, r in records.items() if p.startswith(kind) and p != f"{kind}-paper"])
+    return collected
 
 
 def _colour(method: str) -> str:
@@ -130,19 +130,19 @@ def _targets(kind: str, fleet: Fleet) -> Picture:
 def _rounds(record: Record) -> Iterator[Picture]:
     """Test error over rounds, a panel a test; none where no method goes on in rounds."""
     places = [
-        (found, column)
-        for found in comparisons(record)
-        if any(h.round > 1 and h.scenario == found.name for h in record.results.history)
-        for column in (found.columns[:1] if found.shared_test else found.columns[:-1])
+        (compared, column)
+        for compared in comparisons(record)
+        if any(h.round > 1 and h.scenario == compared.name for h in record.results.history)
+        for column in (compared.columns[:1] if compared.shared_test else compared.columns[:-1])
     ]
     if not places:
         return
     title = f"RMSE over rounds ({record.preset})"
     with panels(len(places), 2 if len(places) in (2, 4) else 3) as (figure, axes):
-        for ax, (found, column) in zip(axes, places, strict=True):
-            _courses(ax, found, column)
-            where = column.test if found.name == EVERYONE else f"{column.test}, {found.name}"
-            named(ax, found.name if found.shared_test else where, "round", f"RMSE in {found.measure}")
+        for ax, (compared, column) in zip(axes, places, strict=True):
+            _courses(ax, compared, column)
+            where = column.test if compared.name == EVERYONE else f"{column.test}, {compared.name}"
+            named(ax, compared.name if compared.shared_test else where, "round", f"RMSE in {compared.measure}")
         legend(
             figure,
             [
@@ -157,12 +157,12 @@ def _rounds(record: Record) -> Iterator[Picture]:
         yield Picture(f"{record.preset}-rounds", title, text, plotting.svg(figure, title))
 
 
-def _courses(ax: Axes, found: Comparison, column: Column) -> None:
-    head = next(h for h in (found.main_head, *found.record.heads) if h != "personal")
+def _courses(ax: Axes, compared: Comparison, column: Column) -> None:
+    head = next(h for h in (compared.main_head, *compared.record.heads) if h != "personal")
     for method in IN_ROUNDS:
         courses: dict[int, dict[int, float]] = defaultdict(dict)
-        for h in found.record.results.history:
-            mine = (h.scenario, h.method, h.head, h.client) == (found.name, method, head, column.test)
+        for h in compared.record.results.history:
+            mine = (h.scenario, h.method, h.head, h.client) == (compared.name, method, head, column.test)
             if mine and h.rmse is not None:
                 courses[h.seed][h.round] = h.rmse
         for course in courses.values():
@@ -170,7 +170,7 @@ def _courses(ax: Axes, found: Comparison, column: Column) -> None:
         shared = sorted(set.intersection(*map(set, courses.values()))) if courses else []
         means = [float(np.mean([course[r] for course in courses.values()])) for r in shared]
         ax.plot(shared, means, color=_colour(method), linewidth=2.2)
-        line = found.line(method, head)
+        line = compared.line(method, head)
         chosen = None if line is None else line.sample(column)
         if chosen is not None:
             ax.plot(
@@ -182,7 +182,8 @@ def _courses(ax: Axes, found: Comparison, column: Column) -> None:
                 color=_colour(method),
             )
     for method in WITHOUT_ROUNDS:
-        samples = [s for line in found.lines if (line.name, line.head) == (method, head) and (s := line.sample(column))]
+        mine = [line for line in compared.lines if (line.name, line.head) == (method, head)]
+        samples = [s for line in mine if (s := line.sample(column))]
         if samples:
             mean = float(np.mean([s.mean for s in samples]))
             ax.axhline(mean, color=_colour(method), linestyle="--", linewidth=1.2)
@@ -222,11 +223,11 @@ def _lines(by_method: Mapping[str, Sequence[Mapping[str, Any]]], title: str, mea
 def _clouds(by_method: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> str:
     with panels(len(by_method), 2, height=2.6, sharex=True, sharey=True) as (figure, axes):
         for ax, (method, curves) in zip(axes, by_method.items(), strict=True):
-            truth, said = (np.concatenate([c[k] for c in curves]) for k in ("truth", "prediction"))
-            ax.scatter(truth, said, 9, color=_colour(method), alpha=0.55, linewidths=0)
+            truth, predicted = (np.concatenate([c[k] for c in curves]) for k in ("truth", "prediction"))
+            ax.scatter(truth, predicted, 9, color=_colour(method), alpha=0.55, linewidths=0)
             ax.plot([0, truth.max()], [0, truth.max()], color=QUIET, linewidth=1)
-            ax.set_ylim(0, 1.08 * said.max())
-            named(ax, f"{label(method)}: RMSE {rmse(truth, said):.1f}", "true remaining cycles", "predicted")
+            ax.set_ylim(0, 1.08 * predicted.max())
+            named(ax, f"{label(method)}: RMSE {rmse(truth, predicted):.1f}", "true remaining cycles", "predicted")
             ax.label_outer()
         return plotting.svg(figure, title)
 
@@ -260,25 +261,25 @@ def _widths(kind: str, records: Sequence[Record]) -> Iterator[Picture]:
     """Error against width of every model for everybody with the exact head."""
     scenarios = list(dict.fromkeys(one.name for record in records for one in comparisons(record)))
     every = [
-        [one for record in records for one in comparisons(record) if one.name == scenario]
+        [same for record in records for same in comparisons(record) if same.name == scenario]
         for scenario in scenarios[: 1 if kind == "battery" else 2]
     ]
-    places = [found for found in every if any(line.name == "fedma" for *_, line in by_width(found, "exact"))]
+    places = [compared for compared in every if any(line.name == "fedma" for *_, line in by_width(compared, "exact"))]
     if not places:
         return
     title = "Error against width, exact head"
     drawn: dict[str, int] = {}
     with panels(len(places), 2, height=2.5) as (figure, axes):
-        for ax, found in zip(axes, places, strict=True):
-            column = found[0].columns[-1 if kind == "battery" else 0]
-            lines = [(width, line) for width, _, line in by_width(found, "exact") if line.name in COLOURS]
+        for ax, compared in zip(axes, places, strict=True):
+            column = compared[0].columns[-1 if kind == "battery" else 0]
+            lines = [(width, line) for width, _, line in by_width(compared, "exact") if line.name in COLOURS]
             for k, (width, line) in enumerate(lines):
                 errors = line.sample(column)
                 if errors is not None:
                     drawn[line.name] = line.method.order
                     aside = width + 3 * (k - len(lines) // 2)  # dots of equal width would hide each other
                     ax.errorbar(aside, errors.mean, errors.spread, fmt="o", color=_colour(line.name), markersize=5)
-            what, measure = f"{found[0].name}, {column.title}", f"RMSE in {found[0].measure}"
+            what, measure = f"{compared[0].name}, {column.title}", f"RMSE in {compared[0].measure}"
             named(ax, what, "neurons of the recurrent layer", measure)
         legend(figure, [(label(m), _colour(m), "o") for m in sorted(drawn, key=lambda m: drawn[m])])
         text = "Dots are means over seeds, bars their standard deviation. Dots of equal width are set a little apart."

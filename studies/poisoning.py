@@ -58,17 +58,17 @@ class HostileTransport:
             replies[name] = self._honest(name, data, scope)
         if self.hostile in requests:
             decoded = {n: decode(d, reply_kinds()) for n, d in replies.items() if isinstance(d, bytes)}
-            own: Reply = decoded.pop(self.hostile)
+            honest_reply: Reply = decoded.pop(self.hostile)
             request = decode(requests[self.hostile], request_kinds())
-            replies[self.hostile] = encode(self.attack.change(request, own, decoded))
+            replies[self.hostile] = encode(self.attack.change(request, honest_reply, decoded))
         return replies
 
     def _honest(self, name: str, data: bytes, scope: str) -> bytes:
         key = digest(f"{name}\x1f{scope}\x1f".encode() + data)
-        if (known := self.journal.read(key)) is None:
-            known = self.members[name].respond(data)
-            self.journal.keep(key, known)
-        return known
+        if (reply := self.journal.read(key)) is None:
+            reply = self.members[name].respond(data)
+            self.journal.keep(key, reply)
+        return reply
 
 
 def write_poisoning(
@@ -87,18 +87,18 @@ def write_poisoning(
         update={"federation": plain.federation.model_copy(update={"screen": None, "weight_cap": None})}
     )
     (scenario,) = scenarios(defended, data_dir, base).values()
-    found: Found = json.loads(out.read_text("utf-8")) if out.is_file() else {}
+    measured: Found = json.loads(out.read_text("utf-8")) if out.is_file() else {}
     with one_torch_thread(), tempfile.TemporaryDirectory() as folder:
         for attack in attacks:
             for defence, experiment in (("off", plain), ("on", defended)):
                 for method, seed in product(experiment.federation.methods, range(experiment.evaluation.seeds)):
                     name = f"{attack.name}/{defence}/{method}/{seed}"
-                    if name not in found:
-                        found[name] = run_attacked(experiment, scenario, attack, method, Path(folder), seed)
-                        tell(f"{name}: {found[name]}")
-                        write_json(out, found)
+                    if name not in measured:
+                        measured[name] = run_attacked(experiment, scenario, attack, method, Path(folder), seed)
+                        tell(f"{name}: {measured[name]}")
+                        write_json(out, measured)
     if page.is_file():
-        write_between(page, "poisoning", tables(found, attacks))
+        write_between(page, "poisoning", tables(measured, attacks))
     return out
 
 
@@ -125,8 +125,8 @@ def run_attacked(
     windows = evaluation_windows(scenario, recipe, experiment.evaluation)
     (heads,) = last.judged.values()
     rmse = {
-        head: round(errors(windows, windows.clients, network_predictor(one.network, recipe))[EVERYONE][0], 3)
-        for head, one in heads.items()
+        head: round(errors(windows, windows.clients, network_predictor(model.network, recipe))[EVERYONE][0], 3)
+        for head, model in heads.items()
     }
     return {"rmse": rmse, "left_out": sorted(left), "hostile": hostile}
 
@@ -140,9 +140,9 @@ def write_between(page: Path, name: str, text: str) -> None:
     page.write_text(before + begin + "\n" + text + "\n" + end + after, encoding="utf-8")
 
 
-def tables(found: Found, attacks: tuple[Attack, ...]) -> str:
+def tables(measured: Found, attacks: tuple[Attack, ...]) -> str:
     """One table a head: raw RMSE without and with defences, and what the attack costs with them."""
-    methods = sorted({name.split("/")[2] for name in found}, key=lambda m: strategies[m].order)
+    methods = sorted({name.split("/")[2] for name in measured}, key=lambda m: strategies[m].order)
     parts = []
     for head in ("exact", "mean"):
         lines = [
@@ -152,19 +152,19 @@ def tables(found: Found, attacks: tuple[Attack, ...]) -> str:
             "|---|" + "---|" * len(methods),
         ]
         for attack in attacks:
-            cells = [_cell(found, attack.name, method, head) for method in methods]
+            cells = [_cell(measured, attack.name, method, head) for method in methods]
             lines.append(f"| {attack.label} | " + " | ".join(cells) + " |")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
-def _cell(found: Found, attack: str, method: str, head: str) -> str:
+def _cell(measured: Found, attack: str, method: str, head: str) -> str:
     """`31.0 → 20.6 (+1 %)`: without defences, with them, and the difference to no attack and no defence."""
-    off, on = (_rmse(found, f"{attack}/{defence}/{method}/", head) for defence in ("off", "on"))
-    cost = 100 * (on / _rmse(found, f"none/off/{method}/", head) - 1)
+    off, on = (_rmse(measured, f"{attack}/{defence}/{method}/", head) for defence in ("off", "on"))
+    cost = 100 * (on / _rmse(measured, f"none/off/{method}/", head) - 1)
     return f"{off:.1f} → {on:.1f} ({cost:+.0f} %)"
 
 
-def _rmse(found: Found, name: str, head: str) -> float:
+def _rmse(measured: Found, name: str, head: str) -> float:
     """The mean over seeds."""
-    return float(np.mean([one["rmse"][head] for key, one in found.items() if key.startswith(name)]))
+    return float(np.mean([model["rmse"][head] for key, model in measured.items() if key.startswith(name)]))

@@ -62,29 +62,29 @@ def write_privacy(
 ) -> Path:
     """Measure what the JSON lacks, and write it and the table of the page anew."""
     _, experiment, base = config.load(PRESET, overrides)
-    found: dict[str, Any] = json.loads(out.read_text("utf-8")) if out.is_file() else {}
+    measured: dict[str, Any] = json.loads(out.read_text("utf-8")) if out.is_file() else {}
     with one_torch_thread():
         for method in experiment.federation.methods:
-            one = found.setdefault(method, {})
+            errors_by_rule = measured.setdefault(method, {})
             changes = (*overrides, *TRAINED) if strategies[method].trains else overrides
             _, changed, _ = config.load(PRESET, changes)
             (scenario,) = scenarios(changed, data_dir, base).values()
             recipe = recipe_for(changed.recipe, scenario.clients)
             if strategies[method].trains:
-                for name, cell in _trained(changed, scenario, recipe, method, one):
-                    one[name] = cell
+                for name, cell in _trained(changed, scenario, recipe, method, errors_by_rule):
+                    errors_by_rule[name] = cell
                     tell(f"{method}, {name}: {cell}")
-                    write_json(out, found)
-            elif not one:
+                    write_json(out, measured)
+            elif not errors_by_rule:
                 windows = {name: build_windows(recipe, fleet) for name, fleet in sorted(scenario.clients.items())}
                 plan = plan_of(changed, recipe, 0)
                 (round_,) = strategies[method].run(_Names(tuple(windows)), plan)  # type: ignore[arg-type]
                 (network,) = round_.models.values()
-                one |= _measured(changed, scenario, recipe, network, windows)
-                tell(f"{method}: {json.dumps(one)}")
-                write_json(out, found)
+                errors_by_rule |= _measured(changed, scenario, recipe, network, windows)
+                tell(f"{method}: {json.dumps(errors_by_rule)}")
+                write_json(out, measured)
     if page.is_file():
-        write_between(page, "privacy", table(found))
+        write_between(page, "privacy", table(measured))
     return out
 
 
@@ -147,7 +147,7 @@ def _measured(
 
     columns = network.spec.features + 1
     plain = add_all(head_statistics(network, points, recipe) for points in windows.values())
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "columns": columns,
         "none": _cell([rmse(solve_head(plain, experiment.federation.ridge))], None),
     }
@@ -159,31 +159,31 @@ def _measured(
             privacy = Privacy.for_statistics(options.model_copy(update={"epsilon": epsilon}), recipe, columns, 1)
             drawn = []
             for draw in range(DRAWS):
-                noised = [add_noise(one, privacy, 1000 * draw + k) for k, one in enumerate(sums)]
+                noised = [add_noise(errors_by_rule, privacy, 1000 * draw + k) for k, errors_by_rule in enumerate(sums)]
                 drawn.append(rmse(ada_ssp(add_all(noised), privacy, len(noised))))
             account = options.model_copy(update={"epsilon": epsilon}).account(1, masked=False)
-            found[f"{per} {epsilon:g}"] = _cell(drawn, account)
-    return found
+            measured[f"{per} {epsilon:g}"] = _cell(drawn, account)
+    return measured
 
 
 def _features(network: Network, windows: WindowSet) -> FloatArray:
     """All that the head sees of every point, with a column of ones last."""
-    found = np.ones((len(windows), network.spec.features + 1))
+    measured = np.ones((len(windows), network.spec.features + 1))
     module = network.module().eval()
     with module.in_blocks():
         for piece in pieces(module, windows):
-            found[piece.index, :-1] = piece.features()
-    return found
+            measured[piece.index, :-1] = piece.features()
+    return measured
 
 
-def table(found: Mapping[str, Any]) -> str:
+def table(measured: Mapping[str, Any]) -> str:
     """Capped RMSE by epsilon, one line a method and what is hidden."""
     names = [*(f"{epsilon:g}" for epsilon in EPSILONS), "∞"]
     lines = ["| | hidden | " + " | ".join(f"ε = {name}" for name in names) + " |", "|---|---|" + "---|" * len(names)]
-    for method, one in found.items():
-        columns = f", {one['columns']} columns" if "columns" in one else ""
+    for method, errors_by_rule in measured.items():
+        columns = f", {errors_by_rule['columns']} columns" if "columns" in errors_by_rule else ""
         for per in ("unit", "row"):
             keys = [*(f"{per} {epsilon:g}" for epsilon in EPSILONS), "none"]
-            cells = [f"{one[key]['rmse_capped']:.1f}" if key in one else "" for key in keys]
+            cells = [f"{errors_by_rule[key]['rmse_capped']:.1f}" if key in errors_by_rule else "" for key in keys]
             lines.append(f"| {strategies[method].label}{columns} | {per} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

@@ -66,16 +66,16 @@ def changed_options(record: Record) -> list[str]:
 
 
 def _changed(then: Mapping[str, Any], now: Mapping[str, Any], path: str) -> list[str]:
-    found = []
+    entries = []
     for key in then.keys() & now.keys():
         where = f"{path}{key}"
         if key == "partition" and then[key].keys() != now[key].keys():
-            found.append(where)
+            entries.append(where)
         elif isinstance(then[key], Mapping) and isinstance(now[key], Mapping):
-            found += _changed(then[key], now[key], f"{where}.")
+            entries += _changed(then[key], now[key], f"{where}.")
         elif then[key] != now[key]:
-            found.append(where)
-    return sorted(found)
+            entries.append(where)
+    return sorted(entries)
 
 
 def write_record(path: Path, record: Record) -> None:
@@ -118,13 +118,13 @@ def _courses(history: Sequence[HistoryRow]) -> list[dict[str, Any]]:
     for row in history:
         if row.epoch is None:
             courses.setdefault(tuple(getattr(row, name) for name in SHARED), []).append(row)
-    found = []
+    entries = []
     for key in sorted(courses, key=str):
         rounds = sorted(courses[key], key=lambda row: row.round)
         lists = {name: [_plain(getattr(row, name)) for row in rounds] for name in PER_ROUND}
-        known = {name: values for name, values in lists.items() if any(v is not None for v in values)}
-        found.append({**dict(zip(SHARED, key, strict=True)), **known})
-    return found
+        filled = {name: values for name, values in lists.items() if any(v is not None for v in values)}
+        entries.append({**dict(zip(SHARED, key, strict=True)), **filled})
+    return entries
 
 
 def _rounds(course: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -52,13 +52,13 @@ def _error_rows(bar: ErrorBar, bars: Bars, records: Mapping[str, Record]) -> lis
     limits = [number(bar.paper, digits), number(bar.limit, digits), number(bar.stretch, digits)]
     rows = []
     for method in bar.methods:
-        head, found = _sample(records, bar.preset, bar.scenario, method, bar.test, bar.field)
-        if found is None:
+        head, measured = _sample(records, bar.preset, bar.scenario, method, bar.test, bar.field)
+        if measured is None:
             rows.append([bar.case, label(method), NOTHING, *limits, NOTHING, NOTHING, NOTHING])
             continue
         wanted = 1 if method in UNTRAINED else bars.seeds
-        verdicts = [reached(found.mean <= limit, found.seeds, wanted) for limit in (bar.limit, bar.stretch)]
-        rows.append([bar.case, label(method), head, *limits, sample(found, digits), *verdicts])
+        verdicts = [reached(measured.mean <= limit, measured.seeds, wanted) for limit in (bar.limit, bar.stretch)]
+        rows.append([bar.case, label(method), head, *limits, sample(measured, digits), *verdicts])
     return rows
 
 
@@ -93,8 +93,8 @@ def _sample(
     records: Mapping[str, Record], preset: str, scenario: str, method: str, test: str, field: Field
 ) -> tuple[str, Sample | None]:
     """A method's errors with the head its preset publishes."""
-    found = comparison(records.get(preset), scenario)
-    if found is None:
+    measured = comparison(records.get(preset), scenario)
+    if measured is None:
         return "", None
-    line = found.line(method, found.main_head)
-    return found.main_head, None if line is None else line.sample(Column("", test, field))
+    line = measured.line(method, measured.main_head)
+    return measured.main_head, None if line is None else line.sample(Column("", test, field))

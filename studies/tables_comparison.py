@@ -12,51 +12,55 @@ from studies.samples import Sample, paired
 COSTS = ["width", "parameters", "local epochs", "bytes", "round"]
 
 
-def comparison_table(found: Comparison, lines: Sequence[Line] | None = None) -> str:
+def comparison_table(compared: Comparison, lines: Sequence[Line] | None = None) -> str:
     """Some lines of a scenario, all by default; the lowest error of each head in bold."""
-    header = ["head", "method", "trained on", *(c.title for c in found.columns), *COSTS]
-    by_head = {head: [line for line in found.lines if line.head == head] for head in HEADS}
-    lowest = {(head, c): _lowest(by_head[head], c) for head in HEADS for c in found.columns}
+    header = ["head", "method", "trained on", *(c.title for c in compared.columns), *COSTS]
+    by_head = {head: [line for line in compared.lines if line.head == head] for head in HEADS}
+    lowest = {(head, c): _lowest(by_head[head], c) for head in HEADS for c in compared.columns}
     rows = []
-    for line in found.lines if lines is None else lines:
+    for line in compared.lines if lines is None else lines:
         cells = []
-        for column in found.columns:
+        for column in compared.columns:
             errors = line.sample(column)
-            text = sample(errors, found.digits)
+            text = sample(errors, compared.digits)
             best = errors is not None and errors.mean == lowest.get((line.head or "", column))
             cells.append(_bold(text, best))
-        rows.append([line.head or NOTHING, line.method.label, trained_on(line, found), *cells, *_costs(line, found)])
+        rows.append(
+            [line.head or NOTHING, line.method.label, trained_on(line, compared), *cells, *_costs(line, compared)]
+        )
     return table(header, rows, 3)
 
 
-def glance_table(found: Comparison) -> str:
+def glance_table(compared: Comparison) -> str:
     """Methods at the head that is published, beside ridge regression: errors, neurons and bytes.
 
     Training alone and central training stand at their own best head on the test, which favours them.
     """
-    lines = [line for line in found.lines if line.head == found.main_head and line.method.kind == "federated"]
-    lines += [line for line in found.lines if line.name == "ridge" and not line.client]
+    lines = [line for line in compared.lines if line.head == compared.main_head and line.method.kind == "federated"]
+    lines += [line for line in compared.lines if line.name == "ridge" and not line.client]
     rivals: dict[tuple[str, str, bool], list[Line]] = {}
-    for line in found.lines:
+    for line in compared.lines:
         if line.method.kind in ("local", "central"):
             rivals.setdefault((line.name, line.client, line.own), []).append(line)
-    lines += [_best_head(found, same) for same in rivals.values()]
-    lowest = {column: _lowest(lines, column) for column in found.columns}
+    lines += [_best_head(compared, same) for same in rivals.values()]
+    lowest = {column: _lowest(lines, column) for column in compared.columns}
     rows = []
     for line in sorted(lines, key=lambda line: (line.head is not None, not line.own, line.method.order, line.client)):
-        errors = [(line.sample(column), lowest[column]) for column in found.columns]
-        cells = [_bold(sample(error, found.digits), error is not None and error.mean == best) for error, best in errors]
+        errors = [(line.sample(column), lowest[column]) for column in compared.columns]
+        cells = [
+            _bold(sample(error, compared.digits), error is not None and error.mean == best) for error, best in errors
+        ]
         whose = line.client or ("own data" if line.own else "")
-        head = "" if line.head in (None, found.main_head) else f"{line.head} head"
+        head = "" if line.head in (None, compared.main_head) else f"{line.head} head"
         baseline = line.method.kind == "baseline"
         costs = [NOTHING] * 2 if baseline else [span(line.fact("width")), size(_mean(line.fact("bytes")))]
         rows.append([", ".join(filter(None, (line.method.label, whose, head))), *cells, *costs])
-    return table(["method", *(c.title for c in found.columns), "neurons", "bytes"], rows, 1)
+    return table(["method", *(c.title for c in compared.columns), "neurons", "bytes"], rows, 1)
 
 
-def _best_head(found: Comparison, lines: Sequence[Line]) -> Line:
+def _best_head(compared: Comparison, lines: Sequence[Line]) -> Line:
     """The line with the lowest error in the last column, which is that of capped labels or of all tests together."""
-    errors = [line.sample(found.columns[-1]) for line in lines]
+    errors = [line.sample(compared.columns[-1]) for line in lines]
     means = [float("inf") if error is None else error.mean for error in errors]
     return lines[means.index(min(means))]
 
@@ -70,17 +74,17 @@ def _lowest(lines: Sequence[Line], column: Column) -> float | None:
     return min((errors.mean for errors in samples if errors is not None), default=None)
 
 
-def trained_on(line: Line, found: Comparison) -> str:
+def trained_on(line: Line, compared: Comparison) -> str:
     """Whose data a line's models saw."""
     if not line.own:
-        return "all" if len(found.clients) > 1 else found.clients[0]
+        return "all" if len(compared.clients) > 1 else compared.clients[0]
     return "own" if line.whole.data == OWN else line.client
 
 
-def _costs(line: Line, found: Comparison) -> list[str]:
+def _costs(line: Line, compared: Comparison) -> list[str]:
     if line.method.kind == "baseline":
         return [NOTHING] * len(COSTS)
-    after = next((s for c in found.columns if (s := line.sample(c)) is not None and s.rounds), None)
+    after = next((s for c in compared.columns if (s := line.sample(c)) is not None and s.rounds), None)
     return [
         span(line.fact("width")),
         span(line.fact("parameters")),
@@ -96,10 +100,10 @@ def span(values: Iterable[float]) -> str:
     >>> span([64.0, 64.0]), span([1200.0, 90.0])
     ('64', '90–1,200')
     """
-    known = sorted(values)
-    if not known:
+    ordered = sorted(values)
+    if not ordered:
         return NOTHING
-    low, high = f"{known[0]:,.0f}", f"{known[-1]:,.0f}"
+    low, high = f"{ordered[0]:,.0f}", f"{ordered[-1]:,.0f}"
     return low if low == high else f"{low}–{high}"
 
 
@@ -107,16 +111,16 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def differences_table(found: Comparison) -> str | None:
+def differences_table(compared: Comparison) -> str | None:
     """RMSE of FedMA minus that of each other method at the same head, with a 95 % interval over seeds."""
     rows = []
     for head in HEADS:
-        ours = found.line("fedma", head)
-        for rival in found.lines if ours is not None else ():
+        ours = compared.line("fedma", head)
+        for rival in compared.lines if ours is not None else ():
             if rival.head == head and rival.name != "fedma":
                 who = f"{rival.method.label} ({rival.client})" if rival.client else rival.method.label
-                rows.append([head, who, *(_difference(ours, rival, c, found.digits) for c in found.columns)])
-    return table(["head", "FedMA minus", *(c.title for c in found.columns)], rows, 2) if rows else None
+                rows.append([head, who, *(_difference(ours, rival, c, compared.digits) for c in compared.columns)])
+    return table(["head", "FedMA minus", *(c.title for c in compared.columns)], rows, 2) if rows else None
 
 
 def _difference(ours: Line | None, rival: Line, column: Column, digits: int) -> str:
@@ -125,33 +129,33 @@ def _difference(ours: Line | None, rival: Line, column: Column, digits: int) -> 
     return NOTHING if mine is None or theirs is None else difference(paired(mine, theirs), digits)
 
 
-def difference(found: Difference, digits: int) -> str:
+def difference(gap: Difference, digits: int) -> str:
     """Mean and interval; bold where the interval leaves zero out.
 
     >>> difference(Difference(-1.5, -2.0, -1.0), 2).replace(BLANK, " ")
     '**−1.50** [−2.00, −1.00]'
     """
-    mean = signed(found.mean, digits)
-    if found.low is None or found.high is None:
+    mean = signed(gap.mean, digits)
+    if gap.low is None or gap.high is None:
         return mean
-    interval = f"[{signed(found.low, digits)},{BLANK}{signed(found.high, digits)}]"
-    return f"{f'**{mean}**' if found.clear else mean}{BLANK}{interval}"
+    interval = f"[{signed(gap.low, digits)},{BLANK}{signed(gap.high, digits)}]"
+    return f"{f'**{mean}**' if gap.clear else mean}{BLANK}{interval}"
 
 
-def width_table(found: Sequence[Comparison], head: str) -> str | None:
+def width_table(compared: Sequence[Comparison], head: str) -> str | None:
     """Errors by the width of the federated layer, over all records that hold the scenario."""
-    lines, columns = by_width(found, head), found[0].columns
+    lines, columns = by_width(compared, head), compared[0].columns
     if not any(line.name == "fedma" for *_, line in lines):
         return None
     rows = [
         [
             span(line.fact("width")),
             line.method.label,
-            one.record.preset,
-            *(sample(line.sample(c), one.digits) for c in columns),
+            comparison.record.preset,
+            *(sample(line.sample(c), comparison.digits) for c in columns),
             span(line.fact("parameters")),
             size(_mean(line.fact("bytes"))),
         ]
-        for _, one, line in lines
+        for _, comparison, line in lines
     ]
     return table(["width", "method", "preset", *(c.title for c in columns), "parameters", "bytes"], rows, 3)

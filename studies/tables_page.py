@@ -133,17 +133,17 @@ def _sizes(printed: PaperTable, rerun: Record | None) -> str:
 def _compared(record: Record) -> list[str]:
     """The first scenario open, further ones folded."""
     parts = [COMPARED]
-    for k, found in enumerate(comparisons(record)):
-        paired = differences_table(found)
-        body = [comparison_table(found), *([PAIRED, paired] if paired else [])]
-        title = f"`{record.preset}`, {_clients(found)}"
+    for k, compared in enumerate(comparisons(record)):
+        paired = differences_table(compared)
+        body = [comparison_table(compared), *([PAIRED, paired] if paired else [])]
+        title = f"`{record.preset}`, {_clients(compared)}"
         parts += [f"{title}:", *body] if k == 0 else [folded(title, "\n\n".join(body))]
     return parts
 
 
-def _clients(found: Comparison) -> str:
-    seeds = len({row.seed for row in found.rows})
-    return f"{found.name}: {', '.join(found.clients)}; {seeds} seed{'s' if seeds > 1 else ''}"
+def _clients(compared: Comparison) -> str:
+    seeds = len({row.seed for row in compared.rows})
+    return f"{compared.name}: {', '.join(compared.clients)}; {seeds} seed{'s' if seeds > 1 else ''}"
 
 
 def _widths(records: Mapping[str, Record], drawn: Drawn) -> list[str]:
@@ -156,8 +156,8 @@ def _widths(records: Mapping[str, Record], drawn: Drawn) -> list[str]:
         others = [r for name, r in records.items() if name.startswith(kind) and not name.endswith("-paper")]
         tables = []
         for first in comparisons(tuned)[: 1 if kind == "battery" else None]:
-            found = [one for record in others for one in comparisons(record) if one.name == first.name]
-            text = width_table(found, "exact")
+            compared = [same for record in others for same in comparisons(record) if same.name == first.name]
+            text = width_table(compared, "exact")
             tables += [f"{kind}, {first.name}:", text] if text else []
         parts += [*([shown(drawn, f"{kind}-widths")] if tables else []), *tables]
     return ["## Accuracy against width, exact head", *parts] if parts else []
@@ -211,5 +211,5 @@ def _made(records: Mapping[str, Record]) -> list[str]:
     for record in records.values():
         text = ", ".join(f"{name} {number}" for name, number in sorted(record.versions.items()))
         versions.setdefault(text, []).append(f"`{record.preset}`")
-    made = "; ".join(f"{', '.join(names)} with {text}" for text, names in versions.items())
-    return ["## How it was made", COMMANDS, f"Made by {made}."]
+    made_with = "; ".join(f"{', '.join(names)} with {text}" for text, names in versions.items())
+    return ["## How it was made", COMMANDS, f"Made by {made_with}."]

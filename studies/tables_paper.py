@@ -24,9 +24,9 @@ def battery_table(printed: PaperTable, rerun: Record | None, tuned: Record | Non
         ]
         cells = [
             stacked(
-                sample(found, 4), _below(row, rounds(found), _improvement(base, found) if has_rounds(row) else None)
+                sample(errors, 4), _below(row, rounds(errors), _improvement(base, errors) if has_rounds(row) else None)
             )
-            for found, base in pairs
+            for errors, base in pairs
         ]
         lines.append([row.test, _trained_on(row), label(row.method), _printed(row, 5), *cells])
     return table(["tested on", "trained on", "method", *HEADER], lines, 3)
@@ -69,8 +69,8 @@ def _below(row: PaperRow, after: str, imp: float | None) -> str:
     return ", ".join([*parts, *([f"IMP {percent(imp)}"] if imp is not None else [])])
 
 
-def _improvement(alone: Sample | None, found: Sample | None) -> float | None:
-    return None if alone is None or found is None else improvement(alone.mean, found.mean)
+def _improvement(alone: Sample | None, federated: Sample | None) -> float | None:
+    return None if alone is None or federated is None else improvement(alone.mean, federated.mean)
 
 
 def _find(record: Record | None, row: PaperRow) -> Comparison | None:
@@ -84,16 +84,16 @@ def _find(record: Record | None, row: PaperRow) -> Comparison | None:
 
 
 def _chosen(record: Record | None, row: PaperRow, field: Field) -> Sample | None:
-    found = _find(record, row)
-    if found is None:
+    compared = _find(record, row)
+    if compared is None:
         return None
-    client = row.train[0] if row.method == "local" and found.shared_test else None
-    line = found.line(row.method, found.main_head, client)
+    client = row.train[0] if row.method == "local" and compared.shared_test else None
+    line = compared.line(row.method, compared.main_head, client)
     return None if line is None else line.sample(Column("", row.test, field))
 
 
 def _best(record: Record | None, row: PaperRow, field: Field) -> Sample | None:
-    found = _find(record, row)
-    if found is None or not has_rounds(row):
+    compared = _find(record, row)
+    if compared is None or not has_rounds(row):
         return _chosen(record, row, field)
-    return found.best_on_test(row.method, found.main_head, row.test, field)
+    return compared.best_on_test(row.method, compared.main_head, row.test, field)

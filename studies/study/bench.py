@@ -100,8 +100,10 @@ class Bench:
     def pooled(self) -> MessageCohort:
         """All data in one place."""
         fleets = self.scenario.clients
-        one = {"pooled": self._client("pooled", pool([fleets[n] for n in sorted(fleets)]))}
-        return MessageCohort(Here(one), journal=ReplyJournal(self.folder / "replies"), scope=f"{self.scope} pooled")
+        pooled_client = {"pooled": self._client("pooled", pool([fleets[n] for n in sorted(fleets)]))}
+        return MessageCohort(
+            Here(pooled_client), journal=ReplyJournal(self.folder / "replies"), scope=f"{self.scope} pooled"
+        )
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -118,8 +120,8 @@ class Bench:
         """What the clients agree on; `changed` are options of the method, by its name."""
         federation = self.experiment.federation
         for method, options in changed.items():
-            own = getattr(federation, method).model_copy(update=options)
-            federation = federation.model_copy(update={method: own})
+            changed_options = getattr(federation, method).model_copy(update=options)
+            federation = federation.model_copy(update={method: changed_options})
         return plan_of(self.experiment.model_copy(update={"federation": federation}), self.recipe, self.seed)
 
     def bodies(self, names: Iterable[str] | None = None, **spec: Any) -> dict[str, Network]:
@@ -138,7 +140,7 @@ class Bench:
         """The last moment of every test unit that is long enough."""
         return evaluation_windows(self.scenario, self.recipe, self.experiment.evaluation).scored[EVERYONE]
 
-    def said(self, network: Network) -> FloatArray:
+    def predictions(self, network: Network) -> FloatArray:
         """Predictions for the test units."""
         return predict(network, self.tests, self.recipe)
 
@@ -159,9 +161,9 @@ def latency_in_us(network: Network) -> float:
     return float(f"{min(once() for _ in range(20)):.3g}")
 
 
-def mean_of(said: Sequence[FloatArray]) -> FloatArray:
+def mean_of(predictions: Sequence[FloatArray]) -> FloatArray:
     """The mean of several predictions."""
-    return np.asarray(np.mean(said, axis=0))
+    return np.asarray(np.mean(predictions, axis=0))
 
 
 def scope_of(scenario: Scenario) -> str:

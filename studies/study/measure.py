@@ -83,13 +83,12 @@ def measure(
             if not (folder / TESTS).is_file():
                 (folder / TESTS).write_text(json.dumps(_tests(bench)), "utf-8")
             begin, cpu = time.monotonic(), time.process_time()
-            found = [{"task": task.key, **_facts(task), **m.entry(timed=task.timed)} for m in task.run(bench)]
-            lines = [json.dumps(entry) for entry in found]
+            entries = [{"task": task.key, **_facts(task), **m.entry(timed=task.timed)} for m in task.run(bench)]
+            lines = [json.dumps(entry) for entry in entries]
             with path.open("a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
-            tell(
-                f"{task.key}: {len(found)} models, {time.process_time() - cpu:.0f} s of {time.monotonic() - begin:.0f}"
-            )
+            seconds = f"{time.process_time() - cpu:.0f} s of {time.monotonic() - begin:.0f}"
+            tell(f"{task.key}: {len(entries)} models, {seconds}")
     return path
 
 
@@ -97,13 +96,13 @@ def read_measured(path: Path) -> list[dict[str, Any]]:
     """All measurements so far; a line that was cut off does not count."""
     if not path.is_file():
         return []
-    found = []
+    entries = []
     for line in path.read_text("utf-8").splitlines():
         try:
-            found.append(json.loads(line))
+            entries.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return entries
 
 
 def _facts(task: Task) -> dict[str, Any]:
@@ -120,8 +119,8 @@ def _scenario(
             for name, rule in experiment.partition.items()
             for seed in range(SEEDS)
         }
-        found = scenarios(experiment.model_copy(update={"partition": rules}), data_dir, Path())
-        for key, scenario in found.items():
+        entries = scenarios(experiment.model_copy(update={"partition": rules}), data_dir, Path())
+        for key, scenario in entries.items():
             name, _, seed = key.rpartition("~")
             dealt[name, int(seed)] = Scenario(name, scenario.clients, scenario.tests)
     return dealt[task.scenario, task.seed]

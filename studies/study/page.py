@@ -79,36 +79,36 @@ def write_page(folder: Path, page: Path) -> Path:
 def conclusions(lines: Mapping[str, Sequence[Line]]) -> list[str]:
     """One sentence a finding, with its sign; intervals of what is only listed stand in the tables below."""
     first = lines.get("one-exchange", [])
-    found: list[str] = []
+    sentences: list[str] = []
     others: dict[str, list[str]] = {"Best single body": [], "BBP-MAP": [], "Central": []}
     for scenario, label in SCENARIOS.items():
-        here = [one for one in first if one["scenario"] == scenario]
+        here = [line for line in first if line["scenario"] == scenario]
         absorbed = nearest(here, "absorb", 96)
         if absorbed and "difference" in absorbed:
-            found.append(
+            sentences.append(
                 f"- {label}: absorbing to {absorbed['width']:.0f} neurons {verdict(absorbed, 'keeping them all')}."
             )
         for method, shares in others.items():
-            one = nearest(here, method if method == "BBP-MAP" else method.lower(), 96)
-            if one and "difference" in one:
-                shares.append(f"{percent(one['difference'][0])} ({label})")
-    found += [
+            line = nearest(here, method if method == "BBP-MAP" else method.lower(), 96)
+            if line and "difference" in line:
+                shares.append(f"{percent(line['difference'][0])} ({label})")
+    sentences += [
         f"- {method}, against keeping them all: {', '.join(shares)}." for method, shares in others.items() if shares
     ]
-    courses = [one for one in _last_rounds(lines.get("rounds", [])) if one["method"] != "Absorb, one exchange"]
+    courses = [line for line in _last_rounds(lines.get("rounds", [])) if line["method"] != "Absorb, one exchange"]
     left_out = [
-        one
-        for one in lines.get("recipe", [])
-        if one["method"] == "absorb" and one.get("change") not in (None, "as it is")
+        line
+        for line in lines.get("recipe", [])
+        if line["method"] == "absorb" and line.get("change") not in (None, "as it is")
     ]
     for words, some, name in (
         ("Rounds, against absorption in one exchange", courses, "method"),
         ("The recipe otherwise, against absorption with the recipe as it is", left_out, "change"),
     ):
         if some:
-            shares = [f"{one[name]} {percent(one['difference'][0])}" for one in some]
-            found.append(f"- {words}: {'; '.join(shares)}.")
-    return ["\n".join(found)] if found else []
+            shares = [f"{line[name]} {percent(line['difference'][0])}" for line in some]
+            sentences.append(f"- {words}: {'; '.join(shares)}.")
+    return ["\n".join(sentences)] if sentences else []
 
 
 def one_exchange(lines: Sequence[Line]) -> list[str]:
@@ -118,9 +118,9 @@ def one_exchange(lines: Sequence[Line]) -> list[str]:
     parts = [
         "What can be made of the same bodies, trained once. Differences are to `concat`, which keeps every neuron."
     ]
-    central = [one for one in lines if one["part"] in ("central", "reservoir")]
+    central = [line for line in lines if line["part"] in ("central", "reservoir")]
     for scenario, label in SCENARIOS.items():
-        here = [one for one in lines if one["scenario"] == scenario and one["part"] == "one exchange"]
+        here = [line for line in lines if line["scenario"] == scenario and line["part"] == "one exchange"]
         if here:
             more = central if scenario == "lifespan-3" else []
             parts += [f"### {label}", models_table(sorted(here, key=order) + more)]
@@ -133,16 +133,16 @@ def different_widths(lines: Sequence[Line]) -> list[str]:
         return []
     parts = ["Three clients import networks of 32, 64 and 96 neurons, made independently. Averages cannot use them."]
     for scenario, label in SCENARIOS.items():
-        if here := [one for one in lines if one["scenario"] == scenario]:
+        if here := [line for line in lines if line["scenario"] == scenario]:
             parts += [f"### {label}", models_table(sorted(here, key=order))]
     return parts
 
 
 def _last_rounds(lines: Sequence[Line]) -> list[Line]:
     last: dict[str, Line] = {}
-    for one in lines:
-        if one["method"] not in last or one["round"] > last[one["method"]]["round"]:
-            last[one["method"]] = one
+    for line in lines:
+        if line["method"] not in last or line["round"] > last[line["method"]]["round"]:
+            last[line["method"]] = line
     return list(last.values())
 
 
@@ -153,13 +153,13 @@ def rounds(lines: Sequence[Line]) -> list[str]:
         return []
     header = ("course", "width", "MB moved", "RMSE after the last round", "difference to one exchange")
     rows = [
-        (one["method"], number(one["width"], 0), number(one["bytes"] / 1e6, 1), error(one), difference(one))
-        for one in last
+        (line["method"], number(line["width"], 0), number(line["bytes"] / 1e6, 1), error(line), difference(line))
+        for line in last
     ]
     steps = []
-    for name in (one["method"] for one in last):
-        course = sorted((one for one in lines if one["method"] == name), key=lambda one: one["round"])
-        steps.append((name, ", ".join(f"{one['rmse']:.1f} ({one['bytes'] / 1e6:.1f})" for one in course)))
+    for name in (line["method"] for line in last):
+        course = sorted((line for line in lines if line["method"] == name), key=lambda line: line["round"])
+        steps.append((name, ", ".join(f"{line['rmse']:.1f} ({line['bytes'] / 1e6:.1f})" for line in course)))
     return [
         "Three clients by lifespan. Courses take about the same local work, 300 gradient steps or 36 epochs; the two "
         "that say so take 450 steps. The last round counts, because nothing may be chosen on the test.",
@@ -171,21 +171,21 @@ def rounds(lines: Sequence[Line]) -> list[str]:
 
 def newcomers(lines: Sequence[Line]) -> list[str]:
     """Errors on the newcomer's own kind."""
-    own = [one for one in lines if one["method"] != "without"]
+    own = [line for line in lines if line["method"] != "without"]
     if not own:
         return []
-    shares = sorted({one["share"] for one in own})
+    shares = sorted({line["share"] for line in own})
     parts = [
         "Three clients by lifespan. Each in turn joins the two others with the first of its engines. Errors are those "
         "on test engines of its own kind. *Alone* is its own network. *Head only* keeps the others' body, and its sums "
         "join the head. *Joined* absorbs its body as well. Differences are to never having taken part."
     ]
-    for name in dict.fromkeys(one["newcomer"] for one in own):
-        mine = {(one["method"], one["share"]): one for one in own if one["newcomer"] == name}
+    for name in dict.fromkeys(line["newcomer"] for line in own):
+        mine = {(line["method"], line["share"]): line for line in own if line["newcomer"] == name}
         rows = []
         for share in shares:
             cells = [mine.get((method, share)) for method in ("others", "alone", "head only", "joined")]
-            texts = ["" if one is None else f"{error(one)} {difference(one)}".strip() for one in cells]
+            texts = ["" if line is None else f"{error(line)} {difference(line)}".strip() for line in cells]
             rows.append((f"{100 * share:.0f} %", *texts))
         engines = next(iter(mine.values()))["engines"]
         parts += [
@@ -197,13 +197,13 @@ def newcomers(lines: Sequence[Line]) -> list[str]:
 
 def helped(lines: Sequence[Line]) -> list[str]:
     """The rise of the error on every kind of engine when a client is left out."""
-    without = [one for one in lines if one["method"] == "without"]
+    without = [line for line in lines if line["method"] == "without"]
     if not without:
         return []
-    kinds = list(dict.fromkeys(one["kind"] for one in without))
+    kinds = list(dict.fromkeys(line["kind"] for line in without))
     rows = []
-    for name in dict.fromkeys(one["newcomer"] for one in without):
-        mine = {one["kind"]: one for one in without if one["newcomer"] == name}
+    for name in dict.fromkeys(line["newcomer"] for line in without):
+        mine = {line["kind"]: line for line in without if line["newcomer"] == name}
         rows.append((name, *(difference(mine[kind]) for kind in kinds)))
     header = ("left out", *(kind or "all engines" for kind in kinds))
     return [
@@ -216,14 +216,14 @@ def many(lines: Sequence[Line]) -> list[str]:
     """One line a number of clients."""
     rows = []
     for scenario, clients in RANDOM.items():
-        here = [one for one in lines if one["scenario"] == scenario and one["part"] == "one exchange"]
-        pick, small = {one["method"]: one for one in here}, nearest(here, "absorb", 96)
+        here = [line for line in lines if line["scenario"] == scenario and line["part"] == "one exchange"]
+        pick, small = {line["method"]: line for line in here}, nearest(here, "absorb", 96)
         if small is None:
             continue
         alone, mean = pick.get("alone"), pick["mean of predictions"]
         chosen = [mean, pick.get("best single body"), small, nearest(here, "absorb", 256), pick.get("concat")]
         own = number(mean["alone"] if alone is None else alone["rmse"], 2)
-        errors = ("" if one is None else error(one) for one in chosen)
+        errors = ("" if line is None else error(line) for line in chosen)
         rows.append((str(clients), own, *errors, number(small["bytes"] / 1e6 / clients, 1)))
     header = ("clients", "alone", "mean of predictions", "best body", "absorb to 96", "to 256", "concat", "MB a client")
     words = (
@@ -241,12 +241,12 @@ def recipe(lines: Sequence[Line]) -> list[str]:
         return []
     methods = ("best single body", "concat", "absorb")
     rows = []
-    for change in dict.fromkeys(one["change"] for one in lines if one["part"] == "recipe"):
-        mine = {one["method"]: one for one in lines if one.get("change") == change}
+    for change in dict.fromkeys(line["change"] for line in lines if line["part"] == "recipe"):
+        mine = {line["method"]: line for line in lines if line.get("change") == change}
         rows.append(
             (change, *(f"{error(mine[m])} {difference(mine[m])}".strip() if m in mine else "" for m in methods))
         )
-    extra = [(one["method"], error(one), difference(one)) for one in lines if one["part"] == "beside"]
+    extra = [(line["method"], error(line), difference(line)) for line in lines if line["part"] == "beside"]
     parts = [
         "Three clients by lifespan; one thing of the recipe left out at a time. Differences are to the recipe as it is."
     ]

@@ -51,7 +51,7 @@ class Model:
     """
 
     method: str
-    said: FloatArray | None = None
+    predictions: FloatArray | None = None
     network: Network | None = None
     bytes: int | None = None
     more: Mapping[str, Any] | None = None
@@ -59,8 +59,8 @@ class Model:
     def entry(self, *, timed: bool = False) -> Entry:
         """As it is written down."""
         facts: Entry = {"method": self.method, **(self.more or {})}
-        if self.said is not None:
-            facts["said"] = [round(float(v), 2) for v in self.said]
+        if self.predictions is not None:
+            facts["said"] = [round(float(v), 2) for v in self.predictions]
         if self.bytes is not None:
             facts["bytes"] = self.bytes
         if self.network is not None:
@@ -75,12 +75,14 @@ def one_exchange(bench: Bench) -> Iterator[Model]:
     bodies, plan = bench.bodies(), exact_only(bench.plan())
     widest, many = max(b.spec.hidden for b in bodies.values()), len(bodies) > MOST_BODIES
     alone = {name: bench.with_head(bench.cohort([name]), body) for name, body in bodies.items()}
-    said = {name: bench.said(network) for name, network in alone.items()}
+    predictions = {name: bench.predictions(network) for name, network in alone.items()}
     for name in alone if not many else ():
-        yield Model("alone", said[name], alone[name], 0, {"client": name})
+        yield Model("alone", predictions[name], alone[name], 0, {"client": name})
     truth, moved = bench.recipe.capped(bench.tests.labels), 4 * sum(n.spec.parameters for n in alone.values())
-    own = float(np.mean([np.sqrt(np.mean((one - truth) ** 2)) for one in said.values()]))
-    yield Model("mean of predictions", mean_of(list(said.values())), None, moved, {"alone": round(own, 3)})
+    alone_error = float(np.mean([np.sqrt(np.mean((predicted - truth) ** 2)) for predicted in predictions.values()]))
+    yield Model(
+        "mean of predictions", mean_of(list(predictions.values())), None, moved, {"alone": round(alone_error, 3)}
+    )
     cohort = trained(bench)
     if not many:
         yield best_body(bench, plan, bodies)
@@ -164,24 +166,28 @@ def newcomers(bench: Bench) -> Iterator[Model]:
     plan, everyone = exact_only(bench.plan()), sorted(bench.scenario.clients)
     cohort = bench.cohort()
     full = side_by_side(cohort, plan, bench.bodies()).at(int(1.5 * plan.spec.hidden))
-    yield Model("everybody", bench.said(bench.with_head(cohort, full)), more={"newcomer": ""})
+    yield Model("everybody", bench.predictions(bench.with_head(cohort, full)), more={"newcomer": ""})
     for name in everyone:
         others = bench.among([n for n in everyone if n != name])
         plan, bodies = exact_only(others.plan()), others.bodies()
         width = int(1.5 * plan.spec.hidden)
         cohort = others.cohort()
         body = side_by_side(cohort, plan, bodies).at(width)
-        told: dict[str, Any] = {"newcomer": name, "share": 0.0}
-        yield Model("others", others.said(others.with_head(cohort, body)), more=told)
+        newcomer_facts: dict[str, Any] = {"newcomer": name, "share": 0.0}
+        yield Model("others", others.predictions(others.with_head(cohort, body)), more=newcomer_facts)
         for share in FRACTIONS:
             joined = others.joined_by(name, share)
-            own = joined.bodies([name])
-            told = {"newcomer": name, "share": share}
-            yield Model("alone", joined.said(joined.with_head(joined.cohort([name]), own[name])), more=told)
+            own_body = joined.bodies([name])
+            newcomer_facts = {"newcomer": name, "share": share}
+            yield Model(
+                "alone",
+                joined.predictions(joined.with_head(joined.cohort([name]), own_body[name])),
+                more=newcomer_facts,
+            )
             cohort = joined.cohort()
-            yield Model("head only", joined.said(joined.with_head(cohort, body)), more=told)
-            both_ = side_by_side(cohort, plan, {**bodies, **own}).at(width)
-            yield Model("joined", joined.said(joined.with_head(cohort, both_)), more=told)
+            yield Model("head only", joined.predictions(joined.with_head(cohort, body)), more=newcomer_facts)
+            both_ = side_by_side(cohort, plan, {**bodies, **own_body}).at(width)
+            yield Model("joined", joined.predictions(joined.with_head(cohort, both_)), more=newcomer_facts)
 
 
 def recipe(bench: Bench) -> Iterator[Model]:
@@ -274,14 +280,14 @@ def side_by_side(cohort: MessageCohort, plan: Plan, bodies: Mapping[str, Network
 def best_body(bench: Bench, plan: Plan, bodies: Mapping[str, Network]) -> Model:
     """The body whose head fits everybody's training rows best."""
     cohort = trained(bench)
-    found: dict[str, tuple[float, Network]] = {}
+    by_client: dict[str, tuple[float, Network]] = {}
     for name, body in sorted(bodies.items()):
         fit, held = evaluate(cohort, plan, cohort.clients, body).head_statistics
         head = exact_head(fit, held, plan.federation.ridge).head
-        found[name] = (mean_squared_error(fit, head), body.with_head(head))
-    best = min(found, key=lambda name: found[name][0])
-    network = found[best][1]
-    return Model("best single body", bench.said(network), network, cohort.traffic.bytes, {"client": best})
+        by_client[name] = (mean_squared_error(fit, head), body.with_head(head))
+    best = min(by_client, key=lambda name: by_client[name][0])
+    network = by_client[best][1]
+    return Model("best single body", bench.predictions(network), network, cohort.traffic.bytes, {"client": best})
 
 
 def trained(bench: Bench) -> MessageCohort:
@@ -293,14 +299,14 @@ def trained(bench: Bench) -> MessageCohort:
 
 def finished(bench: Bench, cohort: MessageCohort, method: str, network: Network) -> Model:
     """The network with its exact head, and all bytes up to then."""
-    said, with_head = both(bench, cohort, network)
-    return Model(method, said, with_head, cohort.traffic.bytes)
+    predictions, with_head = both(bench, cohort, network)
+    return Model(method, predictions, with_head, cohort.traffic.bytes)
 
 
 def both(bench: Bench, cohort: MessageCohort, network: Network) -> tuple[FloatArray, Network]:
     """What the network says with its exact head, and that network."""
     solved = bench.with_head(cohort, network)
-    return bench.said(solved), solved
+    return bench.predictions(solved), solved
 
 
 def exact_only(plan: Plan) -> Plan:

@@ -34,10 +34,10 @@ class Lines:
     facts: Mapping[Key, Mapping[str, float]]
 
     @classmethod
-    def of(cls, entries: Iterable[Mapping[str, Any]], tests: Mapping[str, Any]) -> Lines:
+    def from_entries(cls, entries: Iterable[Mapping[str, Any]], tests: Mapping[str, Any]) -> Lines:
         """Measurements of the same thing with different seeds become one line."""
         truth = np.array(tests["truth"])
-        said: dict[Key, dict[int, list[FloatArray]]] = defaultdict(lambda: defaultdict(list))
+        predictions: dict[Key, dict[int, list[FloatArray]]] = defaultdict(lambda: defaultdict(list))
         facts: dict[Key, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         seen: dict[Key, int] = defaultdict(int)
         for entry in entries:
@@ -47,33 +47,33 @@ class Lines:
             else:
                 place = seen[entry["task"], key]
                 seen[entry["task"], key] += 1
-            said[*key, place][entry["seed"]].append(np.array(entry["said"]))
+            predictions[*key, place][entry["seed"]].append(np.array(entry["said"]))
             for name in DESCRIBED:
                 if entry.get(name) is not None:
                     facts[*key, place][name].append(float(entry[name]))
         cap = tests["cap"]
-        capped = {k: _squares(v, np.minimum(truth, cap)) for k, v in said.items()}
-        raw = {k: _squares(v, truth) for k, v in said.items()}
-        means = {k: {name: float(np.mean(v)) for name, v in found.items()} for k, found in facts.items()}
+        capped = {k: _squares(v, np.minimum(truth, cap)) for k, v in predictions.items()}
+        raw = {k: _squares(v, truth) for k, v in predictions.items()}
+        means = {k: {name: float(np.mean(v)) for name, v in rows.items()} for k, rows in facts.items()}
         return cls(tuple(tests["kind"]), capped, raw, means)
 
     def line(self, key: Key, against: Key | None = None, kind: str | None = None) -> dict[str, Any]:
         """A line of a table: error, spread over seeds, and the paired difference to another line."""
         chosen: BoolArray = np.array([kind is None or k == kind for k in self.kinds])
-        own = self.capped[key][:, chosen]
-        each = np.sqrt(own.mean(axis=1))
-        found: dict[str, Any] = {
+        squares = self.capped[key][:, chosen]
+        each = np.sqrt(squares.mean(axis=1))
+        rows: dict[str, Any] = {
             **{name: value for name, value in zip((*KEYS, "place"), key, strict=True) if value not in (None, "")},
             **{name: round(value, 1) for name, value in self.facts.get(key, {}).items()},
-            "rmse": _four(np.sqrt(own.mean())),
+            "rmse": _four(np.sqrt(squares.mean())),
             "spread": _four(each.std(ddof=1)) if len(each) > 1 else None,
             "rmse_raw": _four(np.sqrt(self.raw[key][:, chosen].mean())),
             "seeds": len(each),
             "engines": int(chosen.sum()),
         }
         if against is not None and against in self.capped:
-            found["difference"] = _in_percent(change_by_unit(own, self.capped[against][:, chosen]))
-        return found
+            rows["difference"] = _in_percent(change_by_unit(squares, self.capped[against][:, chosen]))
+        return rows
 
     def keys(self, **wanted: Any) -> list[Key]:
         """Lines with these values."""
@@ -81,9 +81,10 @@ class Lines:
         return [key for key in self.capped if all(key[places[name]] == value for name, value in wanted.items())]
 
 
-def _squares(said: Mapping[int, Sequence[FloatArray]], truth: FloatArray) -> FloatArray:
+def _squares(predictions: Mapping[int, Sequence[FloatArray]], truth: FloatArray) -> FloatArray:
     """Squared errors by seed; where one seed has several models, their mean."""
-    return np.array([np.mean([(one - truth) ** 2 for one in models], axis=0) for _, models in sorted(said.items())])
+    by_seed = [models for _, models in sorted(predictions.items())]
+    return np.array([np.mean([(model - truth) ** 2 for model in models], axis=0) for models in by_seed])
 
 
 def _in_percent(difference: Difference) -> list[float]:
@@ -101,7 +102,7 @@ def write_summary(folder: Path, out: Path, preset: str = PRESET) -> list[Path]:
     """
     tests = json.loads((folder / TESTS).read_text("utf-8"))
     measured = read_measured(folder / MEASURED)
-    lines = Lines.of([one for one in measured if "said" in one], tests)
+    lines = Lines.from_entries([entry for entry in measured if "said" in entry], tests)
     experiment = config.load(preset)[1].dump()
     about = {
         "preset": preset,
@@ -117,35 +118,35 @@ def write_summary(folder: Path, out: Path, preset: str = PRESET) -> list[Path]:
         "recipe": _recipe(lines),
         "different-widths": _against(lines, "different widths", "concat"),
     }
-    for name, found in parts.items():
-        if found:
-            every = [*found, *_measured_elsewhere(out / f"{name}.json", about, found)]
+    for name, rows in parts.items():
+        if rows:
+            every = [*rows, *_measured_elsewhere(out / f"{name}.json", about, rows)]
             seeds = max(line["seeds"] for line in every)
             write_json(out / f"{name}.json", {"about": {**about, "seeds": seeds}, "lines": every})
-    return [out / f"{name}.json" for name, found in parts.items() if found]
+    return [out / f"{name}.json" for name, rows in parts.items() if rows]
 
 
-def _measured_elsewhere(path: Path, about: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _measured_elsewhere(path: Path, about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Earlier lines of the same settings, of scenarios that are not among those found."""
     if not path.is_file():
         return []
     earlier = json.loads(path.read_text("utf-8"))
     if any(earlier["about"].get(key) != json.loads(json.dumps(value)) for key, value in about.items()):
         return []
-    here = {(line["part"], line.get("scenario")) for line in found}
+    here = {(line["part"], line.get("scenario")) for line in rows}
     return [line for line in earlier["lines"] if (line["part"], line.get("scenario")) not in here]
 
 
 def _against(lines: Lines, part: str, method: str) -> list[dict[str, Any]]:
     """Every line of a part beside what a method gives in the same scenario; central training and the reservoir too."""
-    found = []
+    rows = []
     for scenario in dict.fromkeys(key[1] for key in lines.keys(part=part)):
         other = next(iter(lines.keys(part=part, scenario=scenario, method=method)), None)
-        found += [lines.line(key, other) for key in lines.keys(part=part, scenario=scenario)]
+        rows += [lines.line(key, other) for key in lines.keys(part=part, scenario=scenario)]
     if part == "one exchange":
         other = next(iter(lines.keys(part=part, scenario="lifespan-3", method=method)), None)
-        found += [lines.line(key, other) for p in ("central", "reservoir") for key in lines.keys(part=p)]
-    return found
+        rows += [lines.line(key, other) for p in ("central", "reservoir") for key in lines.keys(part=p)]
+    return rows
 
 
 def _rounds(lines: Lines) -> list[dict[str, Any]]:
@@ -156,29 +157,29 @@ def _rounds(lines: Lines) -> list[dict[str, Any]]:
 
 def _newcomers(lines: Lines) -> list[dict[str, Any]]:
     """On engines of the newcomer's own kind: beside never taking part. On every kind: without a client, beside all."""
-    found = []
+    rows = []
     everybody = next(iter(lines.keys(part="newcomers", method="everybody")), None)
     names = list(dict.fromkeys(key[4] for key in lines.keys(part="newcomers") if key[4]))
     for name in names:
         others = next(iter(lines.keys(part="newcomers", method="others", newcomer=name)))
-        found += [{**lines.line(k, others, name), "kind": name} for k in lines.keys(part="newcomers", newcomer=name)]
+        rows += [{**lines.line(k, others, name), "kind": name} for k in lines.keys(part="newcomers", newcomer=name)]
         if everybody is not None:
-            found += [
+            rows += [
                 {**lines.line(others, everybody, kind), "kind": kind, "method": "without"} for kind in (*names, None)
             ]
-    return found
+    return rows
 
 
 def _recipe(lines: Lines) -> list[dict[str, Any]]:
     """Every change beside the recipe as it is, method by method."""
-    found = []
+    rows = []
     for key in lines.keys(part="recipe"):
         other = lines.keys(part="recipe", change="as it is", method=key[3])
-        found.append(lines.line(key, other[0] if other else None))
+        rows.append(lines.line(key, other[0] if other else None))
     plain = next(iter(lines.keys(part="recipe", change="as it is", method="absorb")), None)
     for key in lines.keys(part="beside"):
         central = next(iter(lines.keys(part="beside central", method=key[3].replace("absorb", "central"))), None)
-        found.append(lines.line(key, plain))
+        rows.append(lines.line(key, plain))
         if central is not None:
-            found.append({**lines.line(key, central), "part": "beside central", "central": lines.line(central)["rmse"]})
-    return found
+            rows.append({**lines.line(key, central), "part": "beside central", "central": lines.line(central)["rmse"]})
+    return rows

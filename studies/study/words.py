@@ -20,11 +20,11 @@ ORDER = (
 """Methods as tables list them."""
 
 
-def verdict(one: Line, what: str) -> str:
+def verdict(line: Line, what: str) -> str:
     """Whether a line is better or worse than what it is compared with, or neither."""
-    if "difference" not in one:
-        return f"has an error of {one['rmse']:.1f}"
-    middle, low, high = one["difference"]
+    if "difference" not in line:
+        return f"has an error of {line['rmse']:.1f}"
+    middle, low, high = line["difference"]
     how = "is better than" if high < 0 else "is worse than" if low > 0 else "is not clearly different from"
     return f"{how} {what} ({percent(middle)}, {percent(low)} to {percent(high)})"
 
@@ -36,14 +36,14 @@ def percent(value: float) -> str:
 
 def nearest(lines: Sequence[Line], method: str, width: float) -> Line | None:
     """The line of a method whose width is nearest to the one wanted."""
-    found = [one for one in lines if one["method"] == method]
-    return min(found, key=lambda one: abs(one["width"] - width), default=None)
+    candidates = [line for line in lines if line["method"] == method]
+    return min(candidates, key=lambda line: abs(line["width"] - width), default=None)
 
 
-def order(one: Line) -> tuple[int, float]:
+def order(line: Line) -> tuple[int, float]:
     """Place in a table."""
-    method = one["method"]
-    return (ORDER.index(method) if method in ORDER else len(ORDER), one.get("width", 0.0))
+    method = line["method"]
+    return (ORDER.index(method) if method in ORDER else len(ORDER), line.get("width", 0.0))
 
 
 def models_table(lines: Sequence[Line]) -> str:
@@ -51,16 +51,16 @@ def models_table(lines: Sequence[Line]) -> str:
     header = ("method", "width", "parameters", "µs a row", "MB moved", "RMSE", "raw", "difference")
     rows = [
         (
-            one["method"],
-            number(one.get("width"), 0),
-            number(one.get("parameters"), 0),
-            number(one.get("latency_in_us"), 0),
-            number(one["bytes"] / 1e6 if "bytes" in one else None, 1),
-            error(one),
-            f"{one['rmse_raw']:.1f}",
-            difference(one),
+            line["method"],
+            number(line.get("width"), 0),
+            number(line.get("parameters"), 0),
+            number(line.get("latency_in_us"), 0),
+            number(line["bytes"] / 1e6 if "bytes" in line else None, 1),
+            error(line),
+            f"{line['rmse_raw']:.1f}",
+            difference(line),
         )
-        for one in lines
+        for line in lines
     ]
     return table(header, rows)
 
@@ -70,14 +70,14 @@ def number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
 
 
-def error(one: Line) -> str:
+def error(line: Line) -> str:
     """RMSE and its deviation from seed to seed."""
-    return f"{one['rmse']:.2f}" + ("" if one.get("spread") is None else f" ± {one['spread']:.2f}")
+    return f"{line['rmse']:.2f}" + ("" if line.get("spread") is None else f" ± {line['spread']:.2f}")
 
 
-def difference(one: Line) -> str:
+def difference(line: Line) -> str:
     """The paired difference and its interval; nothing where a line is compared with itself."""
-    if "difference" not in one or one["difference"][1] == one["difference"][2] == 0:
+    if "difference" not in line or line["difference"][1] == line["difference"][2] == 0:
         return ""
-    middle, low, high = one["difference"]
+    middle, low, high = line["difference"]
     return f"{percent(middle)} ({percent(low)} to {percent(high)})"
