@@ -110,7 +110,7 @@ class Shelf(Mapping[str, T]):
             raise unknown_name(self.kind, name, self._things)
         return self._things[name]
 
-    def known(self, name: str) -> str:
+    def valid_name(self, name: str) -> str:
         """The name itself, if there is such a thing; raises what pydantic expects, so that options can be checked."""
         try:
             return self[name].name

@@ -20,8 +20,8 @@ from fedprognos.federation.exchanges import Failure, Reply, Request
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.exchanges.outputs import OutputsReply, OutputsRequest
+from fedprognos.federation.federation_options import federation_options
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.options import federation_options
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.strategies.absorb import AbsorbOptions
 from fedprognos.federation.totals import masked_total

@@ -14,8 +14,8 @@ from fedprognos.errors import ConfigError, FederationError
 from fedprognos.experiment import config
 from fedprognos.federation.exchanges import Failure, Reply, Request, reply_kinds
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
+from fedprognos.federation.federation_options import federation_options
 from fedprognos.federation.heads import with_heads
-from fedprognos.federation.options import federation_options
 from fedprognos.federation.plan import Round
 from fedprognos.federation.strategies import Budget, fedma, strategies
 from fedprognos.networks import Bundle, Network, NetworkSpec

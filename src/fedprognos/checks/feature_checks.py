@@ -90,12 +90,12 @@ def check_history(rule: HistoryRule, **options: object) -> None:
         require(windows.length == recipe.window, f"windows have {windows.length} rows", where=where)
         for unit in fleet:
             require(rule.fits(recipe, unit), "`fits` is False of a unit that has windows", where=f"{where}, {unit.id}")
-            made = [cut for cut in _fed(rule, recipe, fleet, unit) if cut.window is not None]
+            cuts = [cut for cut in _fed(rule, recipe, fleet, unit) if cut.window is not None]
             mine = np.flatnonzero(windows.unit == windows.unit_ids.index(unit.id))
             # Online, the first rows give padded windows that training on a whole unit does not have.
-            made = made[len(made) - len(mine) :]
-            require(len(made) == len(mine), f"row by row {len(made)} windows of {len(mine)}", where=where)
-            for cut, position, window in zip(made, windows.position[mine], windows.batch(mine), strict=True):
+            cuts = cuts[len(cuts) - len(mine) :]
+            require(len(cuts) == len(mine), f"row by row {len(cuts)} windows of {len(mine)}", where=where)
+            for cut, position, window in zip(cuts, windows.position[mine], windows.batch(mine), strict=True):
                 at = f"{where}, unit '{unit.id}', position {position:g}"
                 require(cut.position == position, f"row by row the window is at {cut.position:g}", where=at)
                 require(same_bytes(cut.window, window), "row by row the window has other bytes", where=at)

@@ -66,7 +66,7 @@ class Baseline:
 
 
 baselines: Shelf[Baseline] = Shelf("baseline", __name__, "fedprognos.baselines")
-BaselineName = Annotated[str, AfterValidator(baselines.known)]
+BaselineName = Annotated[str, AfterValidator(baselines.valid_name)]
 """The name of a baseline on the shelf, in options."""
 
 

@@ -62,13 +62,13 @@ class RecipeOptions(Options):
     def _fit_together(self) -> Self:
         if (isinstance(self.history, int) or self.history == "life") and self.window is not None:
             raise ValueError("history and window mean the same; give one of them")
-        if histories[histories.known(self.series)].cyclic:
+        if histories[histories.valid_name(self.series)].cyclic:
             raise ValueError(f"history: '{self.history}' is for cycles; set recipe.cycle")
         for name in self.channels:
-            channels.known(name)
+            channels.valid_name(name)
         if any(span > MOST_SPAN for _, span in self.extra):
             raise ValueError(f"channels: they look back on {MOST_SPAN} rows at most")
-        if not histories[histories.known(self.cycle)].cyclic:
+        if not histories[histories.valid_name(self.cycle)].cyclic:
             raise ValueError(f"cycle: '{self.cycle}' is not a way to read cycles")
         if (self.cycle == "levels") != (self.levels is not None):
             raise ValueError("cycle = 'levels' and levels = SENSOR go together")

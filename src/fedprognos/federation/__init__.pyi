@@ -32,13 +32,13 @@ from .exchanges.scores import ScoreReply as ScoreReply
 from .exchanges.scores import ScoreRequest as ScoreRequest
 from .exchanges.survey import common_recipe as common_recipe
 from .exchanges.survey import recipe_from_survey as recipe_from_survey
+from .federation_options import FederationOptions as FederationOptions
+from .federation_options import federation_options as federation_options
 from .heads import Judged as Judged
 from .intervals import Intervals as Intervals
 from .intervals import Uncalibrated as Uncalibrated
 from .limits import Limits as Limits
 from .masked_sums import MaskedSums as MaskedSums
-from .options import FederationOptions as FederationOptions
-from .options import federation_options as federation_options
 from .plan import MatchedLayer as MatchedLayer
 from .plan import Plan as Plan
 from .plan import Round as Round

@@ -187,7 +187,7 @@ class Aggregator:
 
 
 aggregators: Shelf[Aggregator] = Shelf("average", __name__, "fedprognos.aggregators")
-AggregatorName = Annotated[str, AfterValidator(aggregators.known)]
+AggregatorName = Annotated[str, AfterValidator(aggregators.valid_name)]
 """The name of an aggregator on the shelf, in options."""
 
 

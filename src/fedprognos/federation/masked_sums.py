@@ -69,7 +69,7 @@ class MaskedSums:
     identities: Mapping[str, str]
     _batch: _Batch | None = None
     _batches: int = 0
-    _known: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
+    _totals: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
 
     def total(
         self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
@@ -83,14 +83,14 @@ class MaskedSums:
         """
         request = next(iter(requests.values()))
         key = digest("\x1f".join(sorted(requests)).encode() + encode(request))
-        if key not in self._known:
-            self._known[key] = self._asked(_Sites(cohort, left_out), tuple(sorted(requests)), request, least)
-        return self._known[key]
+        if key not in self._totals:
+            self._totals[key] = self._asked(_Sites(cohort, left_out), tuple(sorted(requests)), request, least)
+        return self._totals[key]
 
     def forget(self, requests: Mapping[str, Any]) -> None:
         """Do not remember a total that turned out to be impossible."""
         request = next(iter(requests.values()))
-        self._known.pop(digest("\x1f".join(sorted(requests)).encode() + encode(request)), None)
+        self._totals.pop(digest("\x1f".join(sorted(requests)).encode() + encode(request)), None)
 
     def _asked(self, sites: _Sites, names: tuple[str, ...], request: Any, least: int) -> tuple[Any, tuple[str, ...]]:
         exchange = summed_exchange(request)

@@ -124,7 +124,7 @@ def _searched(account: Callable[[float, int, float], float]) -> Callable[[float,
 
 
 mechanisms: Shelf[Mechanism] = Shelf("privacy mechanism", __name__, "fedprognos.mechanisms")
-MechanismName = Annotated[str, AfterValidator(mechanisms.known)]
+MechanismName = Annotated[str, AfterValidator(mechanisms.valid_name)]
 """The name of a mechanism on the shelf, in options."""
 
 __all__ = ["Mechanism", "MechanismName", "mechanisms"]

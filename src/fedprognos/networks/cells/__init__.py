@@ -108,7 +108,7 @@ class Cell:
 
 
 cells: Shelf[Cell] = Shelf("cell", __name__, "fedprognos.cells")
-CellName = Annotated[str, AfterValidator(cells.known)]
+CellName = Annotated[str, AfterValidator(cells.valid_name)]
 """The name of a cell on the shelf, in options."""
 
 TORCH_TENSORS = {

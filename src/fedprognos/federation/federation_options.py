@@ -68,10 +68,10 @@ class FederationOptions(Options):
 
     @field_validator("methods")
     @classmethod
-    def _known_methods(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _methods_exist(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         from fedprognos.federation.strategies import strategies
 
-        return tuple(map(strategies.known, names))
+        return tuple(map(strategies.valid_name, names))
 
     @model_validator(mode="after")
     def _choice_is_among_others(self) -> Self:
