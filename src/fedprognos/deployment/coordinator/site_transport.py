@@ -243,8 +243,9 @@ class StepTransport:
                     f"{len(outcome.reply)} bytes, more than the {most_in_bytes} that a reply may have where "
                     f"{len(requests)} members are asked; raise max_message_in_mb in every settings.toml"
                 )
-            if ledger_line(outcome.reply).kind != Failure.__name__:
-                signed[site] = outcome
+            if _is_failure(outcome.reply):
+                decode(outcome.reply, (Failure,))  # a malformed one must not reach the members
+            signed[site] = outcome
             return outcome.reply
 
         activity = activity_of(ledger_line(next(iter(requests.values()))).kind)
@@ -253,8 +254,12 @@ class StepTransport:
         return {name: self._outcomes[name].failure or self._outcomes[name].reply for name in requests}
 
     def reject(self, failure: Failure) -> None:
-        """Take the latest reply of a member for this failure: no other member is sent what nobody can use."""
-        if failure.client in self._outcomes:
+        """Take the latest reply of a member for this failure: no other member is sent what nobody can use.
+
+        A failure that the member signed itself stays as it is: the others can check its signature.
+        """
+        outcome = self._outcomes.get(failure.client)
+        if outcome is not None and not _is_failure(outcome.reply):
             self._outcomes[failure.client] = Outcome(failure=failure)
 
     def _sealed(self, site: str, request: bytes) -> bytes:
@@ -264,7 +269,11 @@ class StepTransport:
         left_in_bytes = self.sites.limit_in_bytes
         for step in range(max(first, 1), self.step):
             outcomes = sorted((read_outcomes(self.journal, step) or {}).items())
-            of_step = [outcome.note(step, member, with_reply=member != site) for member, outcome in outcomes]
+            of_step = [
+                # A site has its own replies, but keeps no failure: asked again, it may succeed.
+                outcome.note(step, member, with_reply=member != site or _is_failure(outcome.reply))
+                for member, outcome in outcomes
+            ]
             left_in_bytes -= sum(HEADER_IN_BYTES + len(reply) for _, reply in of_step)
             if left_in_bytes < 0 and notes:  # the site keeps what it gets and then says which step it lacks
                 break
@@ -273,9 +282,9 @@ class StepTransport:
 
     def _unsigned(self, site: str, data: bytes) -> bytes | None:
         """What a site may say without a signature: that it fails, or that it lacks outcomes; then None."""
-        kind = ledger_line(data).kind
-        if kind == Failure.__name__:
+        if _is_failure(data):
             return data
+        kind = ledger_line(data).kind
         if kind != StepsMissing.__name__:
             raise MessageError("sent a reply without its signature")
         lacks = min(max(decode(data, (StepsMissing,)).first, 1), self.step)
@@ -285,6 +294,10 @@ class StepTransport:
             raise MessageError("it lacks the outcomes of earlier steps again and again")
         self._latest_step[site] = lacks
         return None
+
+
+def _is_failure(reply: bytes) -> bool:
+    return bool(reply) and ledger_line(reply).kind == Failure.__name__
 
 
 def _failure(name: str, reply: bytes | Failure) -> Failure:

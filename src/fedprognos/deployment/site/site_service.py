@@ -174,7 +174,8 @@ class Site:
             if self._replay is not None:
                 self._replay.stop()
             place = self.approvals.place(header.contract)
-            self._replay = Replay(entry.contract, self.options.name, self.approvals.journal(header.contract))
+            journal = self.approvals.journal(header.contract)
+            self._replay = Replay(entry.contract, self.options.name, journal, self.tell)
             self.ledger.heads = place / "heads"  # two runs may name their heads alike
             self.client.member = member_of(entry.contract, self.options.name, self.identity, place)
         self._replay.finished = entry.state == "finished"

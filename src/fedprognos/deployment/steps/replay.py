@@ -11,6 +11,7 @@ import queue
 import threading
 from collections.abc import Mapping
 
+from fedprognos.deployment.carrier import Tell
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import verify
 from fedprognos.deployment.site_messages import step_replies
@@ -66,10 +67,12 @@ class Replay:
     ----------
     journal
         The members' outcomes and this site's own replies so far.
+    tell
+        Shows the site's engineer which failures of other members rest on the coordinator's word alone.
     """
 
-    def __init__(self, contract: Contract, site: str, journal: ReplyJournal) -> None:
-        self.contract, self.site, self.journal = contract, site, journal
+    def __init__(self, contract: Contract, site: str, journal: ReplyJournal, tell: Tell) -> None:
+        self.contract, self.site, self.journal, self.tell = contract, site, journal, tell
         self.clients = tuple(sorted(contract.members))
         self.step, self.finished = 0, False
         self.requests: Mapping[str, bytes] = {}
@@ -167,6 +170,10 @@ class Replay:
 
     def _checked(self, note: Note, reply: bytes) -> Outcome:
         if note.code:
+            self.tell(
+                f"step {note.step}: the coordinator says that {note.site} failed ({note.code[:40]}: "
+                f"{note.text[:200]}). {note.site} has not signed this. If it was there, ask the coordinator why."
+            )
             return Outcome(failure=Failure(note.site, note.code[:40], note.text[:400]))
         if note.site == self.site and not reply:
             sealed = self.journal.read(own_reply(note.step))

@@ -38,7 +38,9 @@ class _Header(BaseModel):
 class Note(_Header):
     """One member's outcome of a step: a signed reply of `size` bytes that follow the header, or a failure.
 
-    A site's own reply is named by its digest and not sent back to it: its size is then 0.
+    A site's own reply is named by its digest and not sent back to it: its size is then 0. A member that fails signs
+    that, too. `code` and `text` are of failures that the member has not signed: the coordinator says that it did not
+    answer, or sent what nobody can use.
     """
 
     step: int = Field(ge=1)
@@ -75,7 +77,7 @@ class ReplyHeader(_Header):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a step at one member: a reply with its signature, or a failure."""
+    """What came of a step at one member: a reply with its signature, or a failure that the member has not signed."""
 
     reply: bytes = b""
     signature: str = ""
