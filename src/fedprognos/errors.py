@@ -104,6 +104,12 @@ class FederationError(FedprognosError):
     exit_code = 9
 
 
+class RefusedByFloorsError(FederationError):
+    """Too few clients answered, only because of their floors: a method that asks for less may still work."""
+
+    code = "floors"
+
+
 class OutputError(FedprognosError):
     """Results cannot be written where they were asked for."""
 

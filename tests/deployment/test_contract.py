@@ -12,7 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "attacks"))
 
-from small_run import EXPERIMENT, CrashError, SmallRun
+from small_run import EXPERIMENT, LAX, CrashError, SmallRun
 
 from fedprognos.deployment.contract import Contract, in_words, unusual
 from fedprognos.deployment.coordinator import handshake, site_transport
@@ -21,7 +21,8 @@ from fedprognos.deployment.keys import fingerprint
 from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at, ledger_in_words
 from fedprognos.deployment.steps.signed_steps import StepHeader
-from fedprognos.errors import FederationError, MessageError
+from fedprognos.errors import FederationError, MessageError, RefusedByFloorsError
+from fedprognos.evaluation import Results
 from fedprognos.experiment import config
 from fedprognos.federation.exchanges import exchanges, words_for
 from fedprognos.privacy import UnmaskRequest
@@ -281,3 +282,25 @@ def test_a_run_that_no_site_may_score_ends_and_says_so(tmp_path: Path) -> None:
     assert not any(text.startswith("report ") for text in run.said)
     assert run.weights()
     assert (tmp_path / "run" / "contract-done.json").is_file()
+
+
+@pytest.mark.parametrize("mode", ["checked", "masked"])
+def test_a_method_that_floors_refuse_is_left_out_and_the_run_goes_on(tmp_path: Path, mode: str) -> None:
+    """A reservoir of more columns than rows has rows that stand out; FedAvg's three neurons have none."""
+    federation = {"methods": ["fedavg", "reservoir"], "reservoir": {"units": 300}, "mode": mode, "min_clients": None}
+    options = {**LAX, "max_leverage": 0.95}
+    run = SmallRun(tmp_path, changes={"federation": {**EXPERIMENT["federation"], **federation}}, options=options)
+    run.perform()
+    results = Results.load(tmp_path / "run" / "results.json")
+    assert results.published == "fedavg"
+    assert {row.method for row in results.rows} <= {"fedavg"}
+    assert "Reservoir" in results.reason
+    assert any("reservoir" in text and "floors" in text for text in run.said)
+    assert run.weights()
+
+
+def test_a_run_whose_only_method_is_refused_ends_and_says_why(tmp_path: Path) -> None:
+    federation = {**EXPERIMENT["federation"], "methods": ["reservoir"], "reservoir": {"units": 300}}
+    run = SmallRun(tmp_path, changes={"federation": federation}, options={**LAX, "max_leverage": 0.95})
+    with refuses(RefusedByFloorsError, "0 of 3", code="floors"):
+        run.perform()

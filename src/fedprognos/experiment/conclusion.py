@@ -30,21 +30,31 @@ def published(experiment: Experiment, records: Mapping[JobKey, JobRecord], scena
     """The federated method with the lowest validation error in a scenario, mean over seeds.
 
     Where training kept nothing out, or nothing federated was run, the last in the strategies' order is taken: federated
-    before central, central before local.
+    before central, central before local. Methods without records were refused by clients; the reason names them.
     """
-    methods = experiment.federation.methods
+    present = {key.method for key in records if key.scenario == scenario}
+    methods = tuple(method for method in experiment.federation.methods if method in present)
+    refused = [strategies[method].label for method in experiment.federation.methods if method not in present]
+    method, reason = _best(experiment, records, scenario, methods)
+    return Published(method, reason if not refused else f"{reason}. Clients' floors refused: {', '.join(refused)}")
+
+
+def _best(
+    experiment: Experiment, records: Mapping[JobKey, JobRecord], scenario: str, methods: tuple[str, ...]
+) -> tuple[str, str]:
+    """The method to publish, and why."""
     federated = [m for m in methods if strategies[m].federated]
     errors = {m: _validation(experiment, records, scenario, m) for m in federated}
     validated = {m: e for m, e in errors.items() if e is not None}
     if len(federated) == 1:
-        return Published(federated[0], "it is the only federated method of this run")
+        return federated[0], "it is the only federated method of this run"
     if validated:
         best = min(validated, key=lambda m: (validated[m], -strategies[m].order))
         others = sorted((e, m) for m, e in validated.items() if m != best)
         against = f"; next is {strategies[others[0][1]].label} with {others[0][0]:.4g}" if others else ""
-        return Published(best, f"its validation error is the lowest: {validated[best]:.4g}{against}")
-    first = default_method(methods)
-    return Published(first, "training kept nothing out to choose by, so the experiment's preferred method is taken")
+        return best, f"its validation error is the lowest: {validated[best]:.4g}{against}"
+    reason = "training kept nothing out to choose by, so the experiment's preferred method is taken"
+    return default_method(methods), reason
 
 
 def conclude(

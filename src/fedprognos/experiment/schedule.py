@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Protocol
 
+from fedprognos.errors import RefusedByFloorsError
 from fedprognos.evaluation import ClientPredictions, ResultRow
 from fedprognos.experiment.conclusion import Published, published
 from fedprognos.experiment.config import Experiment
@@ -96,16 +97,30 @@ class Schedule:
         """Records of all jobs, in the order of the experiment, and whose model is the one to use.
 
         The published method is known when all have run. Where intervals are wanted its job runs again with them; what
-        it asks first was answered already. Finished jobs are not done again.
+        it asks first was answered already. Finished jobs are not done again. A method that clients refuse by
+        their floors is left out and named.
+
+        Raises
+        ------
+        RefusedByFloorsError
+            Where no method is left in the first scenario, whose model is published.
         """
         keys = job_keys(self.experiment, self.access.clients)
         records = {key: finished[key] for key in keys if finished is not None and key in finished}
         todo = [key for key in keys if key not in records]
         if todo or self._to_calibrate(records):
             stages = {scenario: self._stage(scenario) for scenario in self.access.clients}
-            records |= self._run(sorted(todo, key=_running_order), stages)
-            records |= self._run(self._to_calibrate(records), stages, calibrate=True)
-        return {key: records[key] for key in keys}, self._published(records)
+            done, refused = self._run(sorted(todo, key=_running_order), stages)
+            # A method that is refused with one seed is left out with all: methods are compared over the same seeds.
+            left_out = {(key.scenario, key.method) for key in refused}
+            records = {
+                key: record for key, record in (records | done).items() if (key.scenario, key.method) not in left_out
+            }
+            first = next(iter(self.access.clients))
+            if refused and not any(key.scenario == first and key.method != BASELINES for key in records):
+                raise next(iter(refused.values()))
+            records |= self._run(self._to_calibrate(records), stages, calibrate=True)[0]
+        return {key: records[key] for key in keys if key in records}, self._published(records)
 
     def _published(self, records: Mapping[JobKey, JobRecord]) -> Published:
         return published(self.experiment, records, next(iter(self.access.clients)))
@@ -129,22 +144,34 @@ class Schedule:
 
     def _run(
         self, keys: Sequence[JobKey], stages: Mapping[str, Stage], *, calibrate: bool = False
-    ) -> dict[JobKey, JobRecord]:
-        """Some jobs, side by side or one after another; one that fails ends all."""
+    ) -> tuple[dict[JobKey, JobRecord], dict[JobKey, RefusedByFloorsError]]:
+        """Some jobs, side by side or one after another: the finished and the refused ones. Other errors end all."""
+        records: dict[JobKey, JobRecord] = {}
+        refused: dict[JobKey, RefusedByFloorsError] = {}
+
+        def work(key: JobKey) -> None:
+            try:
+                records[key] = self._job(key, stages[key.scenario], calibrate)
+            except RefusedByFloorsError as error:
+                refused[key] = error
+                self.notify(Notice(f"{key} is left out, because clients refuse it by their floors: {error.what}"))
+                self.notify(JobDone(key, ()))
+
         if self.workers <= 1:
-            return {key: self._job(key, stages[key.scenario], calibrate) for key in keys}
-        records = {}
+            for key in keys:
+                work(key)
+            return records, refused
         with ThreadPoolExecutor(max_workers=self.workers) as threads:
-            futures = {threads.submit(self._job, key, stages[key.scenario], calibrate): key for key in keys}
+            futures = [threads.submit(work, key) for key in keys]
             try:
                 for future in as_completed(futures):
-                    records[futures[future]] = future.result()
+                    future.result()
             except BaseException:
                 for future in futures:
                     future.cancel()
                 self.access.close()
                 raise
-        return records
+        return records, refused
 
     def _job(self, key: JobKey, stage: Stage, calibrate: bool) -> JobRecord:
         """One job. Where intervals are added to a finished job, its rounds are not announced again."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from fedprognos.errors import FederationError, FedprognosError, MessageError
+from fedprognos.errors import FederationError, FedprognosError, MessageError, RefusedByFloorsError
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.exchanges import Failure, Reply, Request, exchange_for, reply_kinds
 from fedprognos.federation.federation_options import Wire
 from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.federation.reply_journal import Received, ReplyJournal
+from fedprognos.privacy import FloorError
 
 if TYPE_CHECKING:
     from fedprognos.federation.totals import Sums
@@ -197,9 +198,15 @@ def gather(
         left_out(failure)
     if len(good) < (len(requests) if min_clients is None else min(min_clients, len(requests))):
         first = next(iter(failures))
-        raise FederationError(
+        raise too_few_error(failures)(
             f"{len(good)} of {len(requests)} clients answered; {first.text}",
             where=f"client {first.client}",
             hint="Fix this client, or set federation.min_clients to continue without it.",
         )
     return good
+
+
+def too_few_error(failures: Sequence[Failure]) -> type[FederationError]:
+    """The error to raise where too few clients answered: floors alone end a method, anything else ends the run."""
+    only_floors = failures and all(failure.code == FloorError.code for failure in failures)
+    return RefusedByFloorsError if only_floors else FederationError

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, DataError, FederationError, FedprognosError, MessageError, TrainingError
-from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.cohort import Cohort, gather, too_few_error
 from fedprognos.federation.exchanges import Exchange, Failure, Request, exchange_for
 from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.privacy import LEAST_MEMBERS, add, from_fixed, quorum, to_fixed
@@ -114,10 +114,18 @@ def masked_total(
     least = len(requests) if min_clients is None else max(min(min_clients, len(requests)), quorum(len(requests)))
     request = next(iter(requests.values()))
     members: tuple[str, ...] = ()
+    failures: list[Failure] = []
+
+    def failed(failure: Failure) -> None:
+        failures.append(failure)
+        left_out(failure)
+
     try:
-        summed, members = sums.total(cohort, requests, left_out, least)  # type: ignore[arg-type]
+        summed, members = sums.total(cohort, requests, failed, least)  # type: ignore[arg-type]
         if summed is not None and (exchange := exchange_for(request)) is not None:
             exchange.check(request, summed, MOST_ROWS)
+    except FederationError as error:
+        raise too_few_error(failures)(error.what, where=error.where, hint=error.hint) from None
     except (MessageError, BundleError, TrainingError, DataError, ValueError, ArithmeticError) as error:
         sums.forget(requests)
         text = error.what if isinstance(error, FedprognosError) else str(error)
@@ -126,7 +134,7 @@ def masked_total(
             hint='Sums are masked, so nobody can tell whose part is wrong; federation.mode = "checked" names it.',
         ) from None
     if summed is None or len(members) < least:
-        raise FederationError(
+        raise too_few_error(failures)(
             f"{len(members)} of {len(requests)} clients answered",
             hint="Fix the others, or set federation.min_clients to continue without them.",
         )
