@@ -24,7 +24,9 @@ from fedprognos.deployment.steps.signed_steps import StepHeader
 from fedprognos.errors import FederationError, MessageError, RefusedByFloorsError
 from fedprognos.evaluation import Results
 from fedprognos.experiment import config
+from fedprognos.federation.averages import aggregators
 from fedprognos.federation.exchanges import exchanges, words_for
+from fedprognos.federation.strategies import strategies
 from fedprognos.privacy import UnmaskRequest
 from refusals import refuses
 
@@ -105,8 +107,8 @@ def test_what_is_no_contract_or_unknown_here_is_refused() -> None:
         "[",
         "[" * 100_000,
         good.replace('"fedavg"', '"fedmagic"'),
-        good.replace('"mode": "masked"', '"mode": "open"'),
-        good.replace('"mode": "masked"', '"mode": "checked"'),
+        good.replace('"mode": "masked"', '"mode": "open"', 1),
+        good.replace('"mode": "masked"', '"mode": "checked"', 1),  # the experiment in it still says masked
         good.replace('"version": "', '"version": "9'),
         good.replace("a" * 64, "b" * 64),
         good.replace("a" * 64, "a" * 63 + "g"),
@@ -131,9 +133,15 @@ def test_a_site_that_confirmed_members_accepts_no_others(tmp_path: Path) -> None
     assert Approvals(tmp_path, confirmed=pins).put(contract, "a", KEYS["a"]).state == "waiting"
 
 
-def test_nobody_counts_more_than_three_times_the_median_member_where_replies_are_seen() -> None:
-    checked = contract_of("demo", "federation.mode='checked'")
-    assert checked.experiment().federation.weight_cap == 3.0
+def test_a_checked_run_is_defended_where_its_experiment_sets_nothing_else() -> None:
+    checked = contract_of("demo", "federation.mode='checked'").experiment().federation
+    assert (checked.screen, checked.weight_cap) == (0.13, 3.0)
+    fedavg = strategies["fedavg"]
+    assert aggregators[checked.strategy_options("fedavg", fedavg.options).average].robust
+    chosen = ("federation.mode='checked'", "federation.screen=0.5", "federation.fedavg.average='weighted'")
+    changed = contract_of("demo", *chosen).experiment().federation
+    assert (changed.screen, changed.weight_cap) == (0.5, 3.0)
+    assert changed.strategy_options("fedavg", fedavg.options).average == "weighted"
     assert contract_of("demo", "federation.weight_cap=2.0").experiment().federation.weight_cap == 2.0
     assert contract_of("demo").experiment().federation.weight_cap is None  # masked: nobody sees who counts how much
 

@@ -26,9 +26,6 @@ from fedprognos.privacy import LEAST_MEMBERS
 MAX_CONTRACT_IN_BYTES = 1 << 20
 MAX_MEMBERS = 500
 SECTIONS = ("recipe", "model", "train", "federation", "evaluation")
-WEIGHT_CAP = 3.0
-"""Largest weight of a member in multiples of the median weight, where an experiment sets none. Without it, a member
-that claims a thousand times the rows of the others would decide every average."""
 PLACEHOLDER = {"kind": "synthetic-engines"}
 """Takes the place of the data in an experiment made from a contract: each site has its own data."""
 Mode = Literal["checked", "masked"]
@@ -73,8 +70,7 @@ class Contract:
         dump["federation"]["bundles"] = "own" if dump["federation"]["bundles"] else None
         dump["federation"]["methods"] = list(experiment.federation.methods)
         mode = mode_of(experiment.federation, len(members))
-        if mode == "checked" and experiment.federation.privacy is None:
-            dump["federation"]["weight_cap"] = experiment.federation.weight_cap or WEIGHT_CAP
+        dump["federation"]["mode"] = mode  # said in the contract, so that its defences hold without an option
         sections = {name: dump[name] for name in SECTIONS}
         return Contract(run, id_, scenario, sections, dict(sorted(members.items())), coordinator, mode)
 

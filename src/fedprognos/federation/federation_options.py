@@ -14,6 +14,8 @@ from fedprognos.privacy import PrivacyOptions
 Wire = Literal["float32", "float16", "bfloat16"]
 HeadKind = Literal["mean", "exact", "personal", "choice"]
 O = TypeVar("O", bound=Options)  # noqa: E741
+CHECKED_SCREEN, CHECKED_WEIGHT_CAP, CHECKED_AVERAGE = 0.13, 3.0, "geometric"
+"""Defences of `mode = "checked"`, where an experiment sets no others. docs/robustness.md says what they cost."""
 
 
 def _default_methods() -> tuple[str, ...]:
@@ -54,17 +56,38 @@ class FederationOptions(Options):
     wire: Wire = "float32"
     """Precision of weights between coordinator and clients while training; half of it moves half the bytes."""
     mode: Literal["masked", "checked"] | None = None
-    """Whether the coordinator sees totals only, or each client's replies, which it can then check and screen. By
-    default deployments of three or more sites are masked and runs on one machine are checked."""
+    """`masked`: the coordinator sees totals only. `checked`: it sees each client's replies and defends the model. Then
+    `screen` and `weight_cap` are on, and methods that average weights do it robustly, where you set nothing else. By
+    default deployments of three or more sites are masked; runs on one machine show each reply and defend nothing."""
     screen: PositiveFloat | None = None
     """Leave out clients without whom the majority's error is smaller by more than this share (0.13, say), and moments
-    that are far from most others'. Needs three clients; off by default."""
+    that are far from most others'. Needs three clients; off by default, 0.13 with `mode = "checked"`."""
     weight_cap: Annotated[float, Field(ge=1.0)] | None = None
-    """The most a client counts, in multiples of the median client's windows; as many as it says by default."""
+    """The most a client counts, in multiples of the median client's windows; as many as it says by default, 3 with
+    `mode = "checked"`."""
     privacy: PrivacyOptions | None = None
     """Differential privacy of what clients send, for methods that send sums or average weights."""
     patience: PositiveInt | None = None
     """Stop after so many rounds without a better validation error."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _checked_is_defended(cls, section: Any) -> Any:
+        """Whoever wants each reply seen wants it checked: fill in the defences that the experiment leaves open."""
+        if not isinstance(section, dict) or section.get("mode") != "checked" or section.get("privacy") is not None:
+            return section
+        from fedprognos.federation.strategies import strategies
+
+        defended = dict(section)
+        for key, value in (("screen", CHECKED_SCREEN), ("weight_cap", CHECKED_WEIGHT_CAP)):
+            if defended.get(key) is None:
+                defended[key] = value
+        for name, strategy in strategies.items():
+            options = defended.get(name, {})
+            # Only sums of weights: what matches networks screens each of them before it averages neurons.
+            if strategy.sums_only and "average" in strategy.options.model_fields and isinstance(options, dict):
+                defended[name] = {"average": CHECKED_AVERAGE, **options}
+        return defended
 
     @field_validator("methods")
     @classmethod

@@ -15,7 +15,7 @@ from fedprognos.federation.exchanges.import_model import ImportReply, ImportRequ
 from fedprognos.federation.plan import Plan
 from fedprognos.matching import groups
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.privacy import harmful_models
+from fedprognos.privacy import LEAST_TO_SCREEN, harmful_models
 
 
 def first_models(
@@ -72,7 +72,7 @@ def drop_collapsed(plan: Plan, clients: ClientModels) -> ClientModels:
 
 def drop_harmful(cohort: Cohort, plan: Plan, clients: ClientModels) -> ClientModels:
     """Leave out models without which the mean of all predictions is better for the majority."""
-    if not plan.federation.screen or cohort.sums is not None:
+    if not plan.federation.screen or cohort.sums is not None or len(clients.networks) < LEAST_TO_SCREEN:
         return clients
     fraction, out = plan.train.validation_fraction, set[str]()
     for names in groups({name: network.spec.hidden for name, network in clients.networks.items()}):

@@ -32,6 +32,7 @@ from .noise_mechanisms import mechanisms as mechanisms
 from .noised_statistics import ada_ssp as ada_ssp
 from .noised_statistics import private_statistics as private_statistics
 from .private_training import private_fit as private_fit
+from .screening import LEAST_TO_SCREEN as LEAST_TO_SCREEN
 from .screening import capped_statistics as capped_statistics
 from .screening import capped_surveys as capped_surveys
 from .screening import doubted_surveys as doubted_surveys

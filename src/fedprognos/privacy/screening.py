@@ -15,6 +15,8 @@ from fedprognos.arrays import FloatArray
 from fedprognos.features import Moments, Survey
 from fedprognos.networks import HeadStatistics, Network, add_all, mean_squared_error, solve_head
 
+LEAST_TO_SCREEN = 3
+"""Two clients that disagree cannot say who is wrong."""
 LEAST_SKILL = 0.5
 """A model that explains less of the others' labels than this share of what the median model explains is left out."""
 FAR = 10.0
@@ -53,7 +55,7 @@ def harmful(clients: Sequence[str], errors: ErrorsOf, tolerance: float) -> tuple
     must do four times the harm, the third nine times.
     """
     kept, harms = sorted(clients), list[Harm]()
-    while len(kept) > 2 and len(harms) < (len(clients) - 1) // 2:
+    while len(kept) >= LEAST_TO_SCREEN and len(harms) < (len(clients) - 1) // 2:
         together = errors(kept)
         worst = Harm("", 0.0)
         for name in kept:
@@ -188,7 +190,7 @@ def doubted_surveys(surveys: Mapping[str, Survey]) -> dict[str, str]:
     """Clients whose moments are far from most others', with what is far: "columns" or "labels"."""
     names = sorted(surveys)
     doubted: dict[str, str] = {}
-    if len(names) > 2:
+    if len(names) >= LEAST_TO_SCREEN:
         conditions = sorted({key for name in names for key in surveys[name].cells})
         for key in conditions:
             for name in _far_moments({n: surveys[n].cells[key] for n in names if key in surveys[n].cells}):
@@ -200,7 +202,7 @@ def doubted_surveys(surveys: Mapping[str, Survey]) -> dict[str, str]:
 
 
 def _far_moments(moments: Mapping[str, Moments]) -> list[str]:
-    if len(moments) < 3:
+    if len(moments) < LEAST_TO_SCREEN:
         return []
     means, stds = (np.stack([getattr(m, part) for m in moments.values()]) for part in ("mean", "std"))
     middle = np.median(means, axis=0)
