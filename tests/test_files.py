@@ -13,7 +13,7 @@ from fedprognos.errors import ConfigError, FedprognosError, OutputError, printab
 from fedprognos.experiment import config
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.run_folder import RunFolder
-from fedprognos.files import HeldError, holder, holding, parse_json, parse_toml
+from fedprognos.files import HeldError, exposure, holder, holding, parse_json, parse_toml
 from refusals import refuses
 
 DEEP = 100_000
@@ -94,3 +94,13 @@ def test_two_runs_into_one_folder_are_kept_apart(tmp_path: Path) -> None:
     with second.alone():
         pass
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["experiment.json"]
+
+
+def test_a_secret_that_others_can_read_is_told(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("x" * 20)
+    for mode, warned in ((0o600, False), (0o644, True), (0o640, True), (0o604, True)):
+        secret.chmod(mode)
+        assert bool(exposure(secret)) == warned, oct(mode)
+    assert "chmod 600" in exposure(secret)
+    assert exposure(tmp_path / "none") == ""

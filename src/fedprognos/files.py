@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -62,6 +63,17 @@ def _swap(new: Path, path: Path, old: Path) -> None:
 def _cannot_write(path: Path, error: OSError) -> OutputError:
     reason = error.strerror or str(error)
     return OutputError(f"cannot write: {reason}", where=str(path), hint="free some space or choose another folder")
+
+
+def exposure(path: Path) -> str:
+    """What to tell the owner of a file with a secret that other users of this machine can read; else empty."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # whoever reads it says what is wrong
+        return ""
+    if not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return ""
+    return f"other users of this machine can read the secret in {path}; run: chmod 600 '{path}'"
 
 
 def write_text(path: Path, text: str) -> None:

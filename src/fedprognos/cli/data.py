@@ -15,6 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from fedprognos.errors import DataError, DataNotFoundError
+from fedprognos.files import exposure
 
 if TYPE_CHECKING:
     from fedprognos.fleet import Check
@@ -118,6 +119,13 @@ class _Bar:
 
     def close(self) -> None:
         self._bars.refresh()
+
+
+def warn_of_exposed(*files: Path | None) -> None:
+    """Tell the user which files with secrets other users can read."""
+    for text in [exposure(file) for file in files if file is not None]:
+        if text:
+            Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(f"warning: {text}")
 
 
 def plain_console() -> Console:

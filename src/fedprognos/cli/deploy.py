@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from fedprognos.cli.data import warn_of_exposed
 from fedprognos.errors import ConfigError, printable
 from fedprognos.files import parse_json, read_json
 
@@ -118,6 +119,7 @@ def coordinator(folder: Folder) -> None:
 
     place = coordinator_folder(folder)
     read_options(place, CoordinatorOptions)  # a folder without a coordinator gets no key
+    warn_of_exposed(*sorted(place.glob("*.key")))
     console.print(f"Next: start the sites, then  fedprognos deploy run EXPERIMENT --dir {place}")
     console.print(f"This coordinator's identity, for the sites: {fingerprint(identity_of(place).public)}")
     with _until_interrupted("stopped; start it again to continue"):
@@ -153,6 +155,7 @@ def site(
     from fedprognos.report import write_report
 
     options = read_options(folder, SiteOptions)
+    warn_of_exposed(*sorted(folder.glob("*.key")))
     _, experiment, base = config.load(columns or folder / EXPERIMENT)
     site_data = read_site_data(options.name, experiment, base, data, data_dir)
     schema = check_site_data(site_data, DataTerms.from_recipe(experiment.recipe))

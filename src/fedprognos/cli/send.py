@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from fedprognos.cli.data import plain_console, printable
+from fedprognos.cli.data import plain_console, printable, warn_of_exposed
 
 
 def send(
@@ -29,6 +29,7 @@ def send(
     """
     from fedprognos.service import Link, read_token, send_files
 
+    warn_of_exposed(token_file)
     link = Link(url, read_token(token_file, os.environ.get("FEDPROGNOS_TOKEN")))
     errors = Console(stderr=True)
     bar = (TextColumn("sending"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedprognos.cli.data import warn_of_exposed
 from fedprognos.errors import MissingExtraError
 
 STATE = Path("fedprognos-state")
@@ -66,6 +67,7 @@ def serve(
     from fedprognos.prognosis import Predictor
     from fedprognos.service import ServiceOptions, read_plant, read_token, usual_threshold
 
+    warn_of_exposed(token_file)
     predictor = Predictor.load(bundle, head)
     options = ServiceOptions(
         host=host,

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fedprognos.cli.data import warn_of_exposed
 from fedprognos.cli.serve import BundleFolder, Head, KeepRows
 from fedprognos.errors import ConfigError, MissingExtraError
 
@@ -79,6 +80,7 @@ def watch(
 
 
 def _secret(path: Path) -> str:
+    warn_of_exposed(path)
     try:
         return path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
