@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parents[1] / "attacks"))
+
+from small_run import SmallRun
+
+from fedprognos import __version__
+from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.coordinator.coordinator_service import deployable, submit
+from fedprognos.deployment.site import site_service
 from fedprognos.deployment.site_messages import (
     ContractReply,
     ContractRequest,
@@ -20,7 +29,7 @@ from fedprognos.deployment.site_messages import (
     StepsMissing,
 )
 from fedprognos.deployment.steps.agreed_run import misfits
-from fedprognos.errors import ConfigError, MessageError, OutputError
+from fedprognos.errors import ConfigError, FederationError, MessageError, OutputError
 from fedprognos.experiment import config
 from fedprognos.features import SurveyTerms
 from fedprognos.features.recipe_options import RecipeOptions
@@ -78,6 +87,25 @@ def test_sites_that_do_not_fit_are_told_why() -> None:
     reasons = misfits({"a": schema, "b": schema, "c": replace(schema, sensors=("pressure", "humidity"))})
     assert "humidity" in reasons["c"]
     assert list(reasons) == ["c"]
+
+
+def test_versions_that_do_not_fit_are_refused_at_the_handshake_with_both_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = SmallRun(tmp_path)
+    monkeypatch.setattr(site_service, "__version__", "9.9")
+    with refuses(FederationError, "0 of 3", "9.9", __version__):
+        run.perform()
+    shown = [text for text in run.said if "9.9" in text and __version__ in text]
+    assert len(shown) == 6  # by the coordinator about each site, and at each site
+
+
+def test_a_contract_of_another_version_says_so_whatever_else_it_holds(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path)
+    run.perform()
+    document = json.loads((tmp_path / "run" / "contract-done.json").read_text("utf-8"))
+    with refuses(MessageError, "9.9", __version__):
+        Contract.parse(json.dumps({**document, "version": "9.9", "of a later version": 1}, sort_keys=True))
 
 
 def test_central_training_is_left_out_and_refused_alone() -> None:

@@ -89,20 +89,18 @@ class Contract:
         try:
             if len(text) > MAX_CONTRACT_IN_BYTES:
                 raise ValueError("too long")
-            contract = Contract(**json.loads(text))
+            document = json.loads(text)
+            _check_version(document["version"])  # first: a contract of another version may have other parts
+            contract = Contract(**document)
             if contract.text != text:
                 raise ValueError("not in its canonical form")
             contract.check()
-        except (ValueError, TypeError, AttributeError, RecursionError, ConfigError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigError) as error:
             raise MessageError(f"not a contract: {str(error)[:200]}") from None
         return contract
 
     def check(self) -> None:
-        """Raise where this program cannot keep the contract: members, mode, version or experiment."""
-        if self.version != __version__:
-            raise MessageError(
-                f"made by fedprognos {self.version}, this site has {__version__}", hint="install the same version"
-            )
+        """Raise where this program cannot keep the contract: members, mode or experiment."""
         if self.mode not in get_args(Mode):
             raise MessageError(f"unknown mode {str(self.mode)[:40]!r}", hint=f"modes: {', '.join(get_args(Mode))}")
         if self.mode == "masked" and len(self.members) < LEAST_MEMBERS:
@@ -136,6 +134,14 @@ class Contract:
         if pooled or experiment.evaluation.baselines or experiment.evaluation.best_on_test:
             raise MessageError("central training, baselines and best_on_test need all data in one place")
         return experiment
+
+
+def _check_version(version: object) -> None:
+    if version != __version__:
+        raise MessageError(
+            f"a contract of fedprognos {str(version)[:40]}, this site has {__version__}",
+            hint="Install the same version at the coordinator and at all sites.",
+        )
 
 
 def mode_of(federation: FederationOptions, members: int) -> Mode:

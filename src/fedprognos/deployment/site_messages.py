@@ -36,9 +36,10 @@ class DataTerms:
 
 @dataclass(frozen=True)
 class HelloRequest:
-    """Say who you are."""
+    """Say who you are; `version` is the coordinator's own."""
 
     experiment: str
+    version: str = ""
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,10 @@ def make_contract(
     tell: Tell,
 ) -> Contract:
     """Ask the sites for their keys and write the contract of a new run."""
-    replies = MessageCohort(transport).ask(dict.fromkeys(sites, HelloRequest(name)), (HelloReply, Failure))
-    members = {}
+    hello = HelloRequest(name, __version__)
+    replies = MessageCohort(transport).ask(dict.fromkeys(sites, hello), (HelloReply, Failure))
+    members: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     importing = experiment.federation.start == "bundles"
     recipes = Counter(
         reply.recipe for reply in replies.values() if importing and isinstance(reply, HelloReply) and reply.recipe
@@ -77,19 +79,21 @@ def make_contract(
     recipe = recipes.most_common(1)[0][0] if recipes else ""
     for site, reply in replies.items():
         if isinstance(reply, Failure):
-            tell(f"{site} cannot take part: {reply.text}")
+            reasons[site] = reply.text
         elif reply.name != site:
-            tell(f"{site} cannot take part: it calls itself '{reply.name}', but its key belongs to '{site}'")
+            reasons[site] = f"it calls itself '{reply.name}', but its key belongs to '{site}'"
         elif reply.version != __version__:
-            tell(f"{site} cannot take part: it has fedprognos {reply.version}, the coordinator {__version__}")
+            reasons[site] = f"it has fedprognos {reply.version}, the coordinator {__version__}"
         elif importing and not (recipe and reply.recipe == recipe):
-            tell(f"{site} cannot take part: it has no model trained earlier, or its recipe is not that of most sites")
+            reasons[site] = "it has no model trained earlier, or its recipe is not that of most sites"
         else:
             members[site] = reply.identity
+    for site, reason in reasons.items():
+        tell(f"{site} cannot take part: {reason}")
     wanted, least = len(transport.clients), experiment.federation.min_clients
     if len(members) < (wanted if least is None else min(least, wanted)):
         raise FederationError(
-            f"{len(members)} of {wanted} sites can take part",
+            "; ".join([f"{len(members)} of {wanted} sites can take part", *(f"{s}: {r}" for s, r in reasons.items())]),
             hint="Fix the other sites, or set federation.min_clients to continue without them.",
         )
     if importing:

@@ -116,6 +116,9 @@ class Site:
     def _open(self, request: messages.HelloRequest | messages.ContractRequest) -> Any:
         self.note(activity_of(type(request).__name__))
         if isinstance(request, messages.HelloRequest):
+            if request.version != __version__:  # the coordinator refuses this site; its engineer must know why
+                theirs = request.version[:40] or "of an older version"
+                self.tell(f"REFUSED: the coordinator has fedprognos {theirs}, this site has {__version__}")
             bundle = self.ledger.bundle
             recipe = "" if bundle is None else Bundle.load(bundle).recipe.digest
             return messages.HelloReply(self.options.name, __version__, self.identity.public, recipe)
