@@ -28,7 +28,7 @@ from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges.fit import FitRequest
-from fedprognos.federation.federation_options import federation_options
+from fedprognos.federation.federation_section import federation_options
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies

@@ -25,7 +25,7 @@ from fedprognos.federation.exchanges.personal import personal_heads
 from fedprognos.federation.exchanges.residuals import ResidualRequest
 from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
 from fedprognos.federation.exchanges.survey import OutlineReply, OutlineRequest, SurveyReply, common_recipe
-from fedprognos.federation.federation_options import federation_options
+from fedprognos.federation.federation_section import federation_options
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.reply_journal import ReplyJournal

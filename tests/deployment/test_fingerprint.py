@@ -17,7 +17,7 @@ from every_message import every_request
 
 from fedprognos.deployment.steps.fingerprint import Fingerprint, divergence, fingerprint_of
 from fedprognos.federation.codec import encode
-from fedprognos.federation.federation_options import Wire
+from fedprognos.federation.federation_section import Wire
 
 REQUESTS: list[Any] = every_request()
 NAMES = [f"{type(request).__name__}-{k}" for k, request in enumerate(REQUESTS)]

@@ -24,7 +24,7 @@ from fedprognos.experiment.experiment_run import run
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.federation.codec import ledger_line
-from fedprognos.federation.federation_options import federation_options
+from fedprognos.federation.federation_section import federation_options
 from fedprognos.report import write_report
 from refusals import refuses
 

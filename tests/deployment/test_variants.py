@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from deployments import DEPLOYED, PATIENCE_IN_S, SITES, deployment
 
-from fedprognos.federation.federation_options import Wire
+from fedprognos.federation.federation_section import Wire
 from fedprognos.networks import Bundle
 
 LONG_IN_S = 3 * PATIENCE_IN_S

@@ -11,7 +11,7 @@ from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import checked_reply
 from fedprognos.federation.exchanges import Failure, Reply, Request, reply_kinds
-from fedprognos.federation.federation_options import federation_options
+from fedprognos.federation.federation_section import federation_options
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.totals import Sums
 from fedprognos.fleet import Fleet

@@ -20,7 +20,7 @@ from fedprognos.federation.exchanges import Failure, Reply, Request
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.exchanges.outputs import OutputsReply, OutputsRequest
-from fedprognos.federation.federation_options import federation_options
+from fedprognos.federation.federation_section import federation_options
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.strategies.absorb import AbsorbOptions

@@ -17,7 +17,7 @@ from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
 from fedprognos.federation.exchanges import Failure, reply_kinds
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
-from fedprognos.federation.federation_options import Wire
+from fedprognos.federation.federation_section import Wire
 from fedprognos.federation.precision import as_travelled, narrowed, widened
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.model_options import Training

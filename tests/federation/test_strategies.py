@@ -14,7 +14,7 @@ from fedprognos.errors import ConfigError, FederationError
 from fedprognos.experiment import config
 from fedprognos.federation.exchanges import Failure, Reply, Request, reply_kinds
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
-from fedprognos.federation.federation_options import federation_options
+from fedprognos.federation.federation_section import federation_options
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.plan import Round
 from fedprognos.federation.strategies import Budget, fedma, strategies

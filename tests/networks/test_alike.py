@@ -10,7 +10,7 @@ import pytest
 import fedprognos as fp
 from fedprognos import matching
 from fedprognos.errors import ConfigError
-from fedprognos.federation.federation_options import FederationOptions
+from fedprognos.federation.federation_section import FederationOptions
 from fedprognos.federation.strategies.absorb import AbsorbOptions
 from fedprognos.federation.strategies.fedma import FedMAOptions, algorithm_1
 from fedprognos.networks import Network, NetworkSpec

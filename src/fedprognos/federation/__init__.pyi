@@ -32,8 +32,8 @@ from .exchanges.scores import ScoreReply as ScoreReply
 from .exchanges.scores import ScoreRequest as ScoreRequest
 from .exchanges.survey import common_recipe as common_recipe
 from .exchanges.survey import recipe_from_survey as recipe_from_survey
-from .federation_options import FederationOptions as FederationOptions
-from .federation_options import federation_options as federation_options
+from .federation_section import FederationOptions as FederationOptions
+from .federation_section import federation_options as federation_options
 from .heads import Judged as Judged
 from .intervals import Intervals as Intervals
 from .intervals import Uncalibrated as Uncalibrated

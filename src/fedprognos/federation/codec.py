@@ -22,7 +22,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fedprognos.errors import MessageError
-from fedprognos.federation.federation_options import Wire
+from fedprognos.federation.federation_section import Wire
 from fedprognos.federation.precision import narrowed, widened
 
 VERSION = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from fedprognos.errors import FederationError, FedprognosError, MessageError, RefusedByFloorsError
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.exchanges import Failure, Reply, Request, exchange_for, reply_kinds
-from fedprognos.federation.federation_options import Wire
+from fedprognos.federation.federation_section import Wire
 from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.federation.reply_journal import Received, ReplyJournal
 from fedprognos.privacy import FloorError

@@ -12,7 +12,7 @@ import numpy as np
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges import Failure
-from fedprognos.federation.federation_options import FederationOptions
+from fedprognos.federation.federation_section import FederationOptions
 from fedprognos.matching import Matching
 from fedprognos.networks import Epoch, Network, NetworkSpec, TrainOptions
 from fedprognos.privacy import Privacy, quorum, stream

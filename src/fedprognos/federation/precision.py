@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.errors import MessageError
-from fedprognos.federation.federation_options import Wire
+from fedprognos.federation.federation_section import Wire
 
 Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ from fedprognos.errors import DataNotFoundError, FederationError
 from fedprognos.features import Recipe
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Exchange, Failure, OnEpoch, Words, exchanges
-from fedprognos.federation.federation_options import FederationOptions
+from fedprognos.federation.federation_section import FederationOptions
 from fedprognos.federation.plausible import check_count, check_weights_size
 from fedprognos.networks import Bundle, Network
 

@@ -33,7 +33,7 @@ from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.exchanges.import_model import recipe_of_imports
 from fedprognos.federation.exchanges.wear import wear_columns
-from fedprognos.federation.federation_options import FederationOptions
+from fedprognos.federation.federation_section import FederationOptions
 from fedprognos.federation.plausible import LARGEST_VALUE, MOST_ROWS, ROUNDING, check_count
 from fedprognos.federation.totals import masked_total
 from fedprognos.fleet import Fleet, Schema

@@ -1,4 +1,4 @@
-"""Which ways of training are compared, and how, as an experiment says it."""
+"""The section `[federation]` of an experiment: which ways of training are compared, and how."""
 
 from __future__ import annotations
 
