@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedprognos.evaluation import ScoreSums
-from fedprognos.features import Moments
+from fedprognos.features import Moments, WearSums
 from fedprognos.federation.client import Client
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.exchanges import Failure, reply_kinds
+from fedprognos.federation.exchanges.choice import ChoiceReply
 from fedprognos.federation.exchanges.evaluate import ErrorSums, EvaluateReply
 from fedprognos.federation.exchanges.fit import FitReply
 from fedprognos.federation.exchanges.outputs import OutputsReply
@@ -20,6 +21,7 @@ from fedprognos.federation.exchanges.personal import PoolReply
 from fedprognos.federation.exchanges.residuals import ResidualReply
 from fedprognos.federation.exchanges.scores import ScoreReply
 from fedprognos.federation.exchanges.survey import OutlineReply, SurveyReply
+from fedprognos.federation.exchanges.wear import WearReply
 from fedprognos.networks.pooling import CentredSums
 
 Lie = Callable[[Any], Any]
@@ -75,6 +77,11 @@ def scores(**changes: Callable[[ScoreSums], ScoreSums]) -> Lie:
         return replace(reply, **parts) if parts else reply
 
     return lie
+
+
+def wear(**changes: Callable[[WearSums], Any]) -> Lie:
+    """Other sums of correlations."""
+    return lambda reply: WearReply(replace(reply.sums, **{name: make(reply.sums) for name, make in changes.items()}))
 
 
 def any_level(reply: SurveyReply) -> SurveyReply:
@@ -140,6 +147,21 @@ LIES: dict[str, tuple[type, Lie]] = {
     "an outline of negative lengths": (OutlineReply, lambda r: replace(r, shortest=-1)),
     "scores of 10**8 points": (ScoreReply, scores(test=lambda s: replace(s, n=10**8))),
     "validation of more points than there are": (ScoreReply, scores(validation=lambda s: replace(s, n=10**4))),
+    "wear of another shape": (WearReply, wear(total=lambda s: np.zeros(99))),
+    "correlations beyond 1": (WearReply, wear(total=lambda s: np.full_like(s.total, 2.0 * s.n))),
+    "wear that is not positive": (WearReply, wear(products=lambda s: -s.products)),
+    "squares too small for their mean": (
+        WearReply,
+        wear(total=lambda s: np.full_like(s.total, 0.9 * s.n), products=lambda s: np.zeros_like(s.products)),
+    ),
+    "wear of 10**8 units": (WearReply, wear(n=lambda s: 10**8)),
+    "wear of no units": (WearReply, wear(n=lambda s: 0)),
+    "wear of minus one unit": (WearReply, wear(n=lambda s: -1)),
+    "another kind of wear": (WearReply, lambda r: EvaluateReply(None)),
+    "an unknown kind of head": (ChoiceReply, lambda r: replace(r, kind="best of all")),
+    "a head of negative strength": (ChoiceReply, lambda r: replace(r, strength=-1.0)),
+    "a choice from 10**8 windows": (ChoiceReply, lambda r: replace(r, windows=10**8)),
+    "another kind of choice": (ChoiceReply, lambda r: EvaluateReply(None)),
     "another kind of score": (ScoreReply, lambda r: EvaluateReply(None)),
 }
 

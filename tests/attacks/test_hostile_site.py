@@ -20,11 +20,13 @@ from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import MessageCohort, gather
 from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.choice import ChoiceRequest, chosen_heads
 from fedprognos.federation.exchanges.fit import FitReply
-from fedprognos.federation.exchanges.personal import personal_heads
+from fedprognos.federation.exchanges.personal import head_name, personal_heads
 from fedprognos.federation.exchanges.residuals import ResidualRequest
 from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
 from fedprognos.federation.exchanges.survey import OutlineReply, OutlineRequest, SurveyReply, common_recipe
+from fedprognos.federation.exchanges.wear import WearReply, WearRequest, wear_columns
 from fedprognos.federation.federation_section import federation_options
 from fedprognos.federation.heads import with_heads
 from fedprognos.federation.plan import Plan
@@ -33,6 +35,7 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.calibration import EDGES, prediction_ranges
 from fedprognos.networks.model_options import TrainOptions
+from fedprognos.privacy.floors import Floors
 from small_fleets import series_fleet
 
 RECIPE = RecipeOptions(window=8, cap=40, stride=3, conditions={"altitude": 0})
@@ -42,7 +45,7 @@ QUICK = {"fedavg": {"rounds": 1, "epochs": 1}, "heads": ["exact", "mean"], "min_
 
 def members(folder: Path) -> dict[str, Client]:
     lengths = {"a": [20] * 21, "b": [24] * 21, "c": [22] * 21}
-    fleets = {n: series_fleet(found, seed=k, name=n) for k, (n, found) in enumerate(lengths.items())}
+    fleets = {n: series_fleet(rows, seed=k, name=n) for k, (n, rows) in enumerate(lengths.items())}
     return {n: Client(n, fleet, ClientFolder(folder / n), test=fleet) for n, fleet in fleets.items()}
 
 
@@ -59,7 +62,9 @@ def everything(transport: LyingTransport, journal: ReplyJournal, left: list[Fail
         for round_ in strategies[method].run(cohort, plan):
             for clients, network in round_.models.items():
                 with_heads(cohort, plan, clients, network)
+    wear_columns(cohort, recipe, federation, left.append)
     personal_heads(cohort, plan, network, cohort.clients)
+    chosen_heads(cohort, plan, network, cohort.clients, network.head, head_name("chosen"))
     ranges = np.array(prediction_ranges(recipe), dtype=np.float64)
     residuals = ResidualRequest(recipe, network, 1, 0.3, ranges, np.array(EDGES))
     replies = cohort.ask(dict.fromkeys(cohort.clients, residuals)).values()
@@ -76,10 +81,10 @@ def test_a_reply_that_cannot_be_true_costs_its_sender_its_place_and_nobody_else(
     transport = LyingTransport(members(tmp_path), "b", kind, change)
     everything(transport, journal, left)
     assert transport.lied
-    assert {one.client for one in left} == {"b"}
+    assert {failure.client for failure in left} == {"b"}
     kept = {path.read_bytes() for path in (tmp_path / "answers").iterdir()}
     assert lie == "other columns" or not kept & set(transport.sent)
-    assert all(len(one.text) <= 400 for one in left)
+    assert all(len(failure.text) <= 400 for failure in left)
 
 
 def test_the_same_command_goes_well_once_the_site_is_repaired(tmp_path: Path) -> None:
@@ -95,7 +100,7 @@ def test_replies_of_another_kind_are_failures_that_name_their_senders(tmp_path: 
     cohort, left = MessageCohort(LyingTransport(members(tmp_path), "nobody", FitReply, lambda r: r)), list[Failure]()
     with pytest.raises(FederationError):
         gather(cohort, dict.fromkeys("abc", OUTLINE), ScoreReply, 2, left.append)
-    assert [one.client for one in left] == ["a", "b", "c"]
+    assert [failure.client for failure in left] == ["a", "b", "c"]
 
 
 def test_a_reply_too_large_to_be_relayed_costs_its_sender_its_place_and_nobody_else(tmp_path: Path) -> None:
@@ -107,8 +112,8 @@ def test_a_reply_too_large_to_be_relayed_costs_its_sender_its_place_and_nobody_e
         if not sealed.startswith(REPLY) or ledger_line(read_reply(sealed)[1]).kind != FitReply.__name__:
             return sealed
         header, reply = read_reply(sealed)
-        found = decode(reply, (FitReply,))
-        large = encode(replace(found, weights={**found.weights, "more": np.zeros(240_000, np.float32)}))
+        trained = decode(reply, (FitReply,))
+        large = encode(replace(trained, weights={**trained.weights, "more": np.zeros(240_000, np.float32)}))
         return seal_reply(run.sites["c"].identity, header.contract, header.step, "c", large)
 
     run.sites["c"].respond = inflated  # type: ignore[method-assign]
@@ -156,3 +161,71 @@ def test_an_honest_client_of_short_lives_may_let_units_count_alike(tmp_path: Pat
     plan = Plan(recipe, spec, TrainOptions(), federation, 1, left_out=left.append)
     assert "exact" in with_heads(cohort, plan, "abc", Network.seeded(spec, 1))
     assert not left
+
+
+def test_who_claims_a_thousand_times_its_units_does_not_choose_the_columns(tmp_path: Path) -> None:
+    """A liar says that nothing wears but its favourite column; with a cap on weights the others outvote it."""
+
+    def claim(reply: WearReply) -> WearReply:
+        favourite = np.zeros_like(reply.sums.total)
+        favourite[-1] = 1.0
+        n = 15 * reply.sums.n  # no more than the points it declared
+        return WearReply(replace(reply.sums, n=n, total=n * favourite, products=n * np.outer(favourite, favourite)))
+
+    columns = {}
+    for cap in (None, 3.0):
+        federation = federation_options().model_validate({**QUICK, "weight_cap": cap})
+        for liar in ("nobody", "b"):
+            cohort = MessageCohort(LyingTransport(members(tmp_path / f"{liar}{cap}"), liar, WearReply, claim))
+            recipe = common_recipe(cohort, RECIPE, federation, lambda failure: None)
+            columns[liar, cap] = wear_columns(cohort, recipe, federation, lambda failure: None)
+    assert columns["b", None] != columns["nobody", None]
+    assert columns["b", 3.0] == columns["nobody", 3.0]
+
+
+def test_wear_of_fewer_units_than_the_floor_does_not_leave(tmp_path: Path) -> None:
+    """Units whose label never changes do not count: those that are left may be one machine."""
+    fleet = series_fleet([60] * 6, seed=3, name="a")
+    cohort = MessageCohort(
+        LyingTransport({"a": Client("a", fleet, ClientFolder(tmp_path))}, "nobody", FitReply, lambda r: r)
+    )
+    federation = federation_options().model_validate(QUICK)
+    recipe = common_recipe(cohort, RECIPE, federation, lambda failure: None)
+    honest = Client("a", fleet, ClientFolder(tmp_path), Floors(units=5)).answer(WearRequest(recipe))
+    assert honest.sums.n == 6
+    few = Client("a", fleet, ClientFolder(tmp_path), Floors(units=5))
+    windows = few.windows(recipe)
+    few._windows = (few._windows[0], replace(windows, labels=np.where(windows.unit < 2, windows.labels, 99.0)))  # type: ignore[index]
+    sums = few.answer(WearRequest(recipe)).sums
+    assert (sums.n, sums.total.any(), sums.products.any()) == (0, False, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "another"},
+        {"strength": 0.0},
+        {"strength": -1.0},
+        {"strength": 1e300},
+        {"neurons": (0, 10**6)},
+        {"neurons": (2, 1)},
+        {"fitted": np.zeros(99)},
+        {"head": "../../elsewhere"},
+        {"head": "f" * 31},
+    ],
+    ids=str,
+)
+def test_a_hostile_question_for_a_choice_is_refused_and_writes_nothing(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    client = members(tmp_path)["a"]
+    cohort = MessageCohort(LyingTransport({"a": client}, "nobody", FitReply, lambda r: r))
+    federation = federation_options().model_validate({**QUICK, "min_clients": 1})
+    recipe = common_recipe(cohort, RECIPE, federation, lambda failure: None)
+    network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1)
+    request = ChoiceRequest(recipe, network, 1, 0.3, network.head, head=head_name("good"))
+    good, bad = cohort.ask({"a": request}), cohort.ask({"a": replace(request, **change)})
+    assert not isinstance(good["a"], Failure)
+    assert isinstance(bad["a"], Failure)
+    assert [path.stem for path in (tmp_path / "a" / "heads").iterdir()] == [head_name("good")]
+    assert not (tmp_path / "elsewhere").exists()

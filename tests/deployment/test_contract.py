@@ -27,6 +27,7 @@ from fedprognos.experiment import config
 from fedprognos.federation.averages import aggregators
 from fedprognos.federation.exchanges import exchanges, words_for
 from fedprognos.federation.strategies import strategies
+from fedprognos.networks import Bundle
 from fedprognos.privacy import UnmaskRequest
 from refusals import refuses
 
@@ -312,3 +313,18 @@ def test_a_run_whose_only_method_is_refused_ends_and_says_why(tmp_path: Path) ->
     run = SmallRun(tmp_path, changes={"federation": federation}, options={**LAX, "max_leverage": 0.95})
     with refuses(RefusedByFloorsError, "0 of 3", code="floors"):
         run.perform()
+
+
+@pytest.mark.parametrize("mode", ["checked", "masked"])
+def test_columns_that_wear_and_heads_that_clients_choose_work_deployed(tmp_path: Path, mode: str) -> None:
+    federation = {**EXPERIMENT["federation"], "heads": ["exact", "choice"], "mode": mode, "min_clients": None}
+    run = SmallRun(tmp_path, {"federation": federation, "recipe": {**EXPERIMENT["recipe"], "columns": "wear"}})
+    run.perform()
+    choices = Bundle.load(tmp_path / "run" / "bundle").provenance["choices"]
+    assert set(choices) == set("abc")
+    for name in "abc":
+        asked = {line.get("request") for line in run.lines(name)}
+        assert {"WearRequest", "ChoiceRequest"} <= asked
+        assert not [line for line in run.lines(name) if "refused" in line or line["kind"] == "Failure"]
+        wear = {line["kind"] for line in run.lines(name) if line.get("request") == "WearRequest"}
+        assert wear == ({"MaskedReply"} if mode == "masked" else {"WearReply"})

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 KINDS = ("together", "personal", "blend", "alone", "linear")
 STRENGTHS = tuple(10.0**k for k in range(-6, 2))
 """Ridge strengths tried, relative to the spread of each feature; the linear head tries those of the baseline."""
+MAX_STRENGTH = 1e3
+"""The largest that any client tries."""
 LEAST_GAIN = 0.05
 """Another head must lower the shared head's error by this share."""
 SURE = 0.95
@@ -107,8 +109,8 @@ class ChoiceReply:
 def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> ChoiceReply:
     """Choose on the units kept out, then fit to all; without such units the shared head is taken."""
     network, fraction = request.network.check("request"), request.validation_fraction
-    if request.kind and request.kind not in KINDS:
-        raise MessageError("not a kind of head")
+    if (request.kind and request.kind not in KINDS) or not 0 < request.strength <= MAX_STRENGTH:
+        raise MessageError(f"heads are {', '.join(KINDS)}, with a strength of up to {MAX_STRENGTH:g}")
     train, held = client.head_parts(request.recipe, request.seed, fraction)
     fit = head_statistics(network, train, request.recipe, alike=request.alike)
     if len(request.fitted) not in (0, len(network.head)):
@@ -226,7 +228,7 @@ def cost(request: ChoiceRequest, fleet: Fleet) -> Cost:
 
 def check(request: ChoiceRequest, reply: ChoiceReply, most_points: int) -> None:
     """A known kind, and a possible number of points."""
-    if reply.kind not in KINDS or not 0 < reply.strength <= 1e3:
+    if reply.kind not in KINDS or not 0 < reply.strength <= MAX_STRENGTH:
         raise MessageError("sent an unknown kind of head")
     check_count(reply.windows, most_points)
 

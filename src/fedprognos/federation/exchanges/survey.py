@@ -238,7 +238,7 @@ def common_recipe(
     recipe = recipe_from_survey(cohort, options, left_out, federation)
     if options.columns == "all" or recipe.task != "rul":
         return recipe
-    sensors = wear_columns(cohort, recipe, federation.min_clients, left_out)
+    sensors = wear_columns(cohort, recipe, federation, left_out)
     if sensors == recipe.sensors:
         return recipe
     return recipe_from_survey(cohort, options.model_copy(update={"sensors": sensors}), left_out, federation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe, WearSums, carries_wear, wear_sums
-from fedprognos.federation.cohort import Cohort
+from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
-from fedprognos.federation.plausible import ROUNDING, check_count
-from fedprognos.federation.totals import total
+from fedprognos.federation.federation_section import FederationOptions
+from fedprognos.federation.plausible import check_count
+from fedprognos.federation.totals import add_all, masked_total
 from fedprognos.fleet import Fleet
+from fedprognos.matching import OutputSums
 
 if TYPE_CHECKING:
     from fedprognos.federation.client import Client
@@ -35,10 +37,12 @@ class WearReply:
 
 
 def answer(client: Client, request: WearRequest, on_epoch: OnEpoch | None) -> WearReply:
-    """Sums over all units, where these are enough."""
+    """Sums over all units whose label changes; nothing where these are fewer than the floor."""
     windows = client.windows(request.recipe)
     client.floors.check(windows)
-    return WearReply(wear_sums(windows, request.recipe))
+    sums = wear_sums(windows, request.recipe)
+    # The floor must hold for the units that count, too: the sums of one unit are that unit's correlations.
+    return WearReply(sums) if sums.n >= client.floors.units else template(request)
 
 
 def cost(request: WearRequest, fleet: Fleet) -> Cost:
@@ -52,12 +56,12 @@ def check(request: WearRequest, reply: WearReply, most_points: int) -> None:
     sums, width = reply.sums, len(request.recipe.sensors)
     if sums.total.shape != (width,) or sums.products.shape != (width, width):
         raise MessageError(f"sent sums of {sums.total.shape} and {sums.products.shape} columns instead of {width}")
-    check_count(max(sums.n, 1), most_points)  # no unit counts where all labels are the same
-    largest = sums.n * (1 + ROUNDING)
-    if not (np.abs(sums.total) <= largest).all() or not (np.abs(sums.products) <= largest).all():
-        raise MessageError("sent correlations beyond 1")
-    if (np.diag(sums.products) < 0).any():
-        raise MessageError("sent squares below 0")
+    if sums.n == 0:  # no unit counts where all labels are the same, or too few units have others
+        if sums.total.any() or sums.products.any():
+            raise MessageError("sent sums of no units that are not zero")
+        return
+    check_count(sums.n, most_points)
+    OutputSums(sums.n, 0, sums.total, sums.products).check(bounded=True)
 
 
 def template(request: WearRequest) -> WearReply:
@@ -67,12 +71,29 @@ def template(request: WearRequest) -> WearReply:
 
 
 def wear_columns(
-    cohort: Cohort, recipe: Recipe, min_clients: int | None, left_out: Callable[[Failure], None]
+    cohort: Cohort, recipe: Recipe, federation: FederationOptions, left_out: Callable[[Failure], None]
 ) -> tuple[str, ...]:
     """The sensors of a recipe that carry wear in the units of all clients together."""
     requests = dict.fromkeys(cohort.clients, WearRequest(recipe))
-    kept = carries_wear(total(cohort, requests, WearReply, min_clients, left_out).sums)
-    return tuple(name for name, keep in zip(recipe.sensors, kept, strict=True) if keep)
+    if cohort.sums is not None:
+        reply = masked_total(cohort, requests, federation.min_clients, left_out)
+    else:
+        replies = gather(cohort, requests, WearReply, federation.min_clients, left_out)
+        reply = add_all(capped_wear(replies, federation.weight_cap))
+    return tuple(name for name, keep in zip(recipe.sensors, carries_wear(reply.sums), strict=True) if keep)
+
+
+def capped_wear(replies: Mapping[str, WearReply], cap: float | None) -> Mapping[str, WearReply]:
+    """Replies in which no client has more units than `cap` times the median client: more are scaled down."""
+    counts = [reply.sums.n for reply in replies.values() if reply.sums.n]
+    if cap is None or not counts:
+        return replies
+    most = max(int(cap * np.median(counts)), 1)
+    capped = {}
+    for name, reply in replies.items():
+        sums, share = reply.sums, min(1.0, most / max(reply.sums.n, 1))
+        capped[name] = WearReply(WearSums(min(sums.n, most), share * sums.total, share * sums.products))
+    return capped
 
 
 exchanges.add(
