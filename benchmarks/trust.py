@@ -37,7 +37,7 @@ PRESET = "turbofan-life"
 CHANGES = (
     "federation.methods=['fedavg', 'concat', 'absorb']",
     "federation.heads=['exact', 'mean']",
-    "federation.fedavg={rounds=3, epochs=1}",
+    "federation.fedavg={rounds=3, epochs=1, average='weighted'}",  # as bare clients average
     "model.widths=[32]",
     "train.steps=300",
     "evaluation.seeds=1",
