@@ -164,18 +164,25 @@ def interval(value):
     else:
         weights = np.eye(len(units))[np.searchsorted(c["ranges"], value, side="right")]
     counts, units = weights @ counts, weights @ units / weights.sum()
-    missed = (units + 1) * (1 - options.coverage) / 2 + 1e-9
-    rank = missed * counts.sum() / max(units, 1)
-    rank = rank if c["bandwidth"] else np.floor(rank)
     edges = np.array([-np.inf, *c["edges"], np.inf])
     scale = value + 0.1 * unit if c["growing"] else unit
-    below, above = -np.inf, np.inf
-    if missed >= 1:
-        below, above = ranked(counts, edges, rank), -ranked(counts[::-1], -edges[::-1], rank)
+    half, at_cap = (1 - options.coverage) / 2, 0.0
+    if c["cap"] is not None:  # where lives at the cap are many, the interval is open above and misses below alone
+        top, total = (value - (c["cap"] - 0.5)) / scale, np.cumsum(counts)
+        at_cap = np.interp(top, c["edges"], total[:-1], left=0.0) / max(total[-1], 1e-12)
+    below = tail(c, counts, edges, units, half)
+    above = -tail(c, counts[::-1], -edges[::-1], units, min(max(at_cap, half), 2 * half))
     least, most = max(value - above * scale, 0.0), value - below * scale
     if c["cap"] is not None:
         least, most = min(least, c["cap"]), np.inf if most > c["cap"] - 0.5 else most
     return least, most
+
+
+def tail(c, counts, edges, units, share):
+    """The residual below which a share lies; -inf where there are too few units to say."""
+    missed = (units + 1) * share + 1e-9
+    rank = missed * counts.sum() / max(units, 1)
+    return ranked(counts, edges, rank if c["bandwidth"] else np.floor(rank)) if missed >= 1 else -np.inf
 
 
 def ranked(counts, edges, rank):

@@ -200,6 +200,8 @@ def test_intervals_have_no_cliffs_hold_their_promise_and_are_open_at_the_cap() -
     bounded = np.isfinite(high)
     assert np.abs(np.diff(high[bounded])).max() < 1.0
     assert not bounded[-1] and bounded[:800].all() and not np.isfinite(high[high > 124.5]).any()
-    new, truth = capped_errors(1)
-    low, high = calibration.interval(new.ravel(), 0.9)
-    assert np.mean((truth.ravel() >= low) & (truth.ravel() <= high)) == pytest.approx(0.9, abs=0.03)
+    new, truth = (numbers.ravel() for numbers in capped_errors(1))
+    low, high = calibration.interval(new, 0.9)
+    holds = (truth >= low) & (truth <= high)
+    assert holds.mean() == pytest.approx(0.9, abs=0.03)
+    assert holds[new > 120].mean() == pytest.approx(0.9, abs=0.04)  # nothing is missed above, so more may be below

@@ -8,7 +8,7 @@ alike; what bounds the error of a quantile is the number of units (pooling over 
 add up, so sites can calibrate together without telling a residual.
 
 A remaining life beyond the cap cannot be told from the cap. Labels are capped, and an interval that reaches the cap has
-no upper end: it means "so much or more". Rows with a life far beyond the cap teach nothing about it and are left out.
+no upper end: it means "so much or more". Nothing can be missed above it, so all that may be missed lies below.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ RANGES = tuple(k / 12 for k in range(1, 12))
 """Where one range of RUL predictions ends and the next begins, as shares of the largest label learnt."""
 BANDWIDTH = 0.064
 """Standard deviation of the kernel over RUL predictions, as a share of the largest label learnt: 8 cycles of 125."""
-LARGEST_LABEL = 1.25
-"""Residuals are taken at rows with at most this many times the cap left."""
 HALF_A_STEP = 0.5
 """An upper end within half a step of the cap is the cap."""
 POINTS = 200
@@ -160,8 +158,11 @@ class Calibration(BaseModel):
         """
         if not 0.0 < coverage < 1.0:
             raise BundleError(f"coverage {coverage} is not between 0 and 1")
-        below, above = self._quantiles(self._weights(predictions), coverage)
         scale = self.scale(predictions)
+        top = np.full_like(predictions, -np.inf)  # residuals at or below this one are of lives at the cap
+        if self.cap is not None:
+            top = (predictions - (self.cap - HALF_A_STEP)) / scale
+        below, above = self._quantiles(self._weights(predictions), top, coverage)
         low, high = np.maximum(predictions - above * scale, 0.0), predictions - below * scale
         if self.cap is not None:
             low, high = np.minimum(low, self.cap), np.where(high > self.cap - HALF_A_STEP, np.inf, high)
@@ -179,22 +180,40 @@ class Calibration(BaseModel):
         weights: FloatArray = np.exp((nearest - np.square(distance)) / 2)
         return weights
 
-    def _quantiles(self, weights: FloatArray, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Residuals (N,) between which enough of the weighted ones lie, each tail given half of what may be missed.
+    def _quantiles(self, weights: FloatArray, top: FloatArray, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Residuals (N,) between which enough of the weighted ones lie.
 
-        With one residual a unit the ranks are those of split conformal prediction.
+        Each tail is given half of what may be missed, or more where one is open: residuals up to `top` (N,) are of
+        lives at the cap. The share grows with their number, so that the lower end has no cliff. With one residual a
+        unit the ranks are those of split conformal prediction.
         """
         counts = weights @ np.array(self.counts, dtype=np.float64)
         units = weights @ np.array(self.units, dtype=np.float64) / weights.sum(axis=1)
-        missed = (units + 1) * (1 - coverage) / 2 + 1e-9  # 20 x 0.05 is 1, not a bit less
-        enough = missed >= 1
+        edges = np.array([-np.inf, *self.edges, np.inf])
+        half = np.full(len(counts), (1 - coverage) / 2)
+        at_cap = _share_up_to(counts, self.edges, top)
+        below = self._tail(counts, edges, units, half)
+        above = -self._tail(counts[:, ::-1], -edges[::-1], units, np.clip(at_cap, half, 2 * half))
+        return below, above
+
+    def _tail(self, counts: FloatArray, edges: FloatArray, units: FloatArray, share: FloatArray) -> FloatArray:
+        """Residuals (N,) below which a share lies; -inf where there are too few units to say."""
+        missed = (units + 1) * share + 1e-9  # 20 x 0.05 is 1, not a bit less
         rank = missed * counts.sum(axis=1) / np.maximum(units, 1)
         if not self.bandwidth:
             rank = np.floor(rank)
-        edges = np.array([-np.inf, *self.edges, np.inf])
-        below = np.where(enough, _ranked(counts, edges, rank), -np.inf)
-        above = np.where(enough, -_ranked(counts[:, ::-1], -edges[::-1], rank), np.inf)
-        return below, above
+        return np.where(missed >= 1, _ranked(counts, edges, rank), -np.inf)
+
+
+def _share_up_to(counts: FloatArray, edges: Sequence[float], residuals: FloatArray) -> FloatArray:
+    """Share of the residuals counted (N, edges + 1) that lie at or below others (N,); spread evenly between edges."""
+    rows, bounds = np.arange(len(counts)), np.array(edges)
+    place = np.searchsorted(bounds, residuals)  # the bin that holds each; what lies beyond the edges counts whole
+    k = np.clip(place, 1, len(bounds) - 1)
+    within = np.clip((residuals - bounds[k - 1]) / (bounds[k] - bounds[k - 1]), 0.0, 1.0)
+    total = np.cumsum(counts, axis=1)
+    share = (total[rows, k - 1] + within * counts[rows, k]) / np.maximum(total[:, -1], 1e-12)
+    return np.where(place == 0, 0.0, share)
 
 
 def _ranked(counts: FloatArray, edges: FloatArray, rank: FloatArray) -> FloatArray:
@@ -300,11 +319,8 @@ def residuals(
         Factor by which errors are larger on units that the layers below the head never saw.
     """
     places, predicted = [np.empty(0, dtype=np.int64)], [np.empty(0)]
-    largest = np.inf if recipe.cap is None else LARGEST_LABEL * recipe.cap
     for unit in np.unique(windows.unit).tolist():
-        mine = np.flatnonzero((windows.unit == unit) & (windows.labels <= largest))
-        if not len(mine):
-            continue
+        mine = np.flatnonzero(windows.unit == unit)
         at = mine[even_points(len(mine))]
         parts_of_unit = [part.select(part.unit == unit) for part in parts]
         without_unit = network if sums is None else sums.without(network, parts_of_unit, recipe)
