@@ -139,7 +139,7 @@ class ModelInputs:
         self, tables: Sequence[Table], unit: str | None = None, time: str | None = None, cycle: str | None = None
     ) -> RowReader:
         """A reader of tables with the columns of the first."""
-        return RowReader(self.columns(tables[0], unit, time, cycle), self.sensors, self.time_measure)
+        return RowReader(self.columns(tables[0], unit, time, cycle), self.sensors, self.time_measure, own_clock=True)
 
 
 def _there(table: Table, column: str | None) -> str | None:

@@ -101,6 +101,8 @@ class RowReader:
         Of the times, where they are dates.
     labels
         Read target, site and failures as well.
+    own_clock
+        Leave a counter that goes on over a repair as it stands; otherwise it begins anew with each life.
 
     Attributes
     ----------
@@ -123,8 +125,16 @@ class RowReader:
     {'p'}
     """
 
-    def __init__(self, columns: Columns, sensors: Sequence[str], time_measure: str, *, labels: bool = False) -> None:
-        self.columns, self.sensors, self.labels = columns, tuple(sensors), labels
+    def __init__(
+        self,
+        columns: Columns,
+        sensors: Sequence[str],
+        time_measure: str,
+        *,
+        labels: bool = False,
+        own_clock: bool = False,
+    ) -> None:
+        self.columns, self.sensors, self.labels, self.own_clock = columns, tuple(sensors), labels, own_clock
         self._seconds = SECONDS.get(time_measure)
         self._machines: dict[str, _Machine] = {}
         self._table = -1
@@ -244,7 +254,8 @@ class RowReader:
                     state.cycle, state.cycle_began = float(rows.cycles[k]), time
                 times[k] = time - state.cycle_began
             else:
-                times[k] = time - state.since
+                goes_on = self.own_clock and state.life.isdecimal()
+                times[k] = time if goes_on else time - state.since
         return replace(rows, units=units, times=times)
 
     def _next_life(self, state: _Machine, time: float) -> str:
