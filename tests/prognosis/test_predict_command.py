@@ -124,6 +124,20 @@ def test_of_a_repaired_machine_the_latest_life_is_told(tmp_path: Path) -> None:
     assert every.past == 1
 
 
+def test_a_later_life_is_told_in_the_machine_s_own_clock(tmp_path: Path) -> None:
+    """A counter that goes on over a repair is shown as it stands, with the values of a life that counts from one."""
+    frame = table(ENGINES.select(["engines-0"]), seed=None)
+    again = frame[:40].assign(cycle=frame["cycle"][:40] + len(frame))
+    lives = pd.concat([frame.assign(life=1), again.assign(life=2)])
+    lives.to_csv(tmp_path / "rows.csv", index=False)
+    bundle = replace(BUNDLE, table=TableLayout(unit="machine", time="cycle", life="life"))
+    (now,) = predict_files(Predictor.from_bundle(bundle), tmp_path / "rows.csv").now
+    assert (now.unit, now.position) == ("engines-0#2", 40 + len(frame))
+    frame[:40].to_csv(tmp_path / "first.csv", index=False)
+    (alone,) = predict_files(Predictor.from_bundle(bundle), tmp_path / "first.csv").now
+    assert (now.value, now.flags) == (alone.value, alone.flags)
+
+
 def test_rows_passed_over_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
     frame = table(ENGINES, seed=None)
     path = tmp_path / "rows.csv"

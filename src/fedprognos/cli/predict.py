@@ -25,6 +25,7 @@ def predict(
     out: Annotated[Path | None, typer.Option("--out", help="File to write: .csv, .csv.gz or .parquet.")] = None,
     head: Annotated[Path | None, typer.Option("--head", help="A site's personal head (.safetensors).")] = None,
     every: Annotated[bool, typer.Option("--all", help="Health at every row or cycle, not just now.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Name the sensors that changed each health most.")] = False,
     coverage: Annotated[float, typer.Option("--coverage", help="Share of true values in the interval.")] = 0.9,
     runtime: Annotated[str, typer.Option("--runtime", help="torch or onnx.")] = "torch",
     unit: Annotated[str | None, typer.Option("--unit", help="Column of the unit; - where a file is one unit.")] = None,
@@ -54,6 +55,7 @@ def predict(
             unit=unit,
             time=time,
             cycle=cycle,
+            why=why,
             progress=lambda share: bars.update(task, completed=share),
         )
     console = plain_console()
@@ -83,14 +85,17 @@ def _table(done: FilePrediction, predictor: Predictor) -> Table:
 
     until = ["until"] if done.measure is not None else []
     interval = "interval" if predictor.calibration is not None else "no intervals"
-    table = Table("unit", "at", f"{predictor.target} ({predictor.target_measure})", *until, interval, "note", box=None)
+    value_name, causes = f"{predictor.target} ({predictor.target_measure})", ["why"] if done.why else []
+    table = Table("unit", "at", value_name, *until, interval, *causes, "note", box=None)
     ordered = sorted(done.now, key=lambda h: (h.value is None, h.value or 0.0))
     for health in ordered[:SHOWN]:
         bounds = "" if health.low is None and health.high is None else f"{_bound(health.low)} to {_bound(health.high)}"
         note = ", ".join(x for x in (*health.flags, health.reason) if x)
         value = health.state if health.value is None else f"{health.value:.4g}"
         at, *end = (f"{health.position:g}",) if done.measure is None else dates(health, done.measure)
-        table.add_row(printable(health.unit), at, value, *(e or "" for e in end), bounds, printable(note))
+        explained = done.why[health.unit].words if health.unit in done.why else ""
+        words = [printable(explained)] if done.why else []
+        table.add_row(printable(health.unit), at, value, *(e or "" for e in end), bounds, *words, printable(note))
     if len(ordered) > SHOWN:
         table.add_row(f"and {len(ordered) - SHOWN} more (--out FILE)")
     return table

@@ -1,3 +1,5 @@
+from .explanation import Explanation as Explanation
+from .explanation import explain as explain
 from .health import AT_CAP as AT_CAP
 from .health import Health as Health
 from .health import Row as Row

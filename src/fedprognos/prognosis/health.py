@@ -106,6 +106,20 @@ class RowTable:
             self.settings[some],
         )
 
+    def accepted(self, updates: Sequence[Update]) -> RowTable:
+        """The rows that were accepted."""
+        taken = [k for k, update in enumerate(updates) if update.accepted]
+        if len(taken) == len(self):
+            return self
+        return RowTable(
+            [self.units[k] for k in taken],
+            [self.positions[k] for k in taken],
+            [self.cycles[k] for k in taken],
+            [self.ends[k] for k in taken],
+            self.sensors[taken],
+            self.settings[taken],
+        )
+
     @property
     def blank_rows(self) -> BoolArray:
         """Which rows have a blank: (T,)."""
@@ -118,6 +132,8 @@ class Verdict(StrEnum):
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     """It was there already, which does no harm."""
+    CONFLICT = "conflict"
+    """A row of this position was there already, with other values; that one stays."""
     LATE = "late"
     """A later row of its unit was there before it."""
     JUMPED = "jumped"

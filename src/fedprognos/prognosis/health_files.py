@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,7 @@ import pandas as pd
 
 from fedprognos.errors import ConfigError
 from fedprognos.files import replacing, spreadsheet_safe
+from fedprognos.prognosis.explanation import Explanation
 from fedprognos.prognosis.health import AT_CAP, Health
 from fedprognos.prognosis.sensor_faults import DISTRUSTED
 from fedprognos.tables import date_of, literal
@@ -21,8 +22,11 @@ from fedprognos.tables import date_of, literal
 COLUMNS = ("unit", "position", "value", "low", "high", "state", "reason", "flags")
 DATES = ("date", "end_date")
 """Where time is a date: of the row, and when the remaining life is over."""
+WHY = "why"
+"""Where healths are explained: the sensors that changed it most."""
 NUMBERS = ("position", "value", "low", "high")
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
+Fields = tuple[str | float | None, ...]
 
 
 class Writer(Protocol):
@@ -32,24 +36,45 @@ class Writer(Protocol):
 
 
 @contextmanager
-def writing(path: Path | None, measure: str | None = None) -> Iterator[Writer]:
+def writing(
+    path: Path | None, measure: str | None = None, why: Mapping[str, Explanation] | None = None
+) -> Iterator[Writer]:
     """A writer to a file that appears whole or not at all; to nowhere without a path.
 
     Parameters
     ----------
     measure
         Of time, where positions are dates.
+    why
+        Explanations by unit, to be there when healths are written; None for no such column.
     """
     if path is None:
         yield lambda healths: None
         return
     check_output(path)
+    columns = (*COLUMNS, *(() if measure is None else DATES), *(() if why is None else (WHY,)))
+
+    def fields(health: Health) -> Fields:
+        explained = None if why is None or health.unit not in why else why[health.unit].words
+        return (
+            health.unit,
+            health.position,
+            health.value,
+            health.low,
+            health.high,
+            health.state,
+            health.reason,
+            " ".join(health.flags),
+            *(() if measure is None else dates(health, measure)),
+            *(() if why is None else (explained,)),
+        )
+
     with replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":
-            with _parquet(temporary, measure) as writer:
+            with _parquet(temporary, columns, fields) as writer:
                 yield writer
         else:
-            with _csv(temporary, measure) as writer:
+            with _csv(temporary, columns, fields) as writer:
                 yield writer
 
 
@@ -72,26 +97,8 @@ def dates(health: Health, measure: str) -> tuple[str | None, str | None]:
     return date_of(health.position, measure), date_of(health.position + health.value, measure)
 
 
-def _fields(health: Health, measure: str | None) -> tuple[str | float | None, ...]:
-    return (
-        health.unit,
-        health.position,
-        health.value,
-        health.low,
-        health.high,
-        health.state,
-        health.reason,
-        " ".join(health.flags),
-        *(() if measure is None else dates(health, measure)),
-    )
-
-
-def _safe_fields(health: Health, measure: str | None) -> list[str | float | None]:
-    return [spreadsheet_safe(field) if isinstance(field, str) else field for field in _fields(health, measure)]
-
-
 @contextmanager
-def _csv(path: Path, measure: str | None) -> Iterator[Writer]:
+def _csv(path: Path, columns: Sequence[str], fields: Callable[[Health], Fields]) -> Iterator[Writer]:
     packed = path.name.lower().endswith(".gz")
     with (
         gzip.open(path, "wt", encoding="utf-8", newline="")
@@ -99,25 +106,29 @@ def _csv(path: Path, measure: str | None) -> Iterator[Writer]:
         else path.open("w", encoding="utf-8", newline="") as file
     ):
         rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(COLUMNS if measure is None else (*COLUMNS, *DATES))
-        yield lambda healths: rows.writerows(_safe_fields(health, measure) for health in healths)
+        rows.writerow(columns)
+
+        def write(healths: Sequence[Health]) -> None:
+            for health in healths:
+                rows.writerow([spreadsheet_safe(f) if isinstance(f, str) else f for f in fields(health)])
+
+        yield write
 
 
 @contextmanager
-def _parquet(path: Path, measure: str | None) -> Iterator[Writer]:
+def _parquet(path: Path, columns: Sequence[str], fields: Callable[[Health], Fields]) -> Iterator[Writer]:
     """Healths are gathered in a database beside the file, so that they need not fit into memory."""
-    names = COLUMNS if measure is None else (*COLUMNS, *DATES)
-    kinds = ["DOUBLE" if name in NUMBERS else "VARCHAR" for name in names]
+    kinds = ["DOUBLE" if name in NUMBERS else "VARCHAR" for name in columns]
     store = path.with_suffix(".duckdb")
     with duckdb.connect(str(store)) as database:
-        columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(names, kinds, strict=True))
-        database.execute(f"CREATE TABLE healths ({columns})")
+        typed = ", ".join(f'"{name}" {kind}' for name, kind in zip(columns, kinds, strict=True))
+        database.execute(f"CREATE TABLE healths ({typed})")
 
         def write(healths: Sequence[Health]) -> None:
             if healths:
-                fields = pd.DataFrame([_fields(health, measure) for health in healths], columns=list(names))
-                database.register("fields", fields.astype(dict.fromkeys(NUMBERS, float)))
-                database.execute("INSERT INTO healths SELECT * FROM fields")
+                frame = pd.DataFrame([fields(health) for health in healths], columns=list(columns))
+                database.register("frame", frame.astype(dict.fromkeys(NUMBERS, float)))
+                database.execute("INSERT INTO healths SELECT * FROM frame")
 
         yield write
         database.execute(f"COPY healths TO {literal(str(path))} (FORMAT parquet)")

@@ -133,6 +133,23 @@ class Stream:
         return taken
 
     def _take(self, table: RowTable, every: bool) -> list[Update]:
+        updates, questions, places = self._remember(table, every)
+        answers = self.model.healths(questions, self.coverage)
+        for question, (update, place), health in zip(questions, places, answers, strict=True):
+            question.state.health, question.state.pending = health, None
+            if every:
+                update.healths[place] = health
+        return updates
+
+    def inputs(self, table: RowTable) -> list[Question]:
+        """All that the network would be shown of rows; the rows are remembered, but the network is not asked."""
+        with self._lock:
+            return [
+                question for some in batches(table, BATCH) for question in self._remember(table.part(some), True)[1]
+            ]
+
+    def _remember(self, table: RowTable, every: bool) -> tuple[list[Update], list[Question], list[tuple[Update, int]]]:
+        """What became of rows, what the model is to look at, and where each of its answers belongs."""
         given = np.concatenate([table.sensors, table.settings], axis=1)
         table = without_blanks(table, self.model, self._states, self.filled)
         with np.errstate(all="ignore"):
@@ -173,12 +190,7 @@ class Stream:
                     update.healths.append(state.health)
             self.counts[update.verdict] += 1
             updates.append(update)
-        answers = self.model.healths(questions, self.coverage)
-        for question, (update, place), health in zip(questions, places, answers, strict=True):
-            question.state.health, question.state.pending = health, None
-            if every:
-                update.healths[place] = health
-        return updates
+        return updates, questions, places
 
     def _question(self, unit: str, state: UnitState, cut: Cut) -> tuple[Health, Question | None]:
         """What is known of a window before the model has looked at it, and what the model is to look at."""

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.errors import ConfigError, DataError
+from fedprognos.prognosis.explanation import Explanation, by_unit, explain
 from fedprognos.prognosis.health import Health, RowTable, Update, Verdict
 from fedprognos.prognosis.health_files import Writer, dates, writing
 from fedprognos.prognosis.health_model import HealthModel
@@ -201,6 +202,8 @@ class FilePrediction:
         Blank cells of each column that something stood in for.
     measure
         Of time, where positions are dates.
+    why
+        Why units have the health they have, where that was asked for.
     """
 
     now: list[Health]
@@ -214,6 +217,7 @@ class FilePrediction:
     filled: Counter[str] = field(default_factory=Counter)
     measure: str | None = None
     past: int = 0
+    why: dict[str, Explanation] = field(default_factory=dict)
 
 
 def predict_files(
@@ -226,6 +230,7 @@ def predict_files(
     unit: str | None = None,
     time: str | None = None,
     cycle: str | None = None,
+    why: bool = False,
     progress: Progress | None = None,
     chunk_rows: int = PIECE,
 ) -> FilePrediction:
@@ -241,9 +246,13 @@ def predict_files(
         Health at every row or cycle; otherwise each unit's latest.
     unit, time, cycle
         Columns; where not given those of the training table, else guessed from their names.
+    why
+        Explain each unit's latest health; all rows are then kept in memory.
     progress
         Called with the share of the work that is done.
     """
+    if why and every:
+        raise ConfigError("only the latest health of a unit is explained", hint="leave out --all or --why")
     if not 0.0 < coverage < 1.0:
         raise ConfigError(f"coverage {coverage:g} is not between 0 and 1", hint="0.9 holds nine of ten")
     paths = table_paths(source)
@@ -258,9 +267,13 @@ def predict_files(
     measure = inputs.time_measure if first[0].dates is not None and first[0].cycles is None else None
     result = FilePrediction([], stream.counts, filled=stream.filled, measure=measure)
     appeared: dict[str, None] = {}
-    with writing(out, measure) as write:
+    kept: list[RowTable] = []
+    with writing(out, measure, result.why if why else None) as write:
         for rows, share in itertools.chain([first], pieces):
-            updates = stream.feed_table(row_table(rows), every=every)
+            table = row_table(rows)
+            updates = stream.feed_table(table, every=every)
+            if why:
+                kept.append(table.accepted(updates))
             appeared.update(dict.fromkeys(rows.units))
             result.rows += len(updates)
             result.repeated += rows.repeated
@@ -275,6 +288,9 @@ def predict_files(
         ended = stream.finish()
         current = [unit for unit in appeared if unit not in reader.past]
         result.now, result.past = [h for h in stream.healths(current) if h is not None], len(appeared) - len(current)
+        rows_of_units = by_unit(kept)
+        explained = [health.unit for health in result.now if why and health.value is not None]
+        result.why.update({name: explain(predictor, rows_of_units[name]) for name in explained})
         _write(write, result, ended if every else result.now)
     return result
 
