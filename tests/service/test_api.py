@@ -144,10 +144,82 @@ def test_units_come_most_urgent_first_in_pages_and_by_name(client: TestClient) -
     assert answer["total"] == 4
     assert statuses == sorted(statuses, key=STATUSES.index)
     assert answer["units"][-1]["health"]["reason"] == "1 of 10 rows"
-    paged = [client.get(f"/v1/units?limit=1&offset={k}").json()["units"][0]["unit"] for k in range(4)]
-    assert paged == [unit["unit"] for unit in answer["units"]]
+    assert paged(client, "limit=1") == [unit["unit"] for unit in answer["units"]]
     assert [u["unit"] for u in client.get("/v1/units?q=NEW").json()["units"]] == ["engines-new"]
     assert client.get("/v1/units?limit=0").status_code == 422
+
+
+def paged(client: TestClient, query: str) -> list[str]:
+    """Names of all units of all parts."""
+    names: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        answer = client.get(f"/v1/units?{query}&cursor={cursor}")
+        assert answer.status_code == 200, answer.text
+        names += [unit["unit"] for unit in answer.json()["units"]]
+        cursor = answer.json()["next"]
+    return names
+
+
+@pytest.mark.parametrize("sort", ["urgency", "-urgency", "unit", "-unit", "health", "-health", "received", "-received"])
+def test_every_order_is_complete_in_parts_and_its_reverse(client: TestClient, sort: str) -> None:
+    post(client, ROWS)
+    post(client, [changed(unit=f"{site}/{k}") for site in ("north", "south") for k in range(3)])
+    names = paged(client, f"limit=2&sort={sort}")
+    assert len(names) == len(set(names)) == 9
+    back = sort.removeprefix("-") if sort.startswith("-") else f"-{sort}"
+    assert paged(client, f"limit=4&sort={back}") == names[::-1]
+
+
+def test_units_are_filtered_by_status_and_site_and_exported(client: TestClient) -> None:
+    post(client, ROWS)
+    post(client, [changed(unit=f"{site}/{k}") for site in ("north", "south") for k in range(3)])
+    assert paged(client, "site=south&sort=unit") == ["south/0", "south/1", "south/2"]
+    assert client.get("/v1/fleet").json()["sites"] == ["north", "south"]
+    every = [name for status in STATUSES for name in paged(client, f"status={status}")]
+    assert every == paged(client, "limit=100")
+    lines = client.get("/v1/units.csv?site=north&sort=-unit").text.splitlines()
+    assert [line.split(",")[:2] for line in lines[1:]] == [[f"north/{k}", "warming-up"] for k in (2, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "named"),
+    [
+        ("colour=red", 400, "colour"),
+        ("offset=1", 400, "offset"),
+        ("status=broken", 422, "status"),
+        ("sort=colour", 422, "sort"),
+        ("cursor=nonsense", 400, "cursor"),
+        ("cursor=WyJ1bml0IiwgMV0=&sort=unit", 400, "cursor"),
+        ("cursor=WyJ1bml0IiwgImEiXQ==", 400, "cursor"),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(client: TestClient, query: str, status: int, named: str) -> None:
+    post(client, ROWS)
+    answer = client.get(f"/v1/units?{query}")
+    problem = answer.json()
+    assert (answer.status_code, problem["status"]) == (status, status) and named in problem["detail"]
+    assert answer.headers["content-type"] == "application/problem+json" and problem["title"]
+    assert client.get("/v1/fleet?q=a").status_code == client.post("/v1/rows?q=a", json=ROWS[0]).status_code == 400
+
+
+def test_another_value_at_a_position_that_is_there_is_a_conflict(client: TestClient) -> None:
+    rows = rows_of(FLEET["engines-0"], FLEET)
+    post(client, rows[:12])
+    name = FLEET.schema.sensors[0]
+    other = {**rows[11], "sensors": {**rows[11]["sensors"], name: 5.0}}
+    status, answer = post(client, other)
+    assert (status, answer["results"][0]["result"], answer["refused"]) == (409, "conflict", 1)
+    assert post(client, [rows[11], other])[1]["duplicates"] == 1
+    assert client.get("/v1/units/engines-0").json()["samples"][-1]["sensors"] == rows[11]["sensors"]
+
+
+def test_the_interface_says_how_the_token_is_shown() -> None:
+    with running(BUNDLE, token="t" * 20) as client:
+        document = client.get("/openapi.json", headers={"Authorization": "Bearer " + "t" * 20}).json()
+    (scheme,) = document["security"][0]
+    assert document["components"]["securitySchemes"][scheme] == {"type": "http", "scheme": "bearer"}
+    assert document["paths"]["/healthz"]["get"]["security"] == []
 
 
 def test_a_unit_shows_its_history_forecast_and_rows(client: TestClient) -> None:
@@ -167,6 +239,17 @@ def test_any_name_can_be_asked_for(client: TestClient, name: str) -> None:
     from urllib.parse import quote
 
     assert client.get("/v1/units/" + quote(name, safe="")).json()["unit"] == name
+
+
+def test_a_health_is_explained_by_its_sensors(client: TestClient) -> None:
+    unit = FLEET.units[0]
+    client.post("/v1/rows", json=rows_of(unit, FLEET))
+    explained = client.get(f"/v1/why/{unit.id}").json()
+    assert explained["unit"] == unit.id and explained["position"] == unit.time[-1]
+    assert {cause["sensor"] for cause in explained["causes"]} == set(FLEET.schema.sensors)
+    assert sum(cause["effect"] for cause in explained["causes"]) == pytest.approx(explained["total"], abs=0.5)
+    client.post("/v1/rows", json={**rows_of(unit, FLEET)[0], "unit": "new"})
+    assert client.get("/v1/why/new").status_code == 409 and client.get("/v1/why/nobody").status_code == 404
 
 
 def test_more_units_than_allowed_are_refused_and_the_known_go_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from browser import Browser
 from services import rows_of, served, small_bundle
 
+from fedprognos.service import DurableStream
 from small_fleets import series_fleet
 
 FLEET = series_fleet([30, 22, 26])
@@ -58,6 +60,51 @@ def test_the_fleet_is_shown_and_a_unit_opens_by_mouse_and_by_keyboard(
     browser.wait(f"document.querySelector('#unit-name').textContent === {expected[1]!r}")
     browser.wait("document.querySelector('#trend polyline.line')")
     assert browser.complaints == []
+
+
+@pytest.mark.long
+def test_a_part_of_the_fleet_is_chosen_by_mouse_and_keyboard_and_a_health_explained(
+    browser: Browser, address: str
+) -> None:
+    browser.resize(1280, 900)
+    browser.open(address)
+    browser.wait(f"{READY} === 4")
+    counts = httpx.get(f"{address}/v1/fleet").json()["counts"]
+    browser.click(".cards .warming-up")
+    browser.wait(f"{READY} === {counts['warming-up']}")
+    assert browser.run("document.querySelector('.cards .warming-up').getAttribute('aria-pressed')") == "true"
+    browser.run("document.querySelector('.cards .warming-up').focus()")
+    browser.press("Enter")
+    browser.wait(f"{READY} === 4")
+    names = "[...document.querySelectorAll('#rows th')].map(n => n.textContent)"
+    for order in ("unit", "-unit"):
+        browser.click("[data-sort=unit]")
+        expected = [unit["unit"] for unit in httpx.get(f"{address}/v1/units?sort={order}").json()["units"]]
+        browser.wait(f"JSON.stringify({names}) === JSON.stringify({expected})")
+    browser.run(f"location.hash = '#unit={FLEET.units[0].id}'")
+    browser.wait("document.querySelectorAll('#causes li').length")
+    explained = httpx.get(f"{address}/v1/why/{FLEET.units[0].id}").json()
+    shown = browser.run("document.querySelector('#causes .cause').title")
+    assert shown == explained["causes"][0]["sensor"]
+    assert browser.complaints == []
+
+
+@pytest.mark.soak
+def test_the_page_says_that_the_service_hangs(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    plain = DurableStream.take
+    with served(small_bundle(FLEET), tmp_path) as address:
+        browser.open(address)
+        browser.wait("document.querySelector('.pill.live')")
+        monkeypatch.setattr(DurableStream, "take", lambda stream, rows: release.wait(60) and plain(stream, rows))
+        sender = threading.Thread(target=httpx.post, args=(f"{address}/v1/rows",), kwargs={"json": ROWS, "timeout": 90})
+        sender.start()
+        browser.wait("document.querySelector('.pill.lost')", seconds=40)
+        release.set()
+        sender.join()
+        browser.wait("document.querySelector('.pill.live')", seconds=20)
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.recipe import ConditionWarning, Recipe
 from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.features.row_memory import Arrays, RowMemory
-from fedprognos.features.sensor_ranges import FAR, QUARTER, SETTLED, SMOOTHING, JointLevels
+from fedprognos.features.sensor_ranges import FAR, QUARTER, SETTLED, SMOOTHING, JointLevels, levels
 from fedprognos.features.survey import Survey, SurveyTerms, make_recipe, recipe_for, survey, survey_terms
 from fedprognos.features.wear import WearSums, carries_wear, wear_sums
 from fedprognos.features.windows import (
@@ -47,6 +47,7 @@ __all__ = [
     "hold_out",
     "joined",
     "labelled_only",
+    "levels",
     "make_recipe",
     "merge_all",
     "recipe_for",

@@ -18,9 +18,8 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import DataError
-from fedprognos.features import Recipe
+from fedprognos.features import SETTLED, Recipe, levels
 from fedprognos.features.history import rule_of
-from fedprognos.features.sensor_ranges import SETTLED, levels
 from fedprognos.prognosis.health import RowTable
 from fedprognos.prognosis.health_model import HealthModel
 from fedprognos.prognosis.sensor_faults import MOVED

@@ -120,11 +120,13 @@ class UnitState:
             judged = self.clock.believe(position, number)
         else:
             judged = self.clock.judge(position, number, end, not self.history.complete)
+        width = len(raw)
+        if judged.verdict is Verdict.DUPLICATE and self._differs(given, width):
+            return Verdict.CONFLICT, f"{judged.reason}, with other values", ()
         if judged.verdict is not Verdict.ACCEPTED:
             return judged.verdict, judged.reason, ()
         if judged.again:
             return judged.verdict, "", self.history.close()
-        width = len(raw)
         visible = self.sensors.push(raw, np.isnan(given[:width]), deviations, self.limits)
         impossible = visible != deviations
         if impossible.any():
@@ -135,6 +137,12 @@ class UnitState:
         inputs = self.channels.extend(scaled)
         cuts = self.history.push(inputs, position, cycle=number, end=end, unseen=unseen, gap=judged.gap)
         return judged.verdict, "", cuts
+
+    def _differs(self, given: FloatArray, sensors: int) -> bool:
+        """Whether a row says something else than the last one did; a blank setting says nothing."""
+        settings, before = given[sensors:], self.latest_values[sensors:]
+        same = np.array_equal(given[:sensors], self.sensors.raw, equal_nan=True)
+        return not same or bool(((settings != before) & ~np.isnan(settings)).any())
 
     def doubts(self, cut: Cut) -> tuple[tuple[str, ...], str]:
         """Flags and reason that make the health at a window doubtful before the model reads the window."""

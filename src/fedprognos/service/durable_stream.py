@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import time
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -244,9 +244,14 @@ class DurableStream:
     def _replay(self, rows: list[StoredRow], names: dict[int, str]) -> None:
         if not rows:
             return
-        values = np.array([row.values for row in rows])
+        self.stream.feed_table(self._table(rows, names), every=False)
+        self._since_snapshot += len(rows)
+        self._touched.update(row.unit for row in rows)
+
+    def _table(self, rows: Sequence[StoredRow], names: Mapping[int, str]) -> RowTable:
         split = len(self.model.recipe.sensors)
-        table = RowTable(
+        values = np.array([row.values for row in rows]).reshape(len(rows), -1)
+        return RowTable(
             [names[row.unit] for row in rows],
             [row.position for row in rows],
             [row.cycle for row in rows],
@@ -254,9 +259,6 @@ class DurableStream:
             values[:, :split],
             values[:, split:],
         )
-        self.stream.feed_table(table, every=False)
-        self._since_snapshot += len(rows)
-        self._touched.update(row.unit for row in rows)
 
     def tidy(self) -> None:
         """Write a snapshot that the next start begins from, and drop rows nobody will look at."""
@@ -289,6 +291,11 @@ class DurableStream:
         if number is None:
             return [], []
         return self.store.healths_of(number, unit), self.store.rows_of(number)
+
+    def rows(self, unit: str) -> RowTable | None:
+        """All rows that are stored of a unit, oldest first; None for one that is not known."""
+        number = self._units.get(unit)
+        return None if number is None else self._table(self.store.rows_of(number, sys.maxsize), {number: unit})
 
     def names(self) -> dict[int, str]:
         """Units by number."""

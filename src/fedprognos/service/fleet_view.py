@@ -5,14 +5,18 @@ It lives in memory and is used from one thread.
 
 from __future__ import annotations
 
+import json
 import math
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
+from fedprognos.errors import DataError
 from fedprognos.prognosis import AT_CAP, DISTRUSTED, Health, Verdict, machine_and_life
 from fedprognos.service.durable_stream import Batch, DurableStream
 
@@ -20,6 +24,7 @@ Status = Literal["due", "unknown", "soon", "ok", "warming-up", "ended"]
 STATUSES: tuple[Status, ...] = ("due", "unknown", "soon", "ok", "warming-up")
 """In order of urgency. What cannot be judged comes right after what is due: it may be due as well. A life that another
 one of the same machine has followed is "ended" and in none of them."""
+MOST_SITES = 200
 SPARK = 40
 """Values of a sparkline."""
 REFUSALS = 50
@@ -62,10 +67,37 @@ class UnitView:
     pause_in_s: float = 0.0  # smoothed time between two arrivals
 
     @property
-    def urgency(self) -> tuple[int, float, str]:
-        """Sorts the most urgent first."""
-        value = self.health.value if self.health is not None else None
-        return STATUSES.index(self.status), math.inf if value is None else value, self.unit
+    def value(self) -> float:
+        """Its health, infinite where there is none."""
+        return math.inf if self.health is None or self.health.value is None else self.health.value
+
+    @property
+    def site(self) -> str:
+        """What its name begins with before the first "/", as in `north/pump 7`; empty where there is none."""
+        return self.unit.partition("/")[0] if "/" in self.unit else ""
+
+
+SORTS: dict[str, Callable[[UnitView], tuple[str | float, ...]]] = {
+    "urgency": lambda view: (STATUSES.index(view.status), view.value, view.unit),
+    "unit": lambda view: (view.unit,),
+    "health": lambda view: (view.value, view.unit),
+    "received": lambda view: (view.received, view.unit),
+}
+"""Orders of units: the most urgent first; by name; the lowest health first; those silent for longest first."""
+
+
+def _cursor(sort: str, key: tuple[str | float, ...]) -> str:
+    return urlsafe_b64encode(json.dumps([sort, *key]).encode()).decode()
+
+
+def _read_cursor(cursor: str, sort: str) -> tuple[str | float, ...]:
+    try:
+        made_for, *key = json.loads(urlsafe_b64decode(cursor))
+    except (ValueError, TypeError):
+        raise DataError("this cursor is not one of this service") from None
+    if made_for != sort or not key or not all(isinstance(part, str | int | float) for part in key):
+        raise DataError("this cursor belongs to another order, or is none")
+    return tuple(key)
 
 
 def status_of(health: Health | None, threshold: float | None, margin: float = 0.0) -> Status:
@@ -244,16 +276,57 @@ class FleetView:
         view.status = status
         self._counts[status] += 1
 
-    def page(self, limit: int, offset: int, search: str = "") -> tuple[int, list[UnitView]]:
-        """How many machines match, and a part of them, the most urgent first; ended lives are not among them."""
+    def matching(
+        self, search: str = "", status: Status | None = None, site: str | None = None, sort: str = "urgency"
+    ) -> list[UnitView]:
+        """Machines that match, in order; ended lives are not among them.
+
+        Parameters
+        ----------
+        search
+            Part of the name.
+        site
+            What the name begins with before its first "/".
+        sort
+            A name of :data:`SORTS`; "-" before it turns the order round.
+        """
         if self._sorted is None:
             current = (view for view in self.units.values() if view.status != "ended")
-            self._sorted = sorted(current, key=lambda view: view.urgency)
-        matching = self._sorted
-        if search:
-            text = search.casefold()
-            matching = [view for view in matching if text in view.unit.casefold()]
-        return len(matching), matching[offset : offset + limit]
+            self._sorted = sorted(current, key=SORTS["urgency"])
+        text = search.casefold()
+        matching = [
+            view
+            for view in self._sorted
+            if text in view.unit.casefold() and status in (None, view.status) and site in (None, view.site)
+        ]
+        if sort != "urgency":
+            matching.sort(key=SORTS[sort.removeprefix("-")], reverse=sort.startswith("-"))
+        return matching
+
+    def page(self, matching: Sequence[UnitView], sort: str, limit: int, cursor: str) -> tuple[list[UnitView], str]:
+        """A part of machines in order, and the cursor of the next; empty where this is the last.
+
+        A cursor holds the place of a part's last machine in the order. It keeps its meaning while machines come, go and
+        change places.
+        """
+        key, begin = SORTS[sort.removeprefix("-")], 0
+        if cursor:
+            after, back = _read_cursor(cursor, sort), sort.startswith("-")
+
+            def comes_later(view: UnitView) -> bool:
+                return key(view) < after if back else key(view) > after
+
+            try:
+                begin = bisect(matching, False, key=comes_later)
+            except TypeError:
+                raise DataError("this cursor is not one of this service") from None
+        part = list(matching[begin : begin + limit])
+        more = begin + limit < len(matching)
+        return part, _cursor(sort, key(part[-1])) if more else ""
+
+    def sites(self) -> list[str]:
+        """What names of machines begin with before their first "/"."""
+        return sorted({view.site for view in self.units.values() if view.site and view.status != "ended"})[:MOST_SITES]
 
     def counts(self) -> dict[str, int]:
         """Units by status."""

@@ -7,19 +7,22 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from http import HTTPStatus
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi.dependencies.utils import get_flat_dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from fedprognos import __version__
 from fedprognos.errors import DataError, OutputError
-from fedprognos.prognosis import Predictor, Row, Verdict, dates
+from fedprognos.prognosis import Explanation, Predictor, Row, Verdict, dates, explain
 from fedprognos.service import json_shapes
 from fedprognos.service.alert_delivery import AlertDelivery
 from fedprognos.service.alert_routes import add_alert_routes
@@ -27,16 +30,20 @@ from fedprognos.service.alerts import Alert, AlertRule
 from fedprognos.service.batching import Batcher, BusyError
 from fedprognos.service.durable_stream import Batch, DurableStream
 from fedprognos.service.fleet_events import FleetEvents
-from fedprognos.service.fleet_view import FleetView, forecast, status_of
-from fedprognos.service.http_guards import Guard, TooLargeError, refuse
+from fedprognos.service.fleet_view import FleetView, UnitView, forecast, status_of
+from fedprognos.service.http_guards import HEALTH_CHECKS, Guard, TooLargeError, refuse
 from fedprognos.service.json_shapes import parse, read_row
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions, near_margin
 from fedprognos.tables import SECONDS
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": json_shapes.Problem} for code in (400, 401, 403, 404, 405, 413, 415, 422, 429, 503)
+PROBLEM: dict[str, Any] = {
+    "content": {"application/problem+json": {"schema": TypeAdapter(json_shapes.Problem).json_schema()}},
 }
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"description": HTTPStatus(code).phrase, **PROBLEM} for code in (400, 401, 403, 404, 405, 413, 415, 429, 503)
+}
+UNREADABLE: dict[int | str, dict[str, Any]] = {422: {"description": "A parameter cannot be read", **PROBLEM}}
 
 
 SCRIPT = "text/javascript; charset=utf-8"
@@ -51,6 +58,8 @@ FILES = {
     "/page.js": ("page.js", SCRIPT),
     "/favicon.svg": ("favicon.svg", "image/svg+xml"),
 }
+ShownStatus = Literal["due", "unknown", "soon", "ok", "warming-up"]
+Order = Literal["urgency", "-urgency", "unit", "-unit", "health", "-health", "received", "-received"]
 CHECKED_IN_S = 5.0
 """The disk is checked at most this often, because each check writes to it."""
 SILENCE_CHECKED_IN_S = 10.0
@@ -166,6 +175,7 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
         redoc_url=None,
         responses=PROBLEMS,
         redirect_slashes=False,
+        dependencies=[Depends(_only_known_parameters)],
     )
     app.state.service = service
     app.add_middleware(Guard, options=options, files=frozenset(FILES))
@@ -175,11 +185,41 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     _add_operation(app, service)
     _add_page(app)
     _add_problems(app, options, service.metrics)
+    _add_security(app, options)
     return app
+
+
+def _only_known_parameters(request: Request) -> None:
+    """Refuse a request with a parameter that its address does not know: a misspelt filter would show everything."""
+    if not request.scope["query_string"]:
+        return
+    dependant = get_flat_dependant(request.scope["route"].dependant)
+    allowed = {parameter.alias for parameter in dependant.query_params}
+    unknown = sorted(request.query_params.keys() - allowed)
+    if unknown:
+        there = f"there are {', '.join(sorted(allowed))}" if allowed else "there are none here"
+        raise HTTPException(400, f"unknown parameter '{unknown[0][:40]}'; {there}")
+
+
+def _add_security(app: FastAPI, options: ServiceOptions) -> None:
+    """Say in the OpenAPI document how clients show the token."""
+    plain = app.openapi
+
+    def document() -> dict[str, Any]:
+        schema = plain()
+        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        if options.token is not None:
+            schema["security"] = [{"token": []}]
+            for path in HEALTH_CHECKS:
+                schema["paths"][path]["get"]["security"] = []
+        return schema
+
+    app.openapi = document  # type: ignore[method-assign]
 
 
 def _add_rows(app: FastAPI, service: Service) -> None:
     no_row_taken = {"model": json_shapes.RowsAnswer, "description": "No row was taken"}
+    conflict = {**no_row_taken, "description": "No row was taken: one was there already, with other values"}
     body = json_shapes.rows_body(service.predictor.recipe, service.options.max_rows, service.predictor.policies)
 
     async def post_rows(request: Request) -> Response:
@@ -187,6 +227,7 @@ def _add_rows(app: FastAPI, service: Service) -> None:
 
         Rows are judged one by one. A row sent again is a duplicate, which does no harm.
         """
+        _only_known_parameters(request)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             return refuse(415, "send application/json")
@@ -203,32 +244,58 @@ def _add_rows(app: FastAPI, service: Service) -> None:
         accepted = sum(result.result is Verdict.ACCEPTED for result in results)
         duplicates = sum(result.result is Verdict.DUPLICATE for result in results)
         answer = json_shapes.RowsAnswer(accepted, duplicates, len(results) - accepted - duplicates, results)
-        return _json(answer, 200 if accepted or duplicates else 422)
+        if accepted or duplicates:
+            return _json(answer)
+        return _json(answer, 409 if any(result.result is Verdict.CONFLICT for result in results) else 422)
 
     app.router.add_api_route(
         "/v1/rows",
         post_rows,
         methods=["POST"],
         response_model=json_shapes.RowsAnswer,
-        responses={422: no_row_taken},
+        responses={409: conflict, 422: no_row_taken},
         openapi_extra={"requestBody": body},
         route_class_override=_Direct,
     )
+
+
+def _matching(
+    request: Request,
+    q: Annotated[str, Query(max_length=256, description="Part of the name")] = "",
+    status: Annotated[ShownStatus | None, Query(description="Units with this status only")] = None,
+    site: Annotated[
+        str | None, Query(max_length=256, description='What names begin with before their first "/"')
+    ] = None,
+    sort: Annotated[Order, Query(description='"-" turns the order round')] = "urgency",
+) -> tuple[list[UnitView], str]:
+    """The units that a request asks for, and their order."""
+    view: FleetView = request.app.state.service.view
+    return view.matching(q, status, site, sort), sort
+
+
+Chosen = Annotated[tuple[list[UnitView], str], Depends(_matching)]
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
     view, recipe, layout = service.view, service.predictor.recipe, service.predictor.table
     cyclic = recipe.cycle is not None
 
-    @app.get("/v1/units", response_model=json_shapes.UnitsAnswer)
+    @app.get("/v1/units", response_model=json_shapes.UnitsAnswer, responses=UNREADABLE)
     async def get_units(
+        chosen: Chosen,
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
-        q: Annotated[str, Query(max_length=256, description="Part of the name")] = "",
+        cursor: Annotated[str, Query(max_length=2000, description="`next` of the part before")] = "",
     ) -> Response:
-        """Units, the most urgent first."""
-        total, units = view.page(limit, offset, q)
-        return _json(json_shapes.UnitsAnswer(total, time.time(), units))
+        """Units, the most urgent first, or in another order; a part at a time."""
+        units, sort = chosen
+        part, following = view.page(units, sort, limit, cursor)
+        return _json(json_shapes.UnitsAnswer(len(units), time.time(), part, following or None))
+
+    @app.get("/v1/units.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}, **UNREADABLE})
+    async def get_csv(chosen: Chosen) -> Response:
+        """All units that match, for spreadsheets."""
+        headers = {"content-disposition": 'attachment; filename="fleet.csv"'}
+        return Response(json_shapes.fleet_csv(chosen[0]), media_type="text/csv; charset=utf-8", headers=headers)
 
     @app.get("/v1/units/{unit:path}", response_model=json_shapes.UnitAnswer)
     async def get_unit(unit: str) -> Response:
@@ -251,6 +318,21 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             samples=[json_shapes.sample(row, recipe) for row in rows],
         )
         return _json(answer)
+
+    @app.get(
+        "/v1/why/{unit:path}",
+        response_model=Explanation,
+        responses={409: {"description": "There is no health to explain yet", **PROBLEM}},
+    )
+    async def get_why(unit: str) -> Response:
+        """Why the unit's health is what it is: what each sensor changed since the first row that is stored."""
+        rows = await service.batcher.ask(partial(service.stream.rows, unit))
+        if rows is None:
+            return _unknown(unit)
+        try:  # beside the stream's thread, so that no row waits for it
+            return _json(await asyncio.to_thread(explain, service.predictor, rows))
+        except DataError as error:
+            return refuse(409, error.what)
 
     @app.post("/v1/acknowledged/{unit:path}", status_code=204, response_class=Response)
     async def acknowledge_unit(unit: str) -> Response:
@@ -281,6 +363,8 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             filled=sum(service.stream.stream.filled.values()),
             refused=view.refused,
             refusals=list(view.refusals),
+            sites=view.sites(),
+            normal=json_shapes.normal_levels(recipe),
             table=None if layout is None else layout.model_dump(mode="json", exclude_defaults=True),
             policies=service.predictor.policies,
             sensors=recipe.sensors,

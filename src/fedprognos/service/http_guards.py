@@ -6,6 +6,7 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from http import HTTPStatus
 
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
@@ -137,8 +138,9 @@ class TooLargeError(Exception):
 
 
 def refuse(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An answer that says what is wrong."""
-    return JSONResponse({"detail": detail}, status, headers=headers)
+    """An answer that says what is wrong, as RFC 9457 wants it."""
+    problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    return JSONResponse(problem, status, headers=headers, media_type="application/problem+json")
 
 
 def _host(headers: Headers) -> str:

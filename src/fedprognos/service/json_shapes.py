@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from io import StringIO
 from typing import Any, Literal
 
 from pydantic_core import from_json
 
 from fedprognos.errors import DataError
 from fedprognos.features import Recipe
+from fedprognos.files import spreadsheet_safe
 from fedprognos.prognosis import LONGEST_NAME, Health, Row, Update, Verdict
 from fedprognos.service.fleet_view import Forecast, Refusal, UnitView
 from fedprognos.service.store import StoredRow
@@ -94,11 +98,20 @@ class RowsAnswer:
 
 @dataclass(frozen=True)
 class UnitsAnswer:
-    """A part of the fleet, the most urgent first."""
+    """A part of the fleet in the order asked for.
+
+    Parameters
+    ----------
+    total
+        Units that match, in all parts together.
+    next
+        Cursor of the next part; None where this is the last.
+    """
 
     total: int
     now: float
     units: list[UnitView]
+    next: str | None
 
 
 @dataclass(frozen=True)
@@ -152,6 +165,11 @@ class FleetAnswer:
         Blank values that something stood in for, since the service was started.
     refused, refusals
         Rows that were not taken since the service was started, and the latest of them.
+    sites
+        What names of units begin with before their first "/".
+    normal
+        Lowest and highest level of each sensor over the lives of the training machines, as measured; None where
+        sensors stand elsewhere in each operating condition, or nothing is known.
     table
         How the tables were written that the model was trained on, for senders of files.
     """
@@ -171,6 +189,8 @@ class FleetAnswer:
     filled: int
     refused: int
     refusals: list[Refusal]
+    sites: list[str]
+    normal: dict[str, tuple[float, float]] | None
     table: dict[str, Any] | None
     policies: tuple[str, ...]
     sensors: tuple[str, ...]
@@ -183,8 +203,11 @@ class FleetAnswer:
 
 @dataclass(frozen=True)
 class Problem:
-    """What was wrong."""
+    """What was wrong (RFC 9457)."""
 
+    type: str
+    title: str
+    status: int
     detail: str
 
 
@@ -217,6 +240,29 @@ def sample(row: StoredRow, recipe: Recipe) -> Sample:
     return Sample(
         row.position, row.cycle, row.received, sensors, dict(zip(recipe.settings, values[split:], strict=True))
     )
+
+
+def normal_levels(recipe: Recipe) -> dict[str, tuple[float, float]] | None:
+    """Lowest and highest level of each sensor in training, as measured; None where there is no such thing."""
+    usual = recipe.usual
+    if usual is None or len(recipe.mean) != 1 or recipe.cycle is not None:
+        return None
+    bounds = zip(recipe.sensors, recipe.mean[0], recipe.std[0], usual.low, usual.high, strict=True)
+    return {name: (mean + std * low, mean + std * high) for name, mean, std, low, high in bounds}
+
+
+def fleet_csv(units: Iterable[UnitView]) -> str:
+    """Units as a table for spreadsheets."""
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(("unit", "status", "position", "cycle", "value", "low", "high", "flags", "reason", "received"))
+    for view in units:
+        health = view.health or Health(view.unit, view.position, None)
+        flags, received = " ".join(health.flags), datetime.fromtimestamp(view.received, UTC).isoformat("T", "seconds")
+        numbers = (view.position, view.cycle, health.value, health.low, health.high)
+        reason = spreadsheet_safe(health.reason)
+        lines.writerow((spreadsheet_safe(view.unit), view.status, *numbers, flags, reason, received))
+    return text.getvalue()
 
 
 def unit_answer(view: UnitView, **more: Any) -> UnitAnswer:

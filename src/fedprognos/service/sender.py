@@ -78,10 +78,12 @@ class Link:
     def reached(self) -> dict[str, tuple[float, float]]:
         """Latest cycle (0 for units without cycles) and position of each unit at the service."""
         places: dict[str, tuple[float, float]] = {}
+        cursor = ""
         while True:
-            answer = self._ask("GET", f"/v1/units?limit={PAGE}&offset={len(places)}")
+            answer = self._ask("GET", f"/v1/units?limit={PAGE}&sort=unit&cursor={cursor}")
             places |= {status["unit"]: (status["cycle"] or 0, status["position"]) for status in answer["units"]}
-            if not answer["units"] or len(places) >= answer["total"]:
+            cursor = answer["next"]
+            if cursor is None:
                 return places
 
     def post(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -115,7 +117,7 @@ class Link:
         except ValueError:
             hint = "give the address that fedprognos serve shows when it starts"
             raise DataError(f"not a fedprognos service ({answer.status_code})", where=self._url, hint=hint) from None
-        if answer.status_code not in (200, 422) or not isinstance(body, dict) or "detail" in body:
+        if answer.status_code not in (200, 409, 422) or not isinstance(body, dict) or "detail" in body:
             detail = body.get("detail", answer.reason) if isinstance(body, dict) else answer.reason
             raise OutputError(f"the service refused: {detail}", where=self._url)
         return body

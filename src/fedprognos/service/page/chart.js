@@ -13,7 +13,7 @@ const Chart = (function () {
   const round = (x) => Math.round(x * 10) / 10;
   const path = (points) => points.map((p) => round(p[0]) + "," + round(p[1])).join(" ");
 
-  function spark(values, width, height, label) {
+  function spark(values, width, height, label, band) {
     const svg = make("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height });
     if (label) {
       svg.setAttribute("role", "img");
@@ -26,6 +26,10 @@ const Chart = (function () {
     if (high - low < least) [low, high] = [low - least, high + least];
     const x = (k) => 2 + (k / (values.length - 1)) * (width - 6);
     const y = (v) => height - 3 - ((v - low) / (high - low)) * (height - 6);
+    if (band) {
+      const [top, bottom] = [y(band[1]), y(band[0])].map((v) => round(Math.max(0, Math.min(height, v))));
+      svg.append(make("rect", { class: "normal", x: 0, y: top, width, height: Math.max(bottom - top, 0) }));
+    }
     svg.append(make("polyline", { class: "line", points: path(values.map((v, k) => [x(k), y(v)])) }));
     svg.append(make("circle", { class: "dot", cx: round(x(values.length - 1)), cy: round(y(values.at(-1))), r: 2.4 }));
     return svg;
@@ -45,6 +49,16 @@ const Chart = (function () {
       if (threshold !== null) svg.append(make("line", { class: "tick", x1: x(threshold), x2: x(threshold), y1: 1, y2: 17 }));
       svg.append(make("circle", { class: "dot", cx: round(x(health.value)), cy: 9, r: 4.5 }));
     }
+    return svg;
+  }
+
+  // A share between -1 and 1 as a bar to the left or right of the middle.
+  function effect(share, width) {
+    const svg = make("svg", { class: "effect", viewBox: `0 0 ${width} 14`, width, height: 14, "aria-hidden": "true" });
+    const middle = width / 2;
+    const reach = round(Math.abs(share) * (middle - 2));
+    svg.append(make("rect", { class: share < 0 ? "worse" : "better", x: share < 0 ? middle - reach : middle, y: 2, width: Math.max(reach, 0.5), height: 10, rx: 2 }));
+    svg.append(make("line", { class: "zero", x1: middle, x2: middle, y1: 0, y2: 14 }));
     return svg;
   }
 
@@ -137,5 +151,5 @@ const Chart = (function () {
     box.append(svg);
   }
 
-  return { spark, span, trend };
+  return { spark, span, effect, trend };
 })();

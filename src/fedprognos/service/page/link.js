@@ -7,7 +7,7 @@ const Link = (function () {
     const token = sessionStorage.getItem("token");
     return token ? { Authorization: "Bearer " + token } : {};
   }
-  async function ask(path, method = "GET", body = undefined) {
+  async function ask(path, method = "GET", body = undefined, read = (answer) => answer.json()) {
     const headers = body === undefined ? authorised() : { ...authorised(), "Content-Type": "application/json" };
     const answer = await fetch(path, { method, headers, cache: "no-store", body: body && JSON.stringify(body) });
     if (answer.status === 401) {
@@ -15,7 +15,7 @@ const Link = (function () {
       throw new Error("a token is needed");
     }
     if (!answer.ok) throw Object.assign(new Error((await answer.json().catch(() => ({}))).detail || answer.statusText), { status: answer.status });
-    return answer.status === 204 ? null : answer.json();
+    return answer.status === 204 ? null : read(answer);
   }
   function login() {
     if ($("login").open) return;

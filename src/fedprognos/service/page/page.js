@@ -4,6 +4,10 @@
   const { NAMES, TITLES, number, value, doubts, range, dateOf, age, cycleOf, $, node } = Words;
   const { ask, connection } = Link;
   const ORDER = Object.keys(NAMES);
+  // What is shown of the fleet: a status, a site, an order, and the cursors of the pages up to this one.
+  const chosen = { status: "", site: "", sort: "urgency" };
+  let cursors = [""];
+  let following = null;
   const units = new Map();
   const lines = new Map();
   let fleet = null;
@@ -24,17 +28,18 @@
     if (fleet && message.refused !== fleet.refused) loadSoon(); // to show which
     if (kind === "reload") return loadSoon();
     const search = $("search").value.trim().toLocaleLowerCase();
+    const part = search || chosen.status || chosen.site || chosen.sort !== "urgency" || cursors.length > 1;
     for (const unit of message.units) {
       if (unit.status === "ended") units.delete(unit.unit); // another life of the machine has begun
-      else if (!search || unit.unit.toLocaleLowerCase().includes(search)) units.set(unit.unit, unit);
+      else if (!part || units.has(unit.unit)) units.set(unit.unit, unit);
       if (unit.unit === open) loadUnit();
     }
     for (const name of message.forgotten) {
       units.delete(name);
       if (name === open) loadUnit();
     }
-    if (!search) total = Object.values(message.counts).reduce((sum, count) => sum + count, 0);
-    if (search || total > SHOWN) loadSoon(); // which units come next, only the service knows
+    if (!part) total = Object.values(message.counts).reduce((sum, count) => sum + count, 0);
+    if (part || total > SHOWN) loadSoon(); // which units come next, only the service knows
     showCounts(message.counts);
     showTable(message.units.map((unit) => unit.unit));
   }
@@ -64,11 +69,13 @@
         (fleet.filled ? ` · ${fleet.filled} blank values filled` : "");
       $("position-name").textContent = fleet.position_name;
       showRefusals();
-      const search = $("search").value.trim();
-      const found = await ask(`/v1/units?limit=${SHOWN}&q=${encodeURIComponent(search)}`);
-      total = found.total;
+      showSites();
+      const answer = await ask(`/v1/units?limit=${SHOWN}&cursor=${cursors.at(-1)}&${filters()}`);
+      if (!answer.units.length && cursors.length > 1) return turn([""]); // the last page has emptied
+      total = answer.total;
+      following = answer.next;
       units.clear();
-      for (const unit of found.units) units.set(unit.unit, unit);
+      for (const unit of answer.units) units.set(unit.unit, unit);
       showCounts(fleet.counts);
       showTable([]);
     } catch (error) {
@@ -83,20 +90,71 @@
       node("li", `${new Date(1000 * row.received).toLocaleTimeString()} ${row.unit === null ? "" : row.unit + ": "}${row.reason}`)));
   }
 
+  // --- which part of the fleet ---------------------------------------------------------------
+  function filters() {
+    const given = { q: $("search").value.trim(), sort: chosen.sort };
+    if (chosen.status) given.status = chosen.status;
+    if (chosen.site) given.site = chosen.site;
+    return new URLSearchParams(given).toString();
+  }
+  function turn(pages) {
+    cursors = pages;
+    return load();
+  }
+  function choose(changes) {
+    Object.assign(chosen, changes);
+    for (const head of document.querySelectorAll("[data-sort]")) {
+      const mine = chosen.sort.replace("-", "") === head.dataset.sort;
+      const way = chosen.sort.startsWith("-") ? "descending" : "ascending";
+      head.closest("th").setAttribute("aria-sort", mine ? way : "none");
+    }
+    for (const card of $("counts").children) card.setAttribute("aria-pressed", String(card.dataset.status === chosen.status));
+    return turn([""]);
+  }
+  function showSites() {
+    $("site-choice").hidden = !fleet.sites.length;
+    const names = ["", ...fleet.sites];
+    if ($("site").options.length === names.length) return;
+    $("site").replaceChildren(...names.map((name) => new Option(name || "all sites", name, false, name === chosen.site)));
+  }
+  $("site").addEventListener("change", () => choose({ site: $("site").value }));
+  document.querySelectorAll("[data-sort]").forEach((head) => head.addEventListener("click", () => {
+    const again = chosen.sort === head.dataset.sort;
+    choose({ sort: (again ? "-" : "") + head.dataset.sort });
+  }));
+  $("earlier").addEventListener("click", () => turn(cursors.slice(0, -1)));
+  $("later").addEventListener("click", () => turn([...cursors, following]));
+  $("export").addEventListener("click", async () => {
+    try {
+      const link = node("a");
+      link.href = URL.createObjectURL(await ask("/v1/units.csv?" + filters(), "GET", undefined, (answer) => answer.blob()));
+      link.download = "fleet.csv";
+      link.click();
+      URL.revokeObjectURL(link.href);
+    } catch (error) {
+      say(error.message);
+    }
+  });
+
   // --- the fleet -----------------------------------------------------------------------------
   function showCounts(counts) {
     const list = $("counts");
     for (const status of ORDER) {
-      let box = list.querySelector("." + status);
-      if (!box) {
-        box = node("div", undefined, status);
-        box.append(node("dt", TITLES[status]), node("dd"));
-        list.append(box);
+      let card = list.querySelector("." + status);
+      if (!card) {
+        card = node("button", undefined, status);
+        card.type = "button";
+        card.dataset.status = status;
+        card.setAttribute("aria-pressed", "false");
+        card.append(node("span", undefined, "count"), node("span", TITLES[status], "title"));
+        card.addEventListener("click", () => choose({ status: chosen.status === status ? "" : status }));
+        list.append(card);
       }
-      box.lastElementChild.textContent = String(counts[status]);
+      card.firstElementChild.textContent = String(counts[status]);
     }
     say(`${counts.due} units due for maintenance, ${counts.soon} may be due soon, ${counts.unknown} to be checked.`);
-    document.title = counts.due ? `(${counts.due}) Fleet` : "Fleet";
+    const urgent = [counts.due ? `${counts.due} due` : "", counts.unknown ? `${counts.unknown} to check` : ""].filter(Boolean);
+    document.title = urgent.length ? `(${urgent.join(", ")}) Fleet` : "Fleet";
   }
   function before(a, b) {
     const rank = (u) => (u.health && u.health.value !== null ? u.health.value : Infinity);
@@ -147,7 +205,8 @@
   }
   function showTable(changed) {
     if (!fleet) return;
-    const shown = Array.from(units.values()).sort(before).slice(0, SHOWN);
+    const listed = Array.from(units.values()); // other orders stay as the service gave them
+    const shown = (chosen.sort === "urgency" ? listed.sort(before) : listed).slice(0, SHOWN);
     const names = new Set(shown.map((unit) => unit.unit));
     for (const name of Array.from(units.keys())) if (!names.has(name)) units.delete(name);
     for (const [name, row] of lines) {
@@ -171,14 +230,20 @@
     });
     if (focused && focused.isConnected) focused.focus({ preventScroll: true }); // a row that moves loses it
     const searching = $("search").value.trim();
-    $("shown").textContent = total > shown.length ? `${shown.length} most urgent of ${total} units` : `${total} units`;
+    const first = SHOWN * (cursors.length - 1) + 1;
+    $("shown").textContent = total > shown.length ? `${first} to ${first + shown.length - 1} of ${total} units` : `${total} units`;
+    $("pages").hidden = cursors.length === 1 && following === null;
+    $("earlier").disabled = cursors.length === 1;
+    $("later").disabled = following === null;
     $("empty").hidden = shown.length > 0;
-    $("empty").textContent = searching ? `No unit's name contains “${searching}”.` : "No rows yet. Units appear here when their first row is posted to /v1/rows.";
+    $("empty").textContent = searching ? `No unit's name contains “${searching}”.`
+      : chosen.status || chosen.site ? "No unit matches."
+      : "No rows yet. Units appear here when their first row is posted to /v1/rows.";
   }
   let typing = 0;
   $("search").addEventListener("input", () => {
     clearTimeout(typing);
-    typing = setTimeout(load, 200);
+    typing = setTimeout(() => turn([""]), 200);
   });
   setInterval(() => {
     document.querySelectorAll("[data-received]").forEach((cell) => {
@@ -187,6 +252,17 @@
   }, 5000);
 
   // --- one unit ------------------------------------------------------------------------------
+  const WHY_EVERY_IN_MS = 30000;
+  let explainedAt = 0;
+  async function loadWhy(name) {
+    explainedAt = Date.now();
+    try {
+      const explained = await ask("/v1/why/" + encodeURIComponent(name));
+      if (name === open) UnitPage.showWhy(explained);
+    } catch (error) {
+      if (name === open) $("why").hidden = true; // too many rows to explain
+    }
+  }
   let waiting = 0;
   function loadUnit() {
     if (waiting) return;
@@ -200,6 +276,8 @@
         Words.setNow(unit.now);
         loadedUnit = name;
         UnitPage.show(unit, fleet);
+        const known = unit.health && unit.health.value !== null;
+        if (known && Date.now() - explainedAt > WHY_EVERY_IN_MS) loadWhy(name);
         $("forget").hidden = false;
       } catch (error) {
         if (name !== open) return;
@@ -264,6 +342,7 @@
     }
     UnitPage.clear();
     loadedUnit = null;
+    explainedAt = 0;
     $("unit-name").textContent = open;
     $("unit-name").focus();
     scrollTo(0, 0);

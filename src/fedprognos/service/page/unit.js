@@ -88,9 +88,28 @@ const UnitPage = (function () {
     });
     table.tBodies[0].replaceChildren(...rows);
   }
+  // What each sensor changed, the most telling first; asked for apart, because it takes as long as a prediction.
+  function showWhy(explained) {
+    const measure = fleet.target_measure;
+    const signed = (x, digits) => (x < 0 ? "−" : "+") + Math.abs(x).toPrecision(digits);
+    const most = Math.max(...explained.causes.map((cause) => Math.abs(cause.effect)), 1e-9);
+    const broken = new Set(explained.causes.filter((cause) => cause.broken).map((cause) => cause.sensor));
+    for (const item of $("sensors").children) item.classList.toggle("marked", broken.has(item.dataset.sensor));
+    $("why").hidden = false;
+    $("why-text").textContent = `Since ${place(explained.since, fleet.position_name)} the sensors changed the health by ${signed(explained.total, 3)} ${measure}. The largest shares:`;
+    $("causes").replaceChildren(...explained.causes.slice(0, 5).map((cause) => {
+      const item = node("li");
+      const since = cause.since === null ? "" : ` since ${place(cause.since, fleet.position_name)}`;
+      const words = `${cause.broken ? "seems broken; " : ""}level ${signed(cause.moved, 2)} deviations${since}`;
+      const name = node("span", cause.sensor.replaceAll("_", " "), "cause");
+      name.title = cause.sensor;
+      item.append(name, Chart.effect(cause.effect / most, 120), node("span", `${signed(cause.effect, 2)} ${measure}`, "amount"), node("span", words, cause.broken ? "doubted note" : "note"));
+      return item;
+    }));
+  }
   function showSensors(unit) {
     const samples = unit.samples;
-    $("sensors-text").textContent = samples.length ? `The last ${samples.length} rows as they were received.` : "";
+    $("sensors-text").textContent = samples.length ? `The last ${samples.length} rows as they were received.` + (fleet.normal ? " The band holds the levels of all training machines over their lives." : "") : "";
     const items = [...fleet.sensors.map((name) => [name, "sensors"]), ...fleet.settings.map((name) => [name, "settings"])];
     $("sensors").replaceChildren(...(samples.length ? items : []).map(([name, kind]) => {
       const values = samples.map((sample) => sample[kind][name]).filter((value) => value !== null);
@@ -98,11 +117,14 @@ const UnitPage = (function () {
       const text = node("p");
       text.append(node("span", name.replaceAll("_", " ")), node("span", values.length ? String(Number(values.at(-1).toPrecision(5))) : "blank"));
       text.firstChild.title = name;
-      item.append(text, Chart.spark(values, 230, 40));
+      const band = fleet.normal && kind === "sensors" ? fleet.normal[name] : null;
+      item.dataset.sensor = name;
+      item.append(text, Chart.spark(values, 230, 40, "", band));
       return item;
     }));
   }
   function clear() {
+    $("why").hidden = true;
     for (const id of ["verdict", "trend", "legend", "sensors"]) $(id).replaceChildren();
     for (const id of ["trend-text", "sensors-text"]) $(id).textContent = "";
     $("verdict").className = "verdict";
@@ -112,5 +134,5 @@ const UnitPage = (function () {
   function redraw() {
     if (drawn) Chart.trend($("trend"), drawn, fleet, $("readout"), health);
   }
-  return { show, clear, redraw };
+  return { show, showWhy, clear, redraw };
 })();
