@@ -182,8 +182,8 @@ def _courses(ax: Axes, compared: Comparison, column: Column) -> None:
                 color=_colour(method),
             )
     for method in WITHOUT_ROUNDS:
-        mine = [line for line in compared.lines if (line.name, line.head) == (method, head)]
-        samples = [s for line in mine if (s := line.sample(column))]
+        method_lines = [line for line in compared.lines if (line.name, line.head) == (method, head)]
+        samples = [s for line in method_lines if (s := line.sample(column))]
         if samples:
             mean = float(np.mean([s.mean for s in samples]))
             ax.axhline(mean, color=_colour(method), linestyle="--", linewidth=1.2)
