@@ -120,7 +120,7 @@ def test_texts_among_names_are_names(tmp_path: Path) -> None:
     frame = pumps().assign(machine=lambda f: f["machine"].str[1:].replace("3", "3a"))
     frame.to_csv(tmp_path / "p.csv", index=False)
     guess = propose(tmp_path / "p.csv")
-    assert (guess.known.blanks, guess.columns.unit, guess.units) == ((), "machine", 8)
+    assert (guess.file_format.blanks, guess.columns.unit, guess.units) == ((), "machine", 8)
 
 
 def test_a_date_and_a_time_of_day_are_one_time(tmp_path: Path) -> None:

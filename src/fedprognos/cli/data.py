@@ -38,17 +38,18 @@ def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """
     from fedprognos.fleet import CATALOG, places
 
-    found = {name: _where(name, data_dir) for name in CATALOG}
+    folders = {name: _where(name, data_dir) for name in CATALOG}
     looked = [str(p) for p in places(data_dir)]
     if as_json:
         sets = [
-            {"name": d.name, "title": d.title, "address": d.address, "folder": found[d.name]} for d in CATALOG.values()
+            {"name": d.name, "title": d.title, "address": d.address, "folder": folders[d.name]}
+            for d in CATALOG.values()
         ]
         _print_json({"looked_in": looked, "data_sets": sets})
         return
     table = Table("name", "what", "found in", box=None, pad_edge=False)
     for name, data in CATALOG.items():
-        table.add_row(name, data.title, escape(found[name] or "") or f"not here: fedprognos data get {name}")
+        table.add_row(name, data.title, escape(folders[name] or "") or f"not here: fedprognos data get {name}")
     console = plain_console()
     console.print(table)
     console.print("looked in: " + ", ".join(looked), style="dim", markup=False, soft_wrap=True)

@@ -192,14 +192,16 @@ def _time(columns: Columns) -> str:
 
 def _whole(proposal: Proposal) -> str:
     """What a unit is where no column names it."""
-    return "each sheet" if proposal.known.sheet else "each file" if proposal.units > 1 else "the whole file"
+    return "each sheet" if proposal.file_format.sheet else "each file" if proposal.units > 1 else "the whole file"
 
 
 def _place(proposal: Proposal) -> str:
     """What names the owner where no column does."""
     if proposal.separator:
         return f"the beginning of {proposal.columns.unit or 'the name'}, up to '{proposal.separator}'"
-    return "each folder" if proposal.columns.unit is None else "each sheet" if proposal.known.sheet else "each file"
+    return (
+        "each folder" if proposal.columns.unit is None else "each sheet" if proposal.file_format.sheet else "each file"
+    )
 
 
 def _task(columns: Columns) -> str:
@@ -239,7 +241,7 @@ def _summary(proposal: Proposal) -> Table:
         "operating settings": ", ".join(columns.settings),
         "sensors": _listed(columns.sensors or ()),
         "blanks, filled": "; ".join(f"{column}: {gap}" for column, gap in proposal.gaps.items()),
-        "count as blank": ", ".join(proposal.known.blanks),
+        "count as blank": ", ".join(proposal.file_format.blanks),
         "constant, left out": _listed(proposal.constant),
         "number the rows, left out": _listed(proposal.counters),
         "not numbers, left out": _listed(proposal.text),

@@ -95,10 +95,10 @@ def places(data_dir: str | Path | None = None) -> list[Path]:
     """
     if data_dir is not None:
         return [Path(data_dir)]
-    found = [Path(os.environ[ENVIRONMENT])] if os.environ.get(ENVIRONMENT) else []
+    folders = [Path(os.environ[ENVIRONMENT])] if os.environ.get(ENVIRONMENT) else []
     if SHARED.is_dir():
-        found.append(SHARED)
-    return [*found, user_cache()]
+        folders.append(SHARED)
+    return [*folders, user_cache()]
 
 
 def download_place(data_dir: str | Path | None = None) -> Path:
@@ -141,16 +141,16 @@ def find(name: str, data_dir: str | Path | None = None) -> Path:
 
 def _candidates(data: DataSet, place: Path) -> Iterator[Path]:
     """The data set's own folder and everything below it, then the place itself and its direct children."""
-    own = place / data.folder
-    if own.is_dir():
-        yield own
-        yield from sorted(p for p in own.rglob("*") if p.is_dir())
+    own_folder = place / data.folder
+    if own_folder.is_dir():
+        yield own_folder
+        yield from sorted(p for p in own_folder.rglob("*") if p.is_dir())
     if place.is_dir():
         yield place
-        yield from sorted(p for p in place.iterdir() if p.is_dir() and p != own)
+        yield from sorted(p for p in place.iterdir() if p.is_dir() and p != own_folder)
 
 
 def _only_in_parts(data: DataSet, folder: Path, place: Path) -> bool:
     """Whether the folder found is one of several parts below the data set's own folder."""
-    own = place / data.folder
-    return folder != own and own in folder.parents and not (folder / battery_files.METADATA).is_file()
+    own_folder = place / data.folder
+    return folder != own_folder and own_folder in folder.parents and not (folder / battery_files.METADATA).is_file()

@@ -105,14 +105,14 @@ def _check_text(folder: Path, name: str, published: _Published) -> PartCheck:
         rows, units = _count(path, name)
     except FedprognosError as error:
         return replace(missing, name=path.name, status="wrong", detail=error.what)
-    found = replace(missing, name=path.name, status="ok", rows=rows, units=units)
+    present = replace(missing, name=path.name, status="ok", rows=rows, units=units)
     if units != published.units or published.rows not in (None, rows):
-        return replace(found, status="wrong")
+        return replace(present, status="wrong")
     if published.sha256 is None:
-        return found
+        return present
     if _sha256(path) == published.sha256:
-        return replace(found, checksum="matches")
-    return replace(found, status="altered", checksum="differs")
+        return replace(present, checksum="matches")
+    return replace(present, status="altered", checksum="differs")
 
 
 def _count(path: Path, name: str) -> tuple[int, int]:
@@ -134,12 +134,12 @@ def _sha256(path: Path) -> str:
 
 def _check_batteries(folder: Path) -> list[PartCheck]:
     try:
-        found = {entry.battery: entry for entry in nasa_battery.inventory(folder)}
+        listed = {entry.battery: entry for entry in nasa_battery.inventory(folder)}
     except DataError as error:
         return [PartCheck(folder.name, "wrong", detail=str(error))]
     parts = []
-    for battery in sorted({*found, *_DISCHARGES}):
-        entry = found.get(battery)
+    for battery in sorted({*listed, *_DISCHARGES}):
+        entry = listed.get(battery)
         expected = _DISCHARGES.get(battery, entry.listed if entry else None)
         if entry is None or entry.present == 0:
             parts.append(PartCheck(battery, "missing", expected_units=expected))

@@ -18,12 +18,12 @@ def fleet_digest(fleet: Fleet, secret: bytes = b"") -> str:
     secret
         With a secret the digest tells nothing to whoever does not have it.
     """
-    found = hmac.new(secret, digestmod=hashlib.sha256)
+    digest = hmac.new(secret, digestmod=hashlib.sha256)
     for unit in fleet:
         attributes = sorted((k, repr(v)) for k, v in unit.attributes.items())
-        found.update(repr((unit.id, unit.failed, unit.rul_at_end, attributes)).encode())
+        digest.update(repr((unit.id, unit.failed, unit.rul_at_end, attributes)).encode())
         for array in (unit.time, unit.sensors, unit.settings, unit.target, unit.cycles, unit.cycle_numbers):
-            found.update(b"-" if array is None else repr((array.dtype.str, array.shape)).encode())
+            digest.update(b"-" if array is None else repr((array.dtype.str, array.shape)).encode())
             if array is not None:
-                found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()[:32]
+                digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:32]

@@ -59,18 +59,18 @@ def get(
     """
     data = data_set(name)
     place = download_place(data_dir)
-    own = place / data.folder
-    if not force and own.is_dir() and any(own.iterdir()):
+    target = place / data.folder
+    if not force and target.is_dir() and any(target.iterdir()):
         try:
             present = check(name, place)
         except DataNotFoundError:
             raise DataError(
-                "the folder holds something else", where=str(own), hint="use --force to replace it"
+                "the folder holds something else", where=str(target), hint="use --force to replace it"
             ) from None
         if not present.sound:
-            raise DataError("the files there are damaged", where=str(own), hint="use --force to replace them")
+            raise DataError("the files there are damaged", where=str(target), hint="use --force to replace them")
         return present
-    with replacing(own) as unpacked:
+    with replacing(target) as unpacked:
         archive = unpacked.with_name("archive.zip")
         _download(address or data.address, archive, progress)
         unpack(archive, unpacked)
@@ -148,8 +148,8 @@ def _check_unpacked(data: DataSet, folder: Path, address: str) -> None:
     holding = next((c for c in candidates if data.holds(c)), None)
     if holding is None:
         raise DataError(f"the archive holds no files of '{data.name}'", where=address, hint="is the address right?")
-    found = check_folder(data.name, folder if data.spread else holding)
-    wrong = [part for part in found.parts if part.status == "wrong"]
+    checked = check_folder(data.name, folder if data.spread else holding)
+    wrong = [part for part in checked.parts if part.status == "wrong"]
     if wrong:
         raise DataError(
             f"{wrong[0].name} is not as published {wrong[0].detail}".rstrip(), where=address, hint="download again"

@@ -48,7 +48,7 @@ _FILLED = {
 def read_table(
     source: str | Path | Sequence[str | Path],
     columns: Columns,
-    known: FileFormat | None = None,
+    file_format: FileFormat | None = None,
     *,
     name: str = "table",
     require_labels: bool = True,
@@ -59,7 +59,7 @@ def read_table(
     ----------
     source
         A file, several, a folder, or a pattern such as `plants/*.csv`.
-    known
+    file_format
         What is said about the format of the files; the rest is found out.
     require_labels
         Refuse data nothing can be learnt from; False reads a fleet to be predicted.
@@ -70,7 +70,7 @@ def read_table(
         For the first thing wrong, naming file, line, column and unit.
     """
     return fleet_from_tables(
-        open_tables(source, known, columns.text), columns, name=name, require_labels=require_labels
+        open_tables(source, file_format, columns.text), columns, name=name, require_labels=require_labels
     )
 
 
@@ -93,11 +93,11 @@ def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, r
     rows = _read(reader, tables)
     units, dropped, left_out = [], list[str](), Counter[str]()
     for code, name_of_unit in enumerate(rows.units):
-        own = rows.of_unit(code)
-        if len(own.places) < MIN_ROWS:
+        unit_rows = rows.of_unit(code)
+        if len(unit_rows.places) < MIN_ROWS:
             dropped.append(name_of_unit)
             continue
-        unit = _unit(own, rows.machines[code], columns, sensors)
+        unit = _unit(unit_rows, rows.machines[code], columns, sensors)
         if unit.is_cyclic:
             unit = _without_odd_cycles(unit, left_out)
         elif columns.health is not None:
@@ -309,29 +309,29 @@ def _means(
     return means
 
 
-def _unit(own: _UnitRows, machine: str, columns: Columns, sensors: Sequence[str]) -> Unit:
+def _unit(unit_rows: _UnitRows, machine: str, columns: Columns, sensors: Sequence[str]) -> Unit:
     """One unit from its rows."""
-    rows = own.whole
-    target = None if rows.targets is None else rows.targets[own.places]
+    rows = unit_rows.whole
+    target = None if rows.targets is None else rows.targets[unit_rows.places]
     offsets = numbers = rul_at_end = None
     if rows.cycles is not None:
-        offsets, numbers = _cycles(own, rows.cycles[own.places], str(columns.cycle))
-        target = None if target is None else _one_per_cycle(own, target, offsets, str(columns.target))
+        offsets, numbers = _cycles(unit_rows, rows.cycles[unit_rows.places], str(columns.cycle))
+        target = None if target is None else _one_per_cycle(unit_rows, target, offsets, str(columns.target))
     elif target is not None:
-        _check_not_negative(own, target, str(columns.target))
+        _check_not_negative(unit_rows, target, str(columns.target))
         rul_at_end = float(target[-1])
-    time = _time(own, columns, offsets)
+    time = _time(unit_rows, columns, offsets)
     failed = rul_at_end is None or rul_at_end == 0
     if rows.failed is not None:
-        failed = _has_failed(own, rows.failed[own.places], str(columns.failed))
+        failed = _has_failed(unit_rows, rows.failed[unit_rows.places], str(columns.failed))
     if columns.task == "rul" and target is None and failed:
         rul_at_end = 0.0
     has_lives = columns.life is not None or columns.new_life is not None
-    began = None if rows.dates is None else iso(float(rows.dates[own.places[0]]))
-    facts = {"site": _site(own), MACHINE: machine if has_lives else None, START: began}
-    values = _filled(own, columns, (*sensors, *columns.settings), time, offsets)
+    began = None if rows.dates is None else iso(float(rows.dates[unit_rows.places[0]]))
+    facts = {"site": _site(unit_rows), MACHINE: machine if has_lives else None, START: began}
+    values = _filled(unit_rows, columns, (*sensors, *columns.settings), time, offsets)
     return Unit(
-        id=own.unit,
+        id=unit_rows.unit,
         time=time,
         sensors=values[:, : len(sensors)],
         settings=values[:, len(sensors) :],
@@ -375,19 +375,19 @@ def _until_worn(unit: Unit, health: int, share: float, left_out: Counter[str]) -
 
 
 def _filled(
-    own: _UnitRows, columns: Columns, names: Sequence[str], time: FloatArray, offsets: IntArray | None
+    unit_rows: _UnitRows, columns: Columns, names: Sequence[str], time: FloatArray, offsets: IntArray | None
 ) -> FloatArray:
     """Sensors and settings of the unit, (T, C + S), their blanks filled within each cycle."""
-    first, last = int(own.places[0]), int(own.places[-1])
-    together = last - first == len(own.places) - 1
+    first, last = int(unit_rows.places[0]), int(unit_rows.places[-1])
+    together = last - first == len(unit_rows.places) - 1
     # Rows that stand together stay where they are: a large fleet is not held twice.
-    values = own.whole.values[first : last + 1] if together else own.whole.values[own.places]
-    gaps = list(own.whole.means)
+    values = unit_rows.whole.values[first : last + 1] if together else unit_rows.whole.values[unit_rows.places]
+    gaps = list(unit_rows.whole.means)
     if not gaps or not np.isnan(values).any():
         return values
     values = values.copy()
     policies = [columns.policies(names)[c] for c in gaps]
-    means = np.column_stack([own.whole.means[c][own.places] for c in gaps])
+    means = np.column_stack([unit_rows.whole.means[c][unit_rows.places] for c in gaps])
     edges = [0, len(values)] if offsets is None else offsets.tolist()
     for a, b in pairwise(edges):
         values[a:b, gaps] = fill(values[a:b, gaps], time[a:b], policies, means[a:b])
@@ -395,61 +395,61 @@ def _filled(
     if left.size:
         row, column = int(left[0][0]), names[int(left[0][1])]
         what = f"no value of the operating setting '{column}' before the unit's first one"
-        raise DataError(what, where=own.at(row), hint="fill it, or drop the rows before")
+        raise DataError(what, where=unit_rows.at(row), hint="fill it, or drop the rows before")
     return values
 
 
-def _site(own: _UnitRows) -> str | None:
-    rows = own.whole
+def _site(unit_rows: _UnitRows) -> str | None:
+    rows = unit_rows.whole
     if rows.sites is None:
         return None
-    names = [rows.site_names[int(code)] for code in rows.sites[own.places]]
+    names = [rows.site_names[int(code)] for code in rows.sites[unit_rows.places]]
     for k, name in enumerate(names):
         if name != names[0]:
             raise DataError(
                 f"the unit is in two sites: '{names[0]}' and '{name}'",
-                where=own.at(k),
+                where=unit_rows.at(k),
                 hint="a unit belongs to one site; make the unit ids unique, such as plantA-7",
             )
     return names[0]
 
 
-def _cycles(own: _UnitRows, cycle: IntArray, column: str) -> tuple[IntArray, IntArray]:
+def _cycles(unit_rows: _UnitRows, cycle: IntArray, column: str) -> tuple[IntArray, IntArray]:
     """Row offsets and numbers of the cycles."""
     back = np.flatnonzero(np.diff(cycle) < 0)
     if back.size:
         k = int(back[0]) + 1
         raise DataError(
             f"unsorted {column}: {cycle[k]} after {cycle[k - 1]}",
-            where=own.at(k),
+            where=unit_rows.at(k),
             hint=f"sort the rows of each unit by {column}",
         )
     starts = np.concatenate([[0], np.flatnonzero(np.diff(cycle) != 0) + 1]).astype(np.int64)
     return np.append(starts, len(cycle)), cycle[starts]
 
 
-def _one_per_cycle(own: _UnitRows, target: FloatArray, offsets: IntArray, column: str) -> FloatArray:
+def _one_per_cycle(unit_rows: _UnitRows, target: FloatArray, offsets: IntArray, column: str) -> FloatArray:
     values = target[offsets[:-1]]
     repeated = np.repeat(values, np.diff(offsets))
     blank = np.isnan(target)
     some = np.repeat(np.logical_or.reduceat(~blank, offsets[:-1]), np.diff(offsets))
     for k in np.flatnonzero(blank & some)[:1]:  # a health that no row of the cycle has is not measured at all
         hint = "write it in all rows of the cycle, or in none"
-        raise DataError(f"missing value in column '{column}'", where=own.at(int(k)), hint=hint)
+        raise DataError(f"missing value in column '{column}'", where=unit_rows.at(int(k)), hint=hint)
     spread = np.flatnonzero((target != repeated) & ~blank)
     if spread.size:
         k = int(spread[0])
         raise DataError(
             f"column '{column}' changes within a cycle, to {target[k]:g}",
-            where=own.at(k),
+            where=unit_rows.at(k),
             hint="the health label must be the same in all rows of a cycle",
         )
     return values
 
 
-def _time(own: _UnitRows, columns: Columns, offsets: IntArray | None) -> FloatArray:
+def _time(unit_rows: _UnitRows, columns: Columns, offsets: IntArray | None) -> FloatArray:
     """Time of every row, refused where it does not rise; dates count from the unit's first row."""
-    time = own.whole.times[own.places]
+    time = unit_rows.whole.times[unit_rows.places]
     steps = np.diff(time)
     if offsets is not None:
         steps[offsets[1:-1] - 1] = 1.0  # time starts anew with each cycle
@@ -459,31 +459,31 @@ def _time(own: _UnitRows, columns: Columns, offsets: IntArray | None) -> FloatAr
         kind = "duplicate" if time[k] == time[k - 1] else "unsorted"
         repaired = "; data.sort = true sorts them. Where time restarts after a repair, set data.new_life = 'time'"
         raise DataError(
-            f"{kind} {columns.time}: {own.cell(columns.time, k)} after {own.cell(columns.time, k - 1)}",
-            where=own.at(k),
+            f"{kind} {columns.time}: {unit_rows.cell(columns.time, k)} after {unit_rows.cell(columns.time, k - 1)}",
+            where=unit_rows.at(k),
             hint=f"sort the rows of each unit by {columns.time} and keep one row for each value"
             + (repaired if kind == "unsorted" else ""),
         )
-    return time - time[0] if own.whole.dates is not None and offsets is None else time
+    return time - time[0] if unit_rows.whole.dates is not None and offsets is None else time
 
 
-def _check_not_negative(own: _UnitRows, target: FloatArray, column: str) -> None:
+def _check_not_negative(unit_rows: _UnitRows, target: FloatArray, column: str) -> None:
     below = np.flatnonzero(target < 0)
     if below.size:
         k = int(below[0])
         raise DataError(
             f"negative RUL {target[k]:g} in column '{column}'",
-            where=own.at(k),
+            where=unit_rows.at(k),
             hint="RUL ends at 0; drop the rows after the failure",
         )
 
 
-def _has_failed(own: _UnitRows, flags: BoolArray, column: str) -> bool:
+def _has_failed(unit_rows: _UnitRows, flags: BoolArray, column: str) -> bool:
     """What the flags say; they may stand in every row or in the last one only."""
     if flags.any() and not flags.all() and (flags[:-1].any() or not flags[-1]):
         raise DataError(
             f"column '{column}' says failed before the last row",
-            where=own.at(int(np.argmax(flags))),
+            where=unit_rows.at(int(np.argmax(flags))),
             hint="drop the rows after the failure; if the machine was repaired, set data.new_life = 'failed'",
         )
     return bool(flags[-1])

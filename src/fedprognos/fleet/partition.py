@@ -167,8 +167,8 @@ def _by_column(fleet: Fleet, options: ColumnOptions) -> Groups:
     column, groups = options.column, Groups()
     for unit in fleet:
         if column not in unit.attributes:
-            known = ", ".join(sorted({k for u in fleet for k in u.attributes})) or "none"
-            hint = f"attributes: {known}. In a table, write [data] site = '{column}' and [partition] column = 'site'"
+            present = ", ".join(sorted({k for u in fleet for k in u.attributes})) or "none"
+            hint = f"attributes: {present}. In a table, write [data] site = '{column}' and [partition] column = 'site'"
             raise DataError(f"no attribute '{column}'", where=f"unit {unit.id}", hint=hint)
         value = unit.attributes[column]
         groups.setdefault(value if isinstance(value, str) else f"{column}-{value:g}", []).append(unit)

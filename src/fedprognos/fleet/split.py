@@ -76,10 +76,10 @@ def can_split(fleet: Fleet) -> bool:
 
 def machines(fleet: Fleet) -> dict[str, list[Unit]]:
     """Units by the machine whose lives they are; a unit that is its machine's only life stands for itself."""
-    found: dict[str, list[Unit]] = {}
+    by_machine: dict[str, list[Unit]] = {}
     for unit in fleet:
-        found.setdefault(str(unit.attributes.get(MACHINE, unit.id)), []).append(unit)
-    return found
+        by_machine.setdefault(str(unit.attributes.get(MACHINE, unit.id)), []).append(unit)
+    return by_machine
 
 
 def _nearest(value: float) -> int:

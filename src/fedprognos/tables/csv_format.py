@@ -104,12 +104,12 @@ class CsvFormat:
         return f"read with {', '.join(facts)}" if facts else ""
 
 
-def find_csv_format(path: Path, known: FileFormat | None = None, text_columns: Iterable[str] = ()) -> CsvFormat:
+def find_csv_format(path: Path, file_format: FileFormat | None = None, text_columns: Iterable[str] = ()) -> CsvFormat:
     """Find out how a CSV file (also gzipped) is written.
 
     Parameters
     ----------
-    known
+    file_format
         What is said about the format.
     text_columns
         Columns of names, which say nothing about numbers.
@@ -119,15 +119,15 @@ def find_csv_format(path: Path, known: FileFormat | None = None, text_columns: I
     DataError
         Where the file is empty or damaged, has too many columns or two of the same name.
     """
-    known = known or FileFormat()
-    sample, encoding, mixed_line_ends, share = _read_sample(path, known.encoding)
+    file_format = file_format or FileFormat()
+    sample, encoding, mixed_line_ends, share = _read_sample(path, file_format.encoding)
     if not sample.strip():
         raise DataError("empty file", where=str(path), hint="the first line must name the columns")
-    separators = known.separator or "".join(_SEPARATORS)
+    separators = file_format.separator or "".join(_SEPARATORS)
     check_width(max(max(sample.splitlines()[:50], key=len).count(s) for s in separators) + 1, str(path))
-    layouts = {s: _layout(sample, s, known.header) for s in separators}
-    if not any(layout.fit[0] for layout in layouts.values()) and known.separator is None:
-        layouts[SPACES] = _layout(sample, SPACES, known.header)
+    layouts = {s: _layout(sample, s, file_format.header) for s in separators}
+    if not any(layout.fit[0] for layout in layouts.values()) and file_format.separator is None:
+        layouts[SPACES] = _layout(sample, SPACES, file_format.header)
     separator = max(layouts, key=lambda s: layouts[s].fit)
     rows, names_at, first_at, _ = layouts[separator]
     names = rows[names_at][1]
@@ -135,10 +135,10 @@ def find_csv_format(path: Path, known: FileFormat | None = None, text_columns: I
     texts = {k for k, name in enumerate(names) if name.strip() in set(text_columns)}
     cells = [cell for _, row in rows[first_at:] for k, cell in enumerate(row) if k not in texts]
     decimal, thousands = _marks(cells, separator)
-    if known.decimal is not None:
-        decimal, thousands = known.decimal, thousands if known.decimal == decimal else None
-    if known.thousands is not None and _as_option(thousands) != known.thousands:
-        thousands = known.thousands
+    if file_format.decimal is not None:
+        decimal, thousands = file_format.decimal, thousands if file_format.decimal == decimal else None
+    if file_format.thousands is not None and _as_option(thousands) != file_format.thousands:
+        thousands = file_format.thousands
     below = [line for line, _ in rows[names_at + 1 : first_at]]
     first_line = rows[first_at][0] if first_at < len(rows) else len(sample.splitlines())
     return CsvFormat(

@@ -91,7 +91,7 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
     if proposal.note:
         lines += [_comment(f"{proposal.note}; other files may need separator, decimal, thousands or encoding")]
     for name in ("sheet", "blanks"):
-        if value := getattr(proposal.known, name):
+        if value := getattr(proposal.file_format, name):
             lines += [_key(name, value, comments[name])]
     for name in _COLUMNS:
         if value := getattr(columns, name):

@@ -30,7 +30,7 @@ class LoadedRows:
         Columns of numbers, dates and texts.
     table_of, places : (rows,)
         The table of each row, and its place in that table, counted from 0.
-    known
+    file_format
         What has to be said about the format of the files so that they are read in the same way again.
     note
         What a person should know about how the files were read.
@@ -41,7 +41,7 @@ class LoadedRows:
     frame: pd.DataFrame
     table_of: IntArray
     places: IntArray
-    known: FileFormat
+    file_format: FileFormat
     note: str
 
     def at(self, k: int) -> str:
@@ -62,7 +62,7 @@ class LoadedRows:
             Columns of names, which are known by now. They say nothing about how numbers are written; where that makes
             a difference the files are read again.
         """
-        opened = [t for path in self.paths for t in open_tables(path, self.known, text_columns)]
+        opened = [t for path in self.paths for t in open_tables(path, self.file_format, text_columns)]
         alike = [(t.decimal, t.thousands) for t in opened] == [(t.decimal, t.thousands) for t in self.tables]
         return [self._table(k) for k in range(len(self.tables))] if alike else opened
 
@@ -76,23 +76,23 @@ class LoadedRows:
             return table.place([int(places[row]) for row in rows])
 
         frame = frame if whole else frame.iloc[here].reset_index(drop=True)
-        again = in_memory_table(frame, table.path, table.name, place, self.known, table.sheet)
+        again = in_memory_table(frame, table.path, table.name, place, self.file_format, table.sheet)
         return replace(again, note=table.note)
 
 
 def load_rows(path: str | Path) -> LoadedRows:
     """All rows of a file or folder, with the sheets and the texts among numbers that have to be named."""
-    known, paths = FileFormat(sheet=ALL_SHEETS), table_paths(path)
-    tables = open_tables(path, known)
+    file_format, paths = FileFormat(sheet=ALL_SHEETS), table_paths(path)
+    tables = open_tables(path, file_format)
     if len(tables) == len(paths):
-        known = FileFormat()
+        file_format = FileFormat()
     frame, table_of, places, repeated = _load(tables)
     strays = [text for column in frame.columns for text in roles.stray_texts(column, frame[column])]
     if strays:
-        known = known.model_copy(update={"blanks": tuple(dict.fromkeys(strays))})
-        frame, table_of, places, repeated = _load([replace(table, blanks=known.blanks) for table in tables])
+        file_format = file_format.model_copy(update={"blanks": tuple(dict.fromkeys(strays))})
+        frame, table_of, places, repeated = _load([replace(table, blanks=file_format.blanks) for table in tables])
     notes = [tables[0].note, f"{repeated} rows that occur twice are read once" if repeated else ""]
-    return LoadedRows(paths, tables, frame, table_of, places, known, "; ".join(filter(None, notes)))
+    return LoadedRows(paths, tables, frame, table_of, places, file_format, "; ".join(filter(None, notes)))
 
 
 def _load(tables: Sequence[Table]) -> tuple[pd.DataFrame, IntArray, IntArray, int]:

@@ -37,11 +37,11 @@ def fill(values: FloatArray, time: FloatArray, policies: Sequence[Policy], means
         blank = np.isnan(values[:, c])
         if policy == "refuse" or not blank.any():
             continue
-        known = np.flatnonzero(~blank)
-        if policy == "mean" or not known.size:
+        present = np.flatnonzero(~blank)
+        if policy == "mean" or not present.size:
             filled[blank, c] = means[blank, c]
         elif policy == "interpolate":
-            filled[blank, c] = np.interp(time[blank], time[known], values[known, c])
+            filled[blank, c] = np.interp(time[blank], time[present], values[present, c])
         else:
             last = np.maximum.accumulate(np.where(blank, -1, np.arange(len(blank))))
             filled[blank, c] = np.where(last >= 0, values[last, c], means[:, c])[blank]

@@ -70,7 +70,7 @@ class Proposal:
         Units whose health falls to the end of life, where the threshold of a health says where lives end.
     note
         How the file is written, where it is not plain CSV.
-    known
+    file_format
         What has to be said about the file's format so that it is read in the same way again.
     """
 
@@ -92,7 +92,7 @@ class Proposal:
     shortest_cycle: float | None = None
     cycle_samples: int | None = None
     note: str = ""
-    known: FileFormat = field(default_factory=FileFormat)
+    file_format: FileFormat = field(default_factory=FileFormat)
     counters: tuple[str, ...] = ()
     owners_are_numbers: bool = False
     separator: str | None = None
@@ -122,7 +122,7 @@ def propose_columns(rows: LoadedRows, path: Path, given: Mapping[str, Any] | Non
     folders = {t.path.parent.name for t in rows.tables if t.path is not None}
     if len(folders) > 1 and proposal.columns.unit is None:
         proposal = replace(proposal, sites=tuple(sorted(folders)))
-    return replace(proposal, note=rows.note, known=rows.known)
+    return replace(proposal, note=rows.note, file_format=rows.file_format)
 
 
 @dataclass(frozen=True)

@@ -67,36 +67,36 @@ def _is_table(path: Path) -> bool:
 
 
 def open_tables(
-    source: str | Path | Sequence[str | Path], known: FileFormat | None = None, text_columns: Sequence[str] = ()
+    source: str | Path | Sequence[str | Path], file_format: FileFormat | None = None, text_columns: Sequence[str] = ()
 ) -> list[Table]:
     """The tables of files: one a file, or one a sheet where several are asked for.
 
     Parameters
     ----------
-    known
+    file_format
         What is said about the format of the files; the rest is found out.
     text_columns
         Columns of names, which say nothing about how numbers are written.
     """
-    known = known or FileFormat()
+    file_format = file_format or FileFormat()
     tables: list[Table] = []
     for path in table_paths(source):
         if path.suffix.lower() == ".mat" or is_cycle_list(path):
-            tables.append(_open_cycles(path, known))
+            tables.append(_open_cycles(path, file_format))
         elif path.suffix.lower() == ".xlsx":
-            tables += _open_excel(path, known)
+            tables += _open_excel(path, file_format)
         elif path.suffix.lower() == ".parquet":
-            tables.append(_open_parquet(path, known))
+            tables.append(_open_parquet(path, file_format))
         else:
-            tables.append(_open_csv(path, known, text_columns))
+            tables.append(_open_csv(path, file_format, text_columns))
     return tables
 
 
-def table_from_frame(frame: pd.DataFrame, name: str, known: FileFormat | None = None) -> Table:
+def table_from_frame(frame: pd.DataFrame, name: str, file_format: FileFormat | None = None) -> Table:
     """A table in memory; its index says nothing."""
     check_names(map(str, frame.columns), name)
     place = lambda rows: [f"row {row}" for row in rows]  # noqa: E731
-    return in_memory_table(frame.reset_index(drop=True), None, name, place, known or FileFormat())
+    return in_memory_table(frame.reset_index(drop=True), None, name, place, file_format or FileFormat())
 
 
 def unit_files(tables: Sequence[Table]) -> list[str]:
@@ -106,15 +106,15 @@ def unit_files(tables: Sequence[Table]) -> list[str]:
     return [f"{folder}/{t.stem}" if several else t.stem for folder, t in zip(folders, tables, strict=True)]
 
 
-def _open_cycles(path: Path, known: FileFormat) -> Table:
+def _open_cycles(path: Path, file_format: FileFormat) -> Table:
     """Samples of NASA's battery files."""
     frame = read_cycles(path)
     place = lambda rows: [f"sample {row} (cycle {frame['cycle'].iloc[row]})" for row in rows]  # noqa: E731
-    return in_memory_table(frame, path, path.name, place, known)
+    return in_memory_table(frame, path, path.name, place, file_format)
 
 
-def _open_csv(path: Path, known: FileFormat, text_columns: Sequence[str]) -> Table:
-    form = find_csv_format(path, known, text_columns)
+def _open_csv(path: Path, file_format: FileFormat, text_columns: Sequence[str]) -> Table:
+    form = find_csv_format(path, file_format, text_columns)
     folder = tempfile.TemporaryDirectory(prefix="fedprognos-") if form.needs_copy else None
     source = path if folder is None else plain_copy(path, form, Path(folder.name))
     columns = ", ".join(f"'c{k}': 'VARCHAR'" for k in range(len(form.names)))
@@ -143,7 +143,7 @@ def _open_csv(path: Path, known: FileFormat, text_columns: Sequence[str]) -> Tab
             note=form.note(),
             decimal=form.decimal,
             thousands=form.thousands,
-            blanks=known.blanks,
+            blanks=file_format.blanks,
             kept=(folder,),
         )
     )
@@ -197,7 +197,7 @@ def _without_nameless(table: Table) -> Table:
     return replace(table, names=names, kinds=_texts(len(names)), relation=relation)
 
 
-def _open_parquet(path: Path, known: FileFormat) -> Table:
+def _open_parquet(path: Path, file_format: FileFormat) -> Table:
     database = connection()
     file = f"read_parquet({literal(str(path))})"
     try:
@@ -223,7 +223,7 @@ def _open_parquet(path: Path, known: FileFormat) -> Table:
         relation=f"(SELECT {selected} FROM {file})",
         place=lambda rows: [f"row {row}" for row in rows],
         count=max(count[0] if count else 1, 1),
-        blanks=known.blanks,
+        blanks=file_format.blanks,
         database=database,
     )
 
@@ -254,7 +254,7 @@ def in_memory_table(
     path: Path | None,
     name: str,
     place: Callable[[Sequence[int]], list[str]],
-    known: FileFormat,
+    file_format: FileFormat,
     sheet: str | None = None,
 ) -> Table:
     """A table of a data frame."""
@@ -273,7 +273,7 @@ def in_memory_table(
         place=place,
         count=max(len(frame), 1),
         sheet=sheet,
-        blanks=known.blanks,
+        blanks=file_format.blanks,
         database=database,
         kept=(held,),
     )
@@ -298,13 +298,13 @@ def _cell_text(value: object) -> str:
 # --- Excel ------------------------------------------------------------------------------------
 
 
-def _open_excel(path: Path, known: FileFormat) -> list[Table]:
+def _open_excel(path: Path, file_format: FileFormat) -> list[Table]:
     """The largest sheet, the one that is named, or all with the columns of the largest."""
     if importlib.util.find_spec("openpyxl") is None:
         raise MissingExtraError("openpyxl", "excel", "reading Excel files")
     try:
         with pd.ExcelFile(path, engine="openpyxl") as book:
-            wanted = None if known.sheet in (None, ALL_SHEETS) else known.sheet
+            wanted = None if file_format.sheet in (None, ALL_SHEETS) else file_format.sheet
             names = [str(name) for name in book.sheet_names]
             if wanted is not None and wanted not in names:
                 raise DataError(f"no sheet '{wanted}'", where=str(path), hint=f"sheets here: {', '.join(names)}")
@@ -316,9 +316,9 @@ def _open_excel(path: Path, known: FileFormat) -> list[Table]:
     if not filled:
         raise DataError("empty sheet", where=str(path), hint="the first row must name the columns")
     largest = max(filled, key=lambda name: filled[name].size)
-    if known.sheet != ALL_SHEETS:
-        return [_sheet(path, None, filled[largest], known)]
-    tables = {name: _sheet(path, name, sheet, known) for name, sheet in filled.items() if len(sheet) > 1}
+    if file_format.sheet != ALL_SHEETS:
+        return [_sheet(path, None, filled[largest], file_format)]
+    tables = {name: _sheet(path, name, sheet, file_format) for name, sheet in filled.items() if len(sheet) > 1}
     like = [name for name, table in tables.items() if set(table.names) == set(tables[largest].names)]
     return [tables[name] if len(like) > 1 else replace(tables[name], sheet=None) for name in like]
 
@@ -332,10 +332,10 @@ def sheet_names(path: Path) -> list[str]:
         return []
 
 
-def _sheet(path: Path, sheet: str | None, cells: pd.DataFrame, known: FileFormat) -> Table:
+def _sheet(path: Path, sheet: str | None, cells: pd.DataFrame, file_format: FileFormat) -> Table:
     top = cells.iloc[:_HEADING_ROWS]
     rows = [["" if pd.isna(cell) else str(cell).strip() for cell in row] for row in top.to_numpy()]
-    names_at, first = find_heading(rows, None if known.header is None else min(known.header, len(rows)) - 1)
+    names_at, first = find_heading(rows, None if file_format.header is None else min(file_format.header, len(rows)) - 1)
     names = rows[names_at]
     check_width(len(names), str(path))
     check_names(names, str(path))
@@ -343,4 +343,4 @@ def _sheet(path: Path, sheet: str | None, cells: pd.DataFrame, known: FileFormat
     kept = [k for k, name in enumerate(names) if name or frame.iloc[:, k].notna().any()]
     frame = frame.iloc[:, kept].set_axis([names[k] or f"Unnamed: {k}" for k in kept], axis=1)
     place = lambda rows: [f"row {first + row + 1}" for row in rows]  # noqa: E731
-    return in_memory_table(frame, path, path.name, place, known, sheet)
+    return in_memory_table(frame, path, path.name, place, file_format, sheet)

@@ -83,10 +83,10 @@ def read_nasa_batteries(folder: str | Path, batteries: Iterable[str] | None = No
     """
     folder = Path(folder)
     wanted = None if batteries is None else list(dict.fromkeys(batteries))
-    found = {entry.battery: entry for entry in inventory(folder, wanted)}
+    listed = {entry.battery: entry for entry in inventory(folder, wanted)}
     if wanted is not None:
-        _check_wanted(wanted, found, folder)
-    chosen = [found[b] for b in wanted or found if found[b].present]
+        _check_wanted(wanted, listed, folder)
+    chosen = [listed[b] for b in wanted or listed if listed[b].present]
     if not chosen:
         raise DataNotFoundError(
             "no discharge cycle of any battery", where=str(folder), hint="run: fedprognos data check nasa-battery"
@@ -113,13 +113,13 @@ def inventory(folder: str | Path, batteries: Sequence[str] | None = None) -> tup
     )
 
 
-def _check_wanted(wanted: Sequence[str], found: Mapping[str, battery_files.Inventory], folder: Path) -> None:
+def _check_wanted(wanted: Sequence[str], listed: Mapping[str, battery_files.Inventory], folder: Path) -> None:
     if not wanted:
         raise DataError("an empty list of batteries was asked for", where=str(folder))
     for battery in wanted:
-        if battery in found and found[battery].present:
+        if battery in listed and listed[battery].present:
             continue
-        what = f"battery {battery} is listed but has no samples here" if battery in found else f"no battery {battery}"
+        what = f"battery {battery} is listed but has no samples here" if battery in listed else f"no battery {battery}"
         here = ", ".join(entry.battery for entry in inventory(folder) if entry.present) or "none"
         raise DataNotFoundError(what, where=str(folder), hint=f"batteries here: {here}")
 

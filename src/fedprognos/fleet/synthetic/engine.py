@@ -183,16 +183,16 @@ def _engine(
     else:
         profile = _site(seed, site)
     mode = int(rng.choice(len(FAULT_MODES), p=profile.fault_mix))
-    own, onset = _wear(rng, profile)
+    unit_wear, onset = _wear(rng, profile)
     share = rng.uniform(0.0, 0.2, len(FAULT_MODES))  # the other modules age too, a little
     share[mode] = 1.0
-    wear = own[:, None] * share
+    wear = unit_wear[:, None] * share
     mix = np.array(profile.condition_mix[:conditions])
-    condition = rng.choice(conditions, size=len(own), p=mix / mix.sum()).astype(np.int64)
+    condition = rng.choice(conditions, size=len(unit_wear), p=mix / mix.sum()).astype(np.int64)
     settings, sensors = readings(rng, wear, condition, profile.climate)
     unit = Unit(
         id=unit_id(site, kind, index),
-        time=np.arange(1.0, len(own) + 1.0),
+        time=np.arange(1.0, len(unit_wear) + 1.0),
         sensors=sensors,
         settings=settings,
         rul_at_end=0.0,
@@ -200,4 +200,4 @@ def _engine(
     )
     if kind == "t":
         unit = unit.select_rows(int(rng.integers(MIN_TEST_ROWS, unit.rows - MIN_TEST_RUL, endpoint=True)))
-    return unit, EngineTruth(FAULT_MODES[mode], 1.0 - own, wear, condition, onset)
+    return unit, EngineTruth(FAULT_MODES[mode], 1.0 - unit_wear, wear, condition, onset)

@@ -49,9 +49,9 @@ def parse_unit_id(name: str, kinds: str) -> tuple[int, str, int]:
     >>> parse_unit_id("s1-e07", "et")
     (0, 'e', 6)
     """
-    found = re.fullmatch(rf"s([1-9]\d*)-([{kinds}])(\d{{2,}})", name)
-    if found:
-        site, kind, index = int(found[1]) - 1, found[2], int(found[3]) - 1
+    match = re.fullmatch(rf"s([1-9]\d*)-([{kinds}])(\d{{2,}})", name)
+    if match:
+        site, kind, index = int(match[1]) - 1, match[2], int(match[3]) - 1
         if index >= 0 and unit_id(site, kind, index) == name:
             return site, kind, index
     raise DataError(
