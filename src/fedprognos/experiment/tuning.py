@@ -58,7 +58,6 @@ from fedprognos.federation import (
     Cohort,
     MessageCohort,
     Plan,
-    ReplyJournal,
     judged_rounds,
     recipe_from_survey,
 )
@@ -460,7 +459,7 @@ class TrialRunner:
             Where these values cannot be trained with.
         """
         failures: list[Failure] = []
-        cohort, plan = self.prepared(experiment, seed, failures.append, on_epoch)
+        cohort, plan = self._cohort_and_plan(experiment, seed, failures.append, on_epoch)
         try:
             yield from _rounds(cohort, plan, self.method)
         except FederationError as error:
@@ -470,15 +469,8 @@ class TrialRunner:
                 raise
             raise FederationError(reason, where=f"client {logged[-1].client}") from error
 
-    def prepared(
-        self,
-        experiment: config.Experiment,
-        seed: int,
-        left_out: Callable[[Failure], None],
-        on_epoch: OnEpoch | None = None,
-        *,
-        journal: ReplyJournal | None = None,
-        scope: str = "",
+    def _cohort_and_plan(
+        self, experiment: config.Experiment, seed: int, left_out: Callable[[Failure], None], on_epoch: OnEpoch | None
     ) -> tuple[Cohort, Plan]:
         """The cohort that trains, and its plan, with a recipe from the moments of all clients."""
         length = experiment.recipe.length if self.lengths else 0
@@ -487,8 +479,7 @@ class TrialRunner:
         slash = "//" if strategies[self.method].pooled else "/"
         keys = {name: f"{length}{slash}{name}" for name in self.trainers}
         trainers = WorkerTransport(self.workers, keys, on_epoch, experiment.federation.timeout_in_s)
-        cohort = MessageCohort(trainers, journal=journal, scope=scope)
-        return cohort, replace(plan_of(experiment, recipe, seed), left_out=left_out)
+        return MessageCohort(trainers), replace(plan_of(experiment, recipe, seed), left_out=left_out)
 
 
 def judged(experiment: config.Experiment) -> config.Experiment:
