@@ -77,7 +77,7 @@ def payload(row: dict[str, Any]) -> str:
 @contextmanager
 def watching(bundle: Path, port: int, state: Path, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A real `fedprognos watch`; `how` goes to its process."""
-    command = [sys.executable, "-m", "fedprognos", "watch", str(bundle), "--mqtt", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "fedprognos", "watch", str(bundle), "--mqtt", f"127.0.0.1:{port}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (state.parent / f"watch-{port}.log").open("ab") as log:
         child = subprocess.Popen([*command, "--state", str(state)], stdout=log, stderr=log, env=environment, **how)

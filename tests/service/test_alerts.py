@@ -15,7 +15,7 @@ import aiomqtt
 import httpx
 import pytest
 from brokers import broker, publisher
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from services import free_port, rows_of, running, served, small_bundle
 from sinks import mail_server, webhook
@@ -59,6 +59,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 15.0) -> None:
 # --- when an alert is raised -------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     statuses=st.lists(st.sampled_from([*URGENCY, "warming-up"]), max_size=60),
     raise_after=st.integers(1, 4),
@@ -280,9 +281,9 @@ def test_a_muted_machine_is_in_the_log_but_no_sink_is_told() -> None:
 
 
 def test_silence_raises_an_alert_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedprognos.service import http_app
+    from fedprognos.service import fleet_service
 
-    monkeypatch.setattr(http_app, "SILENCE_CHECKED_IN_S", 0.05)
+    monkeypatch.setattr(fleet_service, "SILENCE_CHECKED_IN_S", 0.05)
     options: dict[str, Any] = {"state": tmp_path, "threshold": -1e9, "silent_after_in_s": 0.3}
     for _ in range(2):
         with running(BUNDLE, **options) as client:

@@ -13,12 +13,13 @@ from typing import Any
 import aiomqtt
 import pytest
 from brokers import PASSWORD, broker, mosquitto, payload, publisher, until
+from feeds import Watcher
 from services import LIFE, free_port, rows_of, small_bundle
 
 from fedprognos.errors import ConfigError, OutputError
 from fedprognos.prognosis import Predictor, Row
 from fedprognos.service import DurableStream
-from fedprognos.service.mqtt import Watcher, WatchOptions
+from fedprognos.service.sources.mqtt import MqttOptions, MqttSource, check_topics
 from refusals import refuses
 from small_fleets import series_fleet
 
@@ -29,14 +30,13 @@ BUNDLES = {"window": BUNDLE, "life": small_bundle(FLEET, **LIFE)}
 
 @contextmanager
 def watcher(port: int, history: str = "window", **options: Any) -> Iterator[Watcher]:
-    own = Watcher(
-        DurableStream(Predictor.from_bundle(BUNDLES[history])),
-        WatchOptions("127.0.0.1", port, first_pause_in_s=0.1, timeout_in_s=2.0, **options),
-    )
+    stream = DurableStream(Predictor.from_bundle(BUNDLES[history]))
+    chosen = MqttOptions(host="127.0.0.1", port=port, retry_in_s=0.1, timeout_in_s=2.0, **options)
+    watch = Watcher(stream, chosen, MqttSource)
     try:
-        yield own
+        yield watch
     finally:
-        own.stream.close()
+        stream.close()
 
 
 def unwanted(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def test_rows_over_mqtt_give_the_offline_numbers_and_faults_are_passed_over(hist
             await client.publish(f"fleet/{unit.id}/sensors", payload(row), qos=1)
         for wrong in unwanted(row):
             await client.publish(f"fleet/{unit.id}/sensors", payload(wrong), qos=1)
-        await until(lambda: watch.tally.messages == 40 + 2 + 5 + 6 and not watch.unpublished)
+        await until(lambda: watch.tally.messages == 40 + 2 + 5 + 6 and not watch.source.unpublished)
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 async for message in client.messages:
@@ -120,7 +120,7 @@ def test_a_broker_that_vanishes_is_waited_for_and_nothing_sent_meanwhile_is_lost
             await asyncio.gather(task, return_exceptions=True)
             await send(rows[15:])
             task = asyncio.create_task(watch.run())
-            await until(lambda: watch.tally.accepted == len(rows) and not watch.unpublished)
+            await until(lambda: watch.tally.accepted == len(rows) and not watch.source.unpublished)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
@@ -151,7 +151,7 @@ def test_rows_that_were_not_stored_are_delivered_again(tmp_path: Path) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         task = asyncio.create_task(second.run())
-        await until(lambda: second.tally.accepted == len(rows) and not second.unpublished)
+        await until(lambda: second.tally.accepted == len(rows) and not second.source.unpublished)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         with suppress(aiomqtt.MqttError):
@@ -194,7 +194,9 @@ def test_a_password_lets_in(tmp_path: Path) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    with broker(port, tmp_path, secured=True), watcher(port, username="watch", password=PASSWORD) as watch:
+    (tmp_path / "password").write_text(PASSWORD)
+    login = {"username": "watch", "password_file": tmp_path / "password"}
+    with broker(port, tmp_path, secured=True), watcher(port, **login) as watch:
         asyncio.run(story(watch))
 
 
@@ -208,4 +210,4 @@ def test_a_password_lets_in(tmp_path: Path) -> None:
 )
 def test_topics_that_cannot_work_are_refused(topics: dict[str, str], named: str) -> None:
     with refuses(ConfigError, named):
-        WatchOptions("127.0.0.1", **topics).check()  # type: ignore[arg-type]
+        check_topics(MqttOptions(host="127.0.0.1", **topics))  # type: ignore[arg-type]

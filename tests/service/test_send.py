@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,3 +101,16 @@ def test_what_is_no_service_and_nobody_there_is_said(tmp_path: Path) -> None:
         Link(f"http://127.0.0.1:{port}", patience_in_s=0.2).inputs()
     with served(small_bundle(ENGINES), tmp_path / "state") as address, refuses(DataError, address):
         Link(address + "/page.css?").inputs()
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_nobody_who_answers_is_said_within_five_seconds(listens: bool) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        if listens:
+            silent.listen()
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        started = time.monotonic()
+        with refuses(OutputError, address):
+            Link(address).inputs()
+    assert time.monotonic() - started < 5.0

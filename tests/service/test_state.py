@@ -18,7 +18,7 @@ from services import LIFE, process, rows_of, running, small_bundle
 from fedprognos.errors import DataError, OutputError
 from fedprognos.fleet import Fleet
 from fedprognos.prognosis import Predictor, Row, Stream, Update
-from fedprognos.service import DurableStream, durable_stream, http_app
+from fedprognos.service import DurableStream, durable_stream, fleet_service
 from fedprognos.service.store import KEPT_ROWS
 from refusals import refuses
 from small_fleets import cyclic_fleet, series_fleet
@@ -190,7 +190,7 @@ def test_a_full_disk_undoes_the_batch_and_says_so(tmp_path: Path, monkeypatch: p
         assert refused.status_code == 503
         assert "nothing of this batch was stored" in refused.json()["detail"]
         assert client.get("/v1/fleet").json()["units"] == 1
-        monkeypatch.setattr(http_app, "CHECKED_IN_S", 0.0)
+        monkeypatch.setattr(fleet_service, "CHECKED_IN_S", 0.0)
         not_ready = client.get("/readyz")
         assert not_ready.status_code == 503 and "cannot be stored" in not_ready.json()["detail"]
         database.execute("PRAGMA max_page_count=1000000")

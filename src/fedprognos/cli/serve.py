@@ -17,6 +17,9 @@ BundleFolder = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="Folder of the model, as `fedprognos run` wrote it.")
 ]
 Head = Annotated[Path | None, typer.Option("--head", help="A site's personal head (.safetensors).")]
+Plant = Annotated[
+    Path | None, typer.Option(help="TOML file with further sources of rows, and who is told about alerts.")
+]
 KeepRows = Annotated[
     int | None,
     typer.Option(min=1, help="Rows a unit kept for the next model.", show_default="all for whole lives, else 120"),
@@ -49,9 +52,7 @@ def serve(
             show_default="20 usual pauses",
         ),
     ] = None,
-    plant: Annotated[
-        Path | None, typer.Option(help="TOML file that says who is told about alerts.", show_default="nobody")
-    ] = None,
+    plant: Plant = None,
     rate_per_s: Annotated[float, typer.Option("--rate", min=0, help="Requests a second and client; 0: any.")] = 500.0,
 ) -> None:
     """Take rows over HTTP, answer with health, and show the fleet on a page.
@@ -94,6 +95,7 @@ def serve(
         f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, {sees}; {due}",
         f"State   {state}",
         f"Access  {who}",
+        f"Sources {', '.join(['HTTP', *(source.name for source in options.plant.sources)])}",
         f"Alerts  {', '.join(sink.name for sink in options.plant.alerts.sinks) or 'on the page only'}",
     )
     Console(stderr=True).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)

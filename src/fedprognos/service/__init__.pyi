@@ -1,9 +1,7 @@
 from .durable_stream import Batch as Batch
 from .durable_stream import DurableStream as DurableStream
+from .fleet_service import FleetService as FleetService
 from .http_server import serve as serve
-from .mqtt import Watcher as Watcher
-from .mqtt import WatchOptions as WatchOptions
-from .mqtt import tally_text as tally_text
 from .plant_file import PlantOptions as PlantOptions
 from .plant_file import read_plant as read_plant
 from .sender import Link as Link

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import FastAPI, Query, Response
 from pydantic import Field
@@ -15,10 +15,8 @@ from fedprognos.options import Options
 from fedprognos.prognosis import machine_and_life
 from fedprognos.service.alert_log import Mute, SinkState
 from fedprognos.service.alerts import Alert
+from fedprognos.service.fleet_service import FleetService
 from fedprognos.service.http_guards import refuse
-
-if TYPE_CHECKING:
-    from fedprognos.service.http_app import Service
 
 LONGEST_MUTE_IN_S = 366 * 86400
 Who = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\u0000-\u001f\u007f]+$")]
@@ -51,7 +49,7 @@ class AlertsAnswer:
     problems: dict[str, str]
 
 
-def add_alert_routes(app: FastAPI, service: Service) -> None:
+def add_alert_routes(app: FastAPI, service: FleetService) -> None:
     """Put the routes on the application."""
     log = service.alert_log
 
@@ -103,7 +101,7 @@ def add_alert_routes(app: FastAPI, service: Service) -> None:
         return Response(status_code=204)
 
 
-def _machine(service: Service, unit: str) -> str:
+def _machine(service: FleetService, unit: str) -> str:
     view = service.view.units.get(unit)
     return machine_and_life(unit)[0] if view is None else view.machine
 

@@ -1,11 +1,11 @@
-"""The HTTP application: its routes, the page's files, errors as answers, and the life of the service."""
+"""The HTTP application: its routes, the page's files, and errors as answers."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
@@ -24,17 +24,14 @@ from fedprognos import __version__
 from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis import Explanation, Predictor, Row, Verdict, dates, explain
 from fedprognos.service import json_shapes
-from fedprognos.service.alert_delivery import AlertDelivery
 from fedprognos.service.alert_routes import add_alert_routes
-from fedprognos.service.alerts import Alert, AlertRule
-from fedprognos.service.batching import Batcher, BusyError
-from fedprognos.service.durable_stream import Batch, DurableStream
-from fedprognos.service.fleet_events import FleetEvents
-from fedprognos.service.fleet_view import FleetView, UnitView, forecast, status_of
+from fedprognos.service.batching import BusyError
+from fedprognos.service.fleet_service import FleetService
+from fedprognos.service.fleet_view import FleetView, UnitView, forecast
 from fedprognos.service.http_guards import HEALTH_CHECKS, Guard, TooLargeError, refuse
 from fedprognos.service.json_shapes import parse, read_row
 from fedprognos.service.service_metrics import ServiceMetrics
-from fedprognos.service.service_options import ServiceOptions, near_margin
+from fedprognos.service.service_options import ServiceOptions
 from fedprognos.tables import SECONDS
 
 PROBLEM: dict[str, Any] = {
@@ -60,86 +57,6 @@ FILES = {
 }
 ShownStatus = Literal["due", "unknown", "soon", "ok", "warming-up"]
 Order = Literal["urgency", "-urgency", "unit", "-unit", "health", "-health", "received", "-received"]
-CHECKED_IN_S = 5.0
-"""The disk is checked at most this often, because each check writes to it."""
-SILENCE_CHECKED_IN_S = 10.0
-
-
-class Service:
-    """What the routes share; `batcher` and `delivery` are there while the service runs."""
-
-    batcher: Batcher
-    delivery: AlertDelivery
-
-    def __init__(self, predictor: Predictor, options: ServiceOptions) -> None:
-        self.predictor = predictor
-        self.options = options
-        margin = near_margin(predictor.recipe)
-        judge = partial(status_of, threshold=options.threshold, margin=margin)
-        alerts = options.plant.alerts
-        self.stream = DurableStream(
-            predictor,
-            options.state,
-            max_units=options.max_units,
-            coverage=options.coverage,
-            keep_rows=options.keep_rows,
-            alert_rule=AlertRule(judge, alerts.raise_after, alerts.clear_after),
-        )
-        self.alert_log = self.stream.store.alerts
-        self.alert_log.sinks = alerts.sinks
-        self.view = FleetView(options.threshold, margin, options.silent_after_in_s)
-        self.view.load(self.stream)
-        self.events = FleetEvents(self.view, lambda: self.batcher.stalled_in_s)
-        self.metrics = ServiceMetrics(self.view)
-        self._asked, self._problem = -CHECKED_IN_S, ""
-
-    async def problem(self) -> str:
-        """Why the service cannot take rows; empty if it can. The disk is checked every :data:`CHECKED_IN_S` seconds."""
-        if not self.batcher.alive:
-            return "the service is stopping"
-        if time.monotonic() >= self._asked + CHECKED_IN_S:
-            self._asked, self._problem = time.monotonic(), ""
-            try:
-                await self.batcher.ask(self.stream.check)
-            except OutputError as error:
-                self._problem = error.what
-        return self._problem
-
-    async def watch_silence(self) -> None:
-        """Mark units that fall silent, as long as the service runs."""
-        while True:
-            changed = self.view.note_silence(time.time())
-            silent = [(view.unit, view.health, view.received) for view in changed if view.status == "unknown"]
-            with suppress(OutputError):  # a full disk: the page shows the silence, and /readyz says what is wrong
-                self.after_alerts(await self.batcher.ask(partial(self.stream.note_silence, silent)))
-            self.events.publish(changed)
-            await asyncio.sleep(SILENCE_CHECKED_IN_S)
-
-    def after_alerts(self, alerts: Sequence[Alert]) -> None:
-        """Show and send alerts that were stored."""
-        if alerts:
-            self.view.alerts += len(alerts)
-            self.delivery.wake()
-
-    async def acknowledge(self, unit: str) -> bool:
-        """Drop a unit's latched faults; False if the unit is not watched."""
-        return await self.batcher.ask(partial(self.stream.acknowledge, unit))
-
-    async def forget(self, unit: str) -> bool:
-        """Drop a unit from the stream, the disk and the page; False if it was not watched."""
-        was_watched = await self.batcher.ask(partial(self.stream.forget, unit))
-        if was_watched:
-            self.view.forget(unit)
-            self.view.alerts += 1
-            self.delivery.wake()
-            self.events.publish_forgotten(unit)
-        return was_watched
-
-    def after_batch(self, batch: Batch) -> None:
-        """Show what a batch changed."""
-        self.after_alerts(batch.alerts)
-        self.events.publish(self.view.apply(batch))
-        self.metrics.batch_done(batch)
 
 
 class _Direct(APIRoute):
@@ -153,18 +70,12 @@ class _Direct(APIRoute):
 def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     """The application over a state folder; it locks the folder until it shuts down."""
     options.check()
-    service = Service(predictor, options)
+    service = FleetService(predictor, options)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        service.batcher = Batcher(service.stream, options.max_waiting_rows, service.after_batch)
-        service.delivery = AlertDelivery(service.alert_log, options.plant.alerts.sinks, service.batcher.ask)
-        silence = asyncio.create_task(service.watch_silence())
-        yield
-        silence.cancel()
-        service.events.close()
-        await service.delivery.close()
-        await service.batcher.close()
+        async with service.running():
+            yield
 
     app = FastAPI(
         title="fedprognos",
@@ -217,7 +128,7 @@ def _add_security(app: FastAPI, options: ServiceOptions) -> None:
     app.openapi = document  # type: ignore[method-assign]
 
 
-def _add_rows(app: FastAPI, service: Service) -> None:
+def _add_rows(app: FastAPI, service: FleetService) -> None:
     no_row_taken = {"model": json_shapes.RowsAnswer, "description": "No row was taken"}
     conflict = {**no_row_taken, "description": "No row was taken: one was there already, with other values"}
     body = json_shapes.rows_body(service.predictor.recipe, service.options.max_rows, service.predictor.policies)
@@ -276,7 +187,7 @@ def _matching(
 Chosen = Annotated[tuple[list[UnitView], str], Depends(_matching)]
 
 
-def _add_answers(app: FastAPI, service: Service) -> None:
+def _add_answers(app: FastAPI, service: FleetService) -> None:
     view, recipe, layout = service.view, service.predictor.recipe, service.predictor.table
     cyclic = recipe.cycle is not None
 
@@ -384,7 +295,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         return StreamingResponse(service.events.follow(), media_type="text/event-stream")
 
 
-def _add_operation(app: FastAPI, service: Service) -> None:
+def _add_operation(app: FastAPI, service: FleetService) -> None:
     @app.get("/healthz", response_model=json_shapes.Ready)
     async def healthz() -> Response:
         """Whether the process lives."""

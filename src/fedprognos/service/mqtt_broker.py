@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import aiomqtt
 from pydantic import Field
 
 from fedprognos.options import Options
 from fedprognos.service.service_options import read_secret
+
+if TYPE_CHECKING:
+    from fedprognos.service.sources import Feed
+
+LOG = logging.getLogger("fedprognos.watch")
+LONGEST_PAUSE_IN_S = 60.0
 
 
 class BrokerOptions(Options):
@@ -58,3 +68,35 @@ def topic_level(name: str) -> str:
     for character in "%/+#":
         name = name.replace(character, f"%{ord(character):02X}")
     return name
+
+
+Connected = Callable[[str], None]
+"""To be called with what is read, once the subscription stands."""
+
+
+async def stay_connected(
+    options: BrokerOptions,
+    retry_in_s: float,
+    feed: Feed,
+    client: Callable[[], aiomqtt.Client],
+    serve: Callable[[aiomqtt.Client, Connected], Awaitable[None]],
+) -> None:
+    """Serve one connection after the other until cancelled, with pauses up to a minute between attempts."""
+    pause_in_s = retry_in_s
+    host, port = options.address
+
+    def connected(what: str) -> None:
+        feed.tally.connections += 1
+        LOG.info("connected to %s:%d, reading %s", host, port, what)
+
+    while True:
+        messages_before = feed.tally.messages
+        try:
+            async with client() as connection:
+                await serve(connection, connected)
+        except (aiomqtt.MqttError, OSError) as error:
+            if feed.tally.messages > messages_before:
+                pause_in_s = retry_in_s
+            LOG.warning("no broker at %s:%d (%s); trying again", host, port, error)
+        await asyncio.sleep(pause_in_s * random.uniform(0.8, 1.2))  # noqa: S311 - spreads clients, hides nothing
+        pause_in_s = min(2 * pause_in_s, LONGEST_PAUSE_IN_S)

@@ -1,11 +1,14 @@
-"""Feeding a running service from files. It is asked first where each unit has got to: a broken send is repeated."""
+"""Sends rows of files to a running service.
+
+The service is asked first how far each unit has got, so that repeating a broken send is safe.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,16 @@ from pydantic import ValidationError
 
 from fedprognos.errors import ConfigError, DataError, OutputError
 from fedprognos.prognosis import ModelInputs, Verdict, read_pieces
-from fedprognos.tables import Rows, TableLayout
+from fedprognos.service.table_rows import new_rows
+from fedprognos.tables import TableLayout
 
 ROWS = 1000
 """Rows in a request."""
 PAGE = 1000
 NOWHERE = (-math.inf, -math.inf)
 TIMEOUT_IN_S = 60.0
+FIRST_ANSWER_IN_S = 4.0
+"""How long to wait for a service that has never answered: the address may be wrong."""
 LONGEST_PAUSE_IN_S = 30.0
 
 
@@ -49,12 +55,13 @@ class Link:
     Parameters
     ----------
     patience_in_s
-        How long to try again before giving up.
+        How long to try again before giving up, once the service has answered.
     """
 
     def __init__(self, url: str, token: str | None = None, patience_in_s: float = 60.0) -> None:
         self._url = url.rstrip("/")
         self._patience_in_s = patience_in_s
+        self._answered = False
         self._session = requests.Session()
         if token is not None:
             self._session.headers["Authorization"] = f"Bearer {token}"
@@ -92,10 +99,12 @@ class Link:
         return results
 
     def _ask(self, method: str, path: str, **more: Any) -> Any:
-        until, pause = time.monotonic() + self._patience_in_s, 0.5
+        started, pause = time.monotonic(), 0.5
         while True:
             try:
-                answer = self._session.request(method, self._url + path, timeout=TIMEOUT_IN_S, **more)
+                read_in_s = TIMEOUT_IN_S if self._answered else FIRST_ANSWER_IN_S
+                answer = self._session.request(method, self._url + path, timeout=(FIRST_ANSWER_IN_S, read_in_s), **more)
+                self._answered = True
                 problem, wait = answer.reason, float(answer.headers.get("retry-after", 0) or 0)
                 if answer.status_code not in (429, 503):
                     return self._read(answer)
@@ -103,7 +112,8 @@ class Link:
                 problem, wait = "no answer", 0.0
             except requests.RequestException as error:
                 raise OutputError(f"cannot send: {error}", where=self._url, hint="check the address") from None
-            if time.monotonic() + max(wait, pause) > until:
+            patience_in_s = self._patience_in_s if self._answered else FIRST_ANSWER_IN_S
+            if time.monotonic() + max(wait, pause) > started + patience_in_s:
                 hint = "is it running there? Sending again does no harm"
                 raise OutputError(f"the service takes no rows: {problem}", where=self._url, hint=hint)
             time.sleep(min(max(wait, pause), LONGEST_PAUSE_IN_S))
@@ -137,13 +147,11 @@ def send_files(
     tables = inputs.open(source)
     reader, sent = inputs.reader(tables, unit, time, cycle), Sent()
     for rows, share in read_pieces(reader, tables, ROWS):
-        cycles = [0] * len(rows) if rows.cycles is None else rows.cycles.tolist()
-        places = zip(rows.units, cycles, rows.times.tolist(), strict=True)
-        new = [n for n, (name, *place) in enumerate(places) if tuple(place) > reached.get(name, NOWHERE)]
+        new = new_rows(rows, inputs, lambda name: reached.get(name, NOWHERE))
         sent.rows += len(rows)
         sent.already_stored += len(rows) - len(new)
-        results = link.post([_json_row(rows, n, inputs) for n in new]) if new else []
-        for n, result in zip(new, results, strict=True):
+        results = link.post([asdict(row) for _, row in new]) if new else []
+        for (n, _), result in zip(new, results, strict=True):
             verdict = Verdict(result["result"])
             if verdict is Verdict.ACCEPTED:
                 sent.accepted += 1
@@ -155,17 +163,3 @@ def send_files(
         if progress is not None:
             progress(share)
     return sent
-
-
-def _json_row(rows: Rows, k: int, inputs: ModelInputs) -> dict[str, Any]:
-    row: dict[str, Any] = {"unit": rows.units[k], "position": float(rows.times[k])}
-    for kind, names, values in (
-        ("sensors", inputs.sensors, rows.sensors[k]),
-        ("settings", inputs.settings, rows.settings[k]),
-    ):
-        if names:
-            numbers = [None if math.isnan(value) else value for value in values.tolist()]
-            row[kind] = dict(zip(names, numbers, strict=True))
-    if rows.cycles is not None:
-        row["cycle"] = int(rows.cycles[k])
-    return row

@@ -1,0 +1,146 @@
+"""The service without its HTTP interface: stream, view, alerts and sources, and how they work together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+from fedprognos.errors import OutputError
+from fedprognos.prognosis import ModelInputs, Predictor
+from fedprognos.service.alert_delivery import AlertDelivery
+from fedprognos.service.alerts import Alert, AlertRule
+from fedprognos.service.batching import Batcher
+from fedprognos.service.durable_stream import Batch, DurableStream
+from fedprognos.service.fleet_events import FleetEvents
+from fedprognos.service.fleet_view import FleetView, status_of
+from fedprognos.service.service_metrics import ServiceMetrics
+from fedprognos.service.service_options import ServiceOptions, near_margin
+from fedprognos.service.sources import Feed, SourceOptions, sources
+
+CHECKED_IN_S = 5.0
+"""The disk is checked at most this often, because each check writes to it."""
+SILENCE_CHECKED_IN_S = 10.0
+LOG = logging.getLogger("fedprognos.service")
+
+
+class FleetService:
+    """The parts of a service, over a state folder that it locks. `batcher` and `delivery` are there while it runs."""
+
+    batcher: Batcher
+    delivery: AlertDelivery
+
+    def __init__(self, predictor: Predictor, options: ServiceOptions) -> None:
+        self.predictor = predictor
+        self.options = options
+        margin = near_margin(predictor.recipe)
+        judge = partial(status_of, threshold=options.threshold, margin=margin)
+        alerts = options.plant.alerts
+        self.stream = DurableStream(
+            predictor,
+            options.state,
+            max_units=options.max_units,
+            coverage=options.coverage,
+            keep_rows=options.keep_rows,
+            alert_rule=AlertRule(judge, alerts.raise_after, alerts.clear_after),
+        )
+        self.alert_log = self.stream.store.alerts
+        self.alert_log.sinks = alerts.sinks
+        self.view = FleetView(options.threshold, margin, options.silent_after_in_s)
+        self.view.load(self.stream)
+        self.events = FleetEvents(self.view, lambda: self.batcher.stalled_in_s)
+        self.metrics = ServiceMetrics(self.view)
+        self.feeds: dict[str, Feed] = {}
+        self._asked, self._problem = -CHECKED_IN_S, ""
+
+    async def problem(self) -> str:
+        """Why the service cannot take rows; empty if it can. The disk is checked every :data:`CHECKED_IN_S` seconds."""
+        if not self.batcher.alive:
+            return "the service is stopping"
+        if time.monotonic() >= self._asked + CHECKED_IN_S:
+            self._asked, self._problem = time.monotonic(), ""
+            try:
+                await self.batcher.ask(self.stream.check)
+            except OutputError as error:
+                self._problem = error.what
+        return self._problem
+
+    async def watch_silence(self) -> None:
+        """Mark units that fall silent, as long as the service runs."""
+        while True:
+            changed = self.view.note_silence(time.time())
+            silent = [(view.unit, view.health, view.received) for view in changed if view.status == "unknown"]
+            with suppress(OutputError):  # a full disk: the page shows the silence, and /readyz says what is wrong
+                self.after_alerts(await self.batcher.ask(partial(self.stream.note_silence, silent)))
+            self.events.publish(changed)
+            await asyncio.sleep(SILENCE_CHECKED_IN_S)
+
+    def after_alerts(self, alerts: Sequence[Alert]) -> None:
+        """Show and send alerts that were stored."""
+        if alerts:
+            self.view.alerts += len(alerts)
+            self.delivery.wake()
+
+    async def acknowledge(self, unit: str) -> bool:
+        """Drop a unit's latched faults; False if the unit is not watched."""
+        return await self.batcher.ask(partial(self.stream.acknowledge, unit))
+
+    async def forget(self, unit: str) -> bool:
+        """Drop a unit from the stream, the disk and the page; False if it was not watched."""
+        was_watched = await self.batcher.ask(partial(self.stream.forget, unit))
+        if was_watched:
+            self.view.forget(unit)
+            self.view.alerts += 1
+            self.delivery.wake()
+            self.events.publish_forgotten(unit)
+        return was_watched
+
+    def after_batch(self, batch: Batch) -> None:
+        """Show what a batch changed."""
+        self.after_alerts(batch.alerts)
+        self.events.publish(self.view.apply(batch))
+        self.metrics.batch_done(batch)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Take rows, send alerts and read from the sources; at the end everything that came is stored."""
+        plant = self.options.plant
+        self.batcher = Batcher(self.stream, self.options.max_waiting_rows, self.after_batch)
+        self.delivery = AlertDelivery(self.alert_log, plant.alerts.sinks, self.batcher.ask)
+        tasks = [asyncio.create_task(self.watch_silence())]
+        for options in plant.sources:
+            feed = self.feeds[options.name] = self._feed(options)
+            tasks.append(asyncio.create_task(_read_on(options, feed)))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.events.close()
+            await self.delivery.close()
+            await self.batcher.close()
+
+    def _feed(self, options: SourceOptions) -> Feed:
+        return Feed(
+            options.name,
+            self.batcher,
+            self.predictor.recipe,
+            ModelInputs.from_model(self.predictor),
+            self.stream.stream.health,
+            self.view,
+            options.retry_in_s,
+        )
+
+
+async def _read_on(options: SourceOptions, feed: Feed) -> None:
+    """Run a source; one that fails for a reason nobody thought of is started again."""
+    while True:
+        try:
+            await sources[options.kind].run(options, feed)
+        except Exception:
+            LOG.exception("source '%s' failed; it is started again", options.name)
+        await asyncio.sleep(options.retry_in_s)
