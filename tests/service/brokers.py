@@ -32,7 +32,8 @@ def broker(port: int, folder: Path, secured: bool = False) -> Iterator[None]:
     """A real broker on a port; secured with a password."""
     program = mosquitto()
     lines = [f"listener {port} 127.0.0.1", "persistence true", f"persistence_location {folder}/"]
-    lines.append("max_queued_messages 0")  # docs/serve.md says so: by default it drops what waits beyond 1000
+    # As docs/serve.md says: by default it sends 20 at a time, and drops what waits beyond 1000.
+    lines += ["max_queued_messages 0", "max_inflight_messages 1000"]
     if secured:
         passwords = folder / "passwords"
         subprocess.run(["mosquitto_passwd", "-c", "-b", str(passwords), "watch", PASSWORD], check=True)

@@ -19,7 +19,8 @@ from fedprognos.service.service_options import read_secret
 from fedprognos.service.sources import LOG, Feed, Source, SourceOptions, sources
 
 if TYPE_CHECKING:
-    from asyncua import Client, Node
+    from asyncua.client import Client
+    from asyncua.common import Node
 
 LONGEST_PAUSE_IN_S = 60.0
 CHECKED_IN_S = 2.0
@@ -62,7 +63,8 @@ class OpcuaSource:
     async def run(self) -> None:
         """Read until cancelled; a server that vanishes is waited for."""
         try:
-            from asyncua import Client, ua
+            from asyncua.client import Client
+            from asyncua.ua.uaerrors import UaError
         except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "asyncua", "opcua", "reading from an OPC UA server") from None
         pause_in_s = self.options.retry_in_s
@@ -76,7 +78,7 @@ class OpcuaSource:
             try:
                 async with client:
                     await self._serve(client)
-            except (ua.UaError, OSError, TimeoutError, ConnectionError) as error:
+            except (UaError, OSError, TimeoutError, ConnectionError) as error:
                 LOG.warning(
                     "no OPC UA server at %s (%s); trying again", self.options.url, error or type(error).__name__
                 )
@@ -89,7 +91,7 @@ class OpcuaSource:
         units = {name: client.get_node(node) for name, node in self.options.units.items()}
         if self.options.parent is not None:
             for node in await client.get_node(self.options.parent).get_children():
-                units[(await node.read_browse_name()).Name] = node
+                units[str((await node.read_browse_name()).Name)] = node
         variables: list[Node] = []
         self._variables.clear()
         for unit, node in units.items():
@@ -112,7 +114,7 @@ class OpcuaSource:
             await self.feed.submit(self._rows(changes))
 
     async def _find_variables(self, unit: str, node: Node) -> list[Node]:
-        children = {(await child.read_browse_name()).Name: child for child in await node.get_children()}
+        children = {str((await child.read_browse_name()).Name): child for child in await node.get_children()}
         missing = sorted(self.rows.names - children.keys())
         if missing:
             self.feed.refuse(unit, f"its node has no variable '{missing[0]}'")
