@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from fedprognos.cli.data import warn_of_exposed
-from fedprognos.errors import ConfigError, printable
+from fedprognos.errors import ConfigError, OutputError, printable
 from fedprognos.files import parse_json, read_json
 
 INTERRUPTED = 130
@@ -337,6 +337,31 @@ def ledger(folder: Folder) -> None:
     runs = {entry.contract.digest: entry.contract.run for entry in Approvals(folder).entries()}
     for line in ledger_in_words(SiteLedger(folder).lines(), runs):
         console.print(printable(line))
+
+
+@deploy_app.command()
+def metrics(
+    folder: Folder,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 9464,
+    host: Annotated[str, typer.Option(help="Address to listen on; there is no token.")] = "127.0.0.1",
+) -> None:
+    """Serve metrics of a coordinator or a site for Prometheus, read from its folder.
+
+    Example: fedprognos deploy metrics plant-a --port 9464
+    """
+    from prometheus_client import start_http_server
+
+    from fedprognos.deployment import coordinator_folder, folder_registry
+
+    place = coordinator_folder(folder)
+    try:
+        _, thread = start_http_server(port, host, folder_registry(place))
+    except OSError as error:
+        hint = "is the port taken? choose another --port"
+        raise OutputError(f"cannot listen on {host}:{port}: {error.strerror}", hint=hint) from None
+    console.print(f"http://{host}:{port}/metrics  of {place}")
+    with _until_interrupted("stopped"):
+        thread.join()
 
 
 def _last_lines(place: Path) -> list[str]:

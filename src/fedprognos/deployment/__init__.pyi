@@ -7,6 +7,7 @@ from .coordinator.coordinator_service import serve_coordinator as serve_coordina
 from .coordinator.coordinator_service import submit as submit
 from .flower.superlink import host as host
 from .flower.supernode import join as join
+from .folder_metrics import folder_registry as folder_registry
 from .folders import EXPERIMENT as EXPERIMENT
 from .folders import CoordinatorOptions as CoordinatorOptions
 from .folders import SiteOptions as SiteOptions

@@ -52,8 +52,8 @@ class FleetService:
         self.view = FleetView(options.threshold, margin, options.silent_after_in_s)
         self.view.load(self.stream)
         self.events = FleetEvents(self.view, lambda: self.batcher.stalled_in_s)
-        self.metrics = ServiceMetrics(self.view)
         self.feeds: dict[str, Feed] = {}
+        self.metrics = ServiceMetrics(self.view, self.feeds, lambda: self.delivery.problems)
         self._asked, self._problem = -CHECKED_IN_S, ""
 
     async def problem(self) -> str:
@@ -82,6 +82,7 @@ class FleetService:
         """Show and send alerts that were stored."""
         if alerts:
             self.view.alerts += len(alerts)
+            self.metrics.alerts_raised(alerts)
             self.delivery.wake()
 
     async def acknowledge(self, unit: str) -> bool:

@@ -19,8 +19,8 @@ from fedprognos.service.service_options import read_secret
 from fedprognos.service.sources import LOG, Feed, Source, SourceOptions, sources
 
 if TYPE_CHECKING:
-    from asyncua.client import Client
-    from asyncua.common import Node
+    from asyncua.client.client import Client
+    from asyncua.common.node import Node
 
 LONGEST_PAUSE_IN_S = 60.0
 CHECKED_IN_S = 2.0
@@ -63,7 +63,7 @@ class OpcuaSource:
     async def run(self) -> None:
         """Read until cancelled; a server that vanishes is waited for."""
         try:
-            from asyncua.client import Client
+            from asyncua.client.client import Client
             from asyncua.ua.uaerrors import UaError
         except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "asyncua", "opcua", "reading from an OPC UA server") from None
