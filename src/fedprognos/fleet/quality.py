@@ -48,7 +48,9 @@ def _still_sensors(fleet: Fleet) -> list[str]:
     for c in np.flatnonzero(lively):
         sensor = fleet.schema.sensors[c]
         constant = [unit.id for unit, share in zip(fleet, changing[:, c], strict=True) if share == 0]
-        frozen = [unit.id for unit in fleet if unit.id not in constant and _stands_still(_changes(unit)[:, c])]
+        # Only where a sensor changes seldom enough can it stand still for long; the rest need no second look.
+        slow = [unit for unit, share in zip(fleet, changing[:, c], strict=True) if 0 < share <= 1 - _STILL_SHARE]
+        frozen = [unit.id for unit in slow if _stands_still(unit.sensors[:, c])]
         if constant:
             notes.append(f"'{sensor}' never changes in {_units(constant, fleet)}")
         if frozen:
@@ -61,9 +63,9 @@ def _changes(unit: Unit) -> BoolArray:
     return np.asarray(unit.sensors[1:] != unit.sensors[:-1], dtype=np.bool_)
 
 
-def _stands_still(changes: BoolArray) -> bool:
-    edges = np.concatenate([[-1], np.flatnonzero(changes), [len(changes)]])
-    return bool(np.diff(edges).max() > max(_STILL_ROWS, _STILL_SHARE * (len(changes) + 1)))
+def _stands_still(values: FloatArray) -> bool:
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(values)) + 1, [len(values)]])
+    return bool(np.diff(edges).max() >= max(_STILL_ROWS, _STILL_SHARE * len(values)))
 
 
 def _odd_beginnings(fleet: Fleet) -> list[str]:

@@ -77,7 +77,7 @@ class LoadedRows:
 
         frame = frame if whole else frame.iloc[here].reset_index(drop=True)
         again = in_memory_table(frame, table.path, table.name, place, self.file_format, table.sheet)
-        return replace(again, note=table.note)
+        return replace(again, note=table.note, distinct=True)
 
 
 def load_rows(path: str | Path) -> LoadedRows:

@@ -98,6 +98,8 @@ class Table:
     thousands: str | None = None
     blanks: tuple[str, ...] = ()
     database: duckdb.DuckDBPyConnection = field(default_factory=connection)
+    distinct: bool = False
+    """No two rows are alike, so that none has to be looked for; true of rows that were read once already."""
     kept: tuple[Any, ...] = ()
     """What must live as long as the table: a data frame, the folder of a plain copy."""
 
@@ -216,7 +218,7 @@ class Table:
         every = [f"c{k}" for k in range(len(self.names))]
         filled = f"coalesce({', '.join(f'CAST({c} AS VARCHAR)' for c in every)}) IS NOT NULL"
         selected = [f"{expression} AS {quoted(name)}" for name, expression in columns.items()]
-        selected += [f"hash({', '.join(every)}) AS {quoted(_HASH)}", quoted(_ROW)]
+        selected += [quoted(_ROW), *([] if self.distinct else [f"hash({', '.join(every)}) AS {quoted(_HASH)}"])]
         sql = (
             f"SELECT {', '.join(selected)} "
             f"FROM (SELECT *, row_number() OVER () - 1 AS {quoted(_ROW)} FROM {self.relation}) WHERE {filled}"
@@ -227,9 +229,11 @@ class Table:
         while frame is not None:
             following = next(chunks)
             empty = False
-            again = seen.again(frame.pop(_HASH).to_numpy(np.uint64))
-            repeated = int(again.sum())
-            cells = frame[~again] if repeated else frame
+            cells, repeated = frame, 0
+            if not self.distinct:
+                again = seen.again(frame.pop(_HASH).to_numpy(np.uint64))
+                repeated = int(again.sum())
+                cells = frame[~again] if repeated else frame
             places: IntArray = cells.pop(_ROW).to_numpy(np.int64)
             for a in range(0, max(len(cells), 1), rows):
                 last = following is None and a + rows >= len(cells)
