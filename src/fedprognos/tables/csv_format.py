@@ -264,13 +264,16 @@ def check_width(columns: int, where: str) -> None:
 
 
 def check_names(names: Iterable[str], where: str) -> None:
-    """Refuse two columns of the same name, and names that are numbers."""
+    """Refuse two columns of the same name, names that are numbers, and names with a zero byte."""
     given = [n.strip() for n in names]
     if len(given) > 1 and all(NUMBER.fullmatch(name) for name in given):
         hint = "add a first line that names the columns, such as machine,hour,temperature"
         raise DataError("no line names the columns: the first one holds numbers", where=where, hint=hint)
     seen: dict[str, int] = {}
     for k, name in enumerate(given, 1):
+        if "\0" in name:  # DuckDB ends a name there
+            hint = "the file is damaged, or not written as text: export it again"
+            raise DataError(f"the name of column {k} holds a zero byte", where=where, hint=hint)
         if name and name in seen:
             places = f"columns {seen[name]} and {k} of the file"
             raise DataError(f"two columns are called '{name}'", where=where, hint=f"rename one of {places}")

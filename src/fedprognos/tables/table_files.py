@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pandas as pd
 
 from fedprognos.errors import DataError, DataNotFoundError, MissingExtraError
@@ -282,7 +283,9 @@ def in_memory_table(
 def _scannable(series: pd.Series) -> pd.Series:
     """A column that DuckDB can scan: cells of mixed types become texts."""
     if series.dtype != object and not isinstance(series.dtype, (pd.PeriodDtype, pd.IntervalDtype)):
-        return series
+        values = series.to_numpy(copy=False) if isinstance(series.dtype, np.dtype) else None
+        # DuckDB cannot scan a column backwards, as frame[::-1] holds it.
+        return series.copy() if values is not None and values.strides[0] < 0 else series
     inferred = series.infer_objects()
     if inferred.dtype != object and not pd.api.types.is_timedelta64_dtype(inferred):
         return inferred
