@@ -69,8 +69,8 @@ def test_every_programme_takes_what_it_is_given(page: Path) -> None:
     for code in (*_inline(page.read_text("utf-8")), *_lines(page.read_text("utf-8"))):
         for target in re.findall(r"^make ([\w-]+)", code):
             assert target in targets, f"{page.name}: {code}"
-        for name in re.findall(r"python -m studies (\w+)", code):
-            assert f"\ndef {name}(" in main, f"{page.name}: {code}"
+        for name in re.findall(r"python -m studies ([\w-]+)", code):
+            assert f"\ndef {name.replace('-', '_')}(" in main, f"{page.name}: {code}"
         for file, given in re.findall(r"python ((?:benchmarks|edge|tests|docs)/[\w/]+\.py)(.*)", code):
             source = (ROOT / file).read_text("utf-8")
             assert [o for o in re.findall(r"--[\w-]+", given.partition("#")[0]) if o not in source] == [], code
