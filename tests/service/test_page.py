@@ -165,6 +165,7 @@ def test_a_token_is_asked_for_and_the_page_reconnects(browser: Browser, tmp_path
     browser.wait("document.querySelector('.pill.lost')")
     with served(bundle, tmp_path, port=int(address.rpartition(":")[2]), token=TOKEN):
         browser.wait("document.querySelector('.pill.live')", 20)
+    browser.complaints.clear()  # that the token was missing at first
 
 
 @pytest.mark.long
@@ -182,6 +183,7 @@ def test_alerts_are_listed_acknowledged_and_muted(browser: Browser, address: str
     browser.wait("document.querySelector('#alerts-list li').textContent.includes('Mia')")
     browser.run(f"location.hash = '#unit={name}'")
     browser.wait("!document.querySelector('#mute').hidden && document.querySelectorAll('#alerts-list li').length >= 1")
+    browser.wait("document.querySelectorAll('#causes li').length")  # it stands above the button
     browser.click("#mute")
     browser.wait("document.querySelector('#sign-who').value === 'Mia'")
     browser.click("#sign-form button[value=sign]")

@@ -255,7 +255,9 @@
   const WHY_EVERY_IN_MS = 30000;
   let explainedAt = 0;
   async function loadWhy(name) {
+    const again = explainedAt > 0;
     explainedAt = Date.now();
+    if (!again) UnitPage.awaitWhy();
     try {
       const explained = await ask("/v1/why/" + encodeURIComponent(name));
       if (name === open) UnitPage.showWhy(explained);

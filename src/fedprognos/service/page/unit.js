@@ -89,6 +89,11 @@ const UnitPage = (function () {
     table.tBodies[0].replaceChildren(...rows);
   }
   // What each sensor changed, the most telling first; asked for apart, because it takes as long as a prediction.
+  function awaitWhy() {
+    $("why").hidden = false; // its place is kept, so that nothing below moves while somebody aims at a button
+    $("why-text").textContent = "Being worked out …";
+    $("causes").replaceChildren();
+  }
   function showWhy(explained) {
     const measure = fleet.target_measure;
     const signed = (x, digits) => (x < 0 ? "−" : "+") + Math.abs(x).toPrecision(digits);
@@ -134,5 +139,5 @@ const UnitPage = (function () {
   function redraw() {
     if (drawn) Chart.trend($("trend"), drawn, fleet, $("readout"), health);
   }
-  return { show, showWhy, clear, redraw };
+  return { show, awaitWhy, showWhy, clear, redraw };
 })();
