@@ -95,10 +95,12 @@ def test_lives_of_repaired_machines_are_those_of_training(tmp_path: Path, rows: 
     layout = TableLayout(unit="pump", time="hour", new_life=new_life, failed="broken")  # type: ignore[arg-type]
     if new_life is None:
         layout = TableLayout(unit="pump", time="hour", life="life", failed="broken")
-    expected = [("a", 1.0), ("a", 2.0), ("a", 3.0), ("a#2", 1.0), ("a#2", 2.0)]
-    assert positions(path, layout, rows) == expected
+    lives = ["a", "a", "a", "a#2", "a#2"]
+    # Prediction answers in the machine's own clock; training counts each life from its beginning.
+    assert positions(path, layout, rows) == list(zip(lives, hours, strict=True))
     fleet = read_table(path, layout)
-    assert [(unit.id, time) for unit in fleet for time in unit.time] == expected
+    trained = [(unit.id, time) for unit in fleet for time in unit.time]
+    assert trained == list(zip(lives, [1, 2, 3, 1, 2], strict=True))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])

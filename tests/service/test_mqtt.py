@@ -13,8 +13,8 @@ from typing import Any
 import aiomqtt
 import pytest
 from brokers import PASSWORD, broker, mosquitto, payload, publisher, until
-from feeds import Watcher
 from services import LIFE, free_port, rows_of, small_bundle
+from watchers import Watcher
 
 from fedprognos.errors import ConfigError, OutputError
 from fedprognos.prognosis import Predictor, Row

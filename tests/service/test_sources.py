@@ -14,11 +14,11 @@ import aiomqtt
 import pandas as pd
 import pytest
 from brokers import broker, mosquitto, publisher, until
-from feeds import Watcher
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from services import free_port, rows_of, running, small_bundle
+from watchers import Watcher
 
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.prognosis import Predictor
