@@ -28,7 +28,7 @@ SHAPES = [((5,), "lstm", None), ((4, 3), "gru", None), ((4,), "lstm", 6)]
 
 
 def clients_for(name: str) -> str:
-    return "a" if name == "central" else "abc"
+    return "a" if strategies[name].pooled else "abc"
 
 
 def run(name: str, cohort: HereCohort, plan=None) -> list[Round]:  # type: ignore[no-untyped-def]
