@@ -68,7 +68,8 @@ class Maintenance:
 def build(run: RunData) -> Section:
     """Breaks against life thrown away, what that means for the published model, and behind a click the rest."""
     rules = maintenance(run)
-    more = Section("Every method in numbers", tables=[_table(run, rules)], folded=True)
+    compared = [rule for rule in rules if not rule.entry.is_baseline or rule.entry == run.roles.baseline]
+    more = Section("Every method in numbers", tables=[_table(run, compared)], folded=True)
     return Section("When to maintain", _lead(run, rules), figures=[_costs(run, rules)], parts=[more])
 
 
@@ -181,16 +182,16 @@ def _table(run: RunData, rules: Sequence[Maintenance]) -> Table:
     near = f"Share of units then predicted within {percent(ALPHA)} of the truth."
     columns = [
         Column("Threshold", f"Lowest predicted life at which at most {percent(BEARABLE)} of the units break."),
-        Column("Life given up", "Mean life left when maintained at that threshold."),
+        Column("Life given up", "Mean life left then."),
         *(Column(f"Accurate at {percent(m)} of life", near if m == MOMENTS[0] else "") for m in MOMENTS),
-        Column("Horizon", "Life left from which on half of the units stay within a tenth of their first one."),
+        Column("Horizon", "Life left from which half of the units stay within a tenth of it."),
     ]
     lines = []
     for j in rules:
         first = j.bearable or (None, None)
         cells = [*(cell(v) for v in first), *(cell(j.accuracy[m], True) for m in MOMENTS), cell(j.horizon)]
         lines.append(Line(j.entry.short_label, cells, run.palette.colour(j.entry.method)))
-    return Table(f"Along whole lives, {run.measured}, means over seeds.", "Method", columns, lines)
+    return Table(f"Whole lives, {run.measured}, means over seeds.", "Method", columns, lines)
 
 
 sections.add(ReportSection("decisions", 30, "When to maintain", build, lambda run: bool(run.trajectories)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedprognos.evaluation import EVERYONE, Metric, metrics
+from fedprognos.evaluation import EVERYONE, OWN, Metric, metrics
 from fedprognos.report.method_entries import Entry, comparable, drawn, of_head
 from fedprognos.report.number_words import not_drawn, number, percent, plural
 from fedprognos.report.page_elements import Column, Figure, Line, Panel, Section, Table, TableCell, Trace
@@ -18,8 +18,8 @@ LONGEST = 34
 SCORES = 60
 """Metrics from this place of their order on are scores that publications report; they have a table of their own."""
 FACTS = (
-    Column("MB", "All messages up to the chosen round; for central training the raw data."),
-    Column("Round", "The round that was chosen."),
+    Column("MB", "Messages up to the chosen round; for central training the raw data."),
+    Column("Round"),
     Column("Neurons"),
 )
 
@@ -107,18 +107,27 @@ def _by_client(run: RunData) -> Table:
 
 def metrics_tables(run: RunData) -> list[Table]:
     """Every entry with every metric that tells them apart: first errors and costs, then scores of the literature."""
-    entries = run.entries[EVERYONE]
+    weaker = _weaker_alone(run)
+    entries = [e for e in run.entries[EVERYONE] if e.key not in weaker]
     least = min(2, len(entries))  # what one of several has, as the published one's intervals, is told above
     shown = [m for m in metrics.values() if sum(e.values(m.name).size > 0 for e in entries) >= least]
     seeds = max(e.seeds for e in entries)
     mean = f"{f'Mean of {seeds} seeds' if seeds > 1 else 'A single seed'}. ★ best of a column."
     errors, scores = ([m for m in shown if (m.order < SCORES) == first] for first in (True, False))
     tables = [_metrics_table(run, f"Errors and costs. {mean}", entries, errors, costs=True)]
-    # Other heads and weaker baselines have their errors in the first table; that is enough.
-    compared = [e for e in drawn(run) if not e.is_baseline or e is run.roles.baseline]
+    # The others have their errors in the first table; that is enough.
+    r = run.roles
+    compared = [e for e in drawn(run) if e in (r.together, r.alone, r.central, r.baseline)]
     return tables + (
         [_metrics_table(run, "Other scores.", compared, scores, costs=False)] if scores and compared else []
     )
+
+
+def _weaker_alone(run: RunData) -> set[str]:
+    """Keys of the baselines on a client's own data but the best: what a simple model alone can do, one line says."""
+    alone = [e for e in run.entries[EVERYONE] if e.is_baseline and e.data == OWN]
+    errors = {e.key: error for e in alone if (error := e.mean(run.error)) is not None}
+    return set(errors) - {min(errors, key=lambda key: errors[key])} if errors else set()
 
 
 def _metrics_table(
