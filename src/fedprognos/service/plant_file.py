@@ -15,6 +15,7 @@ from fedprognos.options import Options, chosen_options, validated
 from fedprognos.service.alert_sinks import SinkOptions
 from fedprognos.service.alert_sinks import sinks as sink_shelf
 from fedprognos.service.alerts import CLEAR_AFTER, RAISE_AFTER
+from fedprognos.service.plant_entry import PlantEntry
 from fedprognos.service.sources import SourceOptions
 from fedprognos.service.sources import sources as source_shelf
 
@@ -75,7 +76,7 @@ def read_plant(path: Path | None, source: Mapping[str, Any] | None = None) -> Pl
     return options
 
 
-def _check_names(what: str, entries: Sequence[SinkOptions | SourceOptions]) -> None:
+def _check_names(what: str, entries: Sequence[PlantEntry]) -> None:
     counts = Counter(entry.name for entry in entries)
     if any(count > 1 for count in counts.values()):
         raise ValueError(f"two {what} have the name '{counts.most_common(1)[0][0]}'; give each a name of its own")

@@ -43,7 +43,7 @@ class ServiceOptions:
     rate_per_s
         Requests a second and client address, with bursts of as many; 0 for no limit.
     plant
-        Who is told about alerts.
+        Where rows come from beside HTTP, and who is told about alerts.
     """
 
     host: str = "127.0.0.1"

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import Field, model_validator
+from typing import Any
 
 from fedprognos.errors import FedprognosError
-from fedprognos.options import Options
 from fedprognos.service.alerts import Alert, AlertStatus
+from fedprognos.service.plant_entry import PlantEntry
 from fedprognos.shelf import Shelf
 
 Send = Callable[[Sequence[Alert]], Awaitable[None]]
 
 
-class SinkOptions(Options):
-    """One `[[alerts.sinks]]` of the plant file; every sink adds its own keys and fixes `kind` to its name."""
+class SinkOptions(PlantEntry):
+    """One `[[alerts.sinks]]` of the plant file."""
 
-    kind: str
-    name: Annotated[str, Field(max_length=100)] = ""
-    """Names the sink in the log and in the outbox; needed where two sinks are of one kind."""
     statuses: tuple[AlertStatus, ...] = ("due", "unknown", "soon")
     """Statuses that the sink is told about: when a machine enters them, and when it leaves them."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        return {"name": value.get("kind", ""), **value} if isinstance(value, Mapping) else value
 
 
 class RefusedError(FedprognosError):

@@ -10,18 +10,18 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from fedprognos.errors import OutputError
 from fedprognos.features import Recipe
-from fedprognos.options import Options
 from fedprognos.prognosis import Health, ModelInputs, Row, Update, Verdict
 from fedprognos.service.batching import Batcher, BusyError
 from fedprognos.service.fleet_view import FleetView
+from fedprognos.service.plant_entry import PlantEntry
 from fedprognos.shelf import Shelf
 
 LOG = logging.getLogger("fedprognos.watch")
@@ -30,19 +30,11 @@ SHOWN_FAULTS = 10
 """Faults that are logged one by one; after that every thousandth is."""
 
 
-class SourceOptions(Options):
-    """One `[[sources]]` of the plant file; every source adds its own keys and fixes `kind` to its name."""
+class SourceOptions(PlantEntry):
+    """One `[[sources]]` of the plant file."""
 
-    kind: str
-    name: Annotated[str, Field(max_length=100)] = ""
-    """Names the source in the log; needed where two sources are of one kind."""
     retry_in_s: Annotated[float, Field(gt=0)] = 1.0
     """Pause before the first new attempt to connect, or to store rows on a full disk; it doubles up to a minute."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        return {"name": value.get("kind", ""), **value} if isinstance(value, Mapping) else value
 
 
 @dataclass
