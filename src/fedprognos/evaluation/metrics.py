@@ -230,6 +230,14 @@ def _nasa_penalty(error: FloatArray) -> FloatArray:
         return np.expm1(np.where(error < 0, -error / 13.0, error / 10.0))
 
 
+def _total(n: int, total: float) -> float:
+    return total
+
+
+def _total_of_parts(values: FloatArray, n: FloatArray) -> float:
+    return float(values.sum())
+
+
 def _nasa_penalty_capped(points: Points) -> FloatArray | None:
     return None if points.cap is None else _nasa_penalty(points.prediction - points.capped_truth)
 
@@ -348,8 +356,8 @@ for _metric in (
         60,
         "total penalty, late costs more than early",
         (NASA,),
-        lambda n, total: total,
-        lambda values, n: float(values.sum()),
+        _total,
+        _total_of_parts,
         tasks=("rul",),
         headline=False,
     ),
@@ -357,7 +365,7 @@ for _metric in (
         "nasa_score_mean",
         "NASA score",
         70,
-        "the same as a mean",
+        "mean penalty a point",
         (NASA,),
         tasks=("rul",),
         headline=False,
@@ -368,8 +376,8 @@ for _metric in (
         75,
         "total penalty against capped labels",
         (NASA_CAPPED,),
-        lambda n, total: total,
-        lambda values, n: float(values.sum()),
+        _total,
+        _total_of_parts,
         tasks=("rul",),
         headline=False,
     ),
@@ -388,7 +396,7 @@ for _metric in (
         "mape",
         "MAPE",
         77,
-        "mean error over the capped label",
+        "mean error divided by the capped label",
         (),
         pool=None,
         from_points=_mape,

@@ -3,7 +3,7 @@
 Every candidate is a small change of the experiment. Clients train its networks for a quarter of the steps and send the
 sums that the head is solved from, of the units they trained on and of the units they kept out; the error of the head on
 the latter, over all clients together, decides. The best ones then race the experiment as it is written with all steps.
-A change wins if it lowers the error of all clients together, and that of more clients than not: each votes with the
+A change wins if it lowers the error of all clients together, and that of at least half of them: each votes with the
 error on its own units kept out. Nothing is chosen on test units.
 
 A budget in minutes becomes a budget in steps: the first candidate shows how long a step takes. That number is kept in
@@ -76,12 +76,11 @@ class Trial:
     votes: Mapping[str, float] = field(default_factory=dict)
 
     def beats(self, other: Trial) -> bool:
-        """Whether the error is clearly lower, for all clients together and for more of them than not."""
+        """Whether the error is clearly lower for all clients together, and lower for at least half of them."""
         if self.error is None or other.error is None:
             return other.error is None and self.error is not None
-        gaining = sum(self.votes[name] < other.votes[name] for name in self.votes.keys() & other.votes.keys())
-        asked = len(self.votes.keys() & other.votes.keys())
-        return self.error < (1 - LEAST_GAIN) * other.error and 2 * gaining >= asked
+        gains = [self.votes[name] < other.votes[name] for name in self.votes.keys() & other.votes.keys()]
+        return self.error < (1 - LEAST_GAIN) * other.error and 2 * sum(gains) >= len(gains)
 
 
 @dataclass(frozen=True)

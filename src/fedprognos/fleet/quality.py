@@ -79,7 +79,10 @@ def _odd_beginnings(fleet: Fleet) -> list[str]:
 
 def _odd_first(unit: Unit) -> list[int]:
     """Sensors whose first row is far from the next ones; for cyclic units the mean of the first cycle."""
-    rows = unit.sensors if unit.cycles is None else _cycle_means(unit)
+    rows = unit.sensors
+    if unit.cycles is not None:
+        first_cycles = pairwise(unit.cycles[: _NEXT + 2].tolist())
+        rows = np.array([unit.sensors[a:b].mean(axis=0) for a, b in first_cycles])
     following = rows[1 : _NEXT + 1]
     if len(following) < _NEXT:
         return []
@@ -88,25 +91,18 @@ def _odd_first(unit: Unit) -> list[int]:
     return np.flatnonzero((spread > 0) & (np.abs(rows[0] - middle) > _ODD * spread)).tolist()
 
 
-def _cycle_means(unit: Unit) -> FloatArray:
-    if unit.cycles is None:
-        return unit.sensors
-    first = unit.cycles[: _NEXT + 2]
-    return np.array([unit.sensors[a:b].mean(axis=0) for a, b in pairwise(first.tolist())])
-
-
 def _gaps(fleet: Fleet) -> list[str]:
     """Steps in time, or in the numbers of cycles, that are much longer than usual."""
-    counts = {unit.id: int((steps > _GAP * np.median(steps)).sum()) for unit in fleet if (steps := _steps(unit)).size}
+    counts = {
+        unit.id: int((steps > _GAP * np.median(steps)).sum())
+        for unit in fleet
+        if (steps := np.diff(unit.positions)).size
+    }
     gapped = [name for name, count in counts.items() if count]
     if not gapped:
         return []
     total = sum(counts.values())
     return [f"{total} {'gap' if total == 1 else 'gaps'} of more than five usual time steps in {_units(gapped, fleet)}"]
-
-
-def _steps(unit: Unit) -> FloatArray:
-    return np.diff(unit.positions)
 
 
 def _short_units(fleet: Fleet) -> list[str]:

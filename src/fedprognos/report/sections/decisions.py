@@ -184,7 +184,7 @@ def _table(run: RunData, rules: Sequence[Maintenance]) -> Table:
         Column("Threshold", f"Lowest predicted life at which at most {percent(BEARABLE)} of the units break."),
         Column("Life given up", "Mean life left then."),
         *(Column(f"Accurate at {percent(m)} of life", near if m == MOMENTS[0] else "") for m in MOMENTS),
-        Column("Horizon", "Life left from which half of the units stay within a tenth of it."),
+        Column("Horizon", "Life left from which half of the units stay within a tenth of their first one."),
     ]
     lines = []
     for j in rules:
