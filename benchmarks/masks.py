@@ -34,9 +34,9 @@ from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.torch_threads import one_torch_thread
-from fedprognos.privacy.fixed_point import add, to_fixed
 from fedprognos.privacy.mask_messages import MaskedReply
 from fedprognos.privacy.masked_member import Member
+from fedprognos.privacy.sum_vectors import add, to_fixed
 
 COLUMNS, SITES = 857, (3, 10, 30)
 

@@ -18,7 +18,6 @@ from fedprognos.errors import FederationError
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network
-from fedprognos.privacy.fixed_point import from_fixed, to_fixed
 from fedprognos.privacy.mask_messages import quorum
 from fedprognos.privacy.noise_mechanisms import (
     add_discrete_noise,
@@ -29,6 +28,7 @@ from fedprognos.privacy.noise_mechanisms import (
     true_with_exp,
 )
 from fedprognos.privacy.noised_statistics import add_noise, clipped_sums
+from fedprognos.privacy.sum_vectors import from_fixed, to_fixed
 from refusals import refuses
 
 EXACT = {"methods": ("reservoir",), "heads": ("exact",), "reservoir": {"units": 6}}

@@ -18,9 +18,9 @@ from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.totals import add_all
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.head import head_statistics
-from fedprognos.privacy.fixed_point import Limbs, add, from_fixed, negated, to_fixed
 from fedprognos.privacy.mask_messages import MaskedReply
 from fedprognos.privacy.masks import mask
+from fedprognos.privacy.sum_vectors import Limbs, add, from_fixed, negated, to_fixed
 
 pytestmark = pytest.mark.needs_data("cmapss")
 CLIENTS = 5

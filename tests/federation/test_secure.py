@@ -27,8 +27,6 @@ from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
 from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.totals import OpenSums, Tag, add_all
 from fedprognos.networks import HeadStatistics
-from fedprognos.privacy import shamir
-from fedprognos.privacy.fixed_point import FINE_LIMBS, LIMBS, MOST, add, from_fixed, negated, to_fixed
 from fedprognos.privacy.mask_messages import (
     BeginRequest,
     KeysRequest,
@@ -38,8 +36,19 @@ from fedprognos.privacy.mask_messages import (
     UnmaskRequest,
 )
 from fedprognos.privacy.masked_member import Member, quorum
-from fedprognos.privacy.masks import survivors_text
-from fedprognos.privacy.sum_vectors import from_vector, to_vector, unreadable
+from fedprognos.privacy.masks import POLYNOMIAL_IN_BYTES, join_shares, split_secret, survivors_text
+from fedprognos.privacy.sum_vectors import (
+    FINE_LIMBS,
+    LIMBS,
+    MOST,
+    add,
+    from_fixed,
+    from_vector,
+    negated,
+    to_fixed,
+    to_vector,
+    unreadable,
+)
 from refusals import refuses
 
 STEPS = ("KeysRequest", "SharesRequest", "BeginRequest", "masked", "SurvivorsRequest", "UnmaskRequest")
@@ -150,12 +159,12 @@ class TestFixedPoint:
 @given(data=st.data(), members=st.integers(3, 9))
 def test_any_quorum_of_shares_gives_the_secret_and_fewer_do_not(data: st.DataObject, members: int) -> None:
     secret, threshold = bytes(range(32)), quorum(members)
-    shares = shamir.split(secret, members, threshold, secrets.token_bytes(threshold * shamir.SEED_IN_BYTES))
+    shares = split_secret(secret, members, threshold, secrets.token_bytes(threshold * POLYNOMIAL_IN_BYTES))
     chosen = data.draw(st.permutations(range(1, members + 1)))[:threshold]
-    assert shamir.join({k: shares[k - 1] for k in chosen}, 32) == secret
+    assert join_shares({k: shares[k - 1] for k in chosen}, 32) == secret
     if threshold > 1:
         with contextlib.suppress(MessageError):
-            assert shamir.join({k: shares[k - 1] for k in chosen[:-1]}, 32) != secret
+            assert join_shares({k: shares[k - 1] for k in chosen[:-1]}, 32) != secret
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,4 +1,4 @@
-"""The coordinator's side of masked sums: it brings keys and shares about and learns nothing but totals."""
+"""The coordinator's side of masked sums: it passes keys and shares between sites, and learns nothing but totals."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.totals import Asks, LeftOut, Tag, summed_exchange
 from fedprognos.privacy import (
     KEY_IN_BYTES,
+    SHARE_IN_BYTES,
     BeginReply,
     BeginRequest,
     KeysReply,
@@ -30,11 +31,11 @@ from fedprognos.privacy import (
     add,
     agreed,
     from_fixed,
+    join_shares,
     mask,
     negated,
     public_of,
     quorum,
-    shamir,
 )
 
 SUMS_A_BATCH = 32
@@ -79,12 +80,12 @@ class MaskedSums:
         Raises
         ------
         FederationError
-            Where no majority answers every step: then nothing is known of anybody.
+            Where fewer than a quorum of the sites answer a step. Nothing of any site is revealed then.
         """
         request = next(iter(requests.values()))
         key = digest("\x1f".join(sorted(requests)).encode() + encode(request))
         if key not in self._totals:
-            self._totals[key] = self._asked(_Sites(cohort, left_out), tuple(sorted(requests)), request, least)
+            self._totals[key] = self._ask_for_sum(_Sites(cohort, left_out), tuple(sorted(requests)), request, least)
         return self._totals[key]
 
     def forget(self, requests: Mapping[str, Any]) -> None:
@@ -92,10 +93,12 @@ class MaskedSums:
         request = next(iter(requests.values()))
         self._totals.pop(digest("\x1f".join(sorted(requests)).encode() + encode(request)), None)
 
-    def _asked(self, sites: _Sites, names: tuple[str, ...], request: Any, least: int) -> tuple[Any, tuple[str, ...]]:
+    def _ask_for_sum(
+        self, sites: _Sites, names: tuple[str, ...], request: Any, least: int
+    ) -> tuple[Any, tuple[str, ...]]:
         exchange = summed_exchange(request)
         size, limbs = exchange.vector_length(request), exchange.limbs
-        batch = self._ready(sites, names)
+        batch = self._batch_for(sites, names)
         index, batch.used = batch.used, batch.used + 1
         masked = sites.ask(dict.fromkeys(batch.members, request), MaskedReply, (batch.name, index))
         sent = {
@@ -104,14 +107,14 @@ class MaskedSums:
             if reply.masked.shape == (size, limbs) and reply.masked.dtype == np.int64
         }
         survivors = tuple(sorted(sent))
-        self._enough(batch, survivors, "sent their part of a sum", least)
+        self._check_enough(batch, survivors, "sent their part of a sum", least)
         asked = SurvivorsRequest(batch.name, index, survivors)
         signed = sites.ask(dict.fromkeys(survivors, asked), SurvivorsReply)
-        self._enough(batch, tuple(signed), "signed who is in a sum")
+        self._check_enough(batch, tuple(signed), "signed who is in a sum")
         signatures = {name: reply.signature for name, reply in signed.items()}
         unmask = UnmaskRequest(batch.name, index, survivors, signatures)
         shares = sites.ask(dict.fromkeys(signed, unmask), UnmaskReply)
-        self._enough(batch, tuple(shares), "gave their shares of a sum")
+        self._check_enough(batch, tuple(shares), "gave their shares of a sum")
         total = np.zeros((size, limbs), dtype=np.uint64)
         for name in survivors:
             total = add(total, sent[name])
@@ -131,7 +134,7 @@ class MaskedSums:
             }
             if len(given) < batch.threshold:
                 raise FederationError("too few shares to unmask a sum")
-            secret = shamir.join(dict(list(given.items())[: batch.threshold]), KEY_IN_BYTES)
+            secret = join_shares(dict(list(given.items())[: batch.threshold]), KEY_IN_BYTES)
             if member in survivors:
                 total = add(total, negated(mask(secret, size, limbs)))
                 continue
@@ -143,33 +146,33 @@ class MaskedSums:
                 total = add(total, negated(pair) if other < member else pair)
         return total
 
-    def _ready(self, sites: _Sites, names: tuple[str, ...]) -> _Batch:
-        """A batch of just these sites with a number left."""
+    def _batch_for(self, sites: _Sites, names: tuple[str, ...]) -> _Batch:
+        """A batch of exactly these sites that has keys for another sum; a new one where there is none."""
         batch = self._batch
         if batch is None or batch.used == SUMS_A_BATCH or set(names) != set(batch.places):
-            self._batch = batch = self._begin(sites, names)
+            self._batch = batch = self._begin_batch(sites, names)
         return batch
 
-    def _begin(self, sites: _Sites, everyone: tuple[str, ...]) -> _Batch:
+    def _begin_batch(self, sites: _Sites, everyone: tuple[str, ...]) -> _Batch:
         self._batches += 1
         name = f"{self.name}/{self._batches}"
         asked = KeysRequest(name, SUMS_A_BATCH, {member: self.identities[member] for member in everyone})
         keys = sites.ask(dict.fromkeys(everyone, asked), KeysReply)
         places = {member: k for k, member in enumerate(everyone, start=1)}
         batch = _Batch(name, keys, places, quorum(len(everyone)))
-        self._enough(batch, tuple(keys), "made keys")
+        self._check_enough(batch, tuple(keys), "made keys")
         shared = sites.ask(dict.fromkeys(keys, SharesRequest(name, keys)), SharesReply)
-        self._enough(batch, tuple(shared), "shared their secrets")
+        self._check_enough(batch, tuple(shared), "shared their secrets")
         sealed = {
             receiver: {sender: reply.sealed[receiver] for sender, reply in shared.items() if receiver in reply.sealed}
             for receiver in shared
         }
         begun = sites.ask({n: BeginRequest(name, sealed[n]) for n in shared}, BeginReply)
-        self._enough(batch, tuple(begun), "began a sum")
+        self._check_enough(batch, tuple(begun), "began a sum")
         batch.keys = {member: keys[member] for member in shared}
         return batch
 
-    def _enough(self, batch: _Batch, names: tuple[str, ...], what: str, least: int = 0) -> None:
+    def _check_enough(self, batch: _Batch, names: tuple[str, ...], what: str, least: int = 0) -> None:
         needed = max(batch.threshold, least)
         if len(names) < needed:
             self._batch = None
@@ -185,7 +188,7 @@ def _share(text: str) -> bytes | None:
         share = bytes.fromhex(text)
     except ValueError:
         return None
-    return share if len(share) == shamir.SHARE_IN_BYTES else None
+    return share if len(share) == SHARE_IN_BYTES else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,12 +1,5 @@
 from .differential_privacy import Privacy as Privacy
 from .differential_privacy import PrivacyOptions as PrivacyOptions
-from .fixed_point import FINE_LIMBS as FINE_LIMBS
-from .fixed_point import LIMBS as LIMBS
-from .fixed_point import Limbs as Limbs
-from .fixed_point import add as add
-from .fixed_point import from_fixed as from_fixed
-from .fixed_point import negated as negated
-from .fixed_point import to_fixed as to_fixed
 from .floors import FloorError as FloorError
 from .floors import Floors as Floors
 from .mask_messages import LEAST_MEMBERS as LEAST_MEMBERS
@@ -24,7 +17,9 @@ from .mask_messages import UnmaskRequest as UnmaskRequest
 from .mask_messages import quorum as quorum
 from .masked_member import Member as Member
 from .masks import KEY_IN_BYTES as KEY_IN_BYTES
+from .masks import SHARE_IN_BYTES as SHARE_IN_BYTES
 from .masks import agreed as agreed
+from .masks import join_shares as join_shares
 from .masks import mask as mask
 from .masks import public_of as public_of
 from .noise_mechanisms import Mechanism as Mechanism
@@ -42,6 +37,13 @@ from .secret_split import RESERVE as RESERVE
 from .secret_split import SecretSplit as SecretSplit
 from .secret_split import reserved as reserved
 from .secret_split import stream as stream
+from .sum_vectors import FINE_LIMBS as FINE_LIMBS
+from .sum_vectors import LIMBS as LIMBS
+from .sum_vectors import Limbs as Limbs
+from .sum_vectors import add as add
+from .sum_vectors import from_fixed as from_fixed
 from .sum_vectors import from_vector as from_vector
+from .sum_vectors import negated as negated
+from .sum_vectors import to_fixed as to_fixed
 from .sum_vectors import to_vector as to_vector
 from .sum_vectors import unreadable as unreadable

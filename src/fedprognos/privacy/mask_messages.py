@@ -1,4 +1,4 @@
-"""What coordinator and sites say to each other for a masked sum.
+"""The messages between coordinator and sites for a masked sum.
 
 A batch makes the keys and shares of several sums at once: keys, shares, begin. Each sum then takes an ordinary request
 that carries the batch and a number, one signature of who survived, and one share for each member.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,10 @@ LEAST_MEMBERS = 3
 
 
 def quorum(members: int) -> int:
-    """How many members it takes: more than two thirds, and never fewer than three.
+    """How many members a sum needs: more than two thirds, and never fewer than three.
 
-    Of fewer than three each would know the others' sum. Two sets of more than two thirds share more than a third of the
-    members, so fewer colluding members than that cannot have different sets signed for one sum.
+    With two members, each would know the other's numbers. Two sets of more than two thirds share more than a third of
+    the members, so fewer colluding members than that cannot get two different sets signed for one sum.
 
     >>> quorum(3), quorum(4), quorum(5), quorum(10)
     (3, 3, 4, 7)
@@ -33,7 +32,6 @@ def quorum(members: int) -> int:
 class KeysRequest:
     """Make one-time keys for so many sums of these members; `identities` are the members' public keys, in hex."""
 
-    activity: ClassVar[str] = "keys for masked sums"
     batch: str
     count: int
     identities: Mapping[str, str]
@@ -52,7 +50,6 @@ class KeysReply:
 class SharesRequest:
     """Share your secrets with the members that have these keys."""
 
-    activity: ClassVar[str] = "keys for masked sums"
     batch: str
     keys: Mapping[str, KeysReply]
 
@@ -68,7 +65,6 @@ class SharesReply:
 class BeginRequest:
     """These are your shares of the members that take part."""
 
-    activity: ClassVar[str] = "keys for masked sums"
     batch: str
     sealed: Mapping[str, str]
 
@@ -89,7 +85,6 @@ class MaskedReply:
 class SurvivorsRequest:
     """Sign that these members, and no others, are in this sum."""
 
-    activity: ClassVar[str] = "masked sums"
     batch: str
     index: int
     survivors: tuple[str, ...]
@@ -104,10 +99,9 @@ class SurvivorsReply:
 
 @dataclass(frozen=True)
 class UnmaskRequest:
-    """More than half of the members signed this set: give your share of each survivor's own mask, and of the mask key
-    of each member that is missing."""
+    """A quorum of the members signed this set: give your share of each survivor's own mask, and of the mask key of each
+    member that is missing."""
 
-    activity: ClassVar[str] = "masked sums"
     batch: str
     index: int
     survivors: tuple[str, ...]
@@ -122,4 +116,3 @@ class UnmaskReply:
 
 
 SumRequest = KeysRequest | SharesRequest | BeginRequest | SurvivorsRequest | UnmaskRequest
-SumReply = KeysReply | SharesReply | BeginReply | MaskedReply | SurvivorsReply | UnmaskReply

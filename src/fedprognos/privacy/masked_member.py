@@ -19,8 +19,6 @@ from pydantic import ConfigDict, TypeAdapter
 
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import MessageError
-from fedprognos.privacy import shamir
-from fedprognos.privacy.fixed_point import LIMBS, Limbs, add, negated, to_fixed
 from fedprognos.privacy.mask_messages import (
     LEAST_MEMBERS,
     BeginReply,
@@ -39,16 +37,20 @@ from fedprognos.privacy.mask_messages import (
 )
 from fedprognos.privacy.masks import (
     KEY_IN_BYTES,
+    POLYNOMIAL_IN_BYTES,
+    SHARE_IN_BYTES,
     agreed,
     expanded,
     keys_text,
     mask,
     public_of,
     seal,
+    split_secret,
     survivors_text,
     unseal,
     verified,
 )
+from fedprognos.privacy.sum_vectors import LIMBS, Limbs, add, negated, to_fixed
 
 MOST_SUMS = 256
 
@@ -171,9 +173,9 @@ class Member:
             raise MessageError(f"the key sent in the name of {self.name!r}, this site, is not its key")
         batch.keys = keys
         places = batch.members
-        seeds = (expanded(batch.sealing, f"polynomial {k}", shamir.SEED_IN_BYTES * batch.threshold) for k in count())
+        seeds = (expanded(batch.sealing, f"polynomial {k}", POLYNOMIAL_IN_BYTES * batch.threshold) for k in count())
         parts = [
-            shamir.split(secret, len(places), batch.threshold, seed)
+            split_secret(secret, len(places), batch.threshold, seed)
             for secret, seed in zip((*batch.masking, *batch.own), seeds, strict=False)
         ]
         texts = {name: b"".join(part[k] for part in parts) for k, name in enumerate(places)}
@@ -195,7 +197,7 @@ class Member:
         batch = self._batch(request.batch)
         if not batch.keys or (len(batch.shares) > 1 and set(batch.shares) != {self.name, *request.sealed}):
             raise MessageError("the shares of this batch came before its keys, or a second time")
-        size = shamir.SHARE_IN_BYTES * 2 * len(batch.masking)
+        size = SHARE_IN_BYTES * 2 * len(batch.masking)
         for sender, sealed in request.sealed.items():
             if sender not in batch.keys or sender == self.name:
                 raise MessageError(f"a share comes from {sender[:40]!r}, who is no other member of this batch")
@@ -285,5 +287,5 @@ class Member:
     def _share(self, batch: _Batch, member: str, index: int, survived: bool) -> bytes:
         """This site's share of a survivor's own mask, or of the mask key of a member that is missing."""
         place = index + (len(batch.masking) if survived else 0)
-        size = shamir.SHARE_IN_BYTES
+        size = SHARE_IN_BYTES
         return batch.shares[member][place * size : (place + 1) * size]

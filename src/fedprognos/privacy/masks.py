@@ -1,4 +1,8 @@
-"""Keys, masks and signatures of masked sums: X25519, HKDF, ChaCha20 as a stream of integers, sealed shares."""
+"""The cryptography of masked sums: keys, masks, signatures, and secrets that are shared among members.
+
+Keys are X25519 with HKDF, masks are ChaCha20 as a stream of integers. Secrets are shared as in Shamir (1979): any
+`threshold` shares give the secret, and fewer reveal nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,14 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedprognos.errors import MessageError
-from fedprognos.privacy.fixed_point import Limbs
+from fedprognos.privacy.sum_vectors import Limbs
 
 KEY_IN_BYTES = 32
+PRIME = 2**521 - 1
+SHARE_IN_BYTES = 66
+POLYNOMIAL_IN_BYTES = 74
+"""Random bytes for each factor of a polynomial: 64 bits more than the prime has, so that the remainder is as good as
+uniform."""
 
 
 def public_of(private: bytes) -> bytes:
@@ -76,3 +85,46 @@ def verified(public: str, signature: str, text: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def split_secret(secret: bytes, members: int, threshold: int, seed: bytes) -> list[bytes]:
+    """One share for each of the members 1, 2, ...
+
+    Parameters
+    ----------
+    seed
+        Random bytes, 74 for each share of the threshold: the same seed gives the same shares.
+
+    >>> shares = split_secret(b"secret", 5, 3, bytes(range(222)))
+    >>> join_shares({1: shares[0], 4: shares[3], 5: shares[4]}, 6)
+    b'secret'
+    """
+    if not 1 <= threshold <= members or len(secret) > SHARE_IN_BYTES - 2:
+        raise MessageError(f"cannot share a secret of {len(secret)} bytes among {members}, {threshold} needed")
+    if len(seed) < threshold * POLYNOMIAL_IN_BYTES:
+        raise MessageError(f"a seed of {len(seed)} bytes is too short to share a secret")
+    parts = (seed[k * POLYNOMIAL_IN_BYTES : (k + 1) * POLYNOMIAL_IN_BYTES] for k in range(threshold - 1))
+    factors = [int.from_bytes(secret, "big"), *(int.from_bytes(part, "big") % PRIME for part in parts)]
+
+    def at(x: int) -> int:
+        value = 0
+        for factor in reversed(factors):
+            value = (value * x + factor) % PRIME
+        return value
+
+    return [at(x).to_bytes(SHARE_IN_BYTES, "big") for x in range(1, members + 1)]
+
+
+def join_shares(shares: Mapping[int, bytes], size: int) -> bytes:
+    """The secret of `size` bytes from shares by the number of their member, by Lagrange's polynomial at zero."""
+    total = 0
+    for x, share in shares.items():
+        above, below = 1, 1
+        for other in shares:
+            if other != x:
+                above, below = above * other % PRIME, below * (other - x) % PRIME
+        total = (total + int.from_bytes(share, "big") * above * pow(below, -1, PRIME)) % PRIME
+    try:
+        return total.to_bytes(size, "big")
+    except OverflowError:
+        raise MessageError("the shares of a secret do not belong together") from None

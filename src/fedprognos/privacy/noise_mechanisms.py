@@ -80,11 +80,11 @@ class Mechanism:
     ----------
     apply
         From sums (N,), the most that one unit or row changes them by (Euclidean norm), the noise in multiples of that,
-        and a seed, to noised sums. Every number gets noise of that deviation. Without a seed nobody can foretell it.
+        and a seed, to noised sums. Every number gets noise of that deviation. Without a seed nobody can predict it.
     account
         From the noise, the number of releases and delta to the epsilon that they spend together.
     calibrate
-        From epsilon, delta and the number of releases to the least noise; found by `account` where there is none.
+        From epsilon, delta and the number of releases to the least noise; None: `account` is searched for it.
     adds_up
         Whether the noise of several clients counts together once their sums are added, so that under masks each adds
         its part only.

@@ -16,7 +16,7 @@ from fedprognos.privacy.differential_privacy import Privacy
 
 
 def private_statistics(network: Network, windows: WindowSet, recipe: Recipe, privacy: Privacy) -> HeadStatistics:
-    """Sums of clipped rows with noise that nobody can foretell."""
+    """Sums of clipped rows, with noise that nobody can predict."""
     return add_noise(clipped_sums(network, windows, recipe, privacy), privacy)
 
 
@@ -53,10 +53,10 @@ def clipped_rows(features: FloatArray, clip: float) -> FloatArray:
 
 
 def add_noise(sums: HeadStatistics, privacy: Privacy, seed: int | None = None) -> HeadStatistics:
-    """Sums with noise; without a seed nobody can foretell it.
+    """Sums with noise; without a seed nobody can predict it.
 
     A unit adds a mean of h h' (norm at most c^2, also of its upper triangle, which is released once and mirrored), of
-    h y (at most c l) and of y^2 (at most l^2). Each part counts in units of its bound, so that all three together
+    h y (at most c l) and of y^2 (at most l^2). Each part counts in multiples of its bound, so that all three together
     have a norm of at most the square root of three.
     """
     c, y = (float(np.sqrt(3.0)) ** 0.5 * bound for bound in (privacy.clip, privacy.label_clip))

@@ -1,7 +1,7 @@
 """Training under differential privacy (Abadi et al., 2016): clipped gradients with noise, one step an epoch.
 
-A step goes over all data of the client, because with few units larger batches cost less noise for the same promise.
-Steps are thus plain releases of sums; nothing but them depends on the data.
+A step goes over all data of the client, because larger batches of few units need less noise for the same epsilon.
+So each step releases one sum, and nothing else that leaves depends on the data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def private_fit(
     Parameters
     ----------
     seed
-        Decides how lives are shown, not the noise, which nobody can foretell.
+        Decides how lives are shown, not the noise, which nobody can predict.
     """
     if privacy.per == "row" and train.lives is not None:
         raise ConfigError("privacy per row does not cover whole lives", hint="set federation.privacy.per = 'unit'")

@@ -20,10 +20,10 @@ LEAST_TO_SCREEN = 3
 LEAST_SKILL = 0.5
 """A model that explains less of the others' labels than this share of what the median model explains is left out."""
 FAR = 10.0
-"""A mean this many of the clients' median deviations from their median mean, or a deviation this many times theirs,
-is not believed."""
+"""A client's moments are doubted if its mean is this many deviations from the median of all means, or if its deviation
+is this many times the median deviation."""
 SMALLEST = 0.01
-"""The least deviation that is counted in, as a share of the mean: a column may be constant at most clients."""
+"""The least deviation used as a scale, as a share of the mean: a column may be constant at most clients."""
 ErrorsOf = Callable[[Sequence[str]], Mapping[str, float]]
 """From the clients that take part to every client's mean squared error."""
 HeadParts = tuple[HeadStatistics, HeadStatistics | None]
@@ -32,9 +32,13 @@ HeadParts = tuple[HeadStatistics, HeadStatistics | None]
 
 @dataclass(frozen=True)
 class Harm:
-    """A client that is left out, and by how much the others' error falls without it: the median share.
+    """A client that is left out, and why.
 
-    Of a `weak` model the share is that of what the median model explains of the others' labels.
+    Parameters
+    ----------
+    share
+        How much larger the others' error is with it, as a share: the median over the others. For a `weak` model: what
+        it explains of the others' labels, as a share of what the median model explains.
     """
 
     client: str
@@ -42,7 +46,7 @@ class Harm:
     weak: bool = False
 
     def in_words(self, what: str) -> str:
-        """What the user is shown, about `what` of the client's does the harm."""
+        """The text for the user; `what` names the part of the client's replies that does the harm."""
         if self.weak:
             return f"{what} explain {max(100 * self.share, 0):.0f} % of what the median model explains; left out"
         return f"{what} make the others' error {100 * self.share:.0f} % larger; left out"
@@ -72,13 +76,13 @@ def harmful(clients: Sequence[str], errors: ErrorsOf, tolerance: float) -> tuple
 
 
 def falls_without(name: str, clients: Sequence[str], errors: ErrorsOf, together: Mapping[str, float]) -> FloatArray:
-    """By which share the RMSE of each of the other clients falls without this one."""
+    """How much larger the RMSE of each other client is with this one than without it, as a share."""
     without = errors([other for other in clients if other != name])
     return np.array([_fall(together[judge], without[judge]) for judge in clients if judge != name])
 
 
 def _fall(before: float, after: float) -> float:
-    """By which share of itself the root of a mean squared error is larger before than after."""
+    """How much larger the root of a mean squared error is before than after, as a share of the latter."""
     return float(np.sqrt(max(before, 1e-300) / max(after, 1e-300))) - 1.0
 
 
@@ -132,7 +136,7 @@ def harmful_models(
 ) -> tuple[Harm, ...]:
     """Whose models harm the majority, or are far worse than most: a minority at most, the weak ones first.
 
-    The models stand side by side in one network, whose statistics tell the error of the mean of any of them.
+    The models stand side by side in one network. Its statistics give the error of the mean of any of the models.
 
     Parameters
     ----------

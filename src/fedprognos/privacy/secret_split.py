@@ -34,7 +34,7 @@ RESERVE = 0.1
 
 @dataclass(frozen=True)
 class SecretSplit:
-    """Where the random numbers come from that deal units into parts.
+    """The source of the random numbers that put units into parts.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class SecretSplit:
     secret: bytes = field(default=b"", repr=False)
 
     def stream(self, seed: int, client: str, phase: str, share: float) -> int:
-        """A 63-bit seed. With a secret it depends on the share, too: else a slightly larger part would hold the other.
+        """A 63-bit seed. With a secret it depends on the share, too: otherwise a larger part would contain a smaller.
 
         >>> ours = SecretSplit(b"x")
         >>> ours.stream(1, "a", "validation", 0.2) == ours.stream(2, "a", "validation", 0.2)
@@ -58,8 +58,10 @@ class SecretSplit:
         return self._sealed(f"{client}\x1f{phase}\x1f{share!r}")
 
     def order(self, seed: int, client: str, round_: int, phase: str) -> int:
-        """A 63-bit seed for the order in which training goes through the data: with a secret nobody else can tell
-        which rows came last, and so count for most in the weights."""
+        """A 63-bit seed for the order in which training goes through the data.
+
+        The last rows count most in the weights; with a secret nobody else knows which rows these are.
+        """
         if not self.secret:
             return stream(seed, client, round_, phase)
         return self._sealed(f"{client}\x1forder\x1f{seed}\x1f{round_}\x1f{phase}")
@@ -69,10 +71,9 @@ class SecretSplit:
 
 
 def reserved(windows: WindowSet, seed: int, floors: Floors) -> BoolArray:
-    """Which windows belong to the reserve: a tenth of the units, which one more training does without.
+    """Which windows belong to the reserve: a tenth of the units, left out of one more training.
 
-    As many units as the floors ask for are on either side, in the reserve and out of it. A client of fewer has no
-    reserve.
+    The reserve and the rest each have as many units as the floors ask for; a client with too few units has no reserve.
     """
     units, least = np.unique(windows.unit), floors.units
     count = max(math.ceil(RESERVE * len(units)), least)

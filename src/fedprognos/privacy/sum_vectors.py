@@ -1,8 +1,12 @@
-"""Replies as vectors of one length, whatever a client lacks, so that they can be added without being seen.
+"""Replies as vectors of whole numbers, so that they can be added without being seen.
 
-The shape follows from the request alone. Each part that a client may lack has a place that counts who has it. Scores
-that only some clients have would be theirs alone in the sum: a client that lacks them fills their place with random
-numbers, so that they can be read only if all clients have them.
+The length of a vector follows from the request alone. Each part that a client may lack has a place that counts who has
+it. Scores that only some clients have would be theirs alone in the sum: a client that lacks them fills their place with
+random numbers, so that they can be read only if all clients have them.
+
+A number becomes an integer modulo 2^128 or more: sums of integers are exact, do not depend on their order, and can be
+masked. The integer counts steps that are so small that statistics keep far more than nine digits, and its range is so
+large that sums cannot overflow. It consists of 64-bit limbs, the lowest first, in two's complement.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import MessageError
@@ -22,6 +27,16 @@ SYMMETRIC = frozenset({"hh", "S"})
 
 ALL_OR_NONE = ScoreSums
 """Parts of this kind are read only where every client has them."""
+
+Limbs = NDArray[np.uint64]
+"""(N, limbs)."""
+WHOLE_BITS = 71
+"""Bits before the point."""
+LIMBS, FINE_LIMBS = 2, 3
+"""128 bits with steps of 2^-56 for statistics of scaled columns; 192 with 2^-120 for moments of raw ones."""
+WORD = 64
+MOST = 2.0**60
+"""A client's numbers are smaller than this: even the sum of a thousand clients cannot overflow."""
 
 
 def to_vector(reply: Any, template: Any) -> FloatArray:
@@ -124,3 +139,51 @@ class _Reader:
             return upper + np.triu(upper, 1).T
         array = self.take(template.size).reshape(template.shape)
         return np.rint(array).astype(np.int64) if template.dtype.kind == "i" else array.copy()
+
+
+def to_fixed(values: FloatArray, limbs: int = LIMBS) -> Limbs:
+    """Numbers (N,) as whole numbers of steps.
+
+    >>> from_fixed(to_fixed(np.array([1.5, -2.25, 0.0]))).tolist()
+    [1.5, -2.25, 0.0]
+    """
+    if not (np.abs(values) < MOST).all():
+        raise MessageError(f"holds a number of {MOST:g} or more, which is too large for a masked sum")
+    rest = np.abs(np.ldexp(values, WORD * limbs - 1 - WHOLE_BITS))
+    words = np.zeros((len(values), limbs), dtype=np.uint64)
+    for k in reversed(range(limbs)):
+        limb = 2.0 ** (WORD * k)
+        whole = np.floor(rest / limb) if k else np.rint(rest)
+        # Rounding can give 2^64, which does not fit into a word: use the largest float64 below it.
+        words[:, k] = np.minimum(whole, 2.0**WORD - 2**11).astype(np.uint64)
+        rest = rest - whole * limb
+    return np.asarray(np.where((values < 0)[:, None], negated(words), words))
+
+
+def from_fixed(fixed: Limbs) -> FloatArray:
+    """Whole numbers of steps as numbers (N,)."""
+    limbs = fixed.shape[1]
+    negative = fixed[:, -1] >> np.uint64(WORD - 1) == 1
+    size = np.where(negative[:, None], negated(fixed), fixed)
+    total = np.zeros(len(fixed))
+    for k in reversed(range(limbs)):
+        total += np.ldexp(size[:, k].astype(np.float64), WORD * k)
+    scaled = np.ldexp(total, 1 + WHOLE_BITS - WORD * limbs)
+    return np.asarray(np.where(negative, -scaled, scaled))
+
+
+def add(left: Limbs, right: Limbs) -> Limbs:
+    """Their sum, limb by limb with carries; what overflows is dropped."""
+    total, carry = np.empty_like(left), np.zeros(len(left), dtype=np.uint64)
+    for k in range(left.shape[1]):
+        part = left[:, k] + right[:, k]
+        total[:, k] = part + carry
+        carry = ((part < left[:, k]) | (total[:, k] < part)).astype(np.uint64)
+    return total
+
+
+def negated(fixed: Limbs) -> Limbs:
+    """The two's complement: added to the number it gives zero."""
+    smallest = np.zeros_like(fixed)
+    smallest[:, 0] = 1
+    return add(~fixed, smallest)
