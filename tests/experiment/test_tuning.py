@@ -225,12 +225,12 @@ def test_every_method_can_be_searched(tmp_path: Path, method: str) -> None:
 def test_values_that_cannot_be_trained_with_are_noted_and_hopeless_searches_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: tuning.TrialRunner, experiment: config.Experiment, *_: object) -> list[float]:
+    def broken(access: object, method: str, experiment: config.Experiment, *_: object) -> list[float]:
         if experiment.model.widths == (3,):
             raise FederationError("the loss is no longer a number")
         return [30.0]
 
-    monkeypatch.setattr(tuning.TrialRunner, "errors", broken)
+    monkeypatch.setattr(tuning, "validation_errors", broken)
     found = small(tmp_path / "x", 5)
     assert {t.state for t in found.trials if t.values["neurons"] == 3} == {"failed"}
     assert {t.state for t in found.trials if t.values["neurons"] == 5} == {"complete"}
@@ -242,12 +242,12 @@ def test_values_that_cannot_be_trained_with_are_noted_and_hopeless_searches_end(
 def test_bad_trials_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def rounds(self: tuning.TrialRunner, experiment: config.Experiment, *_: object) -> object:
+    def rounds(access: object, method: str, experiment: config.Experiment, *_: object) -> object:
         for k in range(4):
             asked.append(k)
             yield (90.0 if experiment.model.widths == (3,) else 30.0) - k
 
-    monkeypatch.setattr(tuning.TrialRunner, "errors", rounds)
+    monkeypatch.setattr(tuning, "validation_errors", rounds)
     found = small(tmp_path / "x", 12)
     pruned = [t for t in found.trials if t.state == "pruned"]
     assert pruned and {t.values["neurons"] for t in pruned} == {3}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -98,15 +98,28 @@ class LocalClients:
         return assess_baselines(self._tests[scenario].tests, self.scenarios[scenario], names)
 
     def left_out(self, scenario: str, failure: Failure) -> None:
-        raise_logged_error(self._folders(scenario))(failure)
+        """Raise the whole error from the client's log, for all data is here.
+
+        A client that answered and was found harmful is shown as a warning.
+        """
+        if failure.code == "harmful":
+            warnings.warn(f"client {failure.client}: {failure.text}", UserWarning, stacklevel=2)
+            return
+        logged = self.client_folder(scenario, failure.client).last_error()
+        raise FederationError(logged or failure.text, where=f"client {failure.client}")
 
     def close(self) -> None:
         if "workers" in vars(self):  # a cached property: not started means nothing to close
             self.workers.close()
 
+    def client_folder(self, scenario: str, client: str, *, pooled: bool = False) -> ClientFolder:
+        """The folder of a client, or of the one that holds all data of a scenario."""
+        if pooled:
+            return ClientFolder(self.folder.path / "sites" / folder_name(scenario) / "(pooled)")
+        return self.folder.client(scenario, client, self.experiment.federation)
+
     def _folders(self, scenario: str) -> dict[str, ClientFolder]:
-        federation = self.experiment.federation
-        return {c: self.folder.client(scenario, c, federation) for c in self.scenarios[scenario].clients}
+        return {client: self.client_folder(scenario, client) for client in self.scenarios[scenario].clients}
 
     def _all_clients(self) -> dict[str, tuple[str, Fleet, ClientFolder]]:
         """All clients the workers answer for; central training is a client that holds the pooled fleet."""
@@ -117,21 +130,5 @@ class LocalClients:
                 clients[f"{name}/{client}"] = (client, fleet, folders[client])
             if any(strategies[method].pooled for method in self.experiment.federation.methods):
                 pooled = pool([scenario.clients[c] for c in sorted(scenario.clients)])
-                place = ClientFolder(self.folder.path / "sites" / folder_name(name) / "(pooled)")
-                clients[f"{name}//{POOLED}"] = (POOLED, pooled, place)
+                clients[f"{name}//{POOLED}"] = (POOLED, pooled, self.client_folder(name, POOLED, pooled=True))
         return clients
-
-
-def raise_logged_error(folders: Mapping[str, ClientFolder]) -> Callable[[Failure], None]:
-    """What to do about a client that cannot answer: raise the whole error from its log, for all data is here.
-
-    A client that answered and was found harmful is shown as a warning.
-    """
-
-    def left_out(failure: Failure) -> None:
-        if failure.code == "harmful":
-            warnings.warn(f"client {failure.client}: {failure.text}", UserWarning, stacklevel=2)
-            return
-        raise FederationError(folders[failure.client].last_error() or failure.text, where=f"client {failure.client}")
-
-    return left_out

@@ -9,13 +9,13 @@ that the first window of all lengths ends at the same row.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,10 +33,11 @@ from fedprognos.errors import (
     TrainingError,
     unknown_name,
 )
+from fedprognos.evaluation import EvaluationOptions
 from fedprognos.experiment import config
 from fedprognos.experiment.experiment_run import Extras, data_digest
 from fedprognos.experiment.job import plan_of
-from fedprognos.experiment.local_clients import POOLED, WorkerTransport, raise_logged_error
+from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.run_events import (
     Notice,
     SearchEvent,
@@ -49,22 +50,15 @@ from fedprognos.experiment.run_events import (
     TrialStarted,
     warnings_as_notices,
 )
-from fedprognos.experiment.run_folder import folder_name
+from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import Scenario, training_scenario
 from fedprognos.experiment.search_space import WINDOW, Choice, Space, applied, own_values, space_of
-from fedprognos.experiment.worker_pool import OnEpoch, Workers, cores
-from fedprognos.federation import (
-    ClientFolder,
-    Cohort,
-    MessageCohort,
-    Plan,
-    judged_rounds,
-    recipe_from_survey,
-)
+from fedprognos.experiment.worker_pool import OnEpoch, cores
+from fedprognos.federation import MessageCohort, judged_rounds, recipe_from_survey
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import holding, write_text
-from fedprognos.fleet import Fleet, Unit, pool
+from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import Epoch, one_torch_thread
 from fedprognos.privacy import stream
 
@@ -169,33 +163,36 @@ def tune(
             "seed": seed,
             "space": choices,
         }
-        with _open_study(folder, identity) as opened:
-            study = Study(opened, choices, own_values(experiment, choices, method), seed)
-            notify(SearchStarted(str(folder), goal, choices, trials, len(study.trials)))
+        with _open_study(folder, identity) as study:
+            notify(SearchStarted(str(folder), goal, choices, trials, len(finished_trials(study))))
             if experiment.train.validation_fraction == 0:
                 notify(Notice(f"The experiment keeps nothing out of training, so each trial keeps out {FRACTION:g}."))
 
             def write() -> None:
                 """The files for people, after every trial: whatever happens next, they are there."""
-                if (best := study.best) is not None:
+                finished = finished_trials(study)
+                if (best := best_of(finished)) is not None:
                     remarks = [
-                        f"{name} with the best values of {len(study.trials)} trials, search seed {seed}.",
+                        f"{name} with the best values of {len(finished)} trials, search seed {seed}.",
                         f"Trial {best.number}: {goal}, mean of {seeds} training(s): {best.error:.6g}",
                         "This was measured on what training keeps out, labels capped; no test unit took part in it.",
                     ]
                     write_best(folder / BEST_FILE, applied(experiment, best.values), remarks, base)
-                _write_trials(folder / TRIALS_FILE, study.trials, choices)
+                _write_trials(folder / TRIALS_FILE, finished, choices)
 
             write()
-            if len(study.trials) < trials:
-                with TrialRunner.open(method, dealt, choices, folder, processes) as runner:
-                    while len(study.trials) < trials:
-                        before = study.best
-                        _run_trial(study, runner, experiment, seeds, notify)
-                        write()
-                        last = study.trials[-1]
-                        notify(TrialDone(last, best=last.state == "complete" and study.best != before))
-            return Search(folder, choices, measure, tuple(study.trials), study.best, study.importances())
+            with _open_clients(experiment, method, dealt, choices, folder, processes) as access:
+                objective = _objective(study, experiment, method, choices, seeds, access, notify)
+                proposed = own_values(experiment, choices, method)
+                while len(before := finished_trials(study)) < trials:
+                    _seed_sampler(study, seed, len(before), proposed)
+                    study.optimize(objective, n_trials=1)
+                    write()
+                    *_, last = after = finished_trials(study)
+                    notify(TrialDone(last, best=last.state == "complete" and best_of(after) != best_of(before)))
+            finished = finished_trials(study)
+            shares = _importances(study, finished, choices, seed)
+            return Search(folder, choices, measure, tuple(finished), best_of(finished), shares)
 
 
 def _checked(experiment: config.Experiment, method: str | None, scenario: str | None) -> tuple[str, str]:
@@ -213,133 +210,120 @@ def _checked(experiment: config.Experiment, method: str | None, scenario: str | 
     return method, scenario
 
 
-def _run_trial(
-    study: Study, runner: TrialRunner, experiment: config.Experiment, seeds: int, notify: SearchObserver
-) -> None:
-    """Ask for the next values, try them, note how the trial ended."""
-    trial, number = study.ask(), len(study.trials) + 1
-    try:
-        if (same := study.same_as(trial)) is not None:
-            study.finish(trial, same.state, same.error, same.reason)
-            return
-        notify(TrialStarted(number, dict(trial.params)))
-        error = _objective(trial, number, runner, applied(experiment, trial.params), seeds, notify)
-        study.finish(trial, "pruned" if error is None else "complete", error)
-    except OutputError:
-        study.finish(trial, "killed")
-        raise
-    except FedprognosError as error:
-        failed = sum(t.state == "failed" for t in study.trials)
-        if study.best is None and failed + 1 >= HOPELESS:
-            study.finish(trial, "killed")
-            raise
-        study.finish(trial, "failed", reason=str(error).replace("\n", " "))
-    except BaseException:
-        study.finish(trial, "killed")
-        raise
-
-
 def _objective(
-    trial: optuna.Trial,
-    number: int,
-    runner: TrialRunner,
+    study: optuna.Study,
     experiment: config.Experiment,
+    method: str,
+    space: Space,
     seeds: int,
+    access: LocalClients,
     notify: SearchObserver,
-) -> float | None:
-    """The validation error with a trial's values, mean over seeds; None where others were better by then."""
+) -> Callable[[optuna.Trial], float]:
+    """The function that Optuna minimises: the validation error with a trial's values, mean over seeds.
 
-    def on_epoch(client: str, epoch: Epoch) -> None:
-        notify(TrialEpoch(number, client.rpartition("/")[2], epoch.epoch))
+    Values that cannot be trained with end as a pruned trial with a reason, so that the sampler takes them for worse
+    than all others. Every other error ends the search, and the trial under way counts as if it had never been.
+    """
+    import optuna
 
-    chooses = experiment.train.validation_fraction > 0  # then a run keeps its best round, else its last
-    scores: list[float] = []
-    for seed in range(seeds):
-        rounds: list[float] = []
-        for error in runner.errors(judged(experiment), seed, on_epoch):
-            rounds.append(error)
-            so_far = float(np.mean([*scores, min(rounds) if chooses else error]))
-            trial.report(so_far, seed * MOST_ROUNDS + len(rounds))
-            notify(TrialRound(number, seed, len(rounds), so_far))
-            if trial.should_prune():
-                return None
-        scores.append(min(rounds) if chooses else rounds[-1])
-    return float(np.mean(scores))
+    def objective(trial: optuna.Trial) -> float:
+        values = {name: cast(Choice, trial.suggest_categorical(name, space[name])) for name in space}
+        earlier = finished_trials(study)
+        same = next((t for t in earlier if t.values == values), None)
+        if same is not None:
+            return repeated(trial, same)
+        number = len(earlier) + 1
+        notify(TrialStarted(number, values))
+        try:
+            return mean_error(trial, number, applied(experiment, values))
+        except OutputError:
+            raise
+        except FedprognosError as error:
+            failed = 1 + sum(t.state == "failed" for t in earlier)
+            if best_of(earlier) is None and failed >= HOPELESS:
+                raise
+            trial.set_user_attr(REASON, str(error).replace("\n", " "))
+            raise optuna.TrialPruned from error
 
+    def repeated(trial: optuna.Trial, same: Trial) -> float:
+        """Equal values are trained once: the result of the earlier trial is this one's too."""
+        if same.state == "complete":
+            return cast(float, same.error)
+        if same.error is not None:
+            trial.report(same.error, 0)
+        if same.reason:
+            trial.set_user_attr(REASON, same.reason)
+        raise optuna.TrialPruned
 
-class Study:
-    """The trials of a search, kept on disk."""
+    def mean_error(trial: optuna.Trial, number: int, tried: config.Experiment) -> float:
+        def on_epoch(client: str, epoch: Epoch) -> None:
+            notify(TrialEpoch(number, client.rpartition("/")[2], epoch.epoch))
 
-    def __init__(self, study: optuna.Study, space: Space, own: Mapping[str, Choice], seed: int) -> None:
-        self._study, self._space, self._own, self._seed = study, space, own, seed
+        chooses = tried.train.validation_fraction > 0  # then a run keeps its best round, else its last
+        scores: list[float] = []
+        for seed in range(seeds):
+            rounds: list[float] = []
+            for error in validation_errors(access, method, judged(tried), seed, on_epoch):
+                rounds.append(error)
+                so_far = float(np.mean([*scores, min(rounds) if chooses else error]))
+                trial.report(so_far, seed * MOST_ROUNDS + len(rounds))
+                notify(TrialRound(number, seed, len(rounds), so_far))
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+            scores.append(min(rounds) if chooses else rounds[-1])
+        return float(np.mean(scores))
 
-    @property
-    def trials(self) -> list[Trial]:
-        """Finished trials in the order they ran, numbered from 1; those that were killed are not among them."""
-        return [_trial(number, frozen) for number, frozen in enumerate(self._finished(), start=1)]
-
-    @property
-    def best(self) -> Trial | None:
-        """The completed trial with the lowest error, the earliest of equals."""
-        completed = [trial for trial in self.trials if trial.state == "complete"]
-        return min(completed, key=lambda trial: cast(float, trial.error), default=None)
-
-    def ask(self) -> optuna.Trial:
-        """The next trial: the experiment's own values first, then what the sampler proposes."""
-        import optuna
-
-        finished = len(self._finished())
-        waiting = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,))
-        if not finished and self._own and not waiting:
-            self._study.enqueue_trial(dict(self._own))
-        self._study.sampler = optuna.samplers.TPESampler(seed=stream(self._seed, "", finished, "trial") % 2**32)
-        return self._study.ask(
-            {name: optuna.distributions.CategoricalDistribution(values) for name, values in self._space.items()}
-        )
-
-    def same_as(self, trial: optuna.Trial) -> Trial | None:
-        """An earlier trial of the very same values, whose result is this one's too."""
-        return next((t for t in self.trials if t.values == trial.params), None)
-
-    def finish(self, trial: optuna.Trial, state: str, error: float | None = None, reason: str = "") -> None:
-        """Note how a trial ended.
-
-        A failed one counts as worse than all others, a killed one as if it had never been. A pruned one has reported
-        its errors already, unless it is the copy of another.
-        """
-        import optuna
-
-        if state == "complete":
-            self._study.tell(trial, error)
-            return
-        if error is not None:
-            trial.report(error, 0)
-        if reason:
-            trial.set_user_attr(REASON, reason)
-        states = optuna.trial.TrialState
-        ended = states.FAIL if state == "killed" else states.PRUNED
-        self._study.tell(trial, state=ended, skip_if_finished=state == "killed")
-
-    def importances(self) -> dict[str, float]:
-        """Share of the errors' variance that each name explains (fANOVA); empty where trials are too few to tell."""
-        import optuna
-
-        completed = [trial for trial in self.trials if trial.state == "complete"]
-        if len(completed) < FEW or len({trial.error for trial in completed}) == 1:
-            return {}
-        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=self._seed)
-        names = [name for name, values in self._space.items() if len(values) > 1]
-        shares = optuna.importance.get_param_importances(self._study, evaluator=evaluator, params=names)
-        return {name: float(share) for name, share in shares.items()}
-
-    def _finished(self) -> list[optuna.trial.FrozenTrial]:
-        import optuna
-
-        states = optuna.trial.TrialState
-        return self._study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
+    return objective
 
 
-@contextmanager
+def _seed_sampler(study: optuna.Study, seed: int, finished: int, proposed: Mapping[str, Choice]) -> None:
+    """Let the next values depend on the seed and the number of finished trials; the experiment's own come first."""
+    import optuna
+
+    waiting = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,))
+    if not finished and proposed and not waiting:
+        study.enqueue_trial(dict(proposed))
+    study.sampler = optuna.samplers.TPESampler(seed=stream(seed, "", finished, "trial") % 2**32)
+
+
+def finished_trials(study: optuna.Study) -> list[Trial]:
+    """Finished trials in the order they ran, numbered from 1; those that were killed are not among them."""
+    import optuna
+
+    states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    return [_trial(number, frozen) for number, frozen in enumerate(study.get_trials(deepcopy=False, states=states), 1)]
+
+
+def _trial(number: int, frozen: optuna.trial.FrozenTrial) -> Trial:
+    values = cast(dict[str, Choice], dict(frozen.params))
+    if (reason := frozen.user_attrs.get(REASON)) is not None:
+        return Trial(number, values, "failed", None, str(reason))
+    if frozen.value is not None and frozen.state.name == "COMPLETE":
+        return Trial(number, values, "complete", float(frozen.value))
+    reported = frozen.intermediate_values
+    return Trial(number, values, "pruned", float(reported[max(reported)]) if reported else None)
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """The completed trial with the lowest error, the earliest of equals."""
+    completed = [trial for trial in trials if trial.state == "complete"]
+    return min(completed, key=lambda trial: cast(float, trial.error), default=None)
+
+
+def _importances(study: optuna.Study, trials: Sequence[Trial], space: Space, seed: int) -> dict[str, float]:
+    """Share of the errors' variance that each name explains (fANOVA); empty where trials are too few to tell."""
+    import optuna
+
+    completed = [trial for trial in trials if trial.state == "complete"]
+    if len(completed) < FEW or len({trial.error for trial in completed}) == 1:
+        return {}
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=seed)
+    names = [name for name, values in space.items() if len(values) > 1]
+    shares = optuna.importance.get_param_importances(study, evaluator=evaluator, params=names)
+    return {name: float(share) for name, share in shares.items()}
+
+
+@contextlib.contextmanager
 def _open_study(folder: Path, identity: Mapping[str, Any]) -> Iterator[optuna.Study]:
     """The study of a folder, or a new one; no other process can open it meanwhile.
 
@@ -398,88 +382,70 @@ def _claim(study: optuna.Study, identity: Mapping[str, Any], folder: Path) -> No
         )
 
 
-def _trial(number: int, frozen: optuna.trial.FrozenTrial) -> Trial:
-    values = cast(dict[str, Choice], dict(frozen.params))
-    if (reason := frozen.user_attrs.get(REASON)) is not None:
-        return Trial(number, values, "failed", None, str(reason))
-    if frozen.value is not None and frozen.state.name == "COMPLETE":
-        return Trial(number, values, "complete", float(frozen.value))
-    reported = frozen.intermediate_values
-    return Trial(number, values, "pruned", float(reported[max(reported)]) if reported else None)
+def _open_clients(
+    experiment: config.Experiment, method: str, dealt: Scenario, space: Space, folder: Path, processes: int
+) -> contextlib.closing[LocalClients]:
+    """Clients ready to train, in a scenario for every length of window that is searched."""
+    lengths = [int(length) for length in space.get(WINDOW, ())]
+    longest = max(lengths, default=0)
+    by_length = {
+        _scenario_name(length): {name: _later(fleet, longest - length) for name, fleet in dealt.clients.items()}
+        for length in lengths
+    } or {_scenario_name(None): dealt.clients}
+    federation = experiment.federation.model_copy(update={"methods": (method,)})
+    # A search goes on with another title or evaluation, so its clients' folder may not depend on them.
+    changes = {"title": "", "evaluation": EvaluationOptions(), "federation": federation}
+    searched = experiment.model_copy(update=changes)
+    place = RunFolder(folder / "clients", dealt.name, searched, data_digest(dealt))
+    scenarios = {name: Scenario(name, clients, {}) for name, clients in by_length.items()}
+    return contextlib.closing(LocalClients(searched, scenarios, place, processes))
 
 
-@dataclass(frozen=True, eq=False)
-class TrialRunner:
-    """Clients ready to train, once for every length of window; a context manager that ends its workers.
+def _scenario_name(window: int | None) -> str:
+    return "all rows" if window is None else f"window {window}"
 
-    Parameters
-    ----------
-    sites, trainers
-        Folders of the clients, and of those who train: the clients too, or for central training the one that holds
-        everything.
-    lengths
-        Windows that are searched; none for cyclic units.
+
+def validation_errors(
+    access: LocalClients, method: str, experiment: config.Experiment, seed: int, on_epoch: OnEpoch | None = None
+) -> Iterator[float]:
+    """Train as the experiment says and give the validation error after every round.
+
+    Raises
+    ------
+    FedprognosError
+        Where these values cannot be trained with.
     """
+    by_length = _scenario_name(experiment.recipe.length)
+    scenario = by_length if by_length in access.clients else _scenario_name(None)
+    recipe = recipe_from_survey(
+        MessageCohort(access.transport(scenario)),
+        experiment.recipe,
+        lambda failure: access.left_out(scenario, failure),
+    )
+    pooled = strategies[method].pooled
+    trainers = MessageCohort(access.transport(scenario, on_epoch, pooled=pooled))
+    failures: list[Failure] = []
+    plan = replace(plan_of(experiment, recipe, seed), left_out=failures.append)
+    try:
+        for round_ in judged_rounds(strategies[method], trainers, plan):
+            yield _usable(round_.validation_rmse)
+    except FederationError as error:
+        logged = [failure for failure in failures if failure.code not in EXPLAINED]
+        reason = access.client_folder(scenario, logged[-1].client, pooled=pooled).last_error() if logged else None
+        if reason is None:
+            raise
+        raise FederationError(reason, where=f"client {logged[-1].client}") from error
 
-    method: str
-    sites: Mapping[str, ClientFolder]
-    trainers: Mapping[str, ClientFolder]
-    lengths: tuple[int, ...]
-    workers: Workers
 
-    @classmethod
-    def open(cls, method: str, scenario: Scenario, space: Space, folder: Path, workers: int) -> TrialRunner:
-        """Start the workers; nothing is trained yet."""
-        sites = {name: ClientFolder(folder / "sites" / folder_name(name)) for name in scenario.clients}
-        central = strategies[method].pooled
-        trainers = {POOLED: ClientFolder(folder / "sites" / "(pooled)")} if central else sites
-        lengths = [int(length) for length in space.get(WINDOW, ())]
-        fleets: dict[str, tuple[str, Fleet, ClientFolder]] = {}
-        for length in lengths or [0]:
-            missing = max(lengths, default=0) - length
-            clients = {name: _later(fleet, missing) for name, fleet in scenario.clients.items()}
-            fleets |= {f"{length}/{name}": (name, fleet, sites[name]) for name, fleet in clients.items()}
-            if central:
-                pooled = pool([clients[name] for name in sorted(clients)])
-                fleets[f"{length}//{POOLED}"] = (POOLED, pooled, trainers[POOLED])
-        return cls(method, sites, trainers, tuple(lengths), Workers(fleets, workers))
-
-    def __enter__(self) -> TrialRunner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.workers.close()
-
-    def errors(self, experiment: config.Experiment, seed: int, on_epoch: OnEpoch | None = None) -> Iterator[float]:
-        """Train as the experiment says and give the validation error after every round.
-
-        Raises
-        ------
-        FedprognosError
-            Where these values cannot be trained with.
-        """
-        failures: list[Failure] = []
-        cohort, plan = self._cohort_and_plan(experiment, seed, failures.append, on_epoch)
-        try:
-            yield from _rounds(cohort, plan, self.method)
-        except FederationError as error:
-            logged = [f for f in failures if f.code not in EXPLAINED]
-            reason = self.trainers[logged[-1].client].last_error() if logged else None
-            if reason is None:
-                raise
-            raise FederationError(reason, where=f"client {logged[-1].client}") from error
-
-    def _cohort_and_plan(
-        self, experiment: config.Experiment, seed: int, left_out: Callable[[Failure], None], on_epoch: OnEpoch | None
-    ) -> tuple[Cohort, Plan]:
-        """The cohort that trains, and its plan, with a recipe from the moments of all clients."""
-        length = experiment.recipe.length if self.lengths else 0
-        all_clients = MessageCohort(WorkerTransport(self.workers, {name: f"{length}/{name}" for name in self.sites}))
-        recipe = recipe_from_survey(all_clients, experiment.recipe, raise_logged_error(self.sites))
-        slash = "//" if strategies[self.method].pooled else "/"
-        keys = {name: f"{length}{slash}{name}" for name in self.trainers}
-        trainers = WorkerTransport(self.workers, keys, on_epoch, experiment.federation.timeout_in_s)
-        return MessageCohort(trainers), replace(plan_of(experiment, recipe, seed), left_out=left_out)
+def _usable(error: float | None) -> float:
+    if error is None:
+        raise ConfigError(
+            "fewer than 20 windows are kept out of training: too few to judge by",
+            hint="raise train.validation_fraction, or lower recipe.stride",
+        )
+    if not np.isfinite(error):
+        raise TrainingError("the validation error is not a number", hint="lower train.learning_rate")
+    return error
 
 
 def judged(experiment: config.Experiment) -> config.Experiment:
@@ -499,19 +465,6 @@ def judging_head(experiment: config.Experiment) -> str:
     """The experiment's first head; for personal ones, which nobody else sees, the exact one they stay near."""
     first = experiment.federation.heads[0]
     return "exact" if first == "personal" else first
-
-
-def _rounds(cohort: Cohort, plan: Plan, method: str) -> Iterator[float]:
-    for round_ in judged_rounds(strategies[method], cohort, plan):
-        error = round_.validation_rmse
-        if error is None:
-            raise ConfigError(
-                "fewer than 20 windows are kept out of training: too few to judge by",
-                hint="raise train.validation_fraction, or lower recipe.stride",
-            )
-        if not np.isfinite(error):
-            raise TrainingError("the validation error is not a number", hint="lower train.learning_rate")
-        yield error
 
 
 def _later(fleet: Fleet, rows: int) -> Fleet:
