@@ -240,3 +240,16 @@ def test_a_fault_that_is_acknowledged_is_flagged_again_only_while_it_lasts() -> 
     assert stream.acknowledge(unit.id) and not stream.acknowledge("nobody")
     healths = [update.health for update in stream.feed_many(rows[-15:])]
     assert healths[0] is not None and "stuck" not in healths[0].flags
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 30))
+def test_rows_without_gaps_take_the_short_way_to_the_same_memory(seed: int, rows: int) -> None:
+    rng, limits = np.random.default_rng(seed), unlimited(3)
+    short, general = SensorWatch(3), SensorWatch(3)
+    for values in rng.normal(0, 4, (rows, 3)).round(0):
+        nothing = np.zeros(3, dtype=bool)
+        visible = short.push(values, nothing, values, limits)
+        assert visible.tolist() == general._note_gaps(values, nothing, values, nothing).tolist()
+    for name in SensorWatch.arrays:
+        assert getattr(short, name).tolist() == getattr(general, name).tolist(), name

@@ -131,6 +131,8 @@ class SensorLimits:
         if self.joint is None:
             return None
         sound = (watch.latched == 0) & (watch.blank == 0) & (watch.far > SETTLED) & (watch.seen >= SETTLED)
+        if not sound.any():
+            return None
         among = np.flatnonzero(sound)
         if len(among) < 2:
             return None
@@ -162,6 +164,8 @@ class SensorLimits:
 
     def faults(self, watch: SensorWatch) -> tuple[tuple[str, ...], str]:
         """Flags, and a sentence that names the sensors."""
+        if not (watch.latched.any() or watch.blank.any() or watch.far.min(initial=NEVER) < self.span):
+            return (), ""  # as for nearly every row
         latched, missing = watch.latched, watch.blank > self.still
         far = (watch.far < self.span) | ((latched & LATCH_RANGE) > 0)
         drifted, stuck, odd = ((latched & bit) > 0 for bit in (LATCH_DRIFT, LATCH_STUCK, LATCH_ODD))
@@ -257,12 +261,44 @@ class SensorWatch(RowMemory):
         blank : (sensors,)
             Which values were blank.
         """
-        settled = self.seen >= SETTLED
+        count = self.seen
         impossible = ~(np.abs(deviation) <= limits.reach)  # so that NaN is impossible, too
-        impossible |= settled & ~(np.abs(deviation - self.level) <= limits.jump)
-        held, good = impossible & ~blank, ~impossible & ~blank
-        visible = np.where(impossible, self.good, deviation)
+        impossible |= (count >= SETTLED) & ~(np.abs(deviation - self.level) <= limits.jump)
+        if impossible.any() or blank.any():
+            visible = self._note_gaps(raw, blank, deviation, impossible)
+        else:  # what :meth:`_note_gaps` does, without the cases that most rows do not have
+            visible = deviation.astype(np.float64)
+            self.still = np.where(raw == self.raw, self.still + 1, 1)
+            self.raw, self.blank = raw.copy(), np.zeros_like(count)
+            step = np.minimum(np.abs(visible - self.good), FAR)
+            self.motion = np.where(count > 0, _smoothed(self.motion, step, count), self.motion)
+            self.seen = count + 1
+            self.level = _smoothed(self.level, np.minimum(np.maximum(visible, -FAR), FAR), self.seen)
+            self.good = visible
+            self.far = self.far + 1
+            self.held = self.held - SMOOTHING * self.held
 
+        drifted = (self.level < limits.low) | (self.level > limits.high)
+        motionless = self.motion < limits.motion
+        stuck, repeated = self.still > limits.still, self.held > HELD_SHARE
+        if (drifted | motionless | stuck | repeated).any():
+            self.latched = (
+                self.latched
+                | np.where(repeated, LATCH_RANGE, 0)
+                | np.where(drifted & (self.seen >= SETTLED), LATCH_DRIFT, 0)
+                | np.where(stuck | (motionless & (self.seen > SETTLED)), LATCH_STUCK, 0)
+            )
+        odd = limits.odd_sensor(self)
+        if odd is not None:
+            self.latched[odd] |= LATCH_ODD
+        return visible
+
+    def _note_gaps(
+        self, raw: FloatArray, blank: BoolArray, deviation: NDArray[np.floating], impossible: BoolArray
+    ) -> FloatArray:
+        """Note a row in which some values are blank or impossible; what the network may see of it."""
+        held, good = impossible & ~blank, ~impossible & ~blank
+        visible: FloatArray = np.where(impossible, self.good, deviation)
         self.still = np.where(blank, 1, np.where(raw == self.raw, self.still + 1, 1))
         self.raw = np.where(blank, np.nan, raw)
         self.blank = np.where(blank, self.blank + 1, 0)
@@ -273,19 +309,6 @@ class SensorWatch(RowMemory):
         self.good = np.where(good, visible, self.good)
         self.far = np.where(held, 0, self.far + 1)
         self.held = self.held + SMOOTHING * (held - self.held)
-
-        settled = self.seen >= SETTLED
-        drifted = settled & ((self.level < limits.low) | (self.level > limits.high))
-        motionless = (self.seen > SETTLED) & (self.motion < limits.motion)
-        self.latched = (
-            self.latched
-            | np.where(self.held > HELD_SHARE, LATCH_RANGE, 0)
-            | np.where(drifted, LATCH_DRIFT, 0)
-            | np.where((self.still > limits.still) | motionless, LATCH_STUCK, 0)
-        )
-        odd = limits.odd_sensor(self)
-        if odd is not None:
-            self.latched[odd] |= LATCH_ODD
         return visible
 
     def acknowledge(self) -> None:
@@ -334,4 +357,6 @@ def unknown_wear(sensors: tuple[str, ...], levels: FloatArray) -> str:
 
 def _smoothed(before: FloatArray, now: FloatArray, count: IntArray) -> FloatArray:
     """Exponential smoothing that begins as the mean of the first values; `count` includes the new one."""
-    return before + np.maximum(SMOOTHING, 1 / np.maximum(count, 1)) * (now - before)
+    rate = SMOOTHING if count.min(initial=SETTLED) >= SETTLED else np.maximum(SMOOTHING, 1 / np.maximum(count, 1))
+    smoothed: FloatArray = before + rate * (now - before)
+    return smoothed
