@@ -106,6 +106,7 @@ class OnnxSteps:
 
     def __init__(self, session: Any, size: int, digest: str) -> None:
         self._session = session
+        self._outputs = [output.name for output in session.get_outputs()]  # asking takes as long as a small product
         self.size, self.digest = size, digest
 
     def rest(self, first: Rows) -> Rows:
@@ -115,9 +116,10 @@ class OnnxSteps:
     def read(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows, Rows]:
         """Standardised health (B, T) at some more rows (B, T, channels), the last layer's outputs (B, T, L), states."""
         given = {SCALED: np.ascontiguousarray(rows), STATE: np.ascontiguousarray(states)}
-        wanted = [output.name for output in self._session.get_outputs()]
-        results = dict(zip(wanted, self._session.run(wanted, given), strict=True))
-        features = results.get(FEATURES, np.empty((rows.shape[1], len(rows), 0), dtype=np.float32))
+        results = dict(zip(self._outputs, self._session.run(self._outputs, given), strict=True))
+        features = results.get(FEATURES)
+        if features is None:
+            features = np.empty((rows.shape[1], len(rows), 0), dtype=np.float32)
         return results[OUTPUTS].astype(np.float64), features.transpose(1, 0, 2), results[STATE_AFTER]
 
 
