@@ -29,8 +29,8 @@ from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.federation_section import federation_options
+from fedprognos.federation.heads import judged_rounds
 from fedprognos.federation.plan import Plan
-from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.partition import partition

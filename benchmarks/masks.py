@@ -29,8 +29,8 @@ from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges import Failure, exchanges
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest
 from fedprognos.federation.exchanges.survey import common_recipe
+from fedprognos.federation.heads import judged_rounds
 from fedprognos.federation.masked_sums import MaskedSums
-from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.torch_threads import one_torch_thread

@@ -23,8 +23,8 @@ from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import MessageCohort, digest
 from fedprognos.federation.exchanges import Failure, Reply, reply_kinds, request_kinds
 from fedprognos.federation.exchanges.survey import common_recipe
+from fedprognos.federation.heads import judged_rounds
 from fedprognos.federation.reply_journal import ReplyJournal
-from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 from fedprognos.networks.torch_threads import one_torch_thread

@@ -22,8 +22,8 @@ from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.heads import judged_rounds
 from fedprognos.federation.reply_journal import ReplyJournal
-from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 from fedprognos.networks import Network

@@ -15,11 +15,11 @@ from small_run import SmallRun
 from fedprognos.deployment.contract import Contract, in_words, side_by_side
 from fedprognos.deployment.site import site_ledger as ledger
 from fedprognos.deployment.site.approvals import Approvals
-from fedprognos.deployment.site_messages import ContractRequest, HelloReply, HelloRequest
 from fedprognos.errors import MessageError
 from fedprognos.federation.codec import LedgerLine, decode, encode
 from fedprognos.federation.exchanges import Failure, reply_kinds
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest
+from fedprognos.federation.exchanges.site_messages import ContractRequest, HelloReply, HelloRequest
 from fedprognos.federation.limits import Limits
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.model_options import ModelOptions

@@ -22,7 +22,6 @@ from fedprognos.deployment.keys import identity_of
 from fedprognos.deployment.site import site_ledger as ledger
 from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at
-from fedprognos.deployment.site_messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
 from fedprognos.deployment.steps.fingerprint import Fingerprint, fingerprint_of
 from fedprognos.deployment.steps.signed_steps import (
     REPLY,
@@ -47,6 +46,7 @@ from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.exchanges.outputs import OutputsRequest
 from fedprognos.federation.exchanges.personal import PersonalRequest, PoolRequest
 from fedprognos.federation.exchanges.scores import ScoreRequest
+from fedprognos.federation.exchanges.site_messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
 from fedprognos.federation.exchanges.survey import SurveyRequest
 from fedprognos.federation.limits import Limits
 from fedprognos.networks import Network, NetworkSpec

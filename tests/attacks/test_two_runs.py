@@ -18,10 +18,10 @@ from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.folders import SiteOptions
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_service import Site
-from fedprognos.deployment.site_messages import ContractRequest
 from fedprognos.deployment.steps.replay import RefusedError
 from fedprognos.experiment import config
 from fedprognos.federation.codec import LedgerLine
+from fedprognos.federation.exchanges.site_messages import ContractRequest
 from fedprognos.fleet import Fleet
 from small_fleets import cyclic_fleet, series_fleet
 

@@ -19,9 +19,9 @@ from fedprognos.deployment import keys
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.flower.superlink import host
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
-from fedprognos.deployment.site_messages import HelloReply, HelloRequest
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import MessageCohort
+from fedprognos.federation.exchanges.site_messages import HelloReply, HelloRequest
 
 TIMES = 15
 

@@ -17,7 +17,13 @@ from fedprognos import __version__
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.coordinator.coordinator_service import deployable, submit
 from fedprognos.deployment.site import site_service
-from fedprognos.deployment.site_messages import (
+from fedprognos.deployment.steps.agreed_run import misfits
+from fedprognos.errors import ConfigError, FederationError, MessageError, OutputError
+from fedprognos.experiment import config
+from fedprognos.features import SurveyTerms
+from fedprognos.features.recipe_options import RecipeOptions
+from fedprognos.federation.codec import decode, encode
+from fedprognos.federation.exchanges.site_messages import (
     ContractReply,
     ContractRequest,
     DataTerms,
@@ -28,12 +34,6 @@ from fedprognos.deployment.site_messages import (
     RefusalRequest,
     StepsMissing,
 )
-from fedprognos.deployment.steps.agreed_run import misfits
-from fedprognos.errors import ConfigError, FederationError, MessageError, OutputError
-from fedprognos.experiment import config
-from fedprognos.features import SurveyTerms
-from fedprognos.features.recipe_options import RecipeOptions
-from fedprognos.federation.codec import decode, encode
 from refusals import refuses
 from small_fleets import series_fleet
 

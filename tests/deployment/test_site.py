@@ -14,11 +14,11 @@ from sites_here import site_here
 from fedprognos.deployment.site.delivery import keep_delivery
 from fedprognos.deployment.site.site_data import SiteData, check_site_data, read_site_data
 from fedprognos.deployment.site.site_service import Site
-from fedprognos.deployment.site_messages import DataTerms, DeliverRequest, HelloReply, HelloRequest
 from fedprognos.errors import ConfigError, DataError, MessageError, RecipeError
 from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.exchanges import reply_kinds
+from fedprognos.federation.exchanges.site_messages import DataTerms, DeliverRequest, HelloReply, HelloRequest
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, Network, NetworkSpec
 from refusals import refuses

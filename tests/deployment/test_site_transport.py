@@ -12,13 +12,13 @@ from sites_here import site_here
 from fedprognos.deployment.carrier import CarrierError, Presence, SiteLostError
 from fedprognos.deployment.coordinator import site_transport
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
-from fedprognos.deployment.site_messages import OPENING, step_requests
 from fedprognos.errors import MessageError
 from fedprognos.features import SurveyTerms
 from fedprognos.federation.client import Client
 from fedprognos.federation.codec import LedgerLine, decode, encode
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges import Failure, exchanges
+from fedprognos.federation.exchanges.site_messages import OPENING, step_requests
 from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
 
 SURVEY = SurveyRequest(SurveyTerms())

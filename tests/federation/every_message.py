@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedprognos.deployment import site_messages as deployment
-from fedprognos.deployment.site_messages import DataTerms
 from fedprognos.features import SurveyTerms, survey
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode
 from fedprognos.federation.exchanges import Failure, exchanges
+from fedprognos.federation.exchanges import site_messages as deployment
 from fedprognos.federation.exchanges.choice import ChoiceRequest
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest
 from fedprognos.federation.exchanges.fit import FitRequest
@@ -23,6 +22,7 @@ from fedprognos.federation.exchanges.outputs import OutputsRequest
 from fedprognos.federation.exchanges.personal import PersonalRequest, PooledSlopes, PoolRequest
 from fedprognos.federation.exchanges.residuals import ResidualRequest
 from fedprognos.federation.exchanges.scores import ScoreRequest
+from fedprognos.federation.exchanges.site_messages import DataTerms
 from fedprognos.federation.exchanges.survey import MomentsRequest, OutlineRequest, SurveyReply, SurveyRequest
 from fedprognos.federation.exchanges.wear import WearRequest
 from fedprognos.fleet import Fleet

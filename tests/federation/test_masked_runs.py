@@ -16,8 +16,8 @@ from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest, evaluate
 from fedprognos.federation.exchanges.personal import personal_heads
 from fedprognos.federation.exchanges.survey import recipe_from_survey
+from fedprognos.federation.heads import judged_rounds
 from fedprognos.federation.masked_sums import MaskedSums
-from fedprognos.federation.rounds import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.totals import OpenSums, masked_total
 from fedprognos.privacy.masked_member import LEAST_MEMBERS, Member

@@ -13,12 +13,11 @@ from fedprognos.errors import MessageError
 from fedprognos.experiment.experiment_run import run
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.codec import decode, encode, ledger_line, wire_of
+from fedprognos.federation.codec import as_travelled, decode, encode, ledger_line, narrowed, widened, wire_of
 from fedprognos.federation.exchanges import Failure, reply_kinds
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.federation_section import Wire
-from fedprognos.federation.precision import as_travelled, narrowed, widened
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.model_options import Training
 from refusals import refuses

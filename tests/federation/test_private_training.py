@@ -15,7 +15,7 @@ from torch import nn
 from fedprognos.errors import ConfigError
 from fedprognos.features import build_windows
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest, fit_request
-from fedprognos.federation.rounds import judged_rounds
+from fedprognos.federation.heads import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec, predict
 from fedprognos.networks.batches import LifeBatches, WindowBatches

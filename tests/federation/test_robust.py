@@ -19,7 +19,7 @@ from fedprognos.federation.exchanges.evaluate import EvaluateReply, Evaluation, 
 from fedprognos.federation.exchanges.fit import FitReply, train
 from fedprognos.federation.exchanges.survey import SurveyReply, SurveyRequest
 from fedprognos.federation.first_models import drop_harmful
-from fedprognos.federation.rounds import judged_rounds
+from fedprognos.federation.heads import judged_rounds
 from fedprognos.federation.strategies import strategies
 from fedprognos.networks import HeadStatistics, Network
 from fedprognos.networks.anatomy import anatomy_of

@@ -25,14 +25,6 @@ from fedprognos.deployment.coordinator.coordinator_service import deployable
 from fedprognos.deployment.folders import CoordinatorOptions, make_deployment, read_options
 from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.site.site_ledger import ledger_in_words
-from fedprognos.deployment.site_messages import (
-    ContractRequest,
-    DataTerms,
-    HelloRequest,
-    JoinReply,
-    JoinRequest,
-    StepsMissing,
-)
 from fedprognos.deployment.steps.fingerprint import fingerprint_of
 from fedprognos.deployment.steps.signed_steps import REPLY, STEP, Note, read_reply, seal_step, sha256
 from fedprognos.errors import FedprognosError, MessageError
@@ -40,6 +32,14 @@ from fedprognos.experiment import config
 from fedprognos.federation.codec import decode, encode, ledger_line
 from fedprognos.federation.cohort import MessageCohort, gather
 from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges.site_messages import (
+    ContractRequest,
+    DataTerms,
+    HelloRequest,
+    JoinReply,
+    JoinRequest,
+    StepsMissing,
+)
 from fedprognos.fleet import synthetic
 from fedprognos.fleet.from_tables import read_table
 from fedprognos.networks import Bundle

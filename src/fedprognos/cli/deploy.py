@@ -141,7 +141,6 @@ def site(
     """
     from fedprognos.deployment import (
         EXPERIMENT,
-        DataTerms,
         SiteOptions,
         check_site_data,
         fingerprint,
@@ -152,6 +151,7 @@ def site(
         serve_site,
     )
     from fedprognos.experiment import config
+    from fedprognos.federation import DataTerms
     from fedprognos.report import write_report
 
     options = read_options(folder, SiteOptions)

@@ -32,4 +32,3 @@ from .site.site_data import read_site_data as read_site_data
 from .site.site_ledger import SiteLedger as SiteLedger
 from .site.site_ledger import ledger_in_words as ledger_in_words
 from .site.site_service import serve_site as serve_site
-from .site_messages import DataTerms as DataTerms

@@ -2,6 +2,9 @@
 
 Decoding follows the field types of the message's dataclass, so whatever a peer sends is either a
 well-formed message or refused with the name of the field that is not. Fields at their default are not sent.
+
+Weights can travel in half the bytes. Only weights are float32 in a message: moments, sums and head statistics are
+float64 and never narrowed.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
@@ -23,7 +27,6 @@ from safetensors.numpy import save as save_tensors
 
 from fedprognos.errors import MessageError
 from fedprognos.federation.federation_section import Wire
-from fedprognos.federation.precision import narrowed, widened
 
 VERSION = 2
 ENVELOPE = "fedprognos"
@@ -31,6 +34,7 @@ DTYPES = ("float32", "float64", "int64")
 WIRES: tuple[Wire, ...] = typing.get_args(Wire)
 MAX_HEADER_IN_BYTES = 4 << 20
 MAX_COUNT = 2**63 - 1
+Array = NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,3 +226,47 @@ def _tensor(path: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarra
     if not np.isfinite(tensor).all():
         raise ValueError(f"tensor {name} holds NaN or infinity")
     return tensor
+
+
+def narrowed(name: str, tensor: Array, wire: Wire) -> Array:
+    """A weight as it travels: bfloat16 as the upper half of float32, in uint16, because NumPy has no such type.
+
+    Raises
+    ------
+    MessageError
+        Where a weight is beyond what the narrow type can hold.
+    """
+    if tensor.dtype != np.float32 or wire == "float32":
+        return tensor
+    with np.errstate(over="ignore"):
+        narrow = tensor.astype(np.float16) if wire == "float16" else _upper_half(tensor)
+    if not np.isfinite(widened(narrow)).all():
+        raise MessageError(
+            f"tensor {name} holds a number beyond {wire}",
+            hint="set federation.wire = 'float32'; weights that large are a sign of training gone wrong",
+        )
+    return narrow
+
+
+def widened(tensor: Array) -> Array:
+    """A tensor as it is computed with: whatever was narrowed is float32 again."""
+    if tensor.dtype == np.float16:
+        return tensor.astype(np.float32)
+    if tensor.dtype == np.uint16:
+        return (tensor.astype(np.uint32) << 16).view(np.float32)
+    return tensor
+
+
+def as_travelled(weights: Mapping[str, NDArray[np.float32]], wire: Wire) -> dict[str, NDArray[np.float32]]:
+    """Weights as the other side gets them.
+
+    >>> as_travelled({"w": np.array([0.1], dtype=np.float32)}, "bfloat16")["w"].tolist()
+    [0.10009765625]
+    """
+    return {name: widened(narrowed(name, np.asarray(array), wire)) for name, array in weights.items()}
+
+
+def _upper_half(tensor: Array) -> Array:
+    """The upper 16 bits, rounded to nearest, ties to even."""
+    bits = np.ascontiguousarray(tensor).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

@@ -33,7 +33,7 @@ class Plan:
     without_reserve
         The units of every client's reserve are left out of this training.
     left_out
-        Called with every client that a round goes on without.
+        Called with every client that a round continues without.
     clients
         How many clients there are, which central training cannot see: it asks the one that holds all data.
     releases
@@ -56,10 +56,10 @@ class Plan:
 
     def participants(self, cohort: Cohort, round_: int) -> tuple[str, ...]:
         """Who takes part in a round: a seeded share of those who are there."""
-        there = cohort.clients
-        count = max(1, math.ceil(self.federation.participation * len(there)))
+        present = cohort.clients
+        count = max(1, math.ceil(self.federation.participation * len(present)))
         rng = np.random.default_rng(stream(self.seed, "", round_, "participants"))
-        return tuple(sorted(rng.permutation(np.array(there, dtype=object))[:count].tolist()))
+        return tuple(sorted(rng.permutation(np.array(present, dtype=object))[:count].tolist()))
 
     def privacy(self, cohort: Cohort, spec: NetworkSpec, clients: int) -> Privacy | None:
         """What so many clients do to the statistics of a network before they leave; None where it is not asked for."""
@@ -104,13 +104,13 @@ class Round:
     models
         Networks by the clients they belong to: one for all of them, or one each.
     epochs
-        Local epochs each client spent so far; None where `history` tells.
+        Local epochs each client spent so far; None where `history` counts them.
     matched, absorbed
         How neurons were matched by their weights, or absorbed by their outputs, for the report.
     ridge
         Strength of the exact head where it is not that of the other methods.
     judged
-        The models with every head asked for, as :func:`~fedprognos.federation.rounds.judged_rounds` adds them.
+        The models with every head asked for, as :func:`~fedprognos.federation.heads.judged_rounds` adds them.
     """
 
     number: int

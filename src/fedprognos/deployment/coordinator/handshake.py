@@ -14,10 +14,9 @@ from fedprognos.deployment.carrier import CarrierError, Tell
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.keys import Identity
-from fedprognos.deployment.site_messages import ContractReply, ContractRequest, HelloReply, HelloRequest
 from fedprognos.errors import FederationError, MessageError, OutputError
 from fedprognos.experiment import Experiment
-from fedprognos.federation import MessageCohort
+from fedprognos.federation import ContractReply, ContractRequest, HelloReply, HelloRequest, MessageCohort
 from fedprognos.federation.exchanges import Failure
 from fedprognos.files import write_text
 

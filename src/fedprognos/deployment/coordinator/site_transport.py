@@ -16,7 +16,6 @@ from fedprognos.deployment.carrier import CarrierError, Mailbox, SiteLostError
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.processes import Backoff
-from fedprognos.deployment.site_messages import StepsMissing
 from fedprognos.deployment.steps.fingerprint import fingerprint_of
 from fedprognos.deployment.steps.signed_steps import (
     REPLY,
@@ -28,7 +27,7 @@ from fedprognos.deployment.steps.signed_steps import (
     seal_step,
 )
 from fedprognos.errors import MessageError
-from fedprognos.federation import LedgerLine, ReplyJournal, decode, ledger_line
+from fedprognos.federation import LedgerLine, ReplyJournal, StepsMissing, decode, ledger_line
 from fedprognos.federation.exchanges import Failure, activity_of
 
 POLL_IN_S, LOOK_IN_S = 0.5, 3.0

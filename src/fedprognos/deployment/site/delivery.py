@@ -17,7 +17,6 @@ import numpy as np
 
 from fedprognos import __version__
 from fedprognos.deployment.site.site_data import SiteData
-from fedprognos.deployment.site_messages import DeliverRequest
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import EvaluationOptions, Results, fleet_summary, write_predictions, write_trajectories
 from fedprognos.experiment import (
@@ -30,7 +29,7 @@ from fedprognos.experiment import (
     methods_of,
 )
 from fedprognos.features import build_windows
-from fedprognos.federation import Client, PersonalRequest
+from fedprognos.federation import Client, DeliverRequest, PersonalRequest
 from fedprognos.files import parse_json, write_json
 from fedprognos.fleet import Fleet
 from fedprognos.matching import RIDGE

@@ -7,10 +7,10 @@ import hmac
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedprognos.deployment.site_messages import DataTerms
 from fedprognos.errors import ConfigError, DataError, RecipeError, unknown_name
 from fedprognos.experiment import Experiment, scenarios
 from fedprognos.features import survey
+from fedprognos.federation import DataTerms
 from fedprognos.fleet import Fleet, PartitionOptions, RandomOptions, Schema, TableOptions, fleet_digest, layout_of
 from fedprognos.tables import TableLayout
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fedprognos import __version__
-from fedprognos.deployment import site_messages as messages
 from fedprognos.deployment.carrier import Join, Tell, WriteReport
 from fedprognos.deployment.contract import MAX_CONTRACT_IN_BYTES, Contract, in_words, side_by_side
 from fedprognos.deployment.folders import SiteOptions, read_options
@@ -43,6 +42,7 @@ from fedprognos.federation import (
     ledger_line,
 )
 from fedprognos.federation.exchanges import Failure, activity_of
+from fedprognos.federation.exchanges import site_messages as messages
 from fedprognos.files import write_json
 from fedprognos.networks import Bundle, one_torch_thread
 from fedprognos.privacy import Floors, Member, SecretSplit

@@ -18,15 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprognos.deployment.contract import Contract
-from fedprognos.deployment.site_messages import (
-    DataTerms,
-    DeliverReply,
-    DeliverRequest,
-    JoinReply,
-    JoinRequest,
-    RefusalReply,
-    RefusalRequest,
-)
 from fedprognos.errors import FederationError
 from fedprognos.evaluation import EVERYONE, ClientPredictions, ResultRow, ScoreSums
 from fedprognos.experiment import (
@@ -46,8 +37,15 @@ from fedprognos.experiment import (
 from fedprognos.features import Recipe
 from fedprognos.federation import (
     Cohort,
+    DataTerms,
+    DeliverReply,
+    DeliverRequest,
+    JoinReply,
+    JoinRequest,
     MaskedSums,
     MessageCohort,
+    RefusalReply,
+    RefusalRequest,
     ReplyJournal,
     ScoreReply,
     ScoreRequest,

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from fedprognos.deployment.carrier import Tell
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.keys import verify
-from fedprognos.deployment.site_messages import step_replies
 from fedprognos.deployment.steps.agreed_run import AgreedRun
 from fedprognos.deployment.steps.fingerprint import divergence
 from fedprognos.deployment.steps.signed_steps import (
@@ -29,7 +28,7 @@ from fedprognos.deployment.steps.signed_steps import (
     sha256,
 )
 from fedprognos.errors import MessageError
-from fedprognos.federation import ReplyJournal, decode
+from fedprognos.federation import ReplyJournal, decode, step_replies
 from fedprognos.federation.exchanges import Failure
 
 NEXT_IN_S = 3600.0
