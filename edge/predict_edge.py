@@ -44,7 +44,12 @@ mean, std = np.array(recipe["mean"]), np.array(recipe["std"])
 keys = np.array(recipe["condition_keys"], dtype=float).reshape(len(mean), -1)
 missing = table.get("missing", "hold")
 uses_mean = np.array([(missing if isinstance(missing, str) else missing.get(c, "hold")) == "mean" for c in columns])
-blanks = {"", *table.get("blanks", ())}
+# The texts that fedprognos.tables counts as blank, and those that the training table named.
+BLANKS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null", "-", "--", "?", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
+)
+blanks = {*BLANKS, *(text.strip() for text in table.get("blanks", ()))}
 
 # --- sensors: the limits of fedprognos.prognosis.sensor_faults -----------------------------------
 SETTLED, SMOOTHING, FAR = 10, 0.1, 10.0
@@ -232,7 +237,7 @@ def read(machine, row):
     if options.cycle and machine["cycle"] != row[options.cycle]:  # a new cycle begins, and blanks are its own
         machine.update(cycle=row[options.cycle], time=[], rows=[], known=np.full(len(columns), np.nan))
     machine["last"] = place
-    seen = visible(machine, [np.nan if row[name] in blanks else float(row[name]) for name in columns])
+    seen = visible(machine, [np.nan if row[name].strip() in blanks else float(row[name]) for name in columns])
     if seen is None:
         return
     if "state" in wanted:  # a whole life: the state is all that is kept of it

@@ -270,7 +270,11 @@ def test_the_edge_example_holds_flags_bounds_and_goes_on_as_predict_does(name: s
     frame.loc[frame.index[-1], "pressure"] = -1e6
     frame.to_csv(tmp_path / "rows.csv", index=False)
     expected = Predictor.from_bundle(bundle).predict(frame, unit="unit", time="time").set_index("unit")
+    written = frame.astype({"pressure": object})
+    written.loc[[25, 26, 70], "pressure"] = ["NA", " ? ", "#DIV/0!"]  # as spreadsheets write blanks
+    written.to_csv(tmp_path / "written.csv", index=False)
     whole = edge_lines([str(tmp_path / "m.onnx"), str(tmp_path / "rows.csv")])
+    assert edge_lines([str(tmp_path / "m.onnx"), str(tmp_path / "written.csv")]) == whole
     state = ["--state", str(tmp_path / "edge.json")]
     for part, rows in enumerate((frame[::2].iloc[:0], frame[frame["time"] <= 20], frame)):  # nothing, some, all again
         rows.to_csv(tmp_path / f"{part}.csv", index=False)
