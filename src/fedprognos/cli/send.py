@@ -11,11 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from fedprognos.cli.data import plain_console, printable, warn_of_exposed
+from fedprognos.errors import DataError
 
 
 def send(
     url: Annotated[str, typer.Argument(metavar="URL", help="Address of `fedprognos serve`.")],
     data: Annotated[str, typer.Argument(help="CSV, Excel or Parquet: a file, a folder or a pattern.")],
+    events: Annotated[
+        bool, typer.Option("--events", help="DATA is a CSV of maintenance events: unit, kind, at, who, note, sensor.")
+    ] = False,
     token_file: Annotated[Path | None, typer.Option(help="File with the token; or set FEDPROGNOS_TOKEN.")] = None,
     unit: Annotated[str | None, typer.Option("--unit", help="Column of the unit; - where a file is one unit.")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Column of the time.")] = None,
@@ -31,6 +35,13 @@ def send(
 
     warn_of_exposed(token_file)
     link = Link(url, read_token(token_file, os.environ.get("FEDPROGNOS_TOKEN")))
+    if events:
+        answer = link.post_events(_events(Path(data)))
+        counts = ", ".join(f"{answer[key]} {key}" for key in ("recorded", "duplicates", "refused"))
+        reasons = [result["reason"] for result in answer["results"] if result["result"] == "refused"]
+        for line in [f"{len(answer['results'])} events: {counts}", *(f"first refused: {why}" for why in reasons[:1])]:
+            plain_console().print(printable(line), soft_wrap=True)
+        return
     errors = Console(stderr=True)
     bar = (TextColumn("sending"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*bar, console=errors, disable=not errors.is_terminal) as bars:
@@ -41,3 +52,10 @@ def send(
     lines = [f"{sent.rows} rows: {counts}", *([f"first refused: {sent.first_refusal}"] if sent.first_refusal else [])]
     for line in lines:
         plain_console().print(printable(line), soft_wrap=True)
+
+
+def _events(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the events: {error}", where=str(path), hint="give a CSV in UTF-8") from None

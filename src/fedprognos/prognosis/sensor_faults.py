@@ -313,15 +313,16 @@ class SensorWatch(RowMemory):
         self.held = self.held + SMOOTHING * (held - self.held)
         return visible
 
-    def acknowledge(self) -> None:
-        """Drop latched faults after somebody has looked. One that is still there is found again.
+    def acknowledge(self, sensor: int | None = None) -> None:
+        """Drop latched faults, of all sensors or of one, after somebody has looked. One that lasts is found again.
 
         Levels begin anew, so that a sensor that was exchanged is not judged by what the old one showed.
         """
+        which = slice(None) if sensor is None else slice(sensor, sensor + 1)
         for name in ("still", "blank", "seen", "latched"):
-            getattr(self, name)[:] = 0
-        self.held[:] = 0.0
-        self.far[:] = NEVER
+            getattr(self, name)[which] = 0
+        self.held[which] = 0.0
+        self.far[which] = NEVER
 
 
 class NoveltyWatch(RowMemory):

@@ -283,15 +283,20 @@ class Stream:
         with self._lock:
             return self._states.pop(unit, None) is not None
 
-    def acknowledge(self, unit: str) -> bool:
+    def acknowledge(self, unit: str, sensor: str | None = None) -> bool:
         """Drop a unit's latched faults after somebody has looked at it; whether the unit is known.
 
         A fault that is still there is found again, and flagged again.
+
+        Parameters
+        ----------
+        sensor
+            Drop the faults of this sensor only, because it was exchanged.
         """
         with self._lock:
             state = self._states.get(unit)
             if state is not None:
-                state.acknowledge()
+                state.acknowledge(sensor)
             return state is not None
 
     # --- across restarts ---------------------------------------------------------------------

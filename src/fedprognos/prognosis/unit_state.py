@@ -153,8 +153,11 @@ class UnitState:
             reason = "; ".join(filter(None, (f"watched from {self.clock.first:g} on, not from its first row", reason)))
         return (*(FLAGS[bit] for bit in FLAGS if cut.odd & bit), *faults), reason
 
-    def acknowledge(self) -> None:
-        """Drop the faults that latched, after somebody has looked at the machine."""
+    def acknowledge(self, sensor: str | None = None) -> None:
+        """Drop the faults that latched: those of one sensor that was exchanged, or all."""
+        if sensor is not None:
+            self.sensors.acknowledge(self.recipe.sensors.index(sensor))
+            return
         self.sensors.acknowledge()
         self.novelty.acknowledge()
 

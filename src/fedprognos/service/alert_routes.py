@@ -17,10 +17,9 @@ from fedprognos.service.alert_log import Mute, SinkState
 from fedprognos.service.alerts import Alert
 from fedprognos.service.fleet_service import FleetService
 from fedprognos.service.http_guards import refuse
+from fedprognos.service.maintenance import Note, Who
 
 LONGEST_MUTE_IN_S = 366 * 86400
-Who = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\u0000-\u001f\u007f]+$")]
-Note = Annotated[str, Field(max_length=1000)]
 
 
 class Acknowledgement(Options):
@@ -66,7 +65,7 @@ def add_alert_routes(app: FastAPI, service: FleetService) -> None:
         """Changes of status that were announced, the latest first; `before` is the id of the last one shown."""
 
         def read() -> AlertsAnswer:
-            now, machine = time.time(), _machine(service, unit) if unit else None
+            now, machine = time.time(), machine_of(service, unit) if unit else None
             alerts = log.latest(limit, before or None, machine)
             return AlertsAnswer(now, alerts, log.mutes(now), log.sink_states(), dict(service.delivery.problems))
 
@@ -87,7 +86,7 @@ def add_alert_routes(app: FastAPI, service: FleetService) -> None:
         if unit not in service.view.units:
             return refuse(404, f"no unit '{unit[:256]}' is watched")
         now = time.time()
-        mute = Mute(_machine(service, unit), now + by.for_in_s, now, by.who, by.note)
+        mute = Mute(machine_of(service, unit), now + by.for_in_s, now, by.who, by.note)
         await service.batcher.ask(partial(log.mute, mute))
         changed()
         return _json(mute)
@@ -95,13 +94,14 @@ def add_alert_routes(app: FastAPI, service: FleetService) -> None:
     @app.delete("/v1/mutes/{unit:path}", status_code=204, response_class=Response)
     async def unmute_unit(unit: str) -> Response:
         """Tell sinks about a machine again."""
-        if not await service.batcher.ask(partial(log.unmute, _machine(service, unit))):
+        if not await service.batcher.ask(partial(log.unmute, machine_of(service, unit))):
             return refuse(404, f"'{unit[:256]}' is not muted")
         changed()
         return Response(status_code=204)
 
 
-def _machine(service: FleetService, unit: str) -> str:
+def machine_of(service: FleetService, unit: str) -> str:
+    """The machine that a unit is a life of."""
     view = service.view.units.get(unit)
     return machine_and_life(unit)[0] if view is None else view.machine
 

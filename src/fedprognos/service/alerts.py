@@ -31,7 +31,7 @@ class Alert:
     unit
         The life of the machine that changed.
     status, before
-        The status from now on and the one announced before it; "ended" where the unit was forgotten.
+        The status from now on and the one announced before it; "ended" where the unit was forgotten or repaired.
     raised
         Seconds since 1970 by this machine's clock.
     reason
@@ -178,6 +178,18 @@ class AlertRule:
             alert = self._announce(machine, unit, life, "ended", now, None, "the unit was forgotten")
         del self._standings[machine]
         self._changed[machine] = None
+        return alert
+
+    def end_life(self, unit: str, next_life: int, now: float, reason: str) -> Alert | None:
+        """A repair ends a life; an alert where people were told that something is wrong with it."""
+        machine, life = self._machine(unit)
+        standing = self._standings.get(machine)
+        if standing is None or standing.life > life:
+            return None
+        alert = None
+        if standing.status != "ok":
+            alert = self._announce(machine, unit, life, "ended", now, None, reason)
+        self._set(machine, Standing("ok", next_life))
         return alert
 
     def _machine(self, unit: str) -> tuple[str, int]:

@@ -14,7 +14,7 @@ import sys
 import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,11 @@ import numpy as np
 from fedprognos.errors import FedprognosError, OutputError
 from fedprognos.features.history import rule_of
 from fedprognos.prognosis import FORMAT as SNAPSHOT
-from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Update, Verdict
+from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Update, Verdict, machine_and_life
 from fedprognos.service.alerts import Alert, AlertRule
+from fedprognos.service.maintenance import NEW_LIFE, MaintenanceEvent, MaintenanceReport, Recorded, ReportResult
 from fedprognos.service.store import KEPT_ROWS, Store, StoredRow
+from fedprognos.tables import name_of_life
 
 ROWS_BETWEEN_SNAPSHOTS = 50_000
 REPLAYED_AT_ONCE = 1024
@@ -125,6 +127,7 @@ class DurableStream:
 
     def _take(self, rows: Sequence[Row]) -> Batch:
         started, received = time.perf_counter(), time.time()
+        rows = [self._routed(row) for row in rows] if self._routes else rows
         updates = self.stream.feed_many(rows)
         between = time.perf_counter()
         stored: list[StoredRow] = []
@@ -153,10 +156,30 @@ class DurableStream:
         return Batch(updates, received, between - started, time.perf_counter() - between, alerts)
 
     def _stored(self, row: Row, update: Update, unit: int, received: float) -> StoredRow:
+        numbers = self._numbers(row)
+        return StoredRow(self._last, unit, row.cycle, update.position, row.end, received, update.accepted, numbers)
+
+    def _numbers(self, row: Row) -> bytes:
         recipe = self.model.recipe
         values = [*(row.sensors[name] for name in recipe.sensors), *(row.settings[name] for name in recipe.settings)]
-        numbers = array("d", (math.nan if value is None else value for value in values)).tobytes()
-        return StoredRow(self._last, unit, row.cycle, update.position, row.end, received, update.accepted, numbers)
+        return array("d", (math.nan if value is None else value for value in values)).tobytes()
+
+    def _routed(self, row: Row) -> Row:
+        """The row with the unit that is its machine's life since the last repair.
+
+        A row that the life before has already, such as one that a broker delivers again, stays with that life.
+        """
+        event = self._routes.get(row.unit) if isinstance(row.unit, str) else None
+        if event is None:
+            return row
+        place: object = row.cycle if self.model.recipe.cycle is not None else row.position
+        if isinstance(place, int | float) and event.position is not None and place <= event.position:
+            try:
+                if self.store.has_row(self._units[event.unit], row.position, row.cycle, self._numbers(row)):
+                    return replace(row, unit=event.unit)
+            except (KeyError, TypeError, OverflowError):  # no such life any more, or no row at all: judged later
+                pass
+        return replace(row, unit=event.begins)
 
     def check(self) -> None:
         """Raise where rows cannot be stored, such as on a full disk."""
@@ -175,12 +198,16 @@ class DurableStream:
             return False
         alert = None if self._alert_rule is None else self._alert_rule.forget(unit, time.time())
         standings = {} if self._alert_rule is None else self._alert_rule.take_changes()
+        machine = self._machine(unit)[0]
+        last = machine if self._lives(machine) == [unit] else None
         try:
-            self.store.forget(number, unit, [] if alert is None else [alert], standings)
+            self.store.forget(number, unit, [] if alert is None else [alert], standings, last)
         except sqlite3.Error as error:
             self._rebuild()
             raise OutputError(f"unit '{unit}' was not forgotten: {error}", hint="make room on the disk") from None
         del self._units[unit]
+        if last is not None:
+            self._routes.pop(last, None)
         self.stream.forget(unit)
         self._touched.discard(number)
         self._since_snapshot += 1
@@ -201,15 +228,67 @@ class DurableStream:
                 raise OutputError(f"an alert was not stored: {error}", hint="make room on the disk") from None
         return alerts
 
-    def acknowledge(self, unit: str) -> bool:
-        """Drop a unit's latched faults after somebody has looked at it; whether the unit is known.
+    # --- maintenance -------------------------------------------------------------------------
 
-        A snapshot is written at once: rows that are read again after a restart would raise the faults again.
-        """
-        if not self.stream.acknowledge(unit):
-            return False
-        self._tidy_if_possible()
-        return True
+    def record(self, report: MaintenanceReport) -> tuple[ReportResult, list[Alert]]:
+        """Store what was done to a machine, and apply it; with the alert that it ends."""
+        machine, unit = self._machine(report.unit)[0], report.unit
+        lives = self._lives(machine)
+        if not lives or (unit != machine and unit not in lives):
+            return ReportResult(Recorded.REFUSED, f"no unit '{unit[:256]}' is watched"), []
+        unit = lives[-1] if unit == machine else unit
+        at, now = report.at.timestamp(), time.time()
+        known_event = self.store.maintenance.find(machine, report.kind, report.sensor, at)
+        if known_event is not None:
+            return ReportResult(Recorded.DUPLICATE, "it was recorded before", known_event), []
+        latest = self.store.rows_of(self._units[unit], 1)
+        position = None if not latest else latest[0].position if latest[0].cycle is None else float(latest[0].cycle)
+        begins, next_life = "", self._machine(lives[-1])[1] + 1
+        if report.kind in NEW_LIFE and unit == lives[-1] and latest:  # a life without rows need not end
+            begins = name_of_life(machine, str(next_life))
+        event = MaintenanceEvent(
+            self._last + 1,
+            machine,
+            unit,
+            report.kind,
+            report.sensor,
+            at,
+            position,
+            begins,
+            report.who,
+            report.note,
+            now,
+        )
+        alert = None
+        if begins and self._alert_rule is not None:
+            alert = self._alert_rule.end_life(unit, next_life, now, f"{report.kind} by {report.who}")
+        standings = {} if self._alert_rule is None else self._alert_rule.take_changes()
+        alerts = [] if alert is None else [alert]
+        try:
+            self.store.write_event(event, [(self._number + 1, begins)] if begins else [], alerts, standings)
+        except sqlite3.Error as error:
+            self._rebuild()
+            raise OutputError(f"the event was not stored: {error}", hint="make room on the disk") from None
+        self._last += 1
+        self._since_snapshot += 1
+        if begins:
+            self._number += 1
+            self._units[begins] = self._number
+            self._routes[machine] = event
+        event.apply(self.stream)
+        return ReportResult(Recorded.RECORDED, "", event), alerts
+
+    def _machine(self, unit: str) -> tuple[str, int]:
+        """A name that ends like a later life is one only where the first life is known, as on the page."""
+        machine, life = machine_and_life(unit)
+        return (machine, life) if life == 1 or machine in self._units or machine in self._routes else (unit, 1)
+
+    def _lives(self, machine: str) -> list[str]:
+        """Units of a machine, the first life first."""
+        return sorted(
+            (name for name in self._units if self._machine(name)[0] == machine),
+            key=lambda name: self._machine(name)[1],
+        )
 
     # --- across restarts ---------------------------------------------------------------------
 
@@ -223,6 +302,7 @@ class DurableStream:
         if self._alert_rule is not None:
             log = self.store.alerts
             self._alert_rule.restore(log.standings(), log.series, log.last_number(), self._units)
+        self._routes = {event.machine: event for event in self.store.maintenance.after(0) if event.begins}
         self.stream = Stream(self.model, sys.maxsize, when_full="refuse", coverage=self.coverage)
         through = self.store.snapshot()
         if through and self.store.folder is not None:
@@ -231,12 +311,18 @@ class DurableStream:
             self.stream.forget(name)
         names = self.names()
         waiting: list[StoredRow] = []
+        events = list(self.store.maintenance.after(through))[::-1]
         for row in self.store.rows_after(through):
-            waiting.append(row)
-            if len(waiting) == REPLAYED_AT_ONCE:
+            comes_after_event = bool(events) and events[-1].id < row.id
+            if comes_after_event or len(waiting) == REPLAYED_AT_ONCE:
                 self._replay(waiting, names)
                 waiting = []
+            while events and events[-1].id < row.id:
+                events.pop().apply(self.stream)
+            waiting.append(row)
         self._replay(waiting, names)
+        for event in reversed(events):
+            event.apply(self.stream)
         self.stream.max_units = self.max_units  # units that are there already stay, however many
         if self.store.model_changed:
             LOG.warning("the model changed: %d units go on from the rows that are stored of them", len(self._units))

@@ -17,6 +17,7 @@ from fedprognos.service.batching import Batcher
 from fedprognos.service.durable_stream import Batch, DurableStream
 from fedprognos.service.fleet_events import FleetEvents
 from fedprognos.service.fleet_view import FleetView, status_of
+from fedprognos.service.maintenance import MaintenanceReport, Recorded, ReportResult
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions, near_margin
 from fedprognos.service.sources import Feed, SourceOptions, sources
@@ -85,9 +86,17 @@ class FleetService:
             self.metrics.alerts_raised(alerts)
             self.delivery.wake()
 
-    async def acknowledge(self, unit: str) -> bool:
-        """Drop a unit's latched faults; False if the unit is not watched."""
-        return await self.batcher.ask(partial(self.stream.acknowledge, unit))
+    async def record(self, reports: Sequence[MaintenanceReport]) -> list[ReportResult]:
+        """Store what was done to machines, and show it."""
+        recorded = await self.batcher.ask(lambda: [self.stream.record(report) for report in reports])
+        for result, alerts in recorded:
+            self.after_alerts(alerts)
+            event = result.event
+            if event is not None and result.result is Recorded.RECORDED:
+                self.view.alerts += 1
+                touched = self.view.begin_life(event) if event.begins else [self.view.units[event.unit]]
+                self.events.publish(touched)
+        return [result for result, _ in recorded]
 
     async def forget(self, unit: str) -> bool:
         """Drop a unit from the stream, the disk and the page; False if it was not watched."""

@@ -19,6 +19,7 @@ import numpy as np
 from fedprognos.errors import DataError
 from fedprognos.prognosis import AT_CAP, DISTRUSTED, Health, Verdict, machine_and_life
 from fedprognos.service.durable_stream import Batch, DurableStream
+from fedprognos.service.maintenance import MaintenanceEvent
 
 Status = Literal["due", "unknown", "soon", "ok", "warming-up", "ended"]
 STATUSES: tuple[Status, ...] = ("due", "unknown", "soon", "ok", "warming-up")
@@ -167,12 +168,17 @@ class FleetView:
         self._counts: Counter[Status] = Counter()
         self._latest: dict[str, UnitView] = {}  # of each machine
         self._sorted: list[UnitView] | None = None
+        self._begun: dict[str, str] = {}  # the life of each machine that a repair began
 
     def load(self, stream: DurableStream) -> None:
         """Begin with what the state holds."""
         names = stream.names()
         for row in stream.store.latest_rows():
             self._add(UnitView(names[row.unit], row.position, row.received, row.cycle))
+        watched = set(names.values())
+        for event in stream.store.maintenance.after(0):
+            if event.begins in watched:
+                self.begin_life(event)
         for number, health in stream.store.latest_healths(SPARK):
             view = self.units.get(names[number])
             if view is not None:
@@ -203,6 +209,18 @@ class FleetView:
         if changed:
             self._sorted = None
         return list(changed.values())
+
+    def begin_life(self, event: MaintenanceEvent) -> list[UnitView]:
+        """Show the life that a repair began, before its first row; the units that changed."""
+        self._begun[event.machine] = event.begins
+        if event.begins not in self.units:
+            self._add(UnitView(event.begins, event.position or 0.0, event.recorded))
+        self._sorted = None
+        return [self.units[name] for name in (event.unit, event.begins) if name in self.units]
+
+    def receiver(self, unit: str) -> UnitView | None:
+        """The unit that rows of this name go to: after a repair its machine's new life."""
+        return self.units.get(self._begun.get(unit, unit))
 
     def refuse(self, unit: str | None, reason: str, received: float) -> None:
         """Note a row that was not taken, so that somebody sees it."""

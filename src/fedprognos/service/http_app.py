@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
@@ -30,6 +31,8 @@ from fedprognos.service.fleet_service import FleetService
 from fedprognos.service.fleet_view import FleetView, UnitView, forecast
 from fedprognos.service.http_guards import HEALTH_CHECKS, Guard, TooLargeError, refuse
 from fedprognos.service.json_shapes import parse, read_row
+from fedprognos.service.maintenance import MaintenanceReport, Recorded
+from fedprognos.service.maintenance_routes import add_maintenance_routes
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions
 from fedprognos.tables import SECONDS
@@ -52,6 +55,7 @@ FILES = {
     "/chart.js": ("chart.js", SCRIPT),
     "/unit.js": ("unit.js", SCRIPT),
     "/alerts.js": ("alerts.js", SCRIPT),
+    "/maintenance.js": ("maintenance.js", SCRIPT),
     "/page.js": ("page.js", SCRIPT),
     "/favicon.svg": ("favicon.svg", "image/svg+xml"),
 }
@@ -93,6 +97,7 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     _add_rows(app, service)
     _add_answers(app, service)
     add_alert_routes(app, service)
+    add_maintenance_routes(app, service)
     _add_operation(app, service)
     _add_page(app)
     _add_problems(app, options, service.metrics)
@@ -215,6 +220,8 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
         if unit_view is None:
             return _unknown(unit)
         healths, rows = await service.batcher.ask(partial(service.stream.history, unit))
+        log = service.stream.store.maintenance
+        done = await service.batcher.ask(partial(log.latest, 100, machine=unit_view.machine))
         date, end_date = None, None
         if unit_view.health is not None and not cyclic:
             date, end_date = dates(unit_view.health, recipe.time_measure)
@@ -227,6 +234,7 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
             history=healths,
             forecast=forecast(recipe.task, healths, view.threshold),
             samples=[json_shapes.sample(row, recipe) for row in rows],
+            maintenance=done,
         )
         return _json(answer)
 
@@ -248,7 +256,11 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
     @app.post("/v1/acknowledged/{unit:path}", status_code=204, response_class=Response)
     async def acknowledge_unit(unit: str) -> Response:
         """Somebody has looked at the unit: its latched flags are dropped. A fault that lasts is flagged again."""
-        return Response(status_code=204) if await service.acknowledge(unit) else _unknown(unit)
+        if unit not in view.units:
+            return _unknown(unit)
+        report = MaintenanceReport(unit=unit, kind="acknowledgement", at=datetime.now(UTC), who="not given")
+        (result,) = await service.record([report])
+        return _unknown(unit) if result.result is Recorded.REFUSED else Response(status_code=204)
 
     @app.delete("/v1/units/{unit:path}", status_code=204, response_class=Response)
     async def delete_unit(unit: str) -> Response:

@@ -16,6 +16,7 @@ from fedprognos.features import Recipe
 from fedprognos.files import spreadsheet_safe
 from fedprognos.prognosis import LONGEST_NAME, Health, Row, Update, Verdict
 from fedprognos.service.fleet_view import Forecast, Refusal, UnitView
+from fedprognos.service.maintenance import MaintenanceEvent
 from fedprognos.service.store import StoredRow
 from fedprognos.tables import LARGEST_WHOLE, SECONDS, name_of_life
 
@@ -133,6 +134,8 @@ class UnitAnswer(UnitView):
     ----------
     lives
         Units of the same machine, the first life first.
+    maintenance
+        What was done to the machine, the latest first.
     date, end_date
         Where positions are dates: of its health, and when the remaining life is over. No end is told at the cap, nor
         under a flag that says that the value is not to be trusted.
@@ -145,6 +148,7 @@ class UnitAnswer(UnitView):
     history: list[Health]
     forecast: Forecast | None
     samples: list[Sample]
+    maintenance: list[MaintenanceEvent]
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,9 @@ class Link:
         cursor = ""
         while True:
             answer = self._ask("GET", f"/v1/units?limit={PAGE}&sort=unit&cursor={cursor}")
-            places |= {status["unit"]: (status["cycle"] or 0, status["position"]) for status in answer["units"]}
+            for status in answer["units"]:
+                place = (status["cycle"] or 0, status["position"])
+                places[status["unit"]] = places[status["machine"]] = place  # rows may name the machine or its life
             cursor = answer["next"]
             if cursor is None:
                 return places
@@ -97,6 +99,12 @@ class Link:
         """Send rows; the result of each."""
         results: list[dict[str, Any]] = self._ask("POST", "/v1/rows", json=list(rows))["results"]
         return results
+
+    def post_events(self, events: str) -> dict[str, Any]:
+        """Send a CSV text of maintenance events; what became of them."""
+        headers = {"content-type": "text/csv; charset=utf-8"}
+        answer: dict[str, Any] = self._ask("POST", "/v1/maintenance", data=events.encode(), headers=headers)
+        return answer
 
     def _ask(self, method: str, path: str, **more: Any) -> Any:
         started, pause = time.monotonic(), 0.5

@@ -24,6 +24,7 @@ from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis import Health
 from fedprognos.service.alert_log import AlertLog
 from fedprognos.service.alerts import Alert, Standing
+from fedprognos.service.maintenance import MaintenanceEvent, MaintenanceLog
 
 FORMAT = "3"
 DATABASE = "state.sqlite"
@@ -88,8 +89,8 @@ class Store:
     ----------
     model_changed
         The folder was last used with another model.
-    alerts
-        The log of alerts, in the same database.
+    alerts, maintenance
+        The logs of alerts and of maintenance, in the same database.
     """
 
     def __init__(self, folder: Path | None, columns: str, model: str, kept_rows: int | None = KEPT_ROWS) -> None:
@@ -101,6 +102,7 @@ class Store:
         try:
             self._open(columns, model)
             self.alerts = AlertLog(self._db, self._transaction)
+            self.maintenance = MaintenanceLog(self._db, self._transaction())
         except sqlite3.Error as error:
             self._db.close()
             raise _cannot_open(folder, error) from None
@@ -157,10 +159,38 @@ class Store:
                 ),
             )
 
-    def forget(self, number: int, name: str, alerts: Iterable[Alert], standings: Mapping[str, Standing | None]) -> None:
-        """Drop a unit. The snapshot still holds it, so its name is kept and skipped on restore."""
+    def write_event(
+        self,
+        event: MaintenanceEvent,
+        units: Iterable[tuple[int, str]],
+        alerts: Iterable[Alert],
+        standings: Mapping[str, Standing | None],
+    ) -> None:
+        """Add a maintenance event, and the unit that it begins; on disk when this returns."""
         with self._transaction():
             self.alerts.write(alerts, standings)
+            self.maintenance.write(event)
+            self._db.executemany("INSERT INTO units VALUES (?, ?)", units)
+
+    def forget(
+        self,
+        number: int,
+        name: str,
+        alerts: Iterable[Alert],
+        standings: Mapping[str, Standing | None],
+        last_life_of: str | None,
+    ) -> None:
+        """Drop a unit. The snapshot still holds it, so its name is kept and skipped on restore.
+
+        Parameters
+        ----------
+        last_life_of
+            The machine of which no unit is left; its events are dropped, too.
+        """
+        with self._transaction():
+            self.alerts.write(alerts, standings)
+            if last_life_of is not None:
+                self.maintenance.forget(last_life_of)
             self._db.execute("DELETE FROM rows WHERE unit = ?", (number,))
             self._db.execute("DELETE FROM healths WHERE unit = ?", (number,))
             self._db.execute("DELETE FROM units WHERE id = ?", (number,))
@@ -212,8 +242,9 @@ class Store:
         return None if record is None else str(record[0])
 
     def last_id(self) -> int:
-        """The highest number of a row so far, 0 for none; the unit that had it may be forgotten by now."""
-        (highest,) = self._db.execute("SELECT ifnull(max(id), 0) FROM rows").fetchone()
+        """The highest number of a row or event so far, 0 for none; the unit that had it may be forgotten by now."""
+        query = "SELECT max((SELECT ifnull(max(id), 0) FROM rows), (SELECT ifnull(max(id), 0) FROM maintenance))"
+        (highest,) = self._db.execute(query).fetchone()
         return max(int(highest), self.snapshot())
 
     def snapshot(self) -> int:
@@ -242,6 +273,11 @@ class Store:
         """Latest accepted rows of a unit, oldest first."""
         query = "SELECT * FROM rows WHERE unit = ? AND accepted ORDER BY id DESC LIMIT ?"
         return [_row(record) for record in self._db.execute(query, (unit, limit))][::-1]
+
+    def has_row(self, unit: int, position: float, cycle: int | None, numbers: bytes) -> bool:
+        """Whether this very row is stored."""
+        query = "SELECT 1 FROM rows WHERE unit = ? AND position = ? AND cycle IS ? AND numbers = ? LIMIT 1"
+        return self._db.execute(query, (unit, position, cycle, numbers)).fetchone() is not None
 
     def healths_of(self, unit: int, name: str) -> list[Health]:
         """Latest healths of a unit, oldest first."""

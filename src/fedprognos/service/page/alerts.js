@@ -23,15 +23,16 @@ const Alerts = (function () {
   async function load() {
     const unit = openUnit();
     try {
-      const answer = await ask(`/v1/alerts?limit=${limit}` + (unit === null ? "" : `&unit=${encodeURIComponent(unit)}`));
-      if (unit === openUnit()) show(answer, unit);
+      const query = `?limit=${limit}` + (unit === null ? "" : `&unit=${encodeURIComponent(unit)}`);
+      const [answer, done] = await Promise.all([ask("/v1/alerts" + query), ask("/v1/maintenance" + query)]);
+      if (unit === openUnit()) show(answer, done.events, unit);
     } catch (error) {
       $("alerts-text").textContent = "The alerts cannot be loaded: " + error.message;
     }
   }
   const time = (seconds) => new Date(1000 * seconds).toLocaleString();
 
-  function show(answer, unit) {
+  function show(answer, events, unit) {
     mute = unit === null ? null : answer.mutes.find((each) => each.machine === unit || unit.startsWith(each.machine + "#")) || null;
     const waiting = answer.sinks.filter((sink) => sink.waiting).map((sink) =>
       `${sink.waiting} wait for ${sink.name}` + (answer.problems[sink.name] ? `: ${answer.problems[sink.name]}` : ""));
@@ -39,11 +40,21 @@ const Alerts = (function () {
     const muted = (unit === null ? answer.mutes : mute ? [mute] : []).map((each) =>
       `${each.machine} is muted until ${time(each.until)} by ${each.who}${each.note ? ": " + each.note : ""}`);
     $("alerts-text").textContent = [...muted, ...waiting, ...refused].join(" · ");
-    $("alerts-list").replaceChildren(...answer.alerts.map(item));
-    $("alerts-more").hidden = answer.alerts.length < limit;
+    const lines = [...answer.alerts.map((alert) => [alert.raised, item(alert)]), ...events.map((event) => [event.recorded, doneItem(event)])];
+    lines.sort((a, b) => b[0] - a[0]);
+    $("alerts-list").replaceChildren(...lines.slice(0, limit).map(([, line]) => line));
+    $("alerts-more").hidden = lines.length < limit;
     $("mute").hidden = unit === null;
     $("mute").textContent = mute ? "Unmute" : "Mute alerts…";
-    $("alerts").hidden = unit === null && !answer.alerts.length && !muted.length;
+    $("alerts").hidden = unit === null && !lines.length && !muted.length;
+  }
+  function doneItem(event) {
+    const line = node("li");
+    const link = node("a", event.unit);
+    link.href = "#unit=" + encodeURIComponent(event.unit);
+    const words = [`by ${event.who}`, event.note, event.begins ? `begins ${event.begins}` : "", Math.abs(event.recorded - event.at) < 90 ? "" : `done ${time(event.at)}`];
+    line.append(node("time", time(event.recorded), "note"), " ", link, " ", node("span", Maintenance.words(event), "status done"), " ", words.filter(Boolean).join(" · "));
+    return line;
   }
   function item(alert) {
     const line = node("li");
@@ -77,7 +88,6 @@ const Alerts = (function () {
     $("sign-dialog").showModal();
   }
   $("sign-form").addEventListener("submit", async (event) => {
-    if (event.submitter.value !== "sign") return;
     event.preventDefault();
     const who = $("sign-who").value.trim();
     try {

@@ -314,15 +314,8 @@
     }
   });
 
-  $("acknowledge").addEventListener("click", async () => {
-    try {
-      await ask("/v1/acknowledged/" + encodeURIComponent(open), "POST");
-      say(`The flags of ${open} are acknowledged. What lasts is flagged again with the next rows.`);
-      $("acknowledge").hidden = true;
-    } catch (error) {
-      say(error.message);
-    }
-  });
+  $("acknowledge").addEventListener("click", () => Maintenance.open(open, "acknowledgement"));
+  $("maintain").addEventListener("click", () => Maintenance.open(open));
 
   // --- where we are --------------------------------------------------------------------------
   function route() {

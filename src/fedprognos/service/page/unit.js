@@ -55,6 +55,8 @@ const UnitPage = (function () {
       verdict.append(lives);
     }
     $("acknowledge").hidden = !distrusted(unit.health);
+    $("maintain").hidden = unit.status === "ended";
+    Maintenance.setSensors(fleet.sensors);
     showTrend(unit);
     showHistory(unit);
     showSensors(unit);

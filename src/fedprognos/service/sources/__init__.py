@@ -83,7 +83,7 @@ class Feed:
 
     def reached(self, unit: str) -> tuple[float, float]:
         """The latest cycle (0 for units without cycles) and position of a unit; minus infinity for a new one."""
-        view = self._view.units.get(unit)
+        view = self._view.receiver(unit)
         return NOWHERE if view is None else (view.cycle or 0, view.position)
 
     async def submit(self, rows: Sequence[Row]) -> Sequence[Update]:
