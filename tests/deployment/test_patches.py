@@ -9,6 +9,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.runtime import run_clientapp
 
+from fedprognos.deployment import keys
 from fedprognos.deployment.carrier import CarrierError
 from fedprognos.deployment.flower import patches
 from fedprognos.deployment.flower.guard import Guard
@@ -179,3 +181,17 @@ def test_why_a_supernode_could_not_join_is_its_exit_code() -> None:
     assert why_refused(foreign) == Refused.CERTIFICATE
     assert why_refused(httpx.ConnectError("refused")) is None
     assert why_refused(None) is None
+
+
+def test_the_superlink_refuses_tls_below_1_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uvicorn import config
+
+    monkeypatch.setattr(config, "create_ssl_context", config.create_ssl_context)  # put back after the test
+    patches.only_tls_1_3()
+    keys.make_authority(tmp_path)
+    keys.make_server_certificate(tmp_path, tmp_path, "localhost")
+    certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
+    server = config.Config(lambda: None, ssl_certfile=str(certificate), ssl_keyfile=str(key), log_config=None)
+    server.load()
+    assert server.ssl is not None
+    assert server.ssl.minimum_version == ssl.TLSVersion.TLSv1_3

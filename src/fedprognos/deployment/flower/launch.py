@@ -140,6 +140,7 @@ def main() -> None:
         patches.bind_replies(Path(os.environ[REFUSED_FILE]))
         patches.tell_keys_in_use_from_unknown_ones()
         patches.keep_routine_out_of_the_log()
+        patches.only_tls_1_3()
         flower_superlink()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -61,6 +62,20 @@ def poll_often(backoff: Backoff) -> None:
             time.sleep(min(seconds, SHORTEST_IN_S if seconds < 1 else backoff.wait_in_s()))
 
     _replace(start_client_internal, "time", Clock())
+
+
+def only_tls_1_3() -> None:
+    """Make the SuperLink refuse TLS below 1.3: it has no option for that, and leaves uvicorn's default of 1.2."""
+    from uvicorn import config
+
+    create = config.create_ssl_context
+
+    def create_strict(*arguments: Any, **options: Any) -> ssl.SSLContext:
+        context = create(*arguments, **options)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
+
+    _replace(config, "create_ssl_context", create_strict)
 
 
 def send_waiting_replies(backoff: Backoff) -> None:
