@@ -20,12 +20,12 @@ from fedprognos.deployment.coordinator import handshake, site_transport
 from fedprognos.deployment.coordinator.coordinator_service import DeployedRun, deployable
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.keys import identity_of
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_service import Site
 from fedprognos.experiment import config
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.fleet import Fleet, synthetic
+from fedprognos.identity import identity_of
 
 EXPERIMENT: dict[str, dict[str, Any]] = {
     "data": {"kind": "table", "path": "not read: every site has its own", "unit": "unit", "time": "cycle"},

@@ -22,7 +22,6 @@ from fedprognos.deployment.coordinator import handshake, site_transport
 from fedprognos.deployment.coordinator.coordinator_service import DeployedRun, deployable
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.keys import identity_of
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_service import Site
 from fedprognos.deployment.steps.signed_steps import REPLY, read_reply
@@ -32,6 +31,7 @@ from fedprognos.experiment.experiment_run import run
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import scenarios
 from fedprognos.federation.codec import ledger_line
+from fedprognos.identity import identity_of
 
 PRESET = "turbofan-life"
 CHANGES = (

@@ -9,12 +9,18 @@ looks at a machine's last rows, a cyclic one (--cycle) at its last cycle.
 Blank cells and impossible values are held as `fedprognos predict` holds them. Flags and intervals are its own, except
 `unknown-wear`, which needs the network's features. With --state, machines go on where the last call left them, and rows
 that were read before are passed over.
+
+With --trust, keys of that file must have signed the model (`fedprognos sign model.onnx --key KEY`). Checking needs the
+package `cryptography`.
 """
 # ruff: noqa: T201
 
 import argparse
 import csv
+import hashlib
 import json
+import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +34,41 @@ parser.add_argument("--time", default="time")
 parser.add_argument("--cycle")
 parser.add_argument("--state", type=Path, help="file that keeps what is known of each machine")
 parser.add_argument("--coverage", type=float, default=0.9, help="share of true values that intervals should hold")
+parser.add_argument("--trust", type=Path, help="keys that must have signed the model (TOML)")
 options = parser.parse_args()
+
+
+def check_signatures(content, path, trust):
+    """End unless enough trusted keys signed the model, as fedprognos.networks.trust asks."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    signed = Path(f"{path}.signatures.json")
+    signatures = json.loads(signed.read_text("utf-8"))["signatures"] if signed.is_file() else {}
+    text, good = f"fedprognos model|file|{hashlib.sha256(content).hexdigest()}".encode(), 0
+    for key in trust["keys"]:
+        expired = "until" in key and datetime.now(UTC).date() > key["until"]
+        if key["public"] not in signatures or key.get("revoked", False) or expired:
+            continue
+        try:
+            public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key["public"]))
+            public.verify(bytes.fromhex(signatures[key["public"]]), text)
+        except (InvalidSignature, ValueError):
+            raise SystemExit(
+                f"{path}: the signature of {key['name']} is not of this model; get the model again"
+            ) from None
+        good += 1
+    if good < trust.get("needed", 1):
+        raise SystemExit(f"{path}: signed by {good} of {trust.get('needed', 1)} trusted keys that are needed")
+
+
+content = Path(options.model).read_bytes()
+if options.trust is not None:
+    check_signatures(content, options.model, tomllib.loads(options.trust.read_text("utf-8")))
 
 threads = onnxruntime.SessionOptions()
 threads.intra_op_num_threads = 1
-session = onnxruntime.InferenceSession(options.model, threads, providers=["CPUExecutionProvider"])
+session = onnxruntime.InferenceSession(content, threads, providers=["CPUExecutionProvider"])
 facts = session.get_modelmeta().custom_metadata_map
 recipe = json.loads(facts["recipe"])
 table = json.loads(facts.get("table") or "{}")

@@ -15,6 +15,7 @@ import typer
 from fedprognos.cli import app
 from fedprognos.deployment.folders import CoordinatorOptions, SiteOptions
 from fedprognos.experiment.config import assembled, load, presets
+from fedprognos.networks import Trust
 from fedprognos.options import validated
 from fedprognos.service import PlantOptions
 
@@ -82,6 +83,9 @@ def test_every_example_of_a_file_is_valid(page: Path) -> None:
         raw = tomllib.loads(block)
         if raw.keys() & PlantOptions.model_fields.keys():
             validated(PlantOptions, raw)
+            continue
+        if "keys" in raw:
+            validated(Trust, raw)
             continue
         load(raw if "data" in raw else {"base": "demo", **raw})
 

@@ -84,6 +84,19 @@ def write_text(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, or replace it. At no moment can anybody else read any of it."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically; the same value always gives the same bytes."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

@@ -14,7 +14,6 @@ from fedprognos.deployment.carrier import Mailbox, Presence
 from fedprognos.deployment.coordinator.coordinator_service import DeployedRun, deployable
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.keys import Identity, identity_of
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_ledger import SiteLedger
 from fedprognos.deployment.site.site_service import Site
@@ -22,6 +21,7 @@ from fedprognos.deployment.steps.signed_steps import STEP, StepHeader, open_step
 from fedprognos.experiment import config
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.fleet import Fleet
+from fedprognos.identity import Identity, identity_of
 from small_fleets import series_fleet
 
 NAMES = ("a", "b", "c")

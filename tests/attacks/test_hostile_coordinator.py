@@ -18,7 +18,6 @@ from small_run import NAMES, SmallRun, Start, fleet_of
 from tls_run import TlsWorld
 
 from fedprognos.deployment.contract import Contract
-from fedprognos.deployment.keys import identity_of
 from fedprognos.deployment.site import site_ledger as ledger
 from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at
@@ -49,6 +48,7 @@ from fedprognos.federation.exchanges.scores import ScoreRequest
 from fedprognos.federation.exchanges.site_messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
 from fedprognos.federation.exchanges.survey import SurveyRequest
 from fedprognos.federation.limits import Limits
+from fedprognos.identity import identity_of
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.model_options import Training
 from fedprognos.privacy.floors import FloorError, Floors

@@ -17,7 +17,6 @@ from small_run import EXPERIMENT, LAX, CrashError, SmallRun
 from fedprognos.deployment.contract import Contract, in_words, unusual
 from fedprognos.deployment.coordinator import handshake, site_transport
 from fedprognos.deployment.coordinator.coordinator_service import UNSCORED
-from fedprognos.deployment.keys import fingerprint
 from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.deployment.site.site_ledger import SiteLedger, broken_at, ledger_in_words
 from fedprognos.deployment.steps.signed_steps import StepHeader
@@ -27,6 +26,7 @@ from fedprognos.experiment import config
 from fedprognos.federation.averages import aggregators
 from fedprognos.federation.exchanges import exchanges, words_for
 from fedprognos.federation.strategies import strategies
+from fedprognos.identity import fingerprint
 from fedprognos.networks import Bundle
 from fedprognos.privacy import UnmaskRequest
 from refusals import refuses

@@ -12,7 +12,7 @@ from deployments import PATIENCE_IN_S, SITES, deployment
 
 from fedprognos.deployment.processes import listening
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.networks import Bundle
+from fedprognos.networks import Bundle, Trust
 
 
 @pytest.mark.long
@@ -27,7 +27,9 @@ def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_runni
         expected = (alone / "bundle" / "weights.safetensors").read_bytes()
         assert (federation.results / "bundle" / "weights.safetensors").read_bytes() == expected
 
-        published = Bundle.load(federation.results / "bundle")
+        trust = Trust.from_file(federation.results / "trust.toml")
+        published = Bundle.load(federation.results / "bundle", trust)
+        assert published.signed_by == ("coordinator",)
         for name in SITES:
             kept = federation.site[name] / "results" / "small"
             assert (kept / "bundle" / "weights.safetensors").read_bytes() == expected

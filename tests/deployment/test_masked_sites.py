@@ -13,7 +13,6 @@ from fedprognos.deployment.coordinator import handshake, site_transport
 from fedprognos.deployment.coordinator.coordinator_service import DeployedRun, deployable
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.keys import identity_of
 from fedprognos.deployment.site.site_data import read_site_data
 from fedprognos.deployment.site.site_service import SECRETS, Site
 from fedprognos.deployment.steps.signed_steps import REPLY, read_reply
@@ -25,6 +24,7 @@ from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import EVERYONE
 from fedprognos.federation.codec import ledger_line
 from fedprognos.federation.federation_section import federation_options
+from fedprognos.identity import identity_of
 from fedprognos.report import write_report
 from refusals import refuses
 

@@ -20,7 +20,7 @@ from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.exchanges import reply_kinds
 from fedprognos.federation.exchanges.site_messages import DataTerms, DeliverRequest, HelloReply, HelloRequest
 from fedprognos.fleet import Fleet
-from fedprognos.networks import Bundle, Network, NetworkSpec
+from fedprognos.networks import Bundle, Network, NetworkSpec, Trust
 from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
@@ -63,12 +63,12 @@ def test_a_delivery_stays_below_the_site_s_folder_whatever_it_calls_itself(tmp_p
     network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(3,)), 1, 0.0)
     named = '{"method": "../../../../out", "head": "exact", "round": 1}'
     request = DeliverRequest("../../x", recipe, network, named, "{}", None, 1, 0.2, 0)
-    keep_delivery(site.folder, site.client, site.data, request)
+    keep_delivery(site.folder, site.client, site.data, request, site.identity)
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
     assert len(list((tmp_path / "site" / "results").glob("*/predictions/*.csv"))) == 1
     for text in ("[]", "{", "[" * 100_000):
         with pytest.raises(MessageError):
-            keep_delivery(site.folder, site.client, site.data, replace(request, metrics=text))
+            keep_delivery(site.folder, site.client, site.data, replace(request, metrics=text), site.identity)
 
 
 def delivered(folder: Path, head: float) -> dict[str, float]:
@@ -81,10 +81,12 @@ def delivered(folder: Path, head: float) -> dict[str, float]:
     network = network.with_head(np.full_like(network.head, head))
     named = '{"method": "absorb", "head": "exact", "round": 1}'
     request = DeliverRequest("x", recipe, network, named, "{}", None, 1, 0.2, 0)
-    place, errors = keep_delivery(site.folder, site.client, site.data, request)
+    place, errors = keep_delivery(site.folder, site.client, site.data, request, site.identity)
     choice = json.loads((place / "choice.json").read_text())
     assert choice["use"] == next(iter(errors))
-    assert Bundle.load(place / choice["use"]).recipe == recipe
+    trust = Trust.from_file(place / "trust.toml")
+    assert Bundle.load(place / choice["use"], trust).recipe == recipe
+    assert {Bundle.load(place / name, trust).signed_by for name in ("bundle", "personal", "own")} == {("a",)}
     return errors
 
 

@@ -12,12 +12,12 @@ from fedprognos.deployment.coordinator import handshake, site_transport
 from fedprognos.deployment.coordinator.coordinator_service import DeployedRun, deployable
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.keys import identity_of
 from fedprognos.deployment.site.site_data import read_site_data
 from fedprognos.deployment.site.site_service import Site
 from fedprognos.experiment import config
 from fedprognos.experiment.experiment_run import run
 from fedprognos.experiment.run_folder import RunFolder
+from fedprognos.identity import identity_of
 from fedprognos.networks import Bundle
 from fedprognos.report import write_report
 

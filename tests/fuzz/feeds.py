@@ -23,7 +23,6 @@ from fedprognos.deployment import keys
 from fedprognos.deployment.contract import Contract, in_words
 from fedprognos.deployment.coordinator.coordinator_service import deployable
 from fedprognos.deployment.folders import CoordinatorOptions, make_deployment, read_options
-from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.site.site_ledger import ledger_in_words
 from fedprognos.deployment.steps.fingerprint import fingerprint_of
 from fedprognos.deployment.steps.signed_steps import REPLY, STEP, Note, read_reply, seal_step, sha256
@@ -42,6 +41,7 @@ from fedprognos.federation.exchanges.site_messages import (
 )
 from fedprognos.fleet import synthetic
 from fedprognos.fleet.from_tables import read_table
+from fedprognos.identity import Identity
 from fedprognos.networks import Bundle
 from fedprognos.prognosis import Predictor, Stream
 from fedprognos.tables.columns import Columns

@@ -18,6 +18,7 @@ from fedprognos.cli.init import init
 from fedprognos.cli.predict import predict
 from fedprognos.cli.send import send
 from fedprognos.cli.serve import serve
+from fedprognos.cli.sign import sign
 from fedprognos.cli.tune import tune
 from fedprognos.cli.watch import watch
 from fedprognos.errors import FedprognosError
@@ -54,6 +55,7 @@ app.command()(serve)
 app.command()(send)
 app.command()(watch)
 app.command()(export)
+app.command()(sign)
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
 

@@ -19,6 +19,7 @@ from fedprognos.files import exposure
 
 if TYPE_CHECKING:
     from fedprognos.fleet import Check
+    from fedprognos.networks import Trust
 
 data_app = typer.Typer(help="Public data sets: list, download, check.", no_args_is_help=True)
 
@@ -127,6 +128,18 @@ def warn_of_exposed(*files: Path | None) -> None:
     for text in [exposure(file) for file in files if file is not None]:
         if text:
             Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(f"warning: {text}")
+
+
+TrustFile = Annotated[
+    Path | None, typer.Option("--trust", metavar="FILE", help="Keys that must have signed the model (TOML).")
+]
+
+
+def read_trust(path: Path | None) -> Trust | None:
+    """The keys that must have signed a model; None where no file is given."""
+    from fedprognos.networks import Trust
+
+    return None if path is None else Trust.from_file(path)
 
 
 def plain_console() -> Console:

@@ -109,12 +109,11 @@ def coordinator(folder: Folder) -> None:
     from fedprognos.deployment import (
         CoordinatorOptions,
         coordinator_folder,
-        fingerprint,
         host,
-        identity_of,
         read_options,
         serve_coordinator,
     )
+    from fedprognos.identity import fingerprint, identity_of
     from fedprognos.report import write_report
 
     place = coordinator_folder(folder)
@@ -143,8 +142,6 @@ def site(
         EXPERIMENT,
         SiteOptions,
         check_site_data,
-        fingerprint,
-        identity_of,
         join,
         read_options,
         read_site_data,
@@ -152,6 +149,7 @@ def site(
     )
     from fedprognos.experiment import config
     from fedprognos.federation import DataTerms
+    from fedprognos.identity import fingerprint, identity_of
     from fedprognos.report import write_report
 
     options = read_options(folder, SiteOptions)

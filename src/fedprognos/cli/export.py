@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedprognos.cli.data import plain_console
+from fedprognos.cli.data import TrustFile, plain_console, read_trust
 
 
 def export(
@@ -17,6 +17,7 @@ def export(
     int8: Annotated[
         bool, typer.Option("--int8", help="Keep recurrent weights in 8 bits; says what that changes.")
     ] = False,
+    trust: TrustFile = None,
 ) -> None:
     """Write a model as one ONNX graph, from raw rows to health, for machines without torch.
 
@@ -26,7 +27,7 @@ def export(
     """
     from fedprognos.prognosis import Predictor, export_onnx
 
-    predictor = Predictor.load(bundle, head)
+    predictor = Predictor.load(bundle, head, read_trust(trust))
     done = export_onnx(predictor.bundle, onnx, int8=int8)
     console = plain_console()
     console.print(

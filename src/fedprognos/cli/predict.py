@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedprognos.cli.data import plain_console, printable
+from fedprognos.cli.data import TrustFile, plain_console, printable, read_trust
 from fedprognos.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def predict(
     unit: Annotated[str | None, typer.Option("--unit", help="Column of the unit; - where a file is one unit.")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Column of the time.")] = None,
     cycle: Annotated[str | None, typer.Option("--cycle", help="Column of the cycle number.")] = None,
+    trust: TrustFile = None,
 ) -> None:
     """Turn files of sensor rows into the health of every unit.
 
@@ -41,7 +42,7 @@ def predict(
     """
     from fedprognos.prognosis import predict_files
 
-    predictor = _predictor(bundle, head, runtime)
+    predictor = _predictor(bundle, head, runtime, trust)
     errors = Console(stderr=True)
     bar = (TextColumn("predicting"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*bar, console=errors, disable=not errors.is_terminal) as bars:
@@ -62,21 +63,22 @@ def predict(
     if out is None:
         console.print(_table(done, predictor))
     _summary(console, done, out)
+    errors.print(printable(predictor.signature), soft_wrap=True, highlight=False)
     if predictor.no_intervals:
         text = f"no intervals: {predictor.no_intervals} (docs/predict.md, Intervals)"
         console.print(printable(text), markup=False, soft_wrap=True)
 
 
-def _predictor(bundle: Path, head: Path | None, runtime: str) -> Predictor:
+def _predictor(bundle: Path, head: Path | None, runtime: str, trust: Path | None) -> Predictor:
     if runtime not in ("torch", "onnx"):
         raise unknown_name("runtime", runtime, ("torch", "onnx"))
     if runtime == "onnx" or bundle.suffix.lower() == ".onnx":
         from fedprognos.prognosis import OnnxPredictor
 
-        return OnnxPredictor.load(bundle, head)
+        return OnnxPredictor.load(bundle, head, read_trust(trust))
     from fedprognos.prognosis import Predictor
 
-    return Predictor.load(bundle, head)
+    return Predictor.load(bundle, head, read_trust(trust))
 
 
 def _table(done: FilePrediction, predictor: Predictor) -> Table:

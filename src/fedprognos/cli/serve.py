@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedprognos.cli.data import warn_of_exposed
+from fedprognos.cli.data import TrustFile, read_trust, warn_of_exposed
 from fedprognos.errors import MissingExtraError
 
 STATE = Path("fedprognos-state")
@@ -54,6 +54,7 @@ def serve(
     ] = None,
     plant: Plant = None,
     rate_per_s: Annotated[float, typer.Option("--rate", min=0, help="Requests a second and client; 0: any.")] = 500.0,
+    trust: TrustFile = None,
 ) -> None:
     """Take rows over HTTP, answer with health, and show the fleet on a page.
 
@@ -69,7 +70,7 @@ def serve(
     from fedprognos.service import ServiceOptions, read_plant, read_token, usual_threshold
 
     warn_of_exposed(token_file)
-    predictor = Predictor.load(bundle, head)
+    predictor = Predictor.load(bundle, head, read_trust(trust))
     options = ServiceOptions(
         host=host,
         port=port,
@@ -93,6 +94,7 @@ def serve(
     lines = (
         f"Page    http://{f'[{host}]' if ':' in host else host}:{port}/",
         f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, {sees}; {due}",
+        f"Signed  {predictor.signature}",
         f"State   {state}",
         f"Access  {who}",
         f"Sources {', '.join(['HTTP', *(source.name for source in options.plant.sources)])}",

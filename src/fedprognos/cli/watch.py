@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedprognos.cli.data import warn_of_exposed
+from fedprognos.cli.data import TrustFile, read_trust, warn_of_exposed
 from fedprognos.cli.serve import BundleFolder, Head, KeepRows, Plant
 from fedprognos.errors import ConfigError, MissingExtraError
 
@@ -33,6 +33,7 @@ def watch(
     state: Annotated[Path | None, typer.Option(help="Keep what was received here.", show_default="in memory")] = None,
     max_units: Annotated[int, typer.Option(min=1, help="Units watched; further ones are refused.")] = 20_000,
     keep_rows: KeepRows = None,
+    trust: TrustFile = None,
 ) -> None:
     """Read rows from an MQTT broker and publish health back; other sources are in the plant file.
 
@@ -70,7 +71,8 @@ def watch(
     if not options.sources:
         raise ConfigError("there is nothing to read from", hint="give --mqtt HOST:PORT, or --plant with [[sources]]")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    predictor = Predictor.load(bundle, head)
+    predictor = Predictor.load(bundle, head, read_trust(trust))
+    logging.getLogger(__name__).info("model: %s", predictor.signature)
     service = FleetService(
         predictor,
         ServiceOptions(

@@ -18,8 +18,6 @@ from .folders import renew as renew
 from .keys import AUTHORITY_IN_DAYS as AUTHORITY_IN_DAYS
 from .keys import SERVER_IN_DAYS as SERVER_IN_DAYS
 from .keys import days_left as days_left
-from .keys import fingerprint as fingerprint
-from .keys import identity_of as identity_of
 from .keys import read_certificate as read_certificate
 from .processes import STATUS as STATUS
 from .processes import running as running

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fedprognos import __version__
-from fedprognos.deployment.keys import fingerprint
 from fedprognos.errors import ConfigError, FedprognosError, MessageError
 from fedprognos.experiment import config
 from fedprognos.federation import FederationOptions
 from fedprognos.federation.exchanges import what_can_leave
 from fedprognos.federation.strategies import strategies
+from fedprognos.identity import fingerprint
 from fedprognos.options import Options
 from fedprognos.privacy import LEAST_MEMBERS
 

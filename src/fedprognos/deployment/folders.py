@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 
 from fedprognos.deployment import keys
 from fedprognos.errors import ConfigError, OutputError
-from fedprognos.files import parse_toml
+from fedprognos.files import parse_toml, write_private
 from fedprognos.options import Options, validated
 
 SETTINGS, EXPERIMENT = "settings.toml", "experiment.toml"
@@ -97,13 +97,13 @@ def make_deployment(
     places = {}
     for name in sites:
         places[name] = keys.private_folder(site_folder(folder, name))
-        keys.write_private(public_key_file(coordinator, name), keys.make_site_keys(places[name]))
+        write_private(public_key_file(coordinator, name), keys.make_site_keys(places[name]))
         keys.make_secret(places[name] / "tasks.secret")
         _write_options(places[name], SiteOptions(name=name, coordinator=address))
     for place in (coordinator, *places.values()):
         shutil.copy2(authority / "ca.crt", place / "ca.crt")
         if experiment is not None:
-            keys.write_private(place / EXPERIMENT, experiment.read_bytes())
+            write_private(place / EXPERIMENT, experiment.read_bytes())
     return coordinator, places
 
 
@@ -117,7 +117,7 @@ def renew(folder: Path, sites: Sequence[str]) -> dict[str, Path]:
         if name not in options.sites:
             raise ConfigError(f"no site '{name}'", where=str(folder), hint=f"sites: {', '.join(options.sites)}")
         renewed[name] = keys.private_folder(site_folder(folder, name))
-        keys.write_private(public_key_file(coordinator, name), keys.make_site_keys(renewed[name]))
+        write_private(public_key_file(coordinator, name), keys.make_site_keys(renewed[name]))
     return renewed
 
 
@@ -161,7 +161,7 @@ def _write_options(folder: Path, options: Options) -> None:
     values = options.model_dump(mode="json", exclude_none=True)
     # An empty table is left out: TOML would read every key that an owner adds below it as a key of that table.
     text = tomli_w.dumps({key: value for key, value in values.items() if value != {}})
-    keys.write_private(folder / SETTINGS, text.encode())
+    write_private(folder / SETTINGS, text.encode())
 
 
 def _check_names(sites: Sequence[str]) -> None:

@@ -1,25 +1,19 @@
-"""Keys and certificates: an authority, the coordinator's certificate, a key pair for each site's connection.
+"""Keys and certificates of connections: an authority, the coordinator's certificate, a key pair for each site.
 
-Apart from these, coordinator and sites each have an identity: an Ed25519 key that they make themselves and that signs
-their messages. Only its public half leaves their machine.
+Apart from these, coordinator and sites each have an identity, which signs (:mod:`fedprognos.identity`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
-import os
 import secrets
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -30,7 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedprognos.errors import ConfigError, MessageError, OutputError
+from fedprognos.errors import ConfigError
+from fedprognos.files import write_private
 
 AUTHORITY_IN_DAYS, SERVER_IN_DAYS = 3650, 365
 UNUSED = (
@@ -45,19 +40,6 @@ def private_folder(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, or replace it. At no moment can anybody else read any of it."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        temporary.replace(path)
-    except OSError as error:
-        raise OutputError(f"cannot write: {error.strerror}", where=str(path)) from error
 
 
 def make_authority(folder: Path) -> x509.Certificate:
@@ -168,58 +150,3 @@ def _issue(
     write_private(path.with_suffix(".key"), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     write_private(path.with_suffix(".crt"), certificate.public_bytes(Encoding.PEM))
     return certificate
-
-
-IDENTITY = "identity.key"
-
-
-@dataclass(frozen=True, eq=False)
-class Identity:
-    """A key pair; `public` is the public half in hexadecimal."""
-
-    key: Ed25519PrivateKey
-
-    @property
-    def public(self) -> str:
-        return self.key.public_key().public_bytes_raw().hex()
-
-    def sign(self, data: bytes) -> str:
-        """The signature of some bytes, in hexadecimal."""
-        return self.key.sign(data).hex()
-
-    def secret(self, purpose: str) -> bytes:
-        """A secret that follows from the private key, another one for each purpose."""
-        return hmac.new(self.key.private_bytes_raw(), f"fedprognos {purpose}".encode(), hashlib.sha256).digest()
-
-
-def identity_of(folder: Path) -> Identity:
-    """The identity that a folder holds; it is made on first use."""
-    path = folder / IDENTITY
-    if not path.is_file():
-        key = Ed25519PrivateKey.generate()
-        write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    try:
-        loaded = load_pem_private_key(path.read_bytes(), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        loaded = None
-    if not isinstance(loaded, Ed25519PrivateKey):
-        raise ConfigError("not an identity key", where=str(path), hint="Restore it from a backup, or remove it.")
-    return Identity(loaded)
-
-
-def verify(public: str, signature: str, data: bytes, who: str) -> None:
-    """Raise :class:`MessageError` unless the owner of a public key signed these bytes."""
-    try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), data)
-    except (InvalidSignature, ValueError):
-        raise MessageError(f"the signature is not that of {who}") from None
-
-
-def fingerprint(public: str) -> str:
-    """A public key in a form that two people can compare by telephone.
-
-    >>> fingerprint("00" * 32)
-    '6668 7aad f862 bd77 6c8f c18b 8e9f 8e20'
-    """
-    digest = hashlib.sha256(bytes.fromhex(public)).hexdigest()[:32]
-    return " ".join(digest[k : k + 4] for k in range(0, 32, 4))

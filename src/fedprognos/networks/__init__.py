@@ -2,7 +2,7 @@
 
 from fedprognos.networks.anatomy import Anatomy, Array, Layer, Places, Tensors, anatomy_of, place_in
 from fedprognos.networks.batches import LifeBatches, WindowBatches
-from fedprognos.networks.bundle import Bundle
+from fedprognos.networks.bundle import Bundle, sign_bundle
 from fedprognos.networks.calibration import (
     EDGES,
     MIN_UNITS,
@@ -47,6 +47,13 @@ from fedprognos.networks.sample_gradients import sample_gradients
 from fedprognos.networks.spec import NetworkSpec
 from fedprognos.networks.stepping import Stepper
 from fedprognos.networks.torch_threads import one_torch_thread
+from fedprognos.networks.trust import (
+    SignatureError,
+    Trust,
+    sign_file,
+    trust_text,
+    write_trust,
+)
 
 __all__ = [
     "BATCH",
@@ -78,10 +85,12 @@ __all__ = [
     "Places",
     "Reservoir",
     "Residuals",
+    "SignatureError",
     "Stepper",
     "Tensors",
     "TrainOptions",
     "Training",
+    "Trust",
     "Weights",
     "WindowBatches",
     "add_all",
@@ -98,6 +107,7 @@ __all__ = [
     "forward_fits",
     "head_statistics",
     "judged_on_held_out",
+    "keep_signatures",
     "mean_squared_error",
     "neighbours_joined",
     "network_of",
@@ -113,7 +123,11 @@ __all__ = [
     "residuals",
     "sample_gradients",
     "shared_slopes",
+    "sign_bundle",
+    "sign_file",
     "solve_head",
+    "trust_text",
     "weighted_statistics",
     "window_outputs",
+    "write_trust",
 ]

@@ -1,7 +1,8 @@
 """A bundle: a folder with the weights (safetensors) and all that is needed to use them (JSON).
 
 No pickle; loading needs neither the training data nor the experiment. Both files are covered by a
-digest, so that a changed recipe or weight is refused rather than used.
+digest, so that a changed recipe or weight is refused rather than used. Whoever changes a bundle on purpose can compute
+the digest again; signatures (:mod:`fedprognos.networks.trust`) hold against that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,11 @@ from fedprognos.networks.network import Network
 from fedprognos.networks.novelty import Novelty
 from fedprognos.networks.running import predict
 from fedprognos.networks.spec import NetworkSpec
+from fedprognos.networks.trust import Trust, keep_signatures, model_text
 from fedprognos.tables import TableLayout
+
+if TYPE_CHECKING:
+    from fedprognos.identity import Identity
 
 FORMAT = 1
 DOCUMENT, TENSORS = "bundle.json", "weights.safetensors"
@@ -53,6 +58,8 @@ class Bundle:
         How the tables that it was trained on were written; None if it was not trained on tables.
     novelty
         How far a state is from those of training; None where the head was not solved from sums.
+    signed_by
+        Names of the trusted keys that signed it; None where that was not checked.
     """
 
     recipe: Recipe
@@ -62,6 +69,7 @@ class Bundle:
     calibration: Calibration | None = None
     table: TableLayout | None = None
     novelty: Novelty | None = None
+    signed_by: tuple[str, ...] | None = None
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle as a whole or not at all; an older one at the same place is replaced."""
@@ -88,8 +96,8 @@ class Bundle:
         return folder
 
     @staticmethod
-    def load(folder: str | Path) -> Bundle:
-        """Read a bundle, refusing one that is incomplete, altered, or of a newer format."""
+    def load(folder: str | Path, trust: Trust | None = None) -> Bundle:
+        """Read a bundle, refusing one that is incomplete, altered, of a newer format, or not signed as trust asks."""
         folder = Path(folder)
         if not (folder / DOCUMENT).is_file() or not (folder / TENSORS).is_file():
             inside = folder / "bundle"
@@ -100,6 +108,7 @@ class Bundle:
         tensors = (folder / TENSORS).read_bytes()
         if hashlib.sha256(tensors).hexdigest() != document["weights_sha256"]:
             raise BundleError("the weights were altered or cut short", where=str(folder), hint="get the bundle again")
+        signed_by = None if trust is None else trust.signers(model_text("bundle", document["digest"]), folder)
         try:
             weights: dict[str, NDArray[np.float32]] = load_tensors(tensors)
             spec = NetworkSpec.model_validate(document["network"])
@@ -113,7 +122,9 @@ class Bundle:
             raise BundleError(f"cannot be read: {error}", where=str(folder), hint="another version made it") from None
         recipe = Recipe.from_json(json.dumps(document["recipe"]))
         network = Network(spec, weights).check(str(folder))
-        return Bundle(recipe, network, document["provenance"], document["metrics"], calibration, table, novelty)
+        return Bundle(
+            recipe, network, document["provenance"], document["metrics"], calibration, table, novelty, signed_by
+        )
 
     def windows(self, fleet: Fleet, **options: Any) -> WindowSet:
         """Windows of a fleet as this model sees them; units without a known health are kept."""
@@ -124,6 +135,13 @@ class Bundle:
         windows = self.windows(fleet, points="last" if last else "all", stride=1)
         values = predict(self.network, windows, self.recipe)
         return {name: values[windows.unit == k] for k, name in enumerate(windows.unit_ids)}
+
+
+def sign_bundle(folder: Path, identity: Identity) -> None:
+    """Sign a bundle that is saved, after checking that it can be loaded."""
+    Bundle.load(folder)
+    text = model_text("bundle", _read_document(folder / DOCUMENT)["digest"])
+    keep_signatures(folder, {identity.public: identity.sign(text)})
 
 
 def _digest(document: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.files import replacing
-from fedprognos.networks import Bundle, Calibration, Novelty, Stepper
+from fedprognos.networks import Bundle, Calibration, Novelty, Stepper, Trust
 from fedprognos.prognosis.health_model import Forward, Steps
 from fedprognos.prognosis.onnx_graph import OUTPUTS, SCALED, STATE, STATE_AFTER, build_graph, load_onnx
 from fedprognos.prognosis.predictor import Predictor
@@ -71,28 +71,32 @@ class OnnxPredictor(Predictor):
         super().__init__(recipe, network, calibration, bundle, table, novelty)
 
     @staticmethod
-    def load(bundle: str | Path, head: str | Path | None = None) -> OnnxPredictor:
+    def load(bundle: str | Path, head: str | Path | None = None, trust: Trust | None = None) -> OnnxPredictor:
         """Read a file that `fedprognos export` wrote, or turn a bundle into a graph in memory.
 
         A file has its head built in; give a personal head when exporting.
         """
         path = Path(bundle)
         if path.is_dir():
-            return OnnxPredictor.from_bundle(Predictor.load(path, head).bundle)
+            return OnnxPredictor.from_bundle(Predictor.load(path, head, trust).bundle)
         if not path.is_file():
             raise DataNotFoundError("no such model", where=str(path), hint="give a bundle's folder or an .onnx file")
         if head is not None:
             raise BundleError(
                 "an ONNX file has its head built in", where=str(path), hint="give --head to `fedprognos export`"
             )
+        content = path.read_bytes()
+        signed_by = None if trust is None else trust.check_file(content, path)
         onnx = load_onnx()
         try:
-            model = onnx.load(str(path))
+            model = onnx.load_model_from_string(content)
             onnx.checker.check_model(model)
         except Exception as error:  # protobuf and the checker document no exception types
             hint = "write it again with fedprognos export"
             raise BundleError(f"not a readable ONNX file: {error}", where=str(path), hint=hint) from None
-        return OnnxPredictor(model, str(path))
+        predictor = OnnxPredictor(model, str(path))
+        predictor.signed_by = signed_by
+        return predictor
 
     @staticmethod
     def from_bundle(bundle: Bundle, head: FloatArray | None = None) -> OnnxPredictor:

@@ -17,7 +17,16 @@ from fedprognos.arrays import FloatArray, Rows
 from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet, Unit
-from fedprognos.networks import Bundle, Calibration, Network, Novelty, Stepper, one_torch_thread, window_outputs
+from fedprognos.networks import (
+    Bundle,
+    Calibration,
+    Network,
+    Novelty,
+    Stepper,
+    Trust,
+    one_torch_thread,
+    window_outputs,
+)
 from fedprognos.prognosis.health import Health, RowTable
 from fedprognos.prognosis.health_model import Forward, HealthModel, Steps
 from fedprognos.prognosis.stream import Stream
@@ -59,9 +68,11 @@ class Predictor(HealthModel):
     ) -> None:
         super().__init__(recipe, network, calibration, table, novelty)
         self._bundle = bundle
+        self.signed_by = None if bundle is None else bundle.signed_by
+        """Names of the trusted keys that signed the model; None where that was not checked."""
 
     @staticmethod
-    def load(bundle: str | Path, head: str | Path | None = None) -> Predictor:
+    def load(bundle: str | Path, head: str | Path | None = None, trust: Trust | None = None) -> Predictor:
         """Read a bundle, and a site's personal head if one is given.
 
         Parameters
@@ -70,8 +81,10 @@ class Predictor(HealthModel):
             Folder of the bundle.
         head
             File (.safetensors) with the tensor "head": the regressor's weights, bias last.
+        trust
+            Keys that must have signed the bundle and the head; None to check nothing.
         """
-        return Predictor.from_bundle(Bundle.load(bundle), None if head is None else read_head(head))
+        return Predictor.from_bundle(Bundle.load(bundle, trust), None if head is None else read_head(head, trust))
 
     @staticmethod
     def from_bundle(bundle: Bundle, head: FloatArray | None = None) -> Predictor:
@@ -95,6 +108,13 @@ class Predictor(HealthModel):
             return ""
         provenance = {} if self._bundle is None else self._bundle.provenance
         return str(provenance.get("no_intervals", "this model was not calibrated"))
+
+    @property
+    def signature(self) -> str:
+        """In words, whether the model's signature was checked."""
+        if self.signed_by is None:
+            return "signature not checked (give --trust FILE)"
+        return f"signed by {', '.join(self.signed_by)}"
 
     @property
     def bundle(self) -> Bundle:
@@ -164,11 +184,14 @@ def table_of(unit: Unit, columns: tuple[list[int], list[int]]) -> RowTable:
     return RowTable([unit.id] * unit.rows, unit.time.tolist(), cycles, ends, sensors, settings)
 
 
-def read_head(path: str | Path) -> FloatArray:
+def read_head(path: str | Path, trust: Trust | None = None) -> FloatArray:
     """A personal head (L + 1,), bias last; refuse anything else."""
     path = Path(path)
     try:
-        tensors = load_tensors(path.read_bytes())
+        content = path.read_bytes()
+        if trust is not None:
+            trust.check_file(content, path)
+        tensors = load_tensors(content)
     except OSError as error:
         hint = "give the .safetensors file of the site's head"
         raise BundleError(f"cannot read the head: {error.strerror}", where=str(path), hint=hint) from None

@@ -25,7 +25,6 @@ from fedprognos.deployment.coordinator.handshake import (
 )
 from fedprognos.deployment.coordinator.site_transport import ABSENT_IN_S, MAX_WAIT_IN_S, SiteTransport, StepTransport
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
-from fedprognos.deployment.keys import Identity, identity_of
 from fedprognos.deployment.processes import STATUS, ProcessError, alone
 from fedprognos.deployment.steps.agreed_run import AgreedRun
 from fedprognos.errors import ConfigError, FedprognosError, OutputError
@@ -50,7 +49,8 @@ from fedprognos.experiment import (
 from fedprognos.federation import ClientFolder, ReplyJournal
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import read_json, write_json
-from fedprognos.networks import one_torch_thread
+from fedprognos.identity import Identity, identity_of
+from fedprognos.networks import one_torch_thread, sign_bundle, write_trust
 
 QUEUE, RUNS, STATE, EVENTS, JOURNALS = "queue", "runs", "state.json", "events.jsonl", "journals"
 STATUS_IN_S = 2.0
@@ -277,6 +277,8 @@ class DeployedRun:
         outcome = AgreedRun(contract, steps, self._notify, keep, before_delivery).perform()
         clients = {contract.scenario: outcome.members}
         results, _ = conclude(self.folder, self.name, self.experiment, outcome.records, outcome.chosen, clients)
+        sign_bundle(path / "bundle", self.identity)
+        write_trust(path / "trust.toml", [("coordinator", self.identity.public)])
         finished, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.time() - started, 1)
         delivered = dict(outcome.delivered)
         provenance = {"finished": finished, "seconds": seconds, "delivered": delivered, "contract": contract.digest}

@@ -13,12 +13,12 @@ from fedprognos import __version__
 from fedprognos.deployment.carrier import CarrierError, Tell
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
-from fedprognos.deployment.keys import Identity
 from fedprognos.errors import FederationError, MessageError, OutputError
 from fedprognos.experiment import Experiment
 from fedprognos.federation import ContractReply, ContractRequest, HelloReply, HelloRequest, MessageCohort
 from fedprognos.federation.exchanges import Failure
 from fedprognos.files import write_text
+from fedprognos.identity import Identity
 
 CONTRACT = "contract.json"
 ASK_AGAIN_IN_S = 2.0

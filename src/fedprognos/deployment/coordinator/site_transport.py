@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from fedprognos.deployment.carrier import CarrierError, Mailbox, SiteLostError
 from fedprognos.deployment.contract import Contract
-from fedprognos.deployment.keys import Identity
 from fedprognos.deployment.processes import Backoff
 from fedprognos.deployment.steps.fingerprint import fingerprint_of
 from fedprognos.deployment.steps.signed_steps import (
@@ -29,6 +28,7 @@ from fedprognos.deployment.steps.signed_steps import (
 from fedprognos.errors import MessageError
 from fedprognos.federation import LedgerLine, ReplyJournal, StepsMissing, decode, ledger_line
 from fedprognos.federation.exchanges import Failure, activity_of
+from fedprognos.identity import Identity
 
 POLL_IN_S, LOOK_IN_S = 0.5, 3.0
 MAX_WAIT_IN_S = 12 * 3600.0

@@ -21,7 +21,6 @@ import numpy as np
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.keys import fingerprint
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_ledger import SiteLedger, check_runs
 from fedprognos.errors import ConfigError, MessageError
@@ -29,6 +28,7 @@ from fedprognos.features import CountedRows, RecipeOptions, conditions, labelled
 from fedprognos.federation import ReplyJournal
 from fedprognos.files import parse_json, read_json, write_json, write_text
 from fedprognos.fleet import Fleet, fleet_digest
+from fedprognos.identity import fingerprint
 from fedprognos.privacy import Floors
 
 CONTRACTS, TEXT, STATE, CHECKED, UNITS = "contracts", "contract.json", "state.json", "checked.json", "units.json"

@@ -32,8 +32,18 @@ from fedprognos.features import build_windows
 from fedprognos.federation import Client, DeliverRequest, PersonalRequest
 from fedprognos.files import parse_json, write_json
 from fedprognos.fleet import Fleet
+from fedprognos.identity import Identity
 from fedprognos.matching import RIDGE
-from fedprognos.networks import Bundle, Network, NetworkSpec, exact_head, head_statistics, predict
+from fedprognos.networks import (
+    Bundle,
+    Network,
+    NetworkSpec,
+    exact_head,
+    head_statistics,
+    predict,
+    sign_bundle,
+    write_trust,
+)
 
 SCENARIO = "site"
 OWN_NEURONS = 200
@@ -43,9 +53,9 @@ LEAST_GAIN = 0.05
 
 
 def keep_delivery(
-    folder: Path, client: Client, data: SiteData, request: DeliverRequest
+    folder: Path, client: Client, data: SiteData, request: DeliverRequest, identity: Identity
 ) -> tuple[Path, dict[str, float]]:
-    """Keep the bundle, make a personal head, and evaluate.
+    """Keep the bundle, make a personal head, and evaluate. The site signs its models: it followed the run itself.
 
     Returns
     -------
@@ -57,7 +67,8 @@ def keep_delivery(
     network, provenance = request.network.check("request"), _table(request.provenance)
     metrics = _table(request.metrics)
     bundle = Bundle(request.recipe, network, provenance, metrics, request.calibration, data.table, request.novelty)
-    bundle.save(place / "bundle")
+    write_trust(place / "trust.toml", [(client.name, identity.public)])
+    sign_bundle(bundle.save(place / "bundle"), identity)
     personal = PersonalRequest(request.recipe, network, request.seed, request.validation_fraction)
     client.answer(personal)
     personal_bundle = replace(
@@ -67,7 +78,7 @@ def keep_delivery(
         metrics={},
         calibration=None,
     )
-    personal_bundle.save(place / "personal")
+    sign_bundle(personal_bundle.save(place / "personal"), identity)
     if data.test is None:
         return place, {}
     scenario = Scenario(SCENARIO, {client.name: data.train}, {client.name: data.test})
@@ -80,7 +91,7 @@ def keep_delivery(
         calibration=None,
         novelty=None,
     )
-    own_bundle.save(place / "own")
+    sign_bundle(own_bundle.save(place / "own"), identity)
     return place, _decide(place, data.test, {"bundle": bundle, "personal": personal_bundle, "own": own_bundle})
 
 

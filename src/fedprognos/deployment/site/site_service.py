@@ -12,7 +12,6 @@ from fedprognos import __version__
 from fedprognos.deployment.carrier import Join, Tell, WriteReport
 from fedprognos.deployment.contract import MAX_CONTRACT_IN_BYTES, Contract, in_words, side_by_side
 from fedprognos.deployment.folders import SiteOptions, read_options
-from fedprognos.deployment.keys import Identity, identity_of, verify, write_private
 from fedprognos.deployment.processes import STATUS, alone, bounded_memory
 from fedprognos.deployment.site.approvals import Approval, Approvals, Differences, reasons_to_refuse
 from fedprognos.deployment.site.delivery import keep_delivery
@@ -43,7 +42,8 @@ from fedprognos.federation import (
 )
 from fedprognos.federation.exchanges import Failure, activity_of
 from fedprognos.federation.exchanges import site_messages as messages
-from fedprognos.files import write_json
+from fedprognos.files import write_json, write_private
+from fedprognos.identity import Identity, identity_of, verify
 from fedprognos.networks import Bundle, one_torch_thread
 from fedprognos.privacy import Floors, Member, SecretSplit
 
@@ -250,7 +250,7 @@ class Site:
         return self.client.answer(request)
 
     def _keep(self, request: messages.DeliverRequest) -> messages.DeliverReply:
-        place, errors = keep_delivery(self.folder, self.client, self.data, request)
+        place, errors = keep_delivery(self.folder, self.client, self.data, request, self.identity)
         self.tell(f"the federated model is in {place / 'bundle'}, with a head of your own in {place / 'personal'}")
         if errors:
             use, *others = errors

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 from fedprognos.deployment.carrier import Tell
 from fedprognos.deployment.contract import Contract
-from fedprognos.deployment.keys import verify
 from fedprognos.deployment.steps.agreed_run import AgreedRun
 from fedprognos.deployment.steps.fingerprint import divergence
 from fedprognos.deployment.steps.signed_steps import (
@@ -30,6 +29,7 @@ from fedprognos.deployment.steps.signed_steps import (
 from fedprognos.errors import MessageError
 from fedprognos.federation import ReplyJournal, decode, step_replies
 from fedprognos.federation.exchanges import Failure
+from fedprognos.identity import verify
 
 NEXT_IN_S = 3600.0
 """Longest time that the loop may take from one request to the next."""

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedprognos.deployment.keys import Identity, verify
 from fedprognos.deployment.steps.fingerprint import Fingerprint
 from fedprognos.errors import MessageError
 from fedprognos.federation import ReplyJournal
 from fedprognos.federation.exchanges import Failure
+from fedprognos.identity import Identity, verify
 
 STEP, REPLY, OUTCOMES = b"fedprognos step 2\n", b"fedprognos step reply 2\n", b"fedprognos outcomes 2\n"
 MAX_HEADER_IN_BYTES = 4 << 20
