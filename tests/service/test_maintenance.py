@@ -47,6 +47,7 @@ def check_new_life(client: Any, kind: str) -> None:
     assert [result["health"]["value"] for result in results] == values
     new, old = (client.get(f"/v1/units/{name}").json() for name in ("engines-0%232", "engines-0"))
     assert new["lives"] == ["engines-0", "engines-0#2"] and old["status"] == "ended" and len(old["history"]) == 30
+    assert old["forecast"] is None and old["end_date"] is None  # a life that has ended is never due
     (event,) = new["maintenance"]
     assert (event["kind"], event["who"], event["position"], event["unit"]) == (kind, "Mia", 30.0, "engines-0")
     assert client.post("/v1/rows", json={**ROWS[0], "sensors": {}}).status_code == 422

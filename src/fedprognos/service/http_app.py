@@ -223,6 +223,7 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
         log = service.stream.store.maintenance
         done = await service.batcher.ask(partial(log.latest, 100, machine=unit_view.machine))
         date, end_date = None, None
+        ended = unit_view.status == "ended"
         if unit_view.health is not None and not cyclic:
             date, end_date = dates(unit_view.health, recipe.time_measure)
         answer = json_shapes.unit_answer(
@@ -230,9 +231,9 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
             now=time.time(),
             lives=view.lives(unit_view),
             date=date,
-            end_date=end_date,
+            end_date=None if ended else end_date,
             history=healths,
-            forecast=forecast(recipe.task, healths, view.threshold),
+            forecast=None if ended else forecast(recipe.task, healths, view.threshold),
             samples=[json_shapes.sample(row, recipe) for row in rows],
             maintenance=done,
         )

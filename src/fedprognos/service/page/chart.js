@@ -130,6 +130,7 @@ const Chart = (function () {
       svg.append(make("line", { class: "limit", x1: left, x2: width - right, y1: level, y2: level }));
       svg.append(make("text", { class: "limit-text", x: left + 6, y: level - 6 }, "maintenance due"));
     }
+    let labels = 0;
     for (const event of unit.maintenance) {
       const inside = (event.unit === unit.unit || event.begins === unit.unit) && event.position >= first && event.position <= end;
       if (event.position === null || !inside) continue;
@@ -137,7 +138,7 @@ const Chart = (function () {
       mark.append(make("title", {}, `${Maintenance.words(event)}, by ${event.who}`));
       mark.append(make("line", { x1: x(event.position), x2: x(event.position), y1: top, y2: height - bottom }));
       const late = x(event.position) > width / 2;
-      mark.append(make("text", { x: x(event.position) + (late ? -5 : 5), y: top + 10, "text-anchor": late ? "end" : "start" }, Maintenance.words(event)));
+      mark.append(make("text", { x: x(event.position) + (late ? -5 : 5), y: top + 10 + 16 * (labels++ % 4), "text-anchor": late ? "end" : "start" }, Maintenance.words(event)));
       svg.append(mark);
     }
     svg.append(make("polyline", { class: "line", points: path(known.map((h) => [x(h.position), y(h.value)])) }));

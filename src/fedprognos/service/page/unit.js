@@ -7,6 +7,7 @@ const UnitPage = (function () {
 
   function expectation(unit) {
     const f = unit.forecast;
+    if (unit.status === "ended") return "This life has ended; the machine goes on in a later one.";
     if (fleet.threshold === null || !unit.health || unit.health.value === null) return "";
     if (unit.status === "due") return `Maintenance is due: at or below ${number(fleet.threshold)} ${fleet.target_measure}.`;
     if (distrusted(unit.health)) return "The value is not to be trusted, so no interval and no date are shown. Inspect the machine and its sensors.";
