@@ -94,7 +94,7 @@ def serve(
     lines = (
         f"Page    http://{f'[{host}]' if ':' in host else host}:{port}/",
         f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, {sees}; {due}",
-        f"Signed  {predictor.signature}",
+        f"Trust   {predictor.signature}",
         f"State   {state}",
         f"Access  {who}",
         f"Sources {', '.join(['HTTP', *(source.name for source in options.plant.sources)])}",

@@ -296,6 +296,7 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
             cap=recipe.cap,
             coverage=None if service.predictor.calibration is None else service.options.coverage,
             no_intervals=service.predictor.no_intervals,
+            signed_by=service.predictor.signed_by,
             now=time.time(),
         )
         return _json(answer)

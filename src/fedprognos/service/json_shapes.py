@@ -161,6 +161,8 @@ class FleetAnswer:
         Share of true values that the intervals should hold; None where the model gives no intervals.
     no_intervals
         Why it gives none; empty where it does.
+    signed_by
+        Names of the trusted keys that signed the model; None where that was not checked.
     margin
         How near to the threshold a value without an interval counts as soon due.
     time_in_s
@@ -202,6 +204,7 @@ class FleetAnswer:
     cap: float | None
     coverage: float | None
     no_intervals: str
+    signed_by: tuple[str, ...] | None
     now: float
 
 

@@ -66,6 +66,7 @@
         (fleet.coverage === null
           ? ` · no intervals: ${fleet.no_intervals}`
           : ` · intervals should hold ${Math.round(100 * fleet.coverage)} %`) +
+        (fleet.signed_by === null ? " · signature not checked" : ` · signed by ${fleet.signed_by.join(", ")}`) +
         (fleet.filled ? ` · ${fleet.filled} blank values filled` : "");
       $("position-name").textContent = fleet.position_name;
       showRefusals();
