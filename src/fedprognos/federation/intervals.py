@@ -3,7 +3,8 @@
 The sums that the head was solved from are known. Each client takes one unit after another out of them, solves the head
 that the others give, and counts its residuals on that unit. The layers below have learnt from the unit, so these
 residuals are too small. By how much is measured: the method is trained once more without every client's reserve,
-a tenth of its units, and on these the errors of both networks are compared. All residuals are stretched by their ratio.
+a tenth of its units, and on these the errors of both networks are compared. All residuals are stretched by the square
+root of their ratio: from so few units the ratio is as uncertain as it differs from one (docs/results/own-tables.md).
 """
 
 from __future__ import annotations
@@ -71,12 +72,16 @@ class Intervals:
         return calibration_of(residuals.counts, residuals.units, self.plan.recipe)
 
     def _stretch(self, judged: Judged) -> float | None:
-        """The error on units kept out of training over the error on trained units; at least 1. None: no reserve."""
+        """How much larger errors are on units kept out of training than on trained ones, halfway to 1; at least 1.
+
+        None where no client has a reserve.
+        """
         seen = self._residuals(judged, only_reserve=True)
         if not seen.counts.any():
             return None
         unseen = self._residuals(Judged(self._blind(), None), only_reserve=True)
-        return max(1.0, float(np.sqrt(_mean_square(unseen) / max(_mean_square(seen), 1e-12))))
+        ratio = np.sqrt(_mean_square(unseen) / max(_mean_square(seen), 1e-12))
+        return max(1.0, float(np.sqrt(ratio)))
 
     def _blind(self) -> Network:
         """The method's model, trained without some units."""

@@ -1,11 +1,12 @@
 """Prediction intervals by conformal prediction, from histograms of residuals, one for each range of predictions.
 
-Residuals are taken from units the model did not learn from, at points spread evenly over each unit's life. How far off
-a prediction may be depends on what it says: little near the end, a lot far from it. So every range of predictions has
-residuals of its own (Mondrian conformal prediction, Vovk et al., 2005), measured in units of `scale(prediction)`.
-Between ranges a kernel over the prediction mixes them, so that intervals change smoothly. Residuals of one unit are
-alike; what bounds the error of a quantile is the number of units (pooling over groups, Dunn et al., 2022). Histograms
-add up, so sites can calibrate together without telling a residual.
+Residuals are taken from units the model did not learn from, at points spread evenly over each unit's life. Points begin
+where a quarter more than the cap is left: long before, every model says "the cap" and is right, which would make it
+look surer near the cap than it is. How far off a prediction may be depends on what it says: little near the end, a lot
+far from it. So every range of predictions has residuals of its own (Mondrian conformal prediction, Vovk et al., 2005),
+measured in units of `scale(prediction)`. Between ranges a kernel over the prediction mixes them, so that intervals
+change smoothly. Residuals of one unit are alike; what bounds the error of a quantile is the number of units (pooling
+over groups, Dunn et al., 2022). Histograms add up, so sites can calibrate together without sending a residual.
 
 A remaining life beyond the cap cannot be told from the cap. Labels are capped, and an interval that reaches the cap has
 no upper end: it means "so much or more". Nothing can be missed above it, so all that may be missed lies below.
@@ -39,6 +40,8 @@ HALF_A_STEP = 0.5
 """An upper end within half a step of the cap is the cap."""
 POINTS = 200
 """Points of every unit at which residuals are taken."""
+FARTHEST = 1.25
+"""They are taken where the label is at most this many times the cap."""
 MIN_UNITS = 20
 """A range with residuals of fewer units is put together with its neighbour."""
 
@@ -307,7 +310,7 @@ def residuals(
     parts: Sequence[WindowSet] = (),
     stretch: float = 1.0,
 ) -> Residuals:
-    """Residuals at points spread evenly over each unit's life, as many of every unit.
+    """Residuals at points spread evenly over each unit's life, as many of every unit that comes near the cap.
 
     Parameters
     ----------
@@ -319,8 +322,9 @@ def residuals(
         Factor by which errors are larger on units that the layers below the head never saw.
     """
     places, predicted = [np.empty(0, dtype=np.int64)], [np.empty(0)]
-    for unit in np.unique(windows.unit).tolist():
-        mine = np.flatnonzero(windows.unit == unit)
+    near = np.full(len(windows), True) if recipe.cap is None else windows.labels <= FARTHEST * recipe.cap
+    for unit in np.unique(windows.unit[near]).tolist():
+        mine = np.flatnonzero(near & (windows.unit == unit))
         at = mine[even_points(len(mine))]
         parts_of_unit = [part.select(part.unit == unit) for part in parts]
         without_unit = network if sums is None else sums.without(network, parts_of_unit, recipe)
