@@ -21,6 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from fedprognos.experiment.engines import OwnProcesses
 from fedprognos.experiment.local_clients import WorkerTransport
 from fedprognos.experiment.worker_pool import Workers
 from fedprognos.features import Recipe, build_windows, recipe_for
@@ -76,7 +77,7 @@ def in_pool(fleets: dict[str, Fleet], workers: int, work: Callable[[MessageCohor
     """Time of some work, the pool warmed up: processes started, data loaded."""
     with tempfile.TemporaryDirectory() as folder:
         entries = {name: (name, fleet, ClientFolder(Path(folder) / name)) for name, fleet in fleets.items()}
-        with Workers(entries, workers) as staff:
+        with Workers(entries, OwnProcesses(workers) if workers > 1 else None) as staff:
             cohort = MessageCohort(WorkerTransport(staff, {name: name for name in fleets}))
             work(cohort)  # until every worker is up, has its data and has trained once
             return seconds(lambda: work(cohort))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import nn
 
-    from fedprognos.experiment import Extras, Observer, Run
+    from fedprognos.experiment import Engine, Extras, Observer, Run
     from fedprognos.features import Recipe
     from fedprognos.fleet import Fleet
     from fedprognos.networks import Network
@@ -31,6 +31,7 @@ def run(
     seeds: int | None = None,
     overrides: tuple[str, ...] = (),
     workers: int | None = None,
+    cluster: str | Engine | None = None,
     resume: bool = True,
     observers: Sequence[Observer] = (),
     extras: Extras | None = None,
@@ -52,7 +53,7 @@ def run(
     workers
         Worker processes: as many as processors in a notebook, one in a script. A script that asks for more must call
         this under `if __name__ == "__main__":`.
-    data_dir, out, seeds, overrides, resume, observers
+    data_dir, out, seeds, overrides, cluster, resume, observers
         As in :func:`fedprognos.experiment.experiment_run.run`.
     """
     from fedprognos.errors import unknown_name
@@ -85,6 +86,7 @@ def run(
             seeds=seeds,
             overrides=overrides,
             workers=workers,
+            cluster=cluster,
             resume=resume,
             observers=observers,
             extras=extras,

@@ -402,7 +402,7 @@ def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
 def test_training_windows_are_built_by_clients_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, experiment, base = config.load("plants", TINY)
     (scenario,) = scenarios(experiment, None, base).values()
-    here = LocalClients(experiment, {scenario.name: scenario}, RunFolder(tmp_path / "run", name, experiment, ""), 1)
+    here = LocalClients(experiment, {scenario.name: scenario}, RunFolder(tmp_path / "run", name, experiment, ""), None)
     built: list[str] = []
     real = evaluator.build_windows
     monkeypatch.setattr(

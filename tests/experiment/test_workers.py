@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import shutil
 import signal
 import tempfile
@@ -12,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
+from fedprognos.experiment.engines import OwnProcesses
 from fedprognos.experiment.local_clients import WorkerTransport
 from fedprognos.experiment.worker_pool import Workers
 from fedprognos.features import SurveyTerms
@@ -58,8 +58,8 @@ def children() -> list[psutil.Process]:
 @pytest.mark.long
 def test_the_number_of_workers_changes_no_byte() -> None:
     weights = []
-    for count in (1, 2):
-        with Workers(fleets_of(), count) as workers:
+    for engine in (None, OwnProcesses(2)):
+        with Workers(fleets_of(), engine) as workers:
             replies = cohort_of(workers).ask(dict.fromkeys(FLEETS, fit_request()))
             weights.append({n: r.weights for n, r in replies.items() if isinstance(r, FitReply)})
     assert weights[0].keys() == weights[1].keys() == FLEETS.keys()
@@ -71,8 +71,8 @@ def test_the_number_of_workers_changes_no_byte() -> None:
 @pytest.mark.long
 def test_epochs_are_reported_and_nothing_is_left_behind() -> None:
     seen: list[tuple[str, int]] = []
-    with Workers(fleets_of(), 2) as workers:
-        store = workers._store.name
+    with Workers(fleets_of(), OwnProcesses(2)) as workers:
+        store = workers._store
 
         def on_epoch(client: str, epoch: Epoch) -> None:
             seen.append((client, epoch.epoch))
@@ -81,12 +81,12 @@ def test_epochs_are_reported_and_nothing_is_left_behind() -> None:
         assert children()
     assert sorted(seen) == [(f"x/{n}", e) for n in "abc" for e in (1, 2)]
     assert not children()
-    assert not os.path.exists(store)  # noqa: PTH110
+    assert not store.exists()
 
 
 @pytest.mark.soak
 def test_the_job_of_a_killed_worker_is_done_again() -> None:
-    with Workers(fleets_of(), 2) as workers:
+    with Workers(fleets_of(), OwnProcesses(2)) as workers:
         running: set[str] = set()
         killed: list[int] = []
 
@@ -100,7 +100,7 @@ def test_the_job_of_a_killed_worker_is_done_again() -> None:
         request = fit_request(epochs=40)
         replies = cohort_of(workers, on_epoch=on_epoch, timeout_in_s=120.0).ask(dict.fromkeys(FLEETS, request))
         assert killed
-    with Workers(fleets_of(), 1) as alone:
+    with Workers(fleets_of(), None) as alone:
         undisturbed = cohort_of(alone).ask(dict.fromkeys(FLEETS, request))
     for name, reply in replies.items():
         expected = undisturbed[name]
@@ -112,7 +112,7 @@ def test_the_job_of_a_killed_worker_is_done_again() -> None:
 
 @pytest.mark.soak
 def test_a_job_that_kills_its_worker_again_and_again_is_given_up() -> None:
-    with Workers(fleets_of(), 2) as workers:
+    with Workers(fleets_of(), OwnProcesses(2)) as workers:
 
         def on_epoch(key: str, epoch: Epoch) -> None:
             for child in children():
@@ -127,7 +127,7 @@ def test_a_job_that_kills_its_worker_again_and_again_is_given_up() -> None:
 
 @pytest.mark.soak
 def test_a_client_that_takes_too_long_is_left_out() -> None:
-    with Workers(fleets_of(), 2) as workers:
+    with Workers(fleets_of(), OwnProcesses(2)) as workers:
         cohort = cohort_of(workers, timeout_in_s=8.0)
         replies = cohort.ask({"a": fit_request(epochs=10_000), "b": fit_request()})
         assert isinstance(replies["a"], Failure)
@@ -138,7 +138,7 @@ def test_a_client_that_takes_too_long_is_left_out() -> None:
 
 def test_a_failing_client_answers_with_a_failure() -> None:
     wrong = FitRequest(RECIPE.model_copy(update={"sensors": ("speed", "noise")}), Training(epochs=1), 0.2, 0, spec=SPEC)
-    with Workers(fleets_of(), 1) as workers:
+    with Workers(fleets_of(), None) as workers:
         replies = cohort_of(workers).ask({"a": wrong, "b": fit_request()})
     assert isinstance(replies["a"], Failure)
     assert replies["a"].code == "recipe"
@@ -147,7 +147,7 @@ def test_a_failing_client_answers_with_a_failure() -> None:
 
 def test_a_request_cannot_lower_the_owners_floor() -> None:
     tiny = series_fleet([12], conditions=1, name="tiny")
-    with Workers({"x/tiny": ("tiny", tiny, ClientFolder(FOLDER / "tiny"))}, 1) as workers:
+    with Workers({"x/tiny": ("tiny", tiny, ClientFolder(FOLDER / "tiny"))}, None) as workers:
         cohort = MessageCohort(WorkerTransport(workers, {"tiny": "x/tiny"}))
         reply = cohort.ask({"tiny": SurveyRequest(SurveyTerms())})["tiny"]
     assert isinstance(reply, Failure)

@@ -21,6 +21,10 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder to write.", show
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Repetitions with other random numbers.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="section.key=value", help="Change a key; repeatable.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="tcp://HOST:PORT|local", help="Let clients answer on a Dask cluster."),
+]
 Resume = Annotated[bool, typer.Option("--resume/--no-resume", help="Continue what the folder holds, or start over.")]
 Budget = Annotated[
     str | None,
@@ -50,6 +54,7 @@ def run(
     seeds: Seeds = None,
     overrides: Set = None,
     workers: Workers = None,
+    cluster: Cluster = None,
     resume: Resume = True,
     budget: Budget = None,
     quick: Quick = False,
@@ -88,6 +93,7 @@ def run(
             seeds=seeds,
             overrides=tuple(changes),
             workers=workers,
+            cluster=cluster,
             resume=resume,
             observers=(view, *watchers),
         )

@@ -3,6 +3,9 @@ from .conclusion import conclude as conclude
 from .conclusion import methods_of as methods_of
 from .config import Experiment as Experiment
 from .config import merged as merged
+from .engines import DaskCluster as DaskCluster
+from .engines import Engine as Engine
+from .engines import OwnProcesses as OwnProcesses
 from .evaluator import Errors as Errors
 from .evaluator import FinishedModel as FinishedModel
 from .evaluator import HeldTests as HeldTests
@@ -44,3 +47,4 @@ from .tuning import TRIALS_FILE as TRIALS_FILE
 from .tuning import Search as Search
 from .tuning import tune as tune
 from .worker_pool import OnEpoch as OnEpoch
+from .worker_pool import Workers as Workers

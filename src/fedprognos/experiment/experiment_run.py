@@ -19,15 +19,15 @@ from fedprognos import registry
 from fedprognos.evaluation import Baseline, Metric, Results
 from fedprognos.experiment import config
 from fedprognos.experiment.conclusion import Published, conclude
+from fedprognos.experiment.engines import Engine, cores, engine_for
 from fedprognos.experiment.job import JobResult
 from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.recipe_search import search_recipe
 from fedprognos.experiment.refit import refitted
-from fedprognos.experiment.run_events import EpochDone, Event, JobKey, Observer, RunStarted, warnings_as_notices
+from fedprognos.experiment.run_events import EpochDone, Event, JobKey, Notice, Observer, RunStarted, warnings_as_notices
 from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.experiment.schedule import Schedule, epochs_at_most, job_keys
-from fedprognos.experiment.worker_pool import cores
 from fedprognos.features import ChannelKind
 from fedprognos.features.history import HistoryRule
 from fedprognos.federation import Aggregator, ReplyJournal
@@ -95,6 +95,7 @@ def run(
     seeds: int | None = None,
     overrides: tuple[str, ...] = (),
     workers: int | None = None,
+    cluster: str | Engine | None = None,
     resume: bool = True,
     observers: Sequence[Observer] = (),
     extras: Extras | None = None,
@@ -111,6 +112,8 @@ def run(
         `section.key=value`, as with `--set`.
     workers
         Worker processes; as many as processors by default.
+    cluster
+        Let clients answer on a Dask cluster: the scheduler's address, or `local`; or on an engine of your own.
     resume
         Reuse the finished jobs and replies in the folder; False removes them first.
     observers
@@ -121,7 +124,7 @@ def run(
     """
     extras = extras or Extras()
     if extras.in_this_process:
-        workers = 1
+        workers, cluster = 1, None
     changes = (*overrides, f"evaluation.seeds={seeds}") if seeds is not None else overrides
     watching = list(observers)
 
@@ -136,11 +139,16 @@ def run(
         dealt = scenarios(experiment, None if data_dir is None else Path(data_dir), base)
         data = ";".join(data_digest(s) for s in dealt.values())
         folder = RunFolder(Path(out) if out is not None else Path("runs") / name, name, experiment, data)
-        with folder.alone():
+        with folder.alone(), ExitStack() as opened:
             if not resume:
                 folder.clear()
+            engine = engine_for(cluster, workers)
+            if engine is not None:
+                opened.callback(engine.close)
+                if engine.note:
+                    notify(Notice(engine.note))
             watching.append(_event_log(folder.path / "events.jsonl"))
-            access = LocalClients(experiment, dealt, folder, workers or cores())
+            access = LocalClients(experiment, dealt, folder, engine)
             with contextlib.closing(access):
                 if experiment.search:
                     experiment, _ = search_recipe(access, notify)
@@ -152,7 +160,7 @@ def run(
                 chosen = replace(chosen, reason=f"{chosen.reason}. The model to use was then trained on all units")
             results, bundle = conclude(folder, name, experiment, records, chosen, access.clients)
             if again:
-                bundle, owned = refitted(name, experiment, first, bundle, folder, workers or cores(), notify)
+                bundle, owned = refitted(name, experiment, first, bundle, folder, engine, notify)
                 bundle.save(folder.path / "bundle")
                 for owner, chosen_bundle in owned.items():
                     chosen_bundle.save(folder.path / "owners" / folder_name(owner))
@@ -174,8 +182,8 @@ def _scheduled(name: str, access: LocalClients, notify: Observer) -> tuple[dict[
     epochs = sum(epochs_at_most(experiment, key, len(clients[key.scenario])) for key in keys if key not in finished)
     fleets = {s.name: dict(s.clients) for s in access.scenarios.values()}
     notify(RunStarted(str(folder.path), fleets, tuple(keys), tuple(finished), epochs))
-    journal = ReplyJournal(folder.memory)
-    return Schedule(name, experiment, access, journal, keep, notify, access.processes).work(finished)
+    journal, jobs = ReplyJournal(folder.memory), 1 if access.engine is None else access.engine.jobs
+    return Schedule(name, experiment, access, journal, keep, notify, jobs).work(finished)
 
 
 def load_fleets(

@@ -10,6 +10,7 @@ from functools import cached_property
 from fedprognos.errors import FederationError
 from fedprognos.evaluation import ClientPredictions, ResultRow, fleet_summary
 from fedprognos.experiment.config import Experiment
+from fedprognos.experiment.engines import Engine
 from fedprognos.experiment.evaluator import HeldTests, assess_baselines, evaluation_windows
 from fedprognos.experiment.run_folder import RunFolder, folder_name
 from fedprognos.experiment.scenario import Scenario
@@ -61,13 +62,13 @@ class LocalClients:
     experiment: Experiment
     scenarios: Mapping[str, Scenario]
     folder: RunFolder
-    processes: int
+    engine: Engine | None
     _tests: dict[str, HeldTests] = field(default_factory=dict)
 
     @cached_property
     def workers(self) -> Workers:
-        """The worker processes, started when first needed."""
-        return Workers(self._all_clients(), self.processes, self.experiment.train.device)
+        """Whoever answers for the clients, started when first needed."""
+        return Workers(self._all_clients(), self.engine, self.experiment.train.device, self.folder.path)
 
     @property
     def clients(self) -> dict[str, tuple[str, ...]]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedprognos.evaluation import ClientPredictions, ResultRow
 from fedprognos.experiment.config import Experiment
+from fedprognos.experiment.engines import Engine
 from fedprognos.experiment.evaluator import Errors, FinishedModel
 from fedprognos.experiment.job import Job
 from fedprognos.experiment.local_clients import LocalClients
@@ -49,7 +50,7 @@ def refitted(
     scenario: Scenario,
     evaluated: Bundle,
     folder: RunFolder,
-    workers: int,
+    engine: Engine | None,
     notify: Observer,
 ) -> tuple[Bundle, dict[str, Bundle]]:
     """The evaluated model's method, trained on all units of a scenario, and the model that each owner chose.
@@ -69,7 +70,7 @@ def refitted(
     def on_epoch(client: str, epoch: Epoch) -> None:
         notify(EpochDone(key, client.rpartition("/")[2], epoch.epoch, None))
 
-    with contextlib.closing(LocalClients(again, {scenario.name: everything}, folder, workers)) as access:
+    with contextlib.closing(LocalClients(again, {scenario.name: everything}, folder, engine)) as access:
         pooled = strategies[method].pooled
         trainers = MessageCohort(
             access.transport(scenario.name, on_epoch, pooled=pooled),

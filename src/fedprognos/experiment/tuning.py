@@ -35,6 +35,7 @@ from fedprognos.errors import (
 )
 from fedprognos.evaluation import EvaluationOptions
 from fedprognos.experiment import config
+from fedprognos.experiment.engines import Engine, engine_for
 from fedprognos.experiment.experiment_run import Extras, data_digest
 from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.local_clients import LocalClients
@@ -53,7 +54,7 @@ from fedprognos.experiment.run_events import (
 from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import Scenario, training_scenario
 from fedprognos.experiment.search_space import WINDOW, Choice, Space, applied, own_values, space_of
-from fedprognos.experiment.worker_pool import OnEpoch, cores
+from fedprognos.experiment.worker_pool import OnEpoch
 from fedprognos.federation import MessageCohort, judged_rounds, recipe_from_survey
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.strategies import strategies
@@ -137,7 +138,7 @@ def tune(
     if find_spec("optuna") is None:
         raise MissingExtraError("optuna", "tune", "searching hyper-parameters")
     extras = extras or Extras()
-    processes = 1 if extras.in_this_process else workers or cores()
+    engine = engine_for(None, 1 if extras.in_this_process else workers)
 
     def notify(event: SearchEvent) -> None:
         for observer in observers:
@@ -181,7 +182,7 @@ def tune(
                 _write_trials(folder / TRIALS_FILE, finished, choices)
 
             write()
-            with _open_clients(experiment, method, dealt, choices, folder, processes) as access:
+            with _open_clients(experiment, method, dealt, choices, folder, engine) as access:
                 objective = _objective(study, experiment, method, choices, seeds, access, notify)
                 proposed = own_values(experiment, choices, method)
                 while len(before := finished_trials(study)) < trials:
@@ -383,12 +384,12 @@ def _claim(study: optuna.Study, identity: Mapping[str, Any], folder: Path) -> No
 
 
 def _open_clients(
-    experiment: config.Experiment, method: str, dealt: Scenario, space: Space, folder: Path, processes: int
+    experiment: config.Experiment, method: str, dealt: Scenario, space: Space, folder: Path, engine: Engine | None
 ) -> contextlib.closing[LocalClients]:
     """Clients ready to train, in a scenario for every length of window that is searched."""
     lengths = [int(length) for length in space.get(WINDOW, ())]
     longest = max(lengths, default=0)
-    by_length = {
+    by_length: dict[str, Mapping[str, Fleet]] = {
         _scenario_name(length): {name: _later(fleet, longest - length) for name, fleet in dealt.clients.items()}
         for length in lengths
     } or {_scenario_name(None): dealt.clients}
@@ -398,7 +399,7 @@ def _open_clients(
     searched = experiment.model_copy(update=changes)
     place = RunFolder(folder / "clients", dealt.name, searched, data_digest(dealt))
     scenarios = {name: Scenario(name, clients, {}) for name, clients in by_length.items()}
-    return contextlib.closing(LocalClients(searched, scenarios, place, processes))
+    return contextlib.closing(LocalClients(searched, scenarios, place, engine))
 
 
 def _scenario_name(window: int | None) -> str:

@@ -1,39 +1,39 @@
-"""Worker processes that answer for the clients of a simulated federation, one torch thread each.
+"""Answers of the clients of a simulated federation, by whatever engine runs jobs.
 
-A job is the module's function `_answer`: a client's key and an encoded request in, an encoded reply out. Whatever has
-the interface of `concurrent.futures.Executor` can run it, and where it runs changes no byte; here that is a
-`ProcessPoolExecutor`. The pool breaks as a whole if one process dies. Then a new pool takes over and the jobs under way
-are done again.
+A job is the module's function `_answer`: a client's key and an encoded request in, an encoded reply out. It reads the
+client's data from the store, a folder that the engine's workers see, and writes its progress there. So an engine needs
+nothing but the interface of `concurrent.futures.Executor`, and where a job runs changes no byte.
+
+An executor may break as a whole if one process dies. Then a new one takes over and the jobs under way are done again.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
-import signal
+import shutil
+import socket
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Lock
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from fedprognos.errors import FedprognosError
+from fedprognos.experiment.engines import Engine
 from fedprognos.federation import Client, ClientFolder
 from fedprognos.fleet import Fleet, load_fleet, save_fleet
-from fedprognos.networks import Epoch
+from fedprognos.networks import Epoch, one_torch_thread
 
 ATTEMPTS = 3
-"""A job is given up when the pool broke so often while it ran: then the job itself is the likely cause."""
-LAST_EPOCH_IN_S = 5.0
-"""Longest wait for progress that a worker sent before its answer; if it is lost, only a progress bar is wrong."""
+"""A job is given up when its worker died so often: then the job itself is the likely cause."""
+POLL_IN_S = 0.2
+PREFIX = "fedprognos-clients-"
 OnEpoch = Callable[[str, Epoch], None]
 
 
@@ -44,35 +44,51 @@ class WorkerLostError(FedprognosError):
 
 
 class Workers:
-    """Processes that answer for clients; a context manager that leaves no process and no file behind.
+    """Whoever answers for clients; a context manager that leaves no process and no file behind.
 
     Parameters
     ----------
     fleets
-        Name, training fleet and own folder of each client, by a key that is unique in this pool.
-    count
-        Processes; with 1 the clients live in this process and nothing is started.
+        Name, training fleet and own folder of each client, by a key that is unique here.
+    engine
+        Where clients answer; None: in this process, and nothing is started.
     device
         Where networks are trained.
+    place
+        A folder that other machines see, for engines that need one.
     """
 
-    def __init__(self, fleets: Mapping[str, tuple[str, Fleet, ClientFolder]], count: int, device: str = "auto") -> None:
+    def __init__(
+        self,
+        fleets: Mapping[str, tuple[str, Fleet, ClientFolder]],
+        engine: Engine | None,
+        device: str = "auto",
+        place: Path | None = None,
+    ) -> None:
         self._rows = {key: fleet.rows for key, (_, fleet, _) in fleets.items()}
-        self._count = count
+        self._engine = engine
         self._closing = threading.Event()
         self._lock, self._training = threading.Lock(), threading.Lock()
         self._pool: _Pool | None = None
         self._here: dict[str, Client] | None = None
-        self._store = tempfile.TemporaryDirectory(prefix="fedprognos-clients-")
-        if count <= 1:
+        if engine is None:
             self._here = {key: Client(*entry, device=device) for key, entry in fleets.items()}
             return
+        if engine.shares_folder and place is not None:
+            for left_by_a_killed_run in place.glob(f"{PREFIX}*"):
+                shutil.rmtree(left_by_a_killed_run, ignore_errors=True)
+            place = place.resolve()
+        else:
+            place = None
+        self._store = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        self._numbers = itertools.count()
+        self._progress = _Progress(self._store)
         index = {}
         for number, (key, (name, fleet, folder)) in enumerate(fleets.items()):
-            save_fleet(Path(self._store.name) / f"{number}.npz", fleet)
-            bundle = None if folder.bundle is None else str(folder.bundle)
-            index[key] = (name, f"{number}.npz", str(folder.folder), bundle)
-        (Path(self._store.name) / "index.json").write_text(json.dumps([index, device]), encoding="utf-8")
+            save_fleet(self._store / f"{number}.npz", fleet)
+            bundle = None if folder.bundle is None else str(folder.bundle.resolve())
+            index[key] = (name, f"{number}.npz", str(folder.folder.resolve()), bundle)
+        (self._store / "index.json").write_text(json.dumps([index, device]), encoding="utf-8")
 
     def answers(
         self, requests: Mapping[str, bytes], on_epoch: OnEpoch | None = None, timeout_in_s: float | None = None
@@ -95,15 +111,16 @@ class Workers:
                 pool = self._current_pool()
             except WorkerLostError as error:
                 return {**dict.fromkeys(requests, error), **replies}
-            # The pool takes jobs in order. The longest comes first, so that no worker idles behind it at the end.
+            # Jobs are taken in order. The longest comes first, so that no worker idles behind it at the end.
             waiting.sort(key=lambda key: (-self._rows[key], key))
-            tasks = {key: pool.submit(key, requests[key], on_epoch) for key in waiting}
+            tasks = {key: self._submit(pool, key, requests[key], on_epoch) for key in waiting}
             for key, task in tasks.items():
                 reply = self._reply(pool, task, timeout_in_s)
+                del self._progress.tasks[task.number]
                 if reply is None:
                     attempts[key] += task.started_at is not None and not pool.stopped_for_time
                     if attempts[key] < ATTEMPTS:
-                        continue  # done again in the next pool
+                        continue  # done again by the next executor
                     reply = WorkerLostError(
                         f"its worker process died {ATTEMPTS} times",
                         where=key,
@@ -118,7 +135,8 @@ class Workers:
             self._closing.set()
             if self._pool is not None:
                 self._pool.stop()
-            self._store.cleanup()
+            if self._here is None:
+                shutil.rmtree(self._store, ignore_errors=True)
 
     def __enter__(self) -> Workers:
         return self
@@ -137,117 +155,141 @@ class Workers:
             return client.respond(request, relay)
 
     def _current_pool(self) -> _Pool:
-        """The pool in use; a new one in place of a broken one."""
+        """The executor in use; a new one in place of a broken one."""
         with self._lock:
-            if self._closing.is_set():
+            if self._closing.is_set() or self._engine is None:
                 raise WorkerLostError("stopped")
             if self._pool is None or self._pool.broken:
                 if self._pool is not None:
                     self._pool.stop()
-                self._pool = _Pool(self._store.name, self._count)
+                self._pool = _Pool(self._engine, self._engine.start())
             return self._pool
 
+    def _submit(self, pool: _Pool, key: str, request: bytes, on_epoch: OnEpoch | None) -> _Task:
+        number = next(self._numbers)
+        # The task is known before the job runs, so that no progress can come too early.
+        task = self._progress.tasks[number] = _Task(number, key, on_epoch, Future())
+        try:
+            task.future = pool.executor.submit(_answer, str(self._store), number, key, request)
+        except RuntimeError:  # it broke or was stopped a moment ago; a broken executor is one, too
+            task.future.cancel()
+        return task
+
     def _reply(self, pool: _Pool, task: _Task, timeout_in_s: float | None) -> bytes | WorkerLostError | None:
-        """The answer, or why there will be none; None where the pool broke and the job is to be done again."""
+        """The answer, or why there will be none; None where its worker died and the job is to be done again."""
         while True:
-            if task.error is not None:
-                raise task.error
             try:
-                reply = task.future.result(timeout=0.2)
+                reply = task.future.result(timeout=POLL_IN_S)
             except TimeoutError:
+                self._progress.read()
+                if task.error is not None:
+                    raise task.error from None
                 begun = task.started_at
                 if timeout_in_s is not None and begun is not None and time.monotonic() > begun + timeout_in_s:
-                    # No interface ends a single process of a pool. The others' jobs are done again in a new pool.
+                    # No interface ends a single running job. The others' jobs are done again by a new executor.
                     pool.stopped_for_time = True
                     pool.stop()
                     return WorkerLostError(f"no answer within {timeout_in_s:g} s", where=task.key)
-            except (BrokenProcessPool, CancelledError):
+                if not pool.stopped:
+                    continue
+                # Not every executor wakes those who wait when it is stopped.
+                return WorkerLostError("stopped", where=task.key) if self._closing.is_set() else None
+            except pool.engine.lost:
                 if self._closing.is_set():
                     return WorkerLostError("stopped", where=task.key)
+                self._progress.read()  # whether the job had begun
                 pool.broken = True
                 return None
-            else:
-                task.ended.wait(LAST_EPOCH_IN_S)
-                return reply
+            except FileNotFoundError as error:
+                return WorkerLostError(
+                    f"its worker does not see {error.filename}",
+                    where=task.key,
+                    hint="give --out a folder that every worker of the cluster sees under the same path",
+                )
+            self._progress.read()
+            if task.error is not None:
+                raise task.error
+            return reply
 
 
 @dataclass(eq=False)
 class _Task:
     """A request under way."""
 
+    number: int
     key: str
     on_epoch: OnEpoch | None
     future: Future[bytes]
-    ended: threading.Event
     started_at: float | None = None
     error: BaseException | None = None
 
 
+@dataclass(eq=False)
 class _Pool:
-    """One generation of worker processes, and the pipe on which they report progress.
+    """One executor of the engine, until it breaks."""
 
-    Each generation has its own pipe: a process that is killed while it writes may leave half a message behind.
-    """
-
-    def __init__(self, store: str, count: int) -> None:
-        context = multiprocessing.get_context("spawn")  # a forked process may inherit torch's locked threads
-        self._reader, self._writer = context.Pipe(duplex=False)
-        self._executor = ProcessPoolExecutor(count, context, _start_worker, (store, self._writer, context.Lock()))
-        self._numbers = itertools.count()
-        self._tasks: dict[int, _Task] = {}
-        self.broken = self.stopped_for_time = False
-        self._stopping = threading.Event()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def submit(self, key: str, request: bytes, on_epoch: OnEpoch | None) -> _Task:
-        number = next(self._numbers)
-        # The task is known before the job runs, so that no progress can come too early.
-        task = self._tasks[number] = _Task(key, on_epoch, Future(), threading.Event())
-        try:
-            task.future = self._executor.submit(_answer, number, key, request)
-        except (BrokenProcessPool, RuntimeError):  # it broke or was stopped a moment ago
-            task.future.cancel()
-        return task
+    engine: Engine
+    executor: Executor
+    broken: bool = False
+    stopped: bool = False
+    stopped_for_time: bool = False
 
     def stop(self) -> None:
-        """End all processes now, also those that are training."""
-        self.broken = True
-        self._stopping.set()
-        processes = self._executor._processes or {}  # `kill_workers` does this from Python 3.14 on
-        for process in list(processes.values()):
-            process.kill()
-        self._executor.shutdown(wait=True, cancel_futures=True)
-        self._writer.close()
+        if not self.stopped:
+            self.broken = self.stopped = True
+            self.engine.stop(self.executor)
 
-    def _listen(self) -> None:
-        """Hand progress to whoever waits for it."""
-        while not self._stopping.is_set():
-            try:
-                if not self._reader.poll(0.1):
-                    continue
-                number, what, facts = json.loads(self._reader.recv_bytes())
-            except (EOFError, OSError):
-                return
-            task = self._tasks[number]
-            if what == "start":
-                task.started_at = time.monotonic()
-            elif what == "epoch" and task.on_epoch is not None:
+
+class _Progress:
+    """What jobs report: each worker process appends lines of JSON to a file of its own in the store.
+
+    A process that is killed while it writes leaves half a line in its own file, which nobody reads.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self.tasks: dict[int, _Task] = {}
+        self._folder = store / "progress"
+        self._folder.mkdir()
+        self._offsets: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def read(self) -> None:
+        """Hand the news to whoever waits for it."""
+        with self._lock:
+            for path in sorted(self._folder.glob("*.jsonl")):
                 try:
-                    task.on_epoch(task.key, Epoch(**facts))
-                except BaseException as error:  # the thread that waits for the answer raises it
-                    task.error = error
-            elif what == "end":
-                del self._tasks[number]
-                task.ended.set()
+                    with path.open("rb") as file:
+                        file.seek(self._offsets.get(path.name, 0))
+                        lines, _, _ = file.read().rpartition(b"\n")
+                except FileNotFoundError:  # the store was removed a moment ago
+                    return
+                if lines:
+                    self._offsets[path.name] = self._offsets.get(path.name, 0) + len(lines) + 1
+                    for line in lines.split(b"\n"):
+                        self._tell(*json.loads(line))
+
+    def _tell(self, number: int, facts: dict[str, Any] | None) -> None:
+        task = self.tasks.get(number)
+        if task is None:
+            return
+        if facts is None:
+            task.started_at = time.monotonic()
+        elif task.on_epoch is not None:
+            try:
+                task.on_epoch(task.key, Epoch(**facts))
+            except BaseException as error:  # the thread that waits for the answer raises it
+                task.error = error
 
 
 class _Worker:
-    """What one worker process holds: its clients, loaded when first asked for, once."""
+    """What a worker process holds of one store: its clients, loaded when first asked for, once."""
 
-    def __init__(self, store: str, progress: Connection, lock: Lock) -> None:
-        self._store, self._progress, self._lock = Path(store), progress, lock
-        self._index, self._device = json.loads((self._store / "index.json").read_text("utf-8"))
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._index, self._device = json.loads((store / "index.json").read_text("utf-8"))
         self._clients: dict[str, Client] = {}
+        self._progress = store / "progress" / f"{socket.gethostname()}-{os.getpid()}.jsonl"
+        self.training = threading.Lock()
 
     def client(self, key: str) -> Client:
         if key not in self._clients:
@@ -256,47 +298,22 @@ class _Worker:
             self._clients[key] = Client(name, load_fleet(self._store / file), own_folder, device=self._device)
         return self._clients[key]
 
-    def report(self, number: int, what: str, facts: dict[str, Any] | None = None) -> None:
-        with self._lock:
-            self._progress.send_bytes(json.dumps([number, what, facts]).encode())
+    def report(self, number: int, facts: dict[str, Any] | None = None) -> None:
+        """Append a line. It fails when the run is over and its store is gone: that ends a forgotten job."""
+        with self._progress.open("ab", buffering=0) as file:
+            file.write(json.dumps([number, facts]).encode() + b"\n")
 
 
-_worker: _Worker | None = None
-"""Set in worker processes only."""
+@lru_cache(maxsize=1)
+def _worker(store: str) -> _Worker:
+    """The clients of the run that this process works for; those of an earlier run are let go."""
+    return _Worker(Path(store))
 
 
-def _start_worker(store: str, progress: Connection, lock: Lock) -> None:
-    """Prepare a worker process."""
-    import torch
-
-    global _worker  # noqa: PLW0603 - an executor's jobs can reach what its initializer made in no other way
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides when to stop
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _worker = _Worker(store, progress, lock)
-
-
-def _end_with_parent() -> None:
-    """A worker whose main process was killed would otherwise wait for jobs for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _answer(number: int, key: str, request: bytes) -> bytes:
-    """Answer one request for one client, in a worker process."""
-    worker = _worker
-    if worker is None:
-        raise WorkerLostError("the worker process was not prepared", where=key)
-    client = worker.client(key)
-    worker.report(number, "start")  # loading the data is not the client's time
-    reply = client.respond(request, lambda epoch: worker.report(number, "epoch", asdict(epoch)))
-    worker.report(number, "end")
-    return reply
-
-
-def cores() -> int:
-    """Processors this process may use."""
-    affinity: Any = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+def _answer(store: str, number: int, key: str, request: bytes) -> bytes:
+    """Answer one request for one client, wherever the engine runs jobs."""
+    worker = _worker(store)
+    with worker.training, one_torch_thread():  # torch trains one network at a time in a process
+        client = worker.client(key)
+        worker.report(number)  # loading the data is not the client's time
+        return client.respond(request, lambda epoch: worker.report(number, asdict(epoch)))
