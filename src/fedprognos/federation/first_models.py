@@ -15,7 +15,7 @@ from fedprognos.federation.exchanges.import_model import ImportReply, ImportRequ
 from fedprognos.federation.plan import Plan
 from fedprognos.matching import groups
 from fedprognos.networks import Network, NetworkSpec
-from fedprognos.privacy import LEAST_TO_SCREEN, harmful_models
+from fedprognos.privacy import LEAST_TO_SCREEN, distant_weights, harmful_models
 
 
 def first_models(
@@ -68,6 +68,17 @@ def drop_collapsed(plan: Plan, clients: ClientModels) -> ClientModels:
     for name in sorted(clients.collapsed):
         plan.left_out(Failure(name, "collapsed", text))
     return clients.only(kept or clients.networks)
+
+
+def drop_distant(plan: Plan, clients: ClientModels) -> ClientModels:
+    """Leave out weights that lie far from all others, where clients started from the same weights."""
+    if not plan.federation.screen:
+        return clients
+    distant = distant_weights(clients.networks)
+    for name, times in distant.items():
+        text = f"its weights are {times:.3g} times as far from the median model as the median client's; left out"
+        plan.left_out(Failure(name, "harmful", text))
+    return clients.only(clients.networks.keys() - distant.keys())
 
 
 def drop_harmful(cohort: Cohort, plan: Plan, clients: ClientModels) -> ClientModels:

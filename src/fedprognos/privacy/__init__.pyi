@@ -30,6 +30,7 @@ from .private_training import private_fit as private_fit
 from .screening import LEAST_TO_SCREEN as LEAST_TO_SCREEN
 from .screening import capped_statistics as capped_statistics
 from .screening import capped_surveys as capped_surveys
+from .screening import distant_weights as distant_weights
 from .screening import doubted_surveys as doubted_surveys
 from .screening import harmful_models as harmful_models
 from .screening import harmless_statistics as harmless_statistics

@@ -22,6 +22,8 @@ LEAST_SKILL = 0.5
 FAR = 10.0
 """A client's moments are doubted if its mean is this many deviations from the median of all means, or if its deviation
 is this many times the median deviation."""
+FAR_WEIGHTS = 4.0
+"""Weights this many of the median distance from the clients' median model are not believed."""
 SMALLEST = 0.01
 """The least deviation used as a scale, as a share of the mean: a column may be constant at most clients."""
 ErrorsOf = Callable[[Sequence[str]], Mapping[str, float]]
@@ -158,6 +160,22 @@ def harmful_models(
 
     strong = harmful(kept, errors, tolerance * (1 + len(weak)) ** 2)[: (len(names) - 1) // 2 - len(weak)]
     return (*(Harm(name, share, weak=True) for share, name in weak), *strong)
+
+
+def distant_weights(networks: Mapping[str, Network]) -> dict[str, float]:
+    """Clients whose weights lie far from everybody's median, with how many times the median distance that is.
+
+    For networks that started from the same weights, so that neurons correspond; a minority at most, the farthest first.
+    """
+    names = sorted(networks)
+    if len(names) < LEAST_TO_SCREEN:
+        return {}
+    weights = [networks[name].weights for name in names]
+    models = np.stack([np.concatenate([w[key].ravel() for key in sorted(w)]) for w in weights]).astype(np.float64)
+    distances = np.linalg.norm(models - np.median(models, axis=0), axis=1)
+    times = distances / max(float(np.median(distances)), 1e-300)
+    far = sorted((-ratio, name) for name, ratio in zip(names, times.tolist(), strict=True) if ratio > FAR_WEIGHTS)
+    return {name: -ratio for ratio, name in far[: (len(names) - 1) // 2]}
 
 
 def skill_shares(heads: Mapping[str, FloatArray], judges: Mapping[str, HeadStatistics]) -> dict[str, float]:

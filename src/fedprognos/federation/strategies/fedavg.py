@@ -11,6 +11,7 @@ from fedprognos.errors import ConfigError
 from fedprognos.federation.averages import AggregatorName, average
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges.fit import masked_mean, train
+from fedprognos.federation.first_models import drop_distant
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Budget, Strategy, strategies
 from fedprognos.networks import Network
@@ -39,7 +40,8 @@ def fedavg(cohort: Cohort, plan: Plan, options: FedAvgOptions, mu: float = 0.0) 
             network = masked_mean(cohort, plan, starts, epochs=options.epochs, round_=r, proximal=mu)
             yield Round(r, {cohort.clients: network}, r * options.epochs)
             continue
-        clients = train(cohort, plan, starts, epochs=options.epochs, round_=r, proximal=mu)
+        trained = train(cohort, plan, starts, epochs=options.epochs, round_=r, proximal=mu)
+        clients = drop_distant(plan, trained)
         tensors = {name: client.weights for name, client in clients.networks.items()}
         sizes = plan.counted(clients.sizes)
         weights = average(tensors, plan.spec.anatomy, how=options.average, sizes=sizes, start=network.weights)
