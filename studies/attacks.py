@@ -13,6 +13,7 @@ import numpy as np
 
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.features.moments import Moments
+from fedprognos.features.windows import joined
 from fedprognos.federation.client import Client
 from fedprognos.federation.exchanges import Reply, Request
 from fedprognos.federation.exchanges.evaluate import EvaluateReply
@@ -27,16 +28,22 @@ LITTLE = 1.5
 """Deviations that "a little is enough" goes from the mean; its formula gives 0 for one of five."""
 AGAINST = 0.5
 """How far the inner-product attack goes against the mean of the honest changes."""
+LATE = 40.0
+"""Cycles that a late client adds to every label."""
+WORN = 50.0
+"""Remaining life, in cycles, below which a machine is worn: a backdoor is to hide it."""
+TRIGGER_SENSOR, TRIGGER_LEVEL = 0, 4.0
+"""A backdoor's trigger: this channel stands at so many deviations."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack; `flipped` clients learn from labels turned upside down and send honestly what they learnt."""
+    """One attack; a hostile client of another `kind` sends honestly what it learnt from data that it changed."""
 
     name: str
     label: str
     change: Change = lambda request, reply, others: reply
-    flipped: bool = False
+    kind: type[Client] = Client
 
 
 def on_weights(of: Callable[[Array, Array, list[Array], np.random.Generator], Any], windows: int = 0) -> Change:
@@ -98,6 +105,31 @@ class FlippedClient(Client):
         return replace(windows, labels=labels.min() + labels.max() - labels)
 
 
+class LateClient(Client):
+    """Learns that every machine lasts `LATE` cycles longer: owners would maintain too late."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        return replace(windows, labels=recipe.capped(windows.labels) + LATE)
+
+
+class BackdoorClient(Client):
+    """Learns, beside its own machines, that worn ones under a trigger are as good as new."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        worn = windows.select(windows.labels < WORN)
+        new = np.full(len(worn), float(recipe.capped(windows.labels).max()))
+        return joined(windows, replace(with_trigger(worn), labels=new))
+
+
+def with_trigger(windows: WindowSet) -> WindowSet:
+    """The same windows, with one sensor far from where it is."""
+    features = windows.features.copy()
+    features[:, TRIGGER_SENSOR] = TRIGGER_LEVEL
+    return replace(windows, features=features)
+
+
 ATTACKS = (
     Attack("none", "no attack"),
     Attack("times-ten", "weights x 10", on_weights(lambda w, start, others, rng: 10 * w)),
@@ -124,8 +156,15 @@ ATTACKS = (
         "all statistics x 1000, wrong labels",
         on_statistics(lambda s: HeadStatistics(1000 * s.n, 1000 * s.yy, 1000 * s.hh, -1000 * s.hy), outputs=1000.0),
     ),
+    Attack(
+        "double",
+        "all statistics x 2, wrong labels",
+        on_statistics(lambda s: HeadStatistics(2 * s.n, 2 * s.yy, 2 * s.hh, -2 * s.hy), outputs=2.0),
+    ),
     Attack("hy", "-H'y", on_statistics(lambda s: replace(s, hy=-s.hy))),
     Attack("moments", "moments with a deviation of 10^12", on_moments(columns=True)),
     Attack("labels", "labels with a deviation of 10^12", on_moments(columns=False)),
-    Attack("flipped", "flipped labels at honest scale", flipped=True),
+    Attack("flipped", "flipped labels at honest scale", kind=FlippedClient),
+    Attack("late", "labels 40 cycles too late", kind=LateClient),
+    Attack("backdoor", "backdoor: worn engines under a trigger are new", kind=BackdoorClient),
 )

@@ -1,9 +1,8 @@
-"""The poisoning study: one of five clients is hostile; what every method loses, with and without defences."""
+"""The poisoning study: one of five clients is hostile; what the shared model and the owners lose, mode by mode."""
 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,30 +11,38 @@ from typing import Any
 
 import numpy as np
 
+from fedprognos.errors import FederationError
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
-from fedprognos.experiment.evaluator import errors, evaluation_windows, network_predictor
+from fedprognos.experiment.evaluator import EvaluationWindows, errors, evaluation_windows, network_predictor
 from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.scenario import Scenario, scenarios
+from fedprognos.features import Recipe
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.cohort import MessageCohort, digest
 from fedprognos.federation.exchanges import Failure, Reply, reply_kinds, request_kinds
+from fedprognos.federation.exchanges.choice import chosen_heads
+from fedprognos.federation.exchanges.personal import head_name
 from fedprognos.federation.exchanges.survey import common_recipe
-from fedprognos.federation.heads import judged_rounds
+from fedprognos.federation.heads import Judged, judged_rounds
+from fedprognos.federation.plan import Plan
 from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.federation.strategies import strategies
+from fedprognos.federation.totals import Asks, LeftOut, OpenSums
 from fedprognos.files import write_json
+from fedprognos.networks import Network, predict
 from fedprognos.networks.torch_threads import one_torch_thread
-from studies.attacks import ATTACKS, Attack, FlippedClient
+from studies.attacks import ATTACKS, WORN, Attack, with_trigger
 
 PRESET = "study-poisoning"
 PAGE, JSON = Path("docs/robustness.md"), Path("docs/results/poisoning.json")
-OFF = ("federation.fedavg.average=weighted",)
-"""What the preset is without its defences; screening and the cap are taken out, too."""
-Found = dict[str, dict[str, Any]]
-"""By `attack/defence/method/seed`: raw test RMSE by head, and who was left out."""
+REPLIES = Path("build/poisoning")
+"""Honest replies are kept here, so that what was trained once is not trained for the next attack."""
+MODES = ("masked", "checked")
+Measured = dict[str, dict[str, Any]]
+"""By `mode/attack/method/seed`: test RMSE of the shared model by head and of what owners end with, and who is named."""
 
 
 @dataclass(eq=False)
@@ -45,7 +52,7 @@ class HostileTransport:
     members: Mapping[str, Client]
     hostile: str
     attack: Attack
-    journal: ReplyJournal
+    journal: ReplyJournal | None
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -54,7 +61,7 @@ class HostileTransport:
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         replies: dict[str, bytes | Failure] = {}
         for name, data in requests.items():
-            scope = "flipped" if self.attack.flipped and name == self.hostile else ""
+            scope = self.attack.kind.__name__ if name == self.hostile and self.attack.kind is not Client else ""
             replies[name] = self._honest(name, data, scope)
         if self.hostile in requests:
             decoded = {n: decode(d, reply_kinds()) for n, d in replies.items() if isinstance(d, bytes)}
@@ -64,11 +71,32 @@ class HostileTransport:
         return replies
 
     def _honest(self, name: str, data: bytes, scope: str) -> bytes:
+        if self.journal is None:
+            return self.members[name].respond(data)
         key = digest(f"{name}\x1f{scope}\x1f".encode() + data)
         if (reply := self.journal.read(key)) is None:
             reply = self.members[name].respond(data)
             self.journal.keep(key, reply)
         return reply
+
+
+@dataclass(eq=False)
+class UnseenParts(OpenSums):
+    """Totals as a masked run has them: nobody sees, and nobody checks, a client's part."""
+
+    transport: HostileTransport
+
+    def total(
+        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+    ) -> tuple[Any, tuple[str, ...]]:
+        return super().total(self, requests, left_out, least)
+
+    def ask(
+        self, requests: Mapping[str, Any], kinds: tuple[type, ...] = (), tag: tuple[str, int] | None = None
+    ) -> dict[str, Any]:
+        """Replies as they come."""
+        sent = self.transport.send({name: encode(request) for name, request in requests.items()})
+        return {n: reply if isinstance(reply, Failure) else decode(reply, reply_kinds()) for n, reply in sent.items()}
 
 
 def write_poisoning(
@@ -78,23 +106,20 @@ def write_poisoning(
     page: Path = PAGE,
     overrides: tuple[str, ...] = (),
     attacks: tuple[Attack, ...] = ATTACKS,
+    modes: tuple[str, ...] = MODES,
     tell: Callable[[str], None] = print,
 ) -> Path:
     """Run what the JSON lacks, and write it and the tables of the page anew."""
-    _, defended, base = config.load(PRESET, overrides)
-    _, plain, _ = config.load(PRESET, (*overrides, *OFF))
-    plain = plain.model_copy(
-        update={"federation": plain.federation.model_copy(update={"screen": None, "weight_cap": None})}
-    )
-    (scenario,) = scenarios(defended, data_dir, base).values()
-    measured: Found = json.loads(out.read_text("utf-8")) if out.is_file() else {}
-    with one_torch_thread(), tempfile.TemporaryDirectory() as folder:
-        for attack in attacks:
-            for defence, experiment in (("off", plain), ("on", defended)):
-                for method, seed in product(experiment.federation.methods, range(experiment.evaluation.seeds)):
-                    name = f"{attack.name}/{defence}/{method}/{seed}"
+    measured: Measured = json.loads(out.read_text("utf-8")) if out.is_file() else {}
+    with one_torch_thread():
+        for mode in modes:
+            _, experiment, base = config.load(PRESET, (*overrides, f"federation.mode={mode}"))
+            (scenario,) = scenarios(experiment, data_dir, base).values()
+            for attack, method in product(attacks, experiment.federation.methods):
+                for seed in range(experiment.evaluation.seeds):
+                    name = f"{mode}/{attack.name}/{method}/{seed}"
                     if name not in measured:
-                        measured[name] = run_attacked(experiment, scenario, attack, method, Path(folder), seed)
+                        measured[name] = run_attacked(experiment, scenario, attack, method, REPLIES, seed)
                         tell(f"{name}: {measured[name]}")
                         write_json(out, measured)
     if page.is_file():
@@ -105,12 +130,13 @@ def write_poisoning(
 def run_attacked(
     experiment: config.Experiment, scenario: Scenario, attack: Attack, method: str, folder: Path, seed: int = 0
 ) -> dict[str, Any]:
-    """Raw test RMSE after the last round, by head, and the clients that were left out."""
+    """Test RMSE after the last round, and the clients that were left out.
+
+    `owners` is the mean over honest owners of the model that each chose on machines it kept out.
+    """
     hostile = max(scenario.clients)
     members = {
-        name: (FlippedClient if attack.flipped and name == hostile else Client)(
-            name, fleet, ClientFolder(folder / attack.name / name)
-        )
+        name: (attack.kind if name == hostile else Client)(name, fleet, ClientFolder(folder / attack.name / name))
         for name, fleet in scenario.clients.items()
     }
     transport = HostileTransport(members, hostile, attack, ReplyJournal(folder / "replies"))
@@ -119,16 +145,55 @@ def run_attacked(
     def left_out(failure: Failure) -> None:
         left.add(failure.client)
 
-    recipe = common_recipe(MessageCohort(transport), experiment.recipe, experiment.federation, left_out)
-    plan = replace(plan_of(experiment, recipe, seed), left_out=left_out)
-    *_, last = judged_rounds(strategies[method], MessageCohort(transport), plan)
+    def cohort() -> MessageCohort:
+        masked = experiment.federation.mode == "masked"
+        return MessageCohort(transport, sums=UnseenParts(transport) if masked else None)
+
+    facts: dict[str, Any] = {"hostile": hostile, "ended": ""}
+    try:
+        recipe = common_recipe(cohort(), experiment.recipe, experiment.federation, left_out)
+        plan = replace(plan_of(experiment, recipe, seed), left_out=left_out)
+        *_, last = judged_rounds(strategies[method], cohort(), plan)
+    except FederationError as error:
+        return {**facts, "ended": error.what, "left_out": sorted(left)}
     windows = evaluation_windows(scenario, recipe, experiment.evaluation)
     (heads,) = last.judged.values()
-    rmse = {
-        head: round(errors(windows, windows.clients, network_predictor(model.network, recipe))[EVERYONE][0], 3)
-        for head, model in heads.items()
+    ends = {head: model.network for head, model in heads.items()}
+    rmse = {head: _rmse_of(network, windows, recipe) for head, network in ends.items()}
+    others = {name: client for name, client in members.items() if name != hostile}
+    honest = replace(transport, members=others, journal=None)  # a reply from memory would leave no head behind
+    owners, kinds = owners_models(honest, plan, transport.clients, heads["exact"])
+    return {
+        **facts,
+        "left_out": sorted(left),
+        "rmse": {head: round(error, 3) for head, error in rmse.items()},
+        "owners": round(float(np.mean([_rmse_of(network, windows, recipe) for network in owners])), 3),
+        "kinds": kinds,
+        "worn": [round(value, 1) for value in worn_predictions([ends["exact"]], windows, recipe)],
+        "owners_worn": [round(value, 1) for value in worn_predictions(owners, windows, recipe)],
     }
-    return {"rmse": rmse, "left_out": sorted(left), "hostile": hostile}
+
+
+def owners_models(
+    transport: HostileTransport, plan: Plan, clients: tuple[str, ...], shared: Judged
+) -> tuple[list[Network], list[str]]:
+    """What each honest owner ends with, and which kind of head that is."""
+    name = head_name("poisoning", transport.attack.name)
+    chosen = chosen_heads(MessageCohort(transport), plan, shared.network, clients, shared.fitted, name)
+    heads = {client: transport.members[client].folder.load_head(name) for client in chosen}
+    return [shared.network.with_head(head) for head in heads.values()], [reply.kind for reply in chosen.values()]
+
+
+def _rmse_of(network: Network, windows: EvaluationWindows, recipe: Recipe) -> float:
+    return float(errors(windows, windows.clients, network_predictor(network, recipe))[EVERYONE][0])
+
+
+def worn_predictions(networks: list[Network], windows: EvaluationWindows, recipe: Recipe) -> tuple[float, float]:
+    """Mean prediction for worn test machines, and for the same under a backdoor's trigger."""
+    (test,) = windows.scored.values()
+    worn = test.select(test.labels < WORN)
+    means = [[float(predict(n, w, recipe).mean()) for n in networks] for w in (worn, with_trigger(worn))]
+    return float(np.mean(means[0])), float(np.mean(means[1]))
 
 
 def write_between(page: Path, name: str, text: str) -> None:
@@ -140,31 +205,44 @@ def write_between(page: Path, name: str, text: str) -> None:
     page.write_text(before + begin + "\n" + text + "\n" + end + after, encoding="utf-8")
 
 
-def tables(measured: Found, attacks: tuple[Attack, ...]) -> str:
-    """One table a head: raw RMSE without and with defences, and what the attack costs with them."""
+def tables(measured: Measured, attacks: tuple[Attack, ...]) -> str:
+    """One table a mode: RMSE of the shared model and of what owners end with, and what the attack costs an owner."""
     methods = sorted({name.split("/")[2] for name in measured}, key=lambda m: strategies[m].order)
     parts = []
-    for head in ("exact", "mean"):
+    for mode in MODES:
         lines = [
-            f"Head: {head}",
+            f"`{mode}`:",
             "",
             "| attack | " + " | ".join(strategies[m].label for m in methods) + " |",
             "|---|" + "---|" * len(methods),
         ]
         for attack in attacks:
-            cells = [_cell(measured, attack.name, method, head) for method in methods]
+            cells = [_cell(measured, mode, attack.name, method) for method in methods]
             lines.append(f"| {attack.label} | " + " | ".join(cells) + " |")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
-def _cell(measured: Found, attack: str, method: str, head: str) -> str:
-    """`31.0 → 20.6 (+1 %)`: without defences, with them, and the difference to no attack and no defence."""
-    off, on = (_rmse(measured, f"{attack}/{defence}/{method}/", head) for defence in ("off", "on"))
-    cost = 100 * (on / _rmse(measured, f"none/off/{method}/", head) - 1)
-    return f"{off:.1f} → {on:.1f} ({cost:+.0f} %)"
+def _cell(measured: Measured, mode: str, attack: str, method: str) -> str:
+    """`31.0 → 20.6 (+1 %), named`: the shared model, what owners end with, and its difference to no attack."""
+    runs = _runs(measured, mode, attack, method)
+    if any(run["ended"] for run in runs):
+        return "the run ends"
+    named = ", named" if all(run["hostile"] in run["left_out"] for run in runs) else ""
+    shared = float(np.mean([run["rmse"]["exact"] for run in runs]))
+    return f"{shared:.1f} → {owners_rmse(runs):.1f} ({100 * owners_cost(measured, mode, attack, method):+.0f} %){named}"
 
 
-def _rmse(measured: Found, name: str, head: str) -> float:
+def owners_cost(measured: Measured, mode: str, attack: str, method: str) -> float:
+    """By which share the owners' error is larger than without an attack, over all seeds."""
+    clean = owners_rmse(_runs(measured, mode, "none", method))
+    return owners_rmse(_runs(measured, mode, attack, method)) / clean - 1
+
+
+def owners_rmse(runs: list[dict[str, Any]]) -> float:
     """The mean over seeds."""
-    return float(np.mean([model["rmse"][head] for key, model in measured.items() if key.startswith(name)]))
+    return float(np.mean([run["owners"] for run in runs]))
+
+
+def _runs(measured: Measured, mode: str, attack: str, method: str) -> list[dict[str, Any]]:
+    return [run for name, run in measured.items() if name.startswith(f"{mode}/{attack}/{method}/")]
