@@ -1,10 +1,10 @@
 from .contract import in_words as in_words
-from .coordinator.coordinator_service import EVENTS as EVENTS
-from .coordinator.coordinator_service import STATE as STATE
 from .coordinator.coordinator_service import cancel as cancel
 from .coordinator.coordinator_service import deployable as deployable
 from .coordinator.coordinator_service import serve_coordinator as serve_coordinator
 from .coordinator.coordinator_service import submit as submit
+from .coordinator.status_page import EVENTS as EVENTS
+from .coordinator.status_page import STATE as STATE
 from .flower.superlink import host as host
 from .flower.supernode import join as join
 from .folder_metrics import folder_registry as folder_registry

@@ -15,11 +15,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from fedprognos.deployment.folders import AddedLines
 from fedprognos.deployment.keys import days_left, read_certificate
 from fedprognos.deployment.processes import STATUS, running
 from fedprognos.errors import FedprognosError
 from fedprognos.federation import LEDGER
-from fedprognos.files import parse_json, read_json
+from fedprognos.files import read_json
 
 
 def folder_registry(folder: Path) -> CollectorRegistry:
@@ -61,13 +62,13 @@ class SiteFolder(Collector):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._read_in_bytes = 0
+        self._ledger = AddedLines(folder / LEDGER)
         self._messages: Counter[tuple[str, str]] = Counter()
         self._sent_in_bytes = 0
 
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
         yield _up(self._folder)
-        self._read_on()
+        self._count_added()
         messages = CounterMetricFamily(
             "fedprognos_ledger_messages", "Messages in the ledger, by what became of them", labels=["kind", "result"]
         )
@@ -78,25 +79,14 @@ class SiteFolder(Collector):
         sent.add_metric([], self._sent_in_bytes)
         yield sent
 
-    def _read_on(self) -> None:
-        """Count the lines that were added since the last time, without one that is still being written."""
-        try:
-            with (self._folder / LEDGER).open("rb") as file:
-                file.seek(self._read_in_bytes)
-                text = file.read()
-        except OSError:
-            return
-        complete = text[: text.rfind(b"\n") + 1]
-        self._read_in_bytes += len(complete)
-        for line in complete.splitlines():
+    def _count_added(self) -> None:
+        for entry in self._ledger.read():
             try:
-                entry = parse_json(line.decode("utf-8"))
-                kind, size = str(entry["kind"]), int(entry["bytes"])
+                kind, size_in_bytes = str(entry["kind"]), int(entry["bytes"])
             except (ValueError, KeyError, TypeError):
-                continue  # a line that a crash cut off
-            refused = "refused" in entry
-            self._messages[kind, "refused" if refused else "answered"] += 1
-            self._sent_in_bytes += size
+                continue
+            self._messages[kind, "refused" if "refused" in entry else "answered"] += 1
+            self._sent_in_bytes += size_in_bytes
 
 
 def _up(folder: Path) -> GaugeMetricFamily:

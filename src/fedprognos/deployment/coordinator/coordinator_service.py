@@ -24,6 +24,7 @@ from fedprognos.deployment.coordinator.handshake import (
     wait_for_sites,
 )
 from fedprognos.deployment.coordinator.site_transport import ABSENT_IN_S, MAX_WAIT_IN_S, SiteTransport, StepTransport
+from fedprognos.deployment.coordinator.status_page import EVENTS, ROUNDS, RUNS, STATE, CurrentStep, StatusPage
 from fedprognos.deployment.folders import CoordinatorOptions, public_key_file, read_options
 from fedprognos.deployment.processes import STATUS, ProcessError, alone
 from fedprognos.deployment.steps.agreed_run import AgreedRun
@@ -52,7 +53,7 @@ from fedprognos.files import read_json, write_json
 from fedprognos.identity import Identity, identity_of
 from fedprognos.networks import one_torch_thread, sign_bundle, write_trust
 
-QUEUE, RUNS, STATE, EVENTS, JOURNALS = "queue", "runs", "state.json", "events.jsonl", "journals"
+QUEUE, JOURNALS = "queue", "journals"
 STATUS_IN_S = 2.0
 ARRIVAL_IN_S = 60.0
 """How long an announced reply may take to arrive."""
@@ -103,12 +104,15 @@ def serve_coordinator(folder: Path, host: Host, tell: Tell, write_report: WriteR
     with one_torch_thread(), alone(folder), host(folder, options, public) as hub:
         tell(f"listening on {options.bind}:{options.port}; Ctrl-C stops")
         coordinator = Coordinator(folder, options, hub, tell, write_report)
-        while True:
-            coordinator.note("waiting for an experiment", ())
-            waiting = sorted((folder / QUEUE).glob("*.json"), key=lambda path: path.stat().st_mtime)
-            if waiting:
-                coordinator.run(waiting[0])
-            time.sleep(0.5)
+        try:
+            while True:
+                coordinator.note("waiting for an experiment", ())
+                waiting = sorted((folder / QUEUE).glob("*.json"), key=lambda path: path.stat().st_mtime)
+                if waiting:
+                    coordinator.run(waiting[0])
+                time.sleep(0.5)
+        finally:
+            coordinator.write_last_page()
 
 
 def _check_certificate(folder: Path, tell: Tell) -> None:
@@ -122,7 +126,7 @@ def _check_certificate(folder: Path, tell: Tell) -> None:
 
 @dataclass(eq=False)
 class Coordinator:
-    """Runs experiments with the sites of one hub, and keeps `status.json` up to date."""
+    """Runs experiments with the sites of one hub, and keeps `status.json` and `status.html` up to date."""
 
     folder: Path
     options: CoordinatorOptions
@@ -133,6 +137,10 @@ class Coordinator:
     queued: Path | None = None
     _noted_at: float = -STATUS_IN_S
     _sites: dict[str, Any] = field(default_factory=dict)
+    _step: CurrentStep = field(default_factory=CurrentStep)
+
+    def __post_init__(self) -> None:
+        self._page = StatusPage(self.folder)
 
     def run(self, queued: Path) -> None:
         """Run an experiment and remove it from the queue, whether it succeeds or fails."""
@@ -198,6 +206,7 @@ class Coordinator:
 
     def note(self, activity: str, waiting_for: tuple[str, ...]) -> None:
         """Write the status, at most every two seconds; raise where the carrier has ended or the run is cancelled."""
+        self._step.follow(activity, waiting_for, time.time())
         if time.monotonic() - self._noted_at < STATUS_IN_S:
             return
         self._noted_at = time.monotonic()
@@ -208,8 +217,29 @@ class Coordinator:
             for text in self.hub.refusals():
                 self.tell(text)
             self._sites = {name: asdict(presence) for name, presence in sorted(self.hub.presence().items())}
-        doing = {"phase": activity, "waiting_for": list(waiting_for), "pid": os.getpid(), "sites": self._sites}
-        write_json(self.folder / STATUS, {**({"experiment": self.experiment} if self.experiment else {}), **doing})
+        status = self._status()
+        write_json(self.folder / STATUS, status)
+        self._page.write(status)
+
+    def write_last_page(self) -> None:
+        """Say on the page that the coordinator has ended; the status itself is removed."""
+        self._step.follow("not running", (), time.time())
+        self._sites = {name: {**presence, "online": False} for name, presence in self._sites.items()}
+        with contextlib.suppress(OutputError):  # a full disk must not hide why the coordinator ends
+            self._page.write(self._status())
+
+    def _status(self) -> dict[str, Any]:
+        """What is known now, for `status.json` and the page."""
+        step, online = self._step, {name for name, presence in self._sites.items() if presence["online"]}
+        return {
+            **({"experiment": self.experiment} if self.experiment else {}),
+            "phase": step.activity,
+            "since": step.asked_at,
+            "waiting_for": sorted(step.waiting_for),
+            "late": step.late(online, time.time()),
+            "pid": os.getpid(),
+            "sites": self._sites,
+        }
 
 
 def deployable(experiment: Experiment, tell: Tell) -> Experiment:
@@ -289,7 +319,10 @@ class DeployedRun:
 
     def _notify(self, event: Event) -> None:
         match event:
-            case LayerMatched() | RoundDone() | Notice():
+            case RoundDone():
+                self.tell(event_words(event))
+                self._keep_round(event)
+            case LayerMatched() | Notice():
                 self.tell(event_words(event))
             case LeftOut():
                 self.tell(f"left out {event_words(event)}")
@@ -298,3 +331,13 @@ class DeployedRun:
                     whose = "all sites" if row.test_client == EVERYONE else row.test_client
                     score = f"{row.scored_on} RMSE {row.rmse:.4g} {row.measure}"
                     self.tell(f"{event.job}: {row.method}, {row.head} head, {whose}: {score}")
+
+    def _keep_round(self, event: RoundDone) -> None:
+        """Add a round to the run's file of rounds, for the page."""
+        line = {
+            **{"job": str(event.job), "round": event.round, "cap": event.cap, "bytes": event.bytes},
+            "scored_on": "test" if event.rmse else "validation",
+            "errors": event.rmse or event.validation_rmse,
+        }
+        with (self.folder.path / ROUNDS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

@@ -111,8 +111,13 @@ def wait_for_approval(
 
     Members that have not approved it fail in the first step; the run continues without them where it may.
     """
-    asking = MessageCohort(replace(transport, clients=tuple(contract.members), wait_for_all=False))
     waiting, shown, since = set(contract.members), set[str](), time.monotonic()
+
+    def still_waiting(*_: object) -> None:  # one long wait, however often the sites are asked meanwhile
+        transport.waiting("waiting for approval", tuple(sorted(waiting)))
+
+    members = tuple(contract.members)
+    asking = MessageCohort(replace(transport, clients=members, wait_for_all=False, waiting=still_waiting))
     tell(f"contract {contract.digest[:16]}: every site must approve it (`fedprognos deploy approve FOLDER`)")
     while waiting:
         replies = asking.ask(dict.fromkeys(sorted(waiting), ContractRequest(contract.text)), (ContractReply, Failure))
@@ -131,5 +136,5 @@ def wait_for_approval(
         if waiting != shown:
             tell(f"waiting for the approval of {', '.join(sorted(waiting))}")
             shown = set(waiting)
-        transport.waiting("waiting for approval", tuple(sorted(waiting)))
+        still_waiting()
         time.sleep(ASK_AGAIN_IN_S)

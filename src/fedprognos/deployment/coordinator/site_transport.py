@@ -64,7 +64,8 @@ class SiteTransport:
     wait_for_all
         Wait for an absent site until it is back or the reply's time is over.
     waiting
-        Called again and again with what is asked and who has not answered; may raise to end the waiting.
+        Called again and again with what is asked and who has not answered, at last with nobody; may raise to end the
+        waiting.
     missed, received
         Called with a site that everybody waits for, and with every message that came.
     """
@@ -123,6 +124,7 @@ class SiteTransport:
                     backoff.reset()
             if pending:
                 time.sleep(backoff.wait_in_s())
+        self.waiting(activity, ())
         return replies
 
     def online(self) -> dict[str, str]:
