@@ -112,7 +112,7 @@ def test_a_damaged_state_of_a_contract_counts_as_waiting(run: SmallRun, damage: 
 
 
 def test_repeats_and_handshakes_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "MAX_BESIDE_A_DAY", 5)
+    monkeypatch.setattr(ledger, "MAX_OTHER_LINES_A_DAY", 5)
     site = site_here(tmp_path)
     for _ in range(30):
         site.respond(encode(HelloRequest("x")))

@@ -354,7 +354,7 @@ def test_a_step_needs_the_coordinator_s_signature_of_all_that_it_says(start: Sta
 def test_messages_that_nobody_signed_fill_neither_disk_nor_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "MAX_BESIDE_A_DAY", 20)
+    monkeypatch.setattr(ledger, "MAX_OTHER_LINES_A_DAY", 20)
     site = SmallRun(tmp_path).sites["a"]
     strange = make_dataclass("K" * 300_000, [("experiment", str)], frozen=True)("x")
     for message in [encode(strange)] * 50 + [encode(HelloRequest("e" * 3_000_000))]:

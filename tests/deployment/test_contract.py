@@ -89,7 +89,7 @@ def test_a_contract_shows_what_can_leave_in_the_words_of_the_exchanges() -> None
     checked = "\n".join(in_words(contract_of("demo", "federation.mode='checked'"), "a"))
     for exchange in exchanges.values():
         words = exchange.words
-        line = f"    {words.leaves} ({words.tells})"
+        line = f"    {words.leaves} ({words.reveals})"
         if exchange.request is UnmaskRequest:
             assert line in masked and line not in checked
         elif words.about_data:
@@ -170,7 +170,7 @@ def test_a_finished_run_leaves_a_chained_ledger_and_can_not_be_run_again_without
     assert f"Run 'small', contract {digest[:16]}" in words
     fits = words_for("FitReply")
     assert fits is not None
-    assert re.search(rf"  2 times, \d+\.\d kB: {re.escape(fits.leaves)}.*{re.escape(fits.tells)}", words)
+    assert re.search(rf"  2 times, \d+\.\d kB: {re.escape(fits.leaves)}.*{re.escape(fits.reveals)}", words)
     assert "complete" in words
     assert "REFUSED" not in words
     assert "Reply" not in words

@@ -210,7 +210,7 @@ def check_exchange(exchange: Exchange, request: Any, client: Client | None = Non
     >>> fp.checks.check_exchange(fp.registry.exchanges["SurveyRequest"], SurveyRequest(SurveyTerms()))
     """
     where = f"exchange '{exchange.name}'"
-    for field in ("activity", "leaves", "tells"):
+    for field in ("activity", "leaves", "reveals"):
         words = getattr(exchange.words, field)
         require(words.strip(), f"`words.{field}` is empty", where=where, hint="ledger, approval and report show it")
     require(type(request) is exchange.request, f"the example is a {type(request).__name__}", where=where)

@@ -206,7 +206,7 @@ def _in_words(contract: Contract, site: str) -> Iterator[str]:
     yield f"    coordinator: {fingerprint(contract.coordinator)}"
     yield "  can leave this site, as far as these methods and heads need it (what it could reveal):"
     for words in what_can_leave(contract.mode == "masked"):
-        yield f"    {words.leaves} ({words.tells})"
+        yield f"    {words.leaves} ({words.reveals})"
     yield "  No row leaves."
     if contract.mode == "masked":
         visible = [strategies[m] for m in federation.methods if strategies[m].trains and not strategies[m].sums_only]

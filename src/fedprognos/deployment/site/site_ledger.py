@@ -21,8 +21,8 @@ from fedprognos.federation import LEDGER, ClientFolder, LedgerLine
 from fedprognos.federation.exchanges import activity_of, words_for
 from fedprognos.files import parse_json
 
-MAX_BESIDE_A_DAY = 1000
-"""Refusals, handshakes and repeats that are written down; further ones are counted in the next line."""
+MAX_OTHER_LINES_A_DAY = 1000
+"""Lines a day for refusals, and as many for handshakes and repeats; the next line counts those that are not written."""
 
 
 class SiteLedger(ClientFolder):
@@ -33,7 +33,7 @@ class SiteLedger(ClientFolder):
         self.about: dict[str, Any] = {}
         """Facts about the message that is being answered; they go into its line."""
         self._lines: list[dict[str, Any]] | None = None
-        self._beside: Counter[tuple[str, str]] = Counter()
+        self._other_lines: Counter[tuple[str, str]] = Counter()
         self._unwritten: Counter[str] = Counter()
 
     def record(self, line: LedgerLine) -> None:
@@ -41,8 +41,8 @@ class SiteLedger(ClientFolder):
         today = time.strftime("%Y-%m-%d", time.gmtime())
         if not _answers({**self.about, "kind": line.kind}):  # anybody can cause these: they must not fill the disk
             what = "refusals" if "refused" in self.about else "repeats"
-            self._beside[today, what] += 1
-            if self._beside[today, what] > MAX_BESIDE_A_DAY:
+            self._other_lines[today, what] += 1
+            if self._other_lines[today, what] > MAX_OTHER_LINES_A_DAY:
                 self._unwritten[what] += 1
                 return
         previous = str(self.lines()[-1].get("chain", "")) if self.lines() else ""
@@ -128,7 +128,7 @@ def ledger_in_words(lines: list[dict[str, Any]], runs: Mapping[str, str]) -> Ite
         under = [line for line in lines if str(line.get("contract", "")) == contract]
         run = f"Run '{runs.get(contract, 'unknown')}', contract {contract[:16]}" if contract else "Before any contract"
         yield f"{run}, {_time(under[0])} to {_time(under[-1])}"
-        yield from _left([line for line in under if "refused" not in line])
+        yield from _sent_in_words([line for line in under if "refused" not in line])
         for line in under:
             if "repeats_not_written" in line:
                 yield f"  {line['repeats_not_written']} more handshakes and repeats before {_time(line)}"
@@ -144,20 +144,20 @@ def ledger_in_words(lines: list[dict[str, Any]], runs: Mapping[str, str]) -> Ite
         yield f"The chain is broken at line {number}: the ledger was changed, or a crash cut a line off."
 
 
-def _left(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """What left, how often, and what it could tell; repeats are counted apart."""
+def _sent_in_words(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """What left, how often, and what it could reveal; the line says how many of them are repeats."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         kind = str(line["kind"])
         words = words_for(kind, str(line.get("request", "")))
-        meaning = (words.leaves, words.tells) if words else (f"a message of another version ({kind[:40]})", "unknown")
+        meaning = (words.leaves, words.reveals) if words else (f"a message of another version ({kind[:40]})", "unknown")
         groups[meaning].append(line)
-    for (leaves, tells), sent in groups.items():
+    for (leaves, reveals), sent in groups.items():
         again = sum(bool(line.get("repeat")) for line in sent)
         repeated = f" ({again} of them sent again)" if again else ""
         often = "once" if len(sent) == 1 else f"{len(sent)} times"
         size = _size(sum(int(line["bytes"]) for line in sent))
-        yield f"  {often}{repeated}, {size}: {leaves}. It tells: {tells}."
+        yield f"  {often}{repeated}, {size}: {leaves}. It reveals: {reveals}."
 
 
 def _time(line: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ class Site:
             self.tell(f"REFUSED: {error}")
             encoded = encode(failure(self.options.name, error))
             self.ledger.about["refused"] = str(error)[:400]
-            self._record(encoded)
+            self._record_refusal(encoded)
             return encoded
 
     def _opening(self, data: bytes) -> bytes:
@@ -111,7 +111,7 @@ class Site:
         self.ledger.about["request"] = kind
         if kind not in {allowed.__name__ for allowed in messages.OPENING}:
             raise RefusedError(f"{kind} outside a contract")
-        return self._recorded(encode(self._open(decode(data, messages.OPENING))))
+        return self._record(encode(self._open(decode(data, messages.OPENING))))
 
     def _open(self, request: messages.HelloRequest | messages.ContractRequest) -> Any:
         self.note(activity_of(type(request).__name__))
@@ -153,7 +153,7 @@ class Site:
         try:
             request = replay.follow(header, replies)
         except StepsMissingError as error:
-            return self._recorded(encode(messages.StepsMissing(error.first)))
+            return self._record(encode(messages.StepsMissing(error.first)))
         self.ledger.about["request"] = ledger_line(request).kind
         check_budget(self.ledger, header.contract, self.options.max_answers_per_run, self.options.max_answers_per_month)
         reply, encoded = self.client.gate(request, messages.step_requests(), self._answer)
@@ -221,11 +221,13 @@ class Site:
         (self.approvals.place(replay.contract.digest) / SECRETS).unlink(missing_ok=True)
         self._replay, self.client.member = None, None
 
-    def _recorded(self, encoded: bytes) -> bytes:
+    def _record(self, encoded: bytes) -> bytes:
+        """Write a message into the ledger, and give it back for sending."""
         self.ledger.record(ledger_line(encoded))
         return encoded
 
-    def _record(self, encoded: bytes) -> None:
+    def _record_refusal(self, encoded: bytes) -> None:
+        """The same for a refusal. It holds no data, so it leaves even if the ledger cannot be written."""
         try:
             self.ledger.record(ledger_line(encoded))
         except Exception as error:

@@ -45,18 +45,18 @@ class Words:
         What a client does to answer.
     leaves
         What leaves the client in a reply.
-    tells
-        What a reply could tell whoever reads it.
+    reveals
+        What a reply could reveal to whoever reads it.
     """
 
     activity: str
     leaves: str
-    tells: str = NOTHING
+    reveals: str = NOTHING
 
     @property
     def about_data(self) -> bool:
-        """Whether a reply tells anything of the client's data."""
-        return self.tells != NOTHING
+        """Whether a reply reveals anything of the client's data."""
+        return self.reveals != NOTHING
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def words_for(reply_kind: str, request_kind: str = "") -> Words | None:
     """What a message of this kind says, with the request it answers where that is known; None for unknown kinds."""
     if reply_kind == MaskedReply.__name__ and request_kind in exchanges:
         masked = _notices[reply_kind]
-        return Words(masked.activity, f"{exchanges[request_kind].words.leaves}, masked", masked.tells)
+        return Words(masked.activity, f"{exchanges[request_kind].words.leaves}, masked", masked.reveals)
     for exchange in exchanges.values():
         if exchange.reply.__name__ == reply_kind:
             return exchange.words

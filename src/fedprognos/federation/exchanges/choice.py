@@ -249,12 +249,11 @@ def chosen_heads(
     earlier
         What clients chose before: they make the same kind of head again, for another network.
     """
-    there = [name for name in sorted(clients) if name in cohort.clients]
     width = network.spec.hidden // len(clients) if network.spec.hidden % len(clients) == 0 else 0
     side_by_side = width > 0 and network.spec.hidden == plan.spec.hidden * len(clients)
     requests = {}
     for place, name in enumerate(sorted(clients)):
-        if name not in there:
+        if name not in cohort.clients:
             continue
         neurons = (place * width, (place + 1) * width) if side_by_side else (0, 0)
         request = ChoiceRequest(

@@ -196,14 +196,14 @@ def personal_heads(
     cohort: Cohort, plan: Plan, network: Network, clients: tuple[str, ...], head: str = ONLY_HEAD
 ) -> Mapping[str, str]:
     """Let clients make heads of their own from slopes that they share, and keep them under this name; by client."""
-    there = [name for name in cohort.clients if name in clients]
+    present = [name for name in cohort.clients if name in clients]
     fraction, least = plan.train.validation_fraction, plan.federation.min_clients
     if cohort.sums is not None:  # shared slopes need each client's own sums: heads are made near the common one
         near = PersonalRequest(plan.recipe, network, plan.seed, fraction, head=head)
-        replies = gather(cohort, dict.fromkeys(there, near), PersonalReply, least, plan.left_out)
+        replies = gather(cohort, dict.fromkeys(present, near), PersonalReply, least, plan.left_out)
         return dict.fromkeys(replies, head)
     asked = PoolRequest(plan.recipe, network, plan.seed, fraction)
-    pooled = gather(cohort, dict.fromkeys(there, asked), PoolReply, least, plan.left_out)
+    pooled = gather(cohort, dict.fromkeys(present, asked), PoolReply, least, plan.left_out)
     grid = Grid.for_columns(network.spec.features)
     shared = {}
     for k in range(pooled_fits(network, fraction)):
