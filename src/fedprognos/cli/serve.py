@@ -55,6 +55,14 @@ def serve(
     plant: Plant = None,
     rate_per_s: Annotated[float, typer.Option("--rate", min=0, help="Requests a second and client; 0: any.")] = 500.0,
     trust: TrustFile = None,
+    backup_to: Annotated[Path | None, typer.Option(help="Folder for backups of the state.")] = None,
+    backup_every_in_h: Annotated[
+        float, typer.Option("--backup-every", min=0.001, help="Hours between backups.")
+    ] = 24.0,
+    kept_backups: Annotated[int, typer.Option("--keep-backups", min=1, help="Backups that stay.")] = 7,
+    restore: Annotated[
+        Path | None, typer.Option(help="Begin from this backup; the state folder must be empty.")
+    ] = None,
 ) -> None:
     """Take rows over HTTP, answer with health, and show the fleet on a page.
 
@@ -67,7 +75,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "fastapi", "serve", "the service") from None
     from fedprognos.prognosis import Predictor
-    from fedprognos.service import ServiceOptions, read_plant, read_token, usual_threshold
+    from fedprognos.service import ServiceOptions, read_plant, read_token, restore_backup, usual_threshold
 
     warn_of_exposed(token_file)
     predictor = Predictor.load(bundle, head, read_trust(trust))
@@ -82,9 +90,14 @@ def serve(
         max_body_in_bytes=max_body_in_bytes,
         silent_after_in_s=silent_after_in_s,
         rate_per_s=rate_per_s,
+        backup_to=backup_to,
+        backup_every_in_s=3600 * backup_every_in_h,
+        kept_backups=kept_backups,
         plant=read_plant(plant),
     )
     options.check()
+    if restore is not None:
+        restore_backup(predictor, options, restore)
     recipe = predictor.recipe
     due = "no threshold" if options.threshold is None else f"maintenance due at {options.threshold:g}"
     sees = "whole lives" if recipe.life else f"window {recipe.window}"
@@ -96,6 +109,7 @@ def serve(
         f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, {sees}; {due}",
         f"Trust   {predictor.signature}",
         f"State   {state}",
+        f"Backups {f'{backup_to}, every {backup_every_in_h:g} h' if backup_to else 'none; see --backup-to'}",
         f"Access  {who}",
         f"Sources {', '.join(['HTTP', *(source.name for source in options.plant.sources)])}",
         f"Alerts  {', '.join(sink.name for sink in options.plant.alerts.sinks) or 'on the page only'}",

@@ -1,6 +1,7 @@
 from .durable_stream import Batch as Batch
 from .durable_stream import DurableStream as DurableStream
 from .fleet_service import FleetService as FleetService
+from .fleet_service import restore_backup as restore_backup
 from .http_server import serve as serve
 from .plant_file import PlantOptions as PlantOptions
 from .plant_file import read_plant as read_plant

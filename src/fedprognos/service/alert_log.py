@@ -165,7 +165,7 @@ class AlertLog:
         with self._change():
             self._db.execute("DELETE FROM mutes WHERE until <= ?", (now,))
             self._db.execute(
-                "DELETE FROM alerts WHERE id <= (SELECT max(id) FROM alerts) - ? "
+                "DELETE FROM alerts WHERE id <= (SELECT id FROM alerts ORDER BY id DESC LIMIT 1 OFFSET ?) "
                 "AND id NOT IN (SELECT alert FROM outbox WHERE delivered IS NULL)",
                 (KEPT_ALERTS,),
             )
@@ -191,9 +191,10 @@ class AlertLog:
         }
 
     def last_number(self) -> int:
-        """The number of the latest alert, 0 for none."""
+        """The number of the latest alert, 0 for none; a restored state goes on from a higher one."""
         (number,) = self._db.execute("SELECT ifnull(max(id), 0) FROM alerts").fetchone()
-        return int(number)
+        record = self._db.execute("SELECT value FROM facts WHERE name = 'alerts_after'").fetchone()
+        return max(int(number), 0 if record is None else int(record[0]))
 
     def latest(self, limit: int, before: str | None = None, machine: str | None = None) -> list[Alert]:
         """Alerts, the latest first; those before an id, and of one machine, where these are given."""

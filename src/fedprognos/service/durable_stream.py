@@ -13,9 +13,11 @@ import sqlite3
 import sys
 import time
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -54,6 +56,18 @@ class Batch:
     predict_in_s: float
     store_in_s: float
     alerts: Sequence[Alert] = ()
+
+
+def state_identity(model: HealthModel) -> tuple[str, str]:
+    """What a state says of the model that it belongs to: its columns, and its name."""
+    recipe = model.recipe
+    columns = json.dumps([recipe.sensors, recipe.settings, recipe.cycle is not None])
+    return columns, f"{model.digest} {SNAPSHOT}"
+
+
+def snapshot_name(number: int | Literal["*"]) -> str:
+    """The file of a snapshot that holds all rows up to a number."""
+    return f"stream-{number}.safetensors"
 
 
 class DurableStream:
@@ -98,11 +112,11 @@ class DurableStream:
         self.max_units = max_units
         self.coverage = coverage
         recipe = model.recipe
-        columns = json.dumps([recipe.sensors, recipe.settings, recipe.cycle is not None])
         reach = rule_of(recipe).reach(recipe)
         if keep_rows is None and reach is not None:
             keep_rows = max(KEPT_ROWS, reach)
-        self.store = Store(folder, columns, f"{model.digest} {SNAPSHOT}", keep_rows)
+        self.store = Store(folder, *state_identity(model), keep_rows)
+        self._keeps_snapshots = False
         try:
             self._rebuild()
         except BaseException:
@@ -352,7 +366,7 @@ class DurableStream:
         if folder is not None and self._last:
             self.stream.snapshot(self._snapshot_path(self._last))
             self.store.snapshot_written(self._last)
-            for old in folder.glob("stream-*.safetensors"):
+            for old in () if self._keeps_snapshots else folder.glob(snapshot_name("*")):
                 if old != self._snapshot_path(self._last):
                     old.unlink(missing_ok=True)
         self.store.prune(sorted(self._touched))
@@ -369,7 +383,16 @@ class DurableStream:
             LOG.warning("no snapshot could be written: %s", error)
 
     def _snapshot_path(self, number: int) -> Path:
-        return (self.store.folder or Path()) / f"stream-{number}.safetensors"
+        return (self.store.folder or Path()) / snapshot_name(number)
+
+    @contextmanager
+    def keeping_snapshots(self) -> Iterator[None]:
+        """Keep old snapshots meanwhile: a copy of the database may name one of them. The next tidying drops them."""
+        self._keeps_snapshots = True
+        try:
+            yield
+        finally:
+            self._keeps_snapshots = False
 
     def history(self, unit: str) -> tuple[list[Health], list[StoredRow]]:
         """Healths and latest rows of a unit, oldest first; empty for one that is not known."""

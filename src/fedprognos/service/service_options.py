@@ -42,6 +42,10 @@ class ServiceOptions:
         Seconds without a row after which a unit counts as silent; None judges by the pauses that it usually makes.
     rate_per_s
         Requests a second and client address, with bursts of as many; 0 for no limit.
+    backup_to
+        Folder for backups of the state; None writes none.
+    backup_every_in_s, kept_backups
+        How often, and how many of them stay.
     plant
         Where rows come from beside HTTP, and who is told about alerts.
     """
@@ -59,6 +63,9 @@ class ServiceOptions:
     silent_after_in_s: float | None = None
     rate_per_s: float = 500.0
     coverage: float = 0.9
+    backup_to: Path | None = None
+    backup_every_in_s: float = 86_400.0
+    kept_backups: int = 7
     plant: PlantOptions = field(default_factory=PlantOptions)
 
     def check(self) -> None:
@@ -68,6 +75,8 @@ class ServiceOptions:
                 f"without a token only this machine is served, not '{self.host}'",
                 hint="give --token-file FILE or FEDPROGNOS_TOKEN, or leave out --host",
             )
+        if self.backup_to is not None and self.state is None:
+            raise ConfigError("a state in memory has no backups", where="--backup-to", hint="give a --state folder")
 
 
 def read_secret(file: Path) -> str:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +33,9 @@ KEPT_ROWS = 120
 """Rows a unit that stay to be looked at."""
 KEPT_HEALTHS = 500
 PROBE_IN_BYTES = 65_536
+PAGES_COPIED_AT_ONCE = 256
+PAUSE_IN_COPY_IN_S = 0.001
+"""Between two steps of a copy, so that rows do not wait for all of it."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS units (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -293,9 +297,35 @@ class Store:
         for record in self._db.execute(query, (limit,)):
             yield record[1], _health("", record)
 
+    def copy_to(self, path: Path, go_on: Callable[[], None]) -> None:
+        """Copy the database while it is used; what is stored meanwhile is in the copy, too.
+
+        This runs in a thread of its own. SQLite brings pages that change up to date in the copy, because it is made
+        over the same connection. `go_on` is called between two steps and may raise to give up.
+        """
+
+        def rest(status: int, remaining: int, total: int) -> None:
+            go_on()
+            time.sleep(PAUSE_IN_COPY_IN_S)
+
+        with closing(sqlite3.connect(path, isolation_level=None)) as target:
+            target.execute("PRAGMA journal_mode=OFF")  # a copy that is not finished is thrown away
+            target.execute("PRAGMA synchronous=OFF")  # the whole file is flushed when it is complete
+            self._db.backup(target, pages=PAGES_COPIED_AT_ONCE, progress=rest, sleep=0.005)
+
+    def layout(self) -> set[tuple[str, str, str]]:
+        """Kind, name and definition of everything in the database."""
+        return layout_of(self._db)
+
     def close(self) -> None:
         """Close the database, which unlocks the folder."""
         self._db.close()
+
+
+def layout_of(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """Kind, name and definition of everything in a database."""
+    records = db.execute("SELECT type, name, ifnull(sql, '') FROM sqlite_master")
+    return {(str(kind), str(name), " ".join(str(sql).split())) for kind, name, sql in records}
 
 
 def _row(record: Sequence[object]) -> StoredRow:
