@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprognos.features import WindowSet, build_windows, hold_out
+from fedprognos.features import WindowSet, build_windows, hold_out, joined, running_windows
 from fedprognos.networks import Network, NetworkSpec, fit, predict, running
 from fedprognos.networks.batches import LifeBatches
 from fedprognos.networks.head import head_statistics
@@ -128,3 +130,25 @@ def test_the_reservoir_is_the_same_bytes_everywhere_and_forgets() -> None:
         row = rng.normal(size=(1, 5)).astype(np.float32)
         a, b = one.step(a, row), one.step(b, row)
     assert np.abs(a - b).max() < 1e-4
+
+
+def test_units_that_still_run_stand_beside_failed_ones_and_do_not_outweigh_them() -> None:
+    failed = series_fleet([90, 80, 100, 95, 85])
+    still = series_fleet([60, 70, 80, 90, 75, 65, 85, 95, 100, 55], seed=3, name="still")
+    fleet = failed.select([*failed, *(replace(unit, rul_at_end=None, failed=False) for unit in still)])
+    running_units = running_windows(RECIPE, fleet)
+    assert running_units is not None and running_units.running is not None
+    lives = joined(build_windows(RECIPE, fleet), running_units)
+    batches = LifeBatches(Network.seeded(SPECS[0], 0).module(), lives, RECIPE, Training(batch_size=2), 0)
+    assert batches.per_epoch == 3  # an epoch is a pass over the five failed units
+    cap = RECIPE.encode(np.array([RECIPE.cap]))[0]
+    shown = list(batches.shown(np.random.default_rng(0)))
+    assert sum(len(x) for x, _, _ in shown) == 15
+    for _, targets, weights in shown:
+        ends = (weights > 0) & (targets < cap - 1e-5)
+        of_failed = ends.any(1)
+        assert of_failed.any() and not of_failed.all()
+        at_cap = (weights > 0) & ~ends
+        rows_of_failed = at_cap[of_failed].sum()
+        assert float(weights[at_cap].sum()) == pytest.approx(float(rows_of_failed), rel=1e-4)
+        assert float(weights[ends].mean()) == 1.0

@@ -88,7 +88,8 @@ class LifeBatches:
         self._device = next(network.parameters()).device
         self._points = [np.flatnonzero(train.unit == u) for u in np.unique(train.unit)]
         self._lengths = np.array([self._rows(points)[1] for points in self._points])
-        self._size = training.batch_size or automatic_batch(len(self._points))
+        self._runs = np.array([self._running(points) for points in self._points])
+        self._size = training.batch_size or automatic_batch(self._failed)
         self._noise = torch.Generator().manual_seed(0)
 
     def _rows(self, points: IntArray) -> tuple[int, int]:
@@ -102,16 +103,38 @@ class LifeBatches:
         return self._set.running is not None and bool(self._set.running[self._set.unit[points[0]]])
 
     @property
+    def _failed(self) -> int:
+        """Units that failed; all, where none did. An epoch is one pass over them."""
+        return int((~self._runs).sum()) or len(self._runs)
+
+    @property
     def per_epoch(self) -> int:
-        return math.ceil(len(self._points) / self._size)
+        return math.ceil(self._failed / self._size)
+
+    def _balanced(self, targets: Tensor, weights: Tensor, failed: int) -> Tensor:
+        """Weights where rows at the cap count together as much as those of the batch's first units, which failed.
+
+        Units that still run have certain rows at the cap only. Counted in full they would teach the network that
+        most rows are as good as new.
+        """
+        cap = float(self._recipe.encode(np.array([self._recipe.cap]))[0])
+        at_cap = (targets >= cap - 1e-5) & (weights > 0)
+        total = weights[at_cap].sum().clamp(min=1e-9)
+        return torch.where(at_cap, weights * (weights[:failed][at_cap[:failed]].sum() / total), weights)
 
     def shown(self, order: Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """One epoch: inputs (B, T, C), targets and weights (B, T) of each batch, with noise, warp and random starts."""
         self._noise.manual_seed(int(order.integers(2**62)))
         by_length = np.argsort(self._lengths * order.uniform(0.9, 1.1, len(self._lengths)), kind="stable")
-        batches = np.array_split(by_length, self.per_epoch)
-        for k in order.permutation(len(batches)):
-            x, y, weights = self._padded([self._shown(int(u), order) for u in batches[k]])
+        runs = self._runs[by_length]
+        failed = np.array_split(by_length[~runs], self.per_epoch)
+        # Every batch has failed units: a step on running ones alone would pull all predictions to the cap.
+        beside = np.array_split(order.permutation(by_length[runs]) if runs.any() else by_length[:0], self.per_epoch)
+        for k in order.permutation(len(failed)):
+            batch = np.concatenate([failed[k], beside[k]])
+            x, y, weights = self._padded([self._shown(int(u), order) for u in batch])
+            if len(beside[k]) and len(failed[k]):
+                weights = self._balanced(y, weights, len(failed[k]))
             if self._training.noise:
                 x = x + self._training.noise * torch.randn(x.shape, generator=self._noise)
             yield x, y, weights
@@ -126,7 +149,7 @@ class LifeBatches:
                 predicted = network.head(hidden).squeeze(-1)
                 count = weights[:, part].to(self._device)
                 squares = count * torch.square(predicted - y[:, part].to(self._device))
-                # A batch may have no certain row where all of its units still run and are shown fast.
+                # A piece of a batch may have no row with a certain label.
                 yield squares.sum() / count.sum().clamp(min=1e-9), int((weights[:, part] > 0).sum())
 
     def samples(self, order: Generator, per: Literal["unit", "row"]) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
