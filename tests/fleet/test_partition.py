@@ -148,3 +148,17 @@ def test_facts_that_the_fleet_lacks_are_named() -> None:
     bare = Fleet("f", Schema("rul", ("t", "u")), tuple(replace(u, settings=np.empty((u.rows, 0))) for u in fleet))
     with refuses(DataError, "condition"):
         partition(bare, "condition", decimals={"load": 0})
+
+
+@settings(deadline=None)
+@given(lives=LIVES, data=st.data(), seed=st.integers(0, 2**32))
+def test_machines_that_failed_are_dealt_evenly_among_those_that_still_run(
+    lives: list[int], data: st.DataObject, seed: int
+) -> None:
+    fleet = engines(lives)
+    still = data.draw(st.sets(st.sampled_from(fleet.ids), min_size=1, max_size=len(fleet) - 1))
+    fleet = fleet.select([replace(u, rul_at_end=None, failed=False) if u.id in still else u for u in fleet])
+    shares = partition(fleet, "random", clients=3, seed=seed).values()
+    failed = [sum(unit.id not in still for unit in share) for share in shares]
+    assert max(failed) - min(failed) <= 1
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1

@@ -151,7 +151,12 @@ def _by_random(fleet: Fleet, options: RandomOptions) -> Groups:
     _check_clients(fleet, options.clients)
     owned = list(machines(fleet).values())
     order = np.random.default_rng(options.seed).permutation(len(owned))
-    shares = [sorted(part.tolist()) for part in np.array_split(order, options.clients)]
+    labelled = np.array([any(unit.labels() is not None for unit in owned[i]) for i in order])
+    if labelled.all():
+        shares = [sorted(part.tolist()) for part in np.array_split(order, options.clients)]
+    else:  # machines that failed are dealt first, in turn: without one a client could not learn
+        dealt = np.concatenate([order[labelled], order[~labelled]])
+        shares = [sorted(dealt[k :: options.clients].tolist()) for k in range(options.clients)]
     return {f"client-{k}": [u for i in share for u in owned[i]] for k, share in enumerate(shares, start=1)}
 
 
