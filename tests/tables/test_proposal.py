@@ -107,6 +107,18 @@ def test_labels_and_failures_are_recognised(tmp_path: Path) -> None:
     assert (columns.target, columns.failed) == ("RUL", "failed")
 
 
+def test_lifespans_are_those_of_machines_that_failed(tmp_path: Path) -> None:
+    frame = engine_table()
+    ends = frame.groupby("machine_id")["cycle"].max()
+    still = ends.index[: len(ends) // 2]
+    cut = frame[(frame["cycle"] <= 8) | ~frame["machine_id"].isin(still)].copy()
+    cut["failed"] = (~cut["machine_id"].isin(still)).astype(int)
+    guess = propose(save(cut, tmp_path / "fleet.csv"))
+    assert guess.columns.failed == "failed"
+    assert guess.median_life == ends.drop(still).median()
+    assert guess.short_life == ends.drop(still).quantile(0.1)
+
+
 @pytest.mark.parametrize("table", [engine_table, battery_table])
 def test_the_experiment_file_is_valid_and_its_data_readable(tmp_path: Path, table) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "data").mkdir()

@@ -62,8 +62,8 @@ class Proposal:
     units, rows
         Counts.
     median_rows, median_life, short_life, from_new
-        Rows and lifespan of the median unit, the lifespan that nine units in ten exceed, and whether records begin when
-        units are new.
+        Rows of the median unit; the median lifespan, and the one that nine units in ten exceed, of units that failed
+        where a column says which; and whether records begin when units are new.
     shortest_cycle, cycle_samples
         Duration of the shortest cycle and samples of the median one (task soh).
     worn
@@ -294,6 +294,9 @@ class _Look:
             alive, _ = self._until_worn(columns.health, columns.end_of_life, lives)
             time, lives = time[alive], lives[alive]
         spans = time.groupby(lives).agg(["min", "max"])
+        if columns.failed is not None:  # machines that still run have not shown how long they live
+            failed = pd.Series(self._flags(columns.failed), index=self.frame.index)[lives.index].groupby(lives).any()
+            spans = spans[failed] if failed.any() else spans
         from_first = columns.time_format is not None or columns.life is not None or columns.new_life == "failed"
         life_spans = spans["max"] - spans["min"] if from_first else spans["max"]
         new = columns.time_format is None and roles.begins_when_new(time, lives)
