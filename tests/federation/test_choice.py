@@ -73,6 +73,14 @@ def test_a_single_unit_keeps_the_linear_head_unless_it_fails() -> None:
         assert choose(fit, kept_out, np.zeros(6), COLUMNS, single=True)[0] == kind
 
 
+def test_a_single_unit_takes_the_shared_head_where_the_linear_one_drifts_away() -> None:
+    """Inputs follow the label, then ever less, as a resistance that grows faster than capacity fades."""
+    early, late = [0.1, 0.1, 0.0, 0.0, 3.0], [0.7, 0.7, 0.0, 0.0, 3.0]
+    fit, kept_out = sums(early, 60, 0), groups(late, 10)
+    for shared, kind in ((late, "together"), (early, "linear")):
+        assert choose(fit, kept_out, np.array([*shared, 0.5]), COLUMNS, single=True)[0] == kind
+
+
 def test_the_linear_head_is_the_ridge_baseline() -> None:
     """Same strengths, same penalty, same points kept out: it cannot lose against it."""
     rng = np.random.default_rng(0)

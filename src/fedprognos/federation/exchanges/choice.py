@@ -9,7 +9,8 @@ is and its ridge strength leave.
 Units kept out are few, so a kind must earn its place. A client of several units takes the shared head, unless another
 is better by more than chance. A client of one unit keeps out the last points of that unit, which say little about the
 points after them: on NASA's cell B0007 a head with less than a quarter of the linear head's error there had twice its
-error later. Such a client takes the linear head, unless that one says hardly more than the mean label.
+error later. Such a client takes the linear head, unless that one says hardly more than the mean label, or the shared
+head, which has seen other units wear, is far better: over all points kept out, and over the last of them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ LEAST_GAIN = 0.05
 SURE = 0.95
 """How sure that must be, by Student's t over groups of what was kept out."""
 OUTRIGHT = 0.5
-"""A head with less than this share of the shared head's error needs no such proof: the shared one is harmful."""
+"""A head with less than this share of another's error needs no such proof: the other one is harmful."""
 LINEAR_FAILS = 0.5
 """The linear head of a single unit must have less than this share of the error of saying the mean label."""
 MOST_GROUPS = 8
@@ -169,7 +170,7 @@ def choose(
     Parameters
     ----------
     single
-        All points are of one unit, and those kept out are its last.
+        All points are of one unit, and those kept out are its last, group after group.
     """
     whole = add_all(kept_out)
     heads = {TOGETHER: shared}
@@ -185,7 +186,11 @@ def choose(
         mean_label = np.zeros_like(shared)
         mean_label[-1] = fit.hy[-1] / fit.n
         limit = LINEAR_FAILS**2 * mean_squared_error(whole, mean_label)
-        return simplest if errors[simplest] < limit else best
+        if errors[simplest] >= limit:
+            return best
+        late = [mean_squared_error(kept_out[-1], heads[option]) for option in (TOGETHER, simplest)]
+        far_better = all(a < OUTRIGHT**2 * b for a, b in ((errors[TOGETHER], errors[simplest]), late))
+        return TOGETHER if far_better else simplest
     gains = [mean_squared_error(s, shared) - mean_squared_error(s, heads[best]) for s in kept_out]
     gained = np.sqrt(errors[best] / max(errors[TOGETHER], 1e-12))
     clear = gained < 1 - LEAST_GAIN and _beyond_chance(gains)
