@@ -107,3 +107,37 @@ def test_a_table_is_no_experiment(tmp_path: Path) -> None:
     path = save(pumps(), tmp_path / "p.csv")
     with refuses(ConfigError, f"fedprognos init {path}"):
         config.load(path)
+
+
+@pytest.mark.parametrize("owner", [None, "plant"])
+def test_init_refuses_what_leaves_nothing_to_test_on(tmp_path: Path, owner: str | None) -> None:
+    """One machine alone, and owners of one machine each."""
+    machines = ["p0"] if owner is None else ["p0", "p1", "p2"]
+    path = save(pumps().loc[lambda f: f["machine"].isin(machines)], tmp_path / "p.csv")
+    result = init(path, "--yes")
+    assert isinstance(result.exception, DataError), result.output
+    assert not path.with_suffix(".toml").exists()
+    if owner is not None:
+        assert init(path, "--yes", "--site", "-").exit_code == 0
+
+
+def test_a_misspelt_time_measure_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
+    save(pumps(), tmp_path / "p.csv")
+    assert init(tmp_path / "p.csv", "--yes").exit_code == 0
+    with refuses(ConfigError, "plannt", "'landings'", code="config"):
+        config.load(tmp_path / "p.toml", ["data.time_measure=plannt"])
+    _, experiment, _ = config.load(tmp_path / "p.toml", ["data.time_measure=hours"])
+    assert experiment.data.time_measure == "hours"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("stray", ["unknown", "", "12 cycles"])
+def test_a_remaining_life_in_words_is_neither_target_nor_sensor(tmp_path: Path, stray: str) -> None:
+    frame = pumps()
+    left = frame.groupby("machine")["cycle"].transform("max") - frame["cycle"]
+    path = save(frame.assign(RUL=left.astype(str).where(frame.index % 40 != 7, stray)), tmp_path / "p.csv")
+    with refuses(DataError, "RUL", "line 9", stray):
+        propose(path)
+    proposal = propose(path, {"target": None})
+    assert proposal.columns.target is None
+    assert "RUL" not in (proposal.columns.sensors or ())
+    assert "RUL" in (*proposal.answers, *proposal.text)

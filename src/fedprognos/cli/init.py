@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,8 +55,10 @@ def init(
     Example: fedprognos init pumps.csv --unit pump
     """
     from fedprognos.errors import DataError, unknown_name
+    from fedprognos.experiment import deal_scenarios, load
     from fedprognos.fleet import fleet_from_tables, public_data_in
-    from fedprognos.tables import default_path, load_rows, write_experiment
+    from fedprognos.fleet.readers import Source
+    from fedprognos.tables import TEST_FRACTION, default_path, experiment_toml, load_rows, write_experiment
 
     if (public := public_data_in(file)) == "cmapss":
         hint = f"a preset reads it as it is: fedprognos run turbofan-life --data-dir {file}"
@@ -86,7 +89,10 @@ def init(
     for note in fleet.notes:
         if note not in proposal.note:
             console.print(f"note: {note}", markup=False, soft_wrap=True)
-    path = write_experiment(proposal, out or default_path(file), force)
+    path = out or default_path(file)
+    experiment = load(tomllib.loads(experiment_toml(proposal, path.parent)))[1]
+    deal_scenarios(experiment, Source(fleet, test_fraction=TEST_FRACTION))
+    write_experiment(proposal, path, force)
     console.print(f"wrote {path}; check the guesses in it, then: fedprognos run {path}", markup=False, soft_wrap=True)
 
 
@@ -190,6 +196,10 @@ def _time(columns: Columns) -> str:
     return f"{columns.time}{joined}{measure}" + ("; rows are sorted by it" if columns.sort else "")
 
 
+def _units(count: int) -> str:
+    return f"{count} unit{'' if count == 1 else 's'}"
+
+
 def _whole(proposal: Proposal) -> str:
     """What a unit is where no column names it."""
     return "each sheet" if proposal.file_format.sheet else "each file" if proposal.units > 1 else "the whole file"
@@ -230,7 +240,7 @@ def _summary(proposal: Proposal) -> Table:
     rows = {
         "file": proposal.note,
         "task": _task(columns),
-        "unit": f"{columns.unit or _whole(proposal)} ({proposal.units} units, {proposal.rows} rows)",
+        "unit": f"{columns.unit or _whole(proposal)} ({_units(proposal.units)}, {proposal.rows} rows)",
         "lives of a unit": lives,
         "time": _time(columns),
         "cycle": columns.cycle,
@@ -245,6 +255,7 @@ def _summary(proposal: Proposal) -> Table:
         "constant, left out": _listed(proposal.constant),
         "number the rows, left out": _listed(proposal.counters),
         "not numbers, left out": _listed(proposal.text),
+        "called a remaining life, left out": _listed(proposal.answers),
         "mostly blank, left out": "; ".join(f"{column}: {gap}" for column, gap in proposal.sparse.items()),
     }
     for role, value in rows.items():

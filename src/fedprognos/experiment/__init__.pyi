@@ -2,6 +2,7 @@ from .conclusion import Published as Published
 from .conclusion import conclude as conclude
 from .conclusion import methods_of as methods_of
 from .config import Experiment as Experiment
+from .config import load as load
 from .config import merged as merged
 from .engines import DaskCluster as DaskCluster
 from .engines import Engine as Engine
@@ -40,6 +41,7 @@ from .run_folder import JobRecord as JobRecord
 from .run_folder import RunFolder as RunFolder
 from .run_folder import folder_name as folder_name
 from .scenario import Scenario as Scenario
+from .scenario import deal_scenarios as deal_scenarios
 from .scenario import scenarios as scenarios
 from .schedule import Schedule as Schedule
 from .tuning import BEST_FILE as BEST_FILE

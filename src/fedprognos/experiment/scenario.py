@@ -48,7 +48,11 @@ def scenarios(experiment: config.Experiment, data_dir: Path | None, folder: Path
     folder
         What relative paths in the experiment refer to.
     """
-    source = read(experiment.data, ReadContext(data_dir, folder))
+    return deal_scenarios(experiment, read(experiment.data, ReadContext(data_dir, folder)))
+
+
+def deal_scenarios(experiment: config.Experiment, source: Source) -> dict[str, Scenario]:
+    """Deal out data that is read already for every scenario."""
     return {name: _deal(name, source, rule) for name, rule in experiment.partition.items()}
 
 
@@ -74,10 +78,15 @@ def _deal(name: str, source: Source, rule: PartitionOptions) -> Scenario:
         else:  # a client's only labelled unit trains: a model needs an end of life to learn from
             trains[client] = fleet
     if not tests:
+        where = source.fleet.source or source.fleet.name
+        if not split.can_split(source.fleet):
+            hint = "add units whose end of life is known: a model learns from some and is tested on others"
+            raise DataError("there is a single labelled unit, so none is left for the test", where=where, hint=hint)
         raise DataError(
             "every client has a single labelled unit, so none is left for the test",
-            where=source.fleet.source or source.fleet.name,
-            hint="give test units in a file of their own (data.test_path), or fewer clients",
+            where=where,
+            hint="name no owner, so that units are dealt out by lot (init --site -), or give test units in a file of "
+            "their own (data.test_path)",
         )
     return Scenario(name, trains, tests, clients)
 

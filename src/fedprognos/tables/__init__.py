@@ -5,7 +5,7 @@ from fedprognos.tables.csv_format import FileFormat
 from fedprognos.tables.cycle_rules import END_OF_LIFE, broken_off, end_of_life
 from fedprognos.tables.database import literal
 from fedprognos.tables.exact_csv import read_exact_csv
-from fedprognos.tables.experiment_file import default_path, write_experiment
+from fedprognos.tables.experiment_file import TEST_FRACTION, default_path, experiment_toml, write_experiment
 from fedprognos.tables.levels import decimals_of_levels
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.missing import fill
@@ -42,6 +42,7 @@ __all__ = [
     "PIECE",
     "SECONDS",
     "SUFFIXES",
+    "TEST_FRACTION",
     "Columns",
     "FileFormat",
     "LoadedRows",
@@ -58,6 +59,7 @@ __all__ = [
     "decimals_of_levels",
     "default_path",
     "end_of_life",
+    "experiment_toml",
     "fill",
     "find_time_format",
     "iso",

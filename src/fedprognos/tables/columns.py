@@ -7,10 +7,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedprognos.errors import ConfigError
+from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.options import Options
 from fedprognos.tables.csv_format import FileFormat
 from fedprognos.tables.cycle_rules import END_OF_LIFE
+from fedprognos.tables.times import MEASURES, time_measure_of
 
 Task = Literal["rul", "soh"]
 Policy = Literal["hold", "interpolate", "mean", "refuse"]
@@ -29,7 +30,7 @@ class Columns(Options):
     time
         Time of each row (task `rul`), or time within a cycle (task `soh`): a number, a date or an epoch time.
     time_measure
-        Measure of the time: `hours`, `cycles`, `km`, ... None takes it from the column's name. Dates become time since
+        Measure of the time: one of :data:`MEASURES`. None takes it from the column's name. Dates become time since
         the unit's first row, in seconds, minutes, hours, days or weeks.
     time_format
         `number`, `iso`, `epoch`, `epoch-ms`, `excel` (days as Excel counts them), or a pattern such as
@@ -92,6 +93,9 @@ class Columns(Options):
 
     @model_validator(mode="after")
     def _roles_agree(self) -> Self:
+        if self.time_measure not in (None, *MEASURES, time_measure_of(self.time)):
+            error = unknown_name("time measure", self.time_measure, MEASURES)
+            raise ConfigError(error.what, hint=f"{error.hint}; a column's name may end in another: {self.time}_in_...")
         if self.task == "soh" and self.cycle is None:
             raise ConfigError("task 'soh' needs the column of the cycle number", hint="set cycle = '...'")
         if self.task == "rul" and self.cycle is not None:

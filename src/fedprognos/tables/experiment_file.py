@@ -25,8 +25,8 @@ _CAP_SHARE = 0.8
 """The cap as a share of a short life: nearly every unit then has rows at the cap, where it is as good as new."""
 _STEPS_AN_EPOCH, _STEPS = 20, 1500
 """Least optimizer steps: in an epoch, and in all."""
-_TRAINED = 0.75
-"""Share of the units that is not held out for the test."""
+TEST_FRACTION = 0.25
+"""Share of the units, or of each unit's cycles, that is held out for the test."""
 
 
 def default_path(table: Path) -> Path:
@@ -105,6 +105,8 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
         lines += [_comment(f"left out, they number the rows: {', '.join(proposal.counters)}")]
     if proposal.text:
         lines += [_comment(f"left out, not numbers in every row: {', '.join(proposal.text)}")]
+    if proposal.answers:
+        lines += [_comment(f"left out, called a remaining life: {', '.join(proposal.answers)}")]
     lines += [_comment(f"left out, mostly blank: {column} ({gap})") for column, gap in proposal.sparse.items()]
     if columns.settings:
         lines += [_key("settings", columns.settings, comments["settings"])]
@@ -125,7 +127,7 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
     elif columns.target is None and columns.failed is None:
         lines += [_comment("no target and no failed column: every unit is taken to fail after its last row")]
     share = "units" if columns.task == "rul" else "each unit's cycles, the last ones,"
-    return [*lines, _key("test_fraction", 0.25, f"share of {share} held out for the test")]
+    return [*lines, _key("test_fraction", TEST_FRACTION, f"share of {share} held out for the test")]
 
 
 def _partition(proposal: Proposal) -> tuple[int, list[str]]:
@@ -217,7 +219,7 @@ def _epochs(proposal: Proposal, clients: int) -> list[str]:
     a_unit = (
         proposal.median_life if proposal.shortest_cycle is not None else proposal.median_rows - _window(proposal) + 1
     )
-    windows = max(1.0, _TRAINED * 0.8 * a_unit * proposal.units / clients)  # without the validation
+    windows = max(1.0, (1 - TEST_FRACTION) * 0.8 * a_unit * proposal.units / clients)  # without the validation
     batch = int(2 ** min(7, max(3, math.floor(math.log2(max(windows / _STEPS_AN_EPOCH, 1))))))
     epochs = min(300, max(30, math.ceil(_STEPS * batch / windows)))
     lines = ["\n[train]\n", _key("epochs", epochs), _key("batch_size", batch, f"about {windows:.0f} windows a client")]

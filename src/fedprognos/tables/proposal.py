@@ -14,7 +14,7 @@ from fedprognos.arrays import BoolArray
 from fedprognos.errors import DataError
 from fedprognos.tables import roles
 from fedprognos.tables.columns import Columns
-from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables.csv_format import NUMBER, FileFormat
 from fedprognos.tables.cycle_rules import END_OF_LIFE, broken_off, end_of_life
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.table import yes_and_no
@@ -50,8 +50,9 @@ class Proposal:
         Roles of the columns, ready for :func:`fedprognos.fleet.from_tables.read_table`.
     conditions
         Decimals by which each operating setting is rounded into operating conditions.
-    constant, text, counters
-        Columns left out because they never change (within an operating condition), are not numbers, or number the rows.
+    constant, text, counters, answers
+        Columns left out because they never change (within an operating condition), are not numbers, number the rows, or
+        are called a remaining life without being the target.
     sparse, gaps
         Columns with blanks, and how many: those left out because most values are missing, and those that are filled.
     owners, sites
@@ -94,6 +95,7 @@ class Proposal:
     note: str = ""
     file_format: FileFormat = field(default_factory=FileFormat)
     counters: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
     owners_are_numbers: bool = False
     separator: str | None = None
     worn: int | None = None
@@ -208,8 +210,11 @@ class _Look:
             health, share, worn = self._health(roles.without(numbers, time), lives)
         self._check_once([lives, frame[time], *([] if cycle is None else [frame[cycle]])], time)
         left = roles.without([c for c in free if c in self.numeric], life, time, cycle, target, *self.forms)
+        answers = tuple(c for c in left if task == "rul" and roles.rank(c, "rul") is not None)
         if self.given.get("sensors"):
             left = [c for c in left if c in self.given["sensors"]]
+        else:
+            left = roles.without(left, *answers)
         measured = self._measured(left, groups, task)
         form, measure = self._time(time, cycle, lives)
         columns = Columns(
@@ -247,6 +252,7 @@ class _Look:
             units=int(lives.nunique()),
             rows=len(frame),
             counters=measured.counters,
+            answers=() if self.given.get("sensors") else answers,
             worn=worn,
             **self._extent(columns, groups, lives),
         )
@@ -362,9 +368,27 @@ class _Look:
                 hint="add a column that counts the rows of each unit, or one of dates. If the file has no names or a "
                 "long title on top, data.header says which line names the columns",
             )
-        others = roles.without(numbers, time)
+        others = roles.without(free, time)
         target = self._say("target", lambda: roles.pick(others, "rul", lambda c: True, named=True))
+        self._check_labels(target)
         return "rul", time, None, target, restarts
+
+    def _check_labels(self, target: str | None) -> None:
+        """Refuse a target with blanks or texts: as a sensor it would give the answer away."""
+        if target is None or target in self.complete:
+            return
+        cells = self.frame[target]
+        strays = cells.isna() | ~cells.astype(str).str.strip().str.fullmatch(NUMBER.pattern)
+        row = int(np.flatnonzero(strays.to_numpy())[0])
+        blank = bool(pd.isna(cells.iloc[row]))
+        text = ", ".join(self.rows.file_format.blanks) if blank else str(cells.iloc[row]).strip()
+        first = f"'{text}'" if text else "blank"
+        raise DataError(
+            f"column '{target}' seems to hold the remaining life, but {int(strays.sum())} of its {len(cells)} cells "
+            f"are not plain numbers; the first one is {first}",
+            where=self.rows.at(row),
+            hint="write a number in every row, or leave the column out: --target -",
+        )
 
     def _health(self, columns: list[str], lives: pd.Series) -> tuple[str | None, float, int | None]:
         """A health that fades, the share of its first value at which a life ends, and how many units get there.

@@ -53,8 +53,8 @@ _NAMES = {
     "flights": "flight flights",
     "cycles": "cycle cycles zyklus zyklen ciclo ciclos",
 }
-MEASURES = (*_NAMES, "steps", "miles", "rotations", "strokes", "starts", "landings")
-"""Measures of time that `fedprognos init` offers; an experiment file may name others."""
+MEASURES = (*_NAMES, "steps", "miles", "rotations", "strokes", "starts", "landings", "operations", "pieces", "shots")
+"""Measures of time that an experiment file may name; others come from a column's name, such as `age_in_furlongs`."""
 _MEASURES = {word: measure for measure, words in _NAMES.items() for word in words.split()}
 
 
