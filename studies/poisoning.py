@@ -145,9 +145,11 @@ def run_attacked(
     def left_out(failure: Failure) -> None:
         left.add(failure.client)
 
+    declared: dict[str, int] = {}
+
     def cohort() -> MessageCohort:
         masked = experiment.federation.mode == "masked"
-        return MessageCohort(transport, sums=UnseenParts(transport) if masked else None)
+        return MessageCohort(transport, declared=declared, sums=UnseenParts(transport) if masked else None)
 
     facts: dict[str, Any] = {"hostile": hostile, "ended": ""}
     try:

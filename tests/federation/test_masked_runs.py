@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedprognos.errors import ConfigError, FederationError
 from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.federation.codec import ledger_line
-from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges import Failure, OnEpoch
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest, evaluate
+from fedprognos.federation.exchanges.fit import FitReply
 from fedprognos.federation.exchanges.personal import personal_heads
 from fedprognos.federation.exchanges.survey import recipe_from_survey
 from fedprognos.federation.heads import judged_rounds
@@ -104,7 +106,7 @@ def test_sums_of_two_and_robust_averages_are_refused(tmp_path: Path) -> None:
         plan_of(mode="masked", screen=0.1)
 
 
-def test_impossible_totals_end_the_step(tmp_path: Path) -> None:
+def test_impossible_totals_end_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, cohort = plan_of(), masked_cohort(tmp_path)
     honest = cohort.members["b"].answer
 
@@ -115,8 +117,46 @@ def test_impossible_totals_end_the_step(tmp_path: Path) -> None:
         return reply
 
     cohort.members["b"].answer = hostile  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(cohort.members["b"], "_check_part", lambda exchange, request, reply: None)
     with refuses(FederationError, 3, "federation.mode"):
         evaluate(cohort, plan, cohort.clients, plan.common_start())
+
+
+def test_a_total_of_more_points_than_all_members_declared_ends_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort, plan = masked_cohort(tmp_path), plan_of(epochs=1)
+    recipe_from_survey(cohort, RECIPE, lambda failure: None)
+    declared = sum(client.fleet.rows for client in cohort.members.values())
+    assert cohort.declared == dict.fromkeys("abc", declared)
+    client = cohort.members["c"]
+    honest = client.answer
+
+    def greedy(request: object, on_epoch: OnEpoch | None = None) -> object:
+        reply = honest(request, on_epoch)
+        return replace(reply, windows=declared) if isinstance(reply, FitReply) else reply
+
+    monkeypatch.setattr(client, "answer", greedy)
+    with refuses(FederationError, declared, "checked"):
+        list(judged_rounds(strategies["fedavg"], cohort, plan))
+
+
+def test_a_part_that_no_honest_site_sends_does_not_leave_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cohort, plan = masked_cohort(tmp_path, "abcd"), plan_of(epochs=1, min_clients=3)
+    client = cohort.members["d"]
+    honest = client.answer
+
+    def broken(request: object, on_epoch: OnEpoch | None = None) -> object:
+        reply = honest(request, on_epoch)
+        if not isinstance(reply, FitReply):
+            return reply
+        return replace(reply, weights={name: 0 * tensor + 1e6 for name, tensor in reply.weights.items()})
+
+    monkeypatch.setattr(client, "answer", broken)
+    left_out: list[str] = []
+    plan = replace(plan, left_out=lambda failure: left_out.append(failure.client))
+    list(judged_rounds(strategies["fedavg"], cohort, plan))
+    assert set(left_out) == {"d"}
 
 
 def test_personal_heads_stay_near_the_common_one(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from fedprognos.features import Recipe, WindowSet, build_windows, hold_out
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, ledger_line, tag_of, wire_of
 from fedprognos.federation.cohort import digest
-from fedprognos.federation.exchanges import Failure, OnEpoch, Reply, Request, exchange_for, request_kinds
+from fedprognos.federation.exchanges import Exchange, Failure, OnEpoch, Reply, Request, exchange_for, request_kinds
 from fedprognos.federation.limits import Limits
+from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Network
 from fedprognos.privacy import RESERVE, FloorError, Floors, SecretSplit, reserved
@@ -115,10 +116,15 @@ class Client:
         exchange = exchange_for(request)
         if self.member is None or exchange is None:
             raise MessageError("this site takes part in no masked sums")
+        self._check_part(exchange, request, reply)
         values, hidden = exchange.vector(request, reply)
         asked = digest(encode(request))
         about = asked if exchange.about is None else digest(exchange.about(request))
         return self.member.masked(*tag, asked, values, exchange.limbs, about, hidden)
+
+    def _check_part(self, exchange: Exchange, request: Request, reply: Reply) -> None:
+        """Keep a part that is wrong by mistake: under its mask nobody else can check it."""
+        exchange.check(request, reply, MOST_ROWS)
 
     def windows(self, recipe: Recipe) -> WindowSet:
         """All windows that count, built once for a recipe and not for every request."""

@@ -51,6 +51,10 @@ class Cohort(Protocol):
     def sums(self) -> Sums | None:
         """How replies are added up that nobody is to see one by one; None where they may be seen."""
 
+    @property
+    def declared(self) -> dict[str, int]:
+        """The most labelled points that each client can have, by what was declared; masked ones have a total."""
+
     def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
         """Ask several clients at once; every one of them is in the answer, with a checked reply or a failure."""
 
@@ -80,7 +84,8 @@ class MessageCohort:
     scope
         What decides a reply besides the request and the client's name: the data behind it.
     declared
-        Labelled points that each client said it has, shared by the cohorts of a run.
+        Labelled points that each client said it has, shared by the cohorts of a run; where replies are masked, the
+        total of all.
     sums
         How totals are made where replies must not be seen one by one.
     """
@@ -96,7 +101,7 @@ class MessageCohort:
         sums: Sums | None = None,
     ) -> None:
         self._transport, self.wire, self._journal, self._scope = transport, wire, journal, scope
-        self._declared = {} if declared is None else declared
+        self.declared = {} if declared is None else declared
         self.sums = sums
         self.traffic = Traffic()
 
@@ -119,7 +124,7 @@ class MessageCohort:
             except MessageError as error:
                 reply = Failure(name, error.code, error.what)
             if tag is None:  # what is masked can be checked as a total only
-                reply = checked_reply(name, requests[name], reply, self._declared)
+                reply = checked_reply(name, requests[name], reply, self.declared)
             if isinstance(reply, Failure):  # a client speaks for itself only, and briefly
                 return Received(Failure(name, reply.code[:40] or "unknown", reply.text[:400]), 0)
             return Received(reply, len(data))

@@ -105,7 +105,10 @@ def total(
 def masked_total(
     cohort: Cohort, requests: Mapping[str, Request], min_clients: int | None, left_out: Callable[[Failure], None]
 ) -> Any:
-    """The sum of replies that nobody sees one by one; an impossible sum ends the step."""
+    """The sum of replies that nobody sees one by one; an impossible sum ends the step.
+
+    A total that declares how many points all members have together bounds their later totals.
+    """
     sums = cohort.sums
     if sums is None:
         raise FederationError("the clients' replies are not masked", hint='set federation.mode = "masked"')
@@ -123,7 +126,10 @@ def masked_total(
     try:
         summed, members = sums.total(cohort, requests, failed, least)  # type: ignore[arg-type]
         if summed is not None and (exchange := exchange_for(request)) is not None:
-            exchange.check(request, summed, MOST_ROWS)
+            # Nobody says how many points are its own, so every member is bounded by the total that it was part of.
+            exchange.check(request, summed, max(cohort.declared.get(name, MOST_ROWS) for name in members))
+            if exchange.declares is not None:
+                cohort.declared.update(dict.fromkeys(members, exchange.declares(summed, None)))
     except FederationError as error:
         raise too_few_error(failures)(error.what, where=error.where, hint=error.hint) from None
     except (MessageError, BundleError, TrainingError, DataError, ValueError, ArithmeticError) as error:
@@ -131,7 +137,8 @@ def masked_total(
         text = error.what if isinstance(error, FedprognosError) else str(error)
         raise FederationError(
             f"the sum of {len(members) or len(requests)} clients is impossible: {text}",
-            hint='Sums are masked, so nobody can tell whose part is wrong; federation.mode = "checked" names it.',
+            hint="Sums are masked, so nobody can tell whose part is wrong. With the consent of all members, "
+            'federation.mode = "checked" shows each reply and names the client.',
         ) from None
     if summed is None or len(members) < least:
         raise too_few_error(failures)(

@@ -194,9 +194,9 @@ def check_outline(request: OutlineRequest, reply: OutlineReply, most_points: int
 
 
 def check_moments(request: MomentsRequest, reply: MomentsReply, most_points: int) -> None:
-    """Sums that columns and labels can have."""
+    """Sums that columns and labels can have; they declare the number of points, so none bounds them."""
     for sums in (*reply.cells.values(), reply.labels):
-        check_count(sums.n, most_points)
+        check_count(sums.n, MOST_ROWS)
         sums.check(LARGEST_VALUE, ROUNDING)
 
 
@@ -384,6 +384,7 @@ exchanges.add(
         answer_moments,
         cost,
         check_moments,
+        declares=lambda reply, before: reply.labels.n,
         template=moments_template,
         limbs=FINE_LIMBS,  # raw columns need a finer unit than scaled ones
         only_masked=True,
