@@ -369,7 +369,7 @@ class DurableStream:
             for old in () if self._keeps_snapshots else folder.glob(snapshot_name("*")):
                 if old != self._snapshot_path(self._last):
                     old.unlink(missing_ok=True)
-        self.store.prune(sorted(self._touched))
+        self.store.prune(sorted(self._touched), time.time())
         self.store.alerts.prune(time.time())
         self._touched.clear()
         self._since_snapshot = 0
@@ -405,6 +405,11 @@ class DurableStream:
         """All rows that are stored of a unit, oldest first; None for one that is not known."""
         number = self._units.get(unit)
         return None if number is None else self._table(self.store.rows_of(number, sys.maxsize), {number: unit})
+
+    def rate(self, unit: str, now: float) -> float | None:
+        """Positions a second at which rows of a unit come; None where that is not known."""
+        number = self._units.get(unit)
+        return None if number is None else self.store.arrivals.rates(now, number).get(number)
 
     def names(self) -> dict[int, str]:
         """Units by number."""

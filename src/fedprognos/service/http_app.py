@@ -27,6 +27,7 @@ from fedprognos.prognosis import Explanation, Predictor, Row, Verdict, dates, ex
 from fedprognos.service import json_shapes
 from fedprognos.service.alert_routes import add_alert_routes
 from fedprognos.service.batching import BusyError
+from fedprognos.service.due_dates import Clock, due_date
 from fedprognos.service.fleet_service import FleetService
 from fedprognos.service.fleet_view import FleetView, UnitView, forecast
 from fedprognos.service.http_guards import HEALTH_CHECKS, Guard, TooLargeError, refuse
@@ -222,18 +223,23 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
         healths, rows = await service.batcher.ask(partial(service.stream.history, unit))
         log = service.stream.store.maintenance
         done = await service.batcher.ask(partial(log.latest, 100, machine=unit_view.machine))
+        now = time.time()
+        rate = await service.batcher.ask(partial(service.stream.rate, unit, now))
         date, end_date = None, None
         ended = unit_view.status == "ended"
         if unit_view.health is not None and not cyclic:
             date, end_date = dates(unit_view.health, recipe.time_measure)
+        expected = None if ended else forecast(recipe.task, healths, view.threshold)
+        clock = Clock.from_view(unit_view, "" if cyclic else recipe.time_measure, rate, now)
         answer = json_shapes.unit_answer(
             unit_view,
-            now=time.time(),
+            now=now,
             lives=view.lives(unit_view),
             date=date,
             end_date=None if ended else end_date,
             history=healths,
-            forecast=None if ended else forecast(recipe.task, healths, view.threshold),
+            forecast=expected,
+            due_date=due_date(expected, clock),
             samples=[json_shapes.sample(row, recipe) for row in rows],
             maintenance=done,
         )

@@ -15,6 +15,7 @@ from fedprognos.errors import DataError
 from fedprognos.features import Recipe
 from fedprognos.files import spreadsheet_safe
 from fedprognos.prognosis import LONGEST_NAME, Health, Row, Update, Verdict
+from fedprognos.service.due_dates import DueDate
 from fedprognos.service.fleet_view import Forecast, Refusal, UnitView
 from fedprognos.service.maintenance import MaintenanceEvent
 from fedprognos.service.store import StoredRow
@@ -139,6 +140,8 @@ class UnitAnswer(UnitView):
     date, end_date
         Where positions are dates: of its health, and when the remaining life is over. No end is told at the cap, nor
         under a flag that says that the value is not to be trusted.
+    due_date
+        The forecast by the calendar; None where the forecast has no position at which maintenance is due.
     """
 
     now: float
@@ -147,6 +150,7 @@ class UnitAnswer(UnitView):
     end_date: str | None
     history: list[Health]
     forecast: Forecast | None
+    due_date: DueDate | None
     samples: list[Sample]
     maintenance: list[MaintenanceEvent]
 

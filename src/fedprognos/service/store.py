@@ -25,6 +25,7 @@ from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis import Health
 from fedprognos.service.alert_log import AlertLog
 from fedprognos.service.alerts import Alert, Standing
+from fedprognos.service.arrivals import ArrivalLog
 from fedprognos.service.maintenance import MaintenanceEvent, MaintenanceLog
 
 FORMAT = "3"
@@ -93,8 +94,8 @@ class Store:
     ----------
     model_changed
         The folder was last used with another model.
-    alerts, maintenance
-        The logs of alerts and of maintenance, in the same database.
+    alerts, maintenance, arrivals
+        The logs of alerts, of maintenance and of arrivals, in the same database.
     """
 
     def __init__(self, folder: Path | None, columns: str, model: str, kept_rows: int | None = KEPT_ROWS) -> None:
@@ -107,6 +108,7 @@ class Store:
             self._open(columns, model)
             self.alerts = AlertLog(self._db, self._transaction)
             self.maintenance = MaintenanceLog(self._db, self._transaction())
+            self.arrivals = ArrivalLog(self._db, self._transaction())
         except sqlite3.Error as error:
             self._db.close()
             raise _cannot_open(folder, error) from None
@@ -141,7 +143,7 @@ class Store:
     def write(
         self,
         units: Iterable[tuple[int, str]],
-        rows: Iterable[StoredRow],
+        rows: Sequence[StoredRow],
         healths: Iterable[tuple[int, Health]],
         received: float,
         alerts: Iterable[Alert] = (),
@@ -155,6 +157,7 @@ class Store:
                 "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 ((r.id, r.unit, r.cycle, r.position, r.end, r.received, r.accepted, r.numbers) for r in rows),
             )
+            self.arrivals.write(rows)
             self._db.executemany(
                 "INSERT INTO healths VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -197,6 +200,7 @@ class Store:
                 self.maintenance.forget(last_life_of)
             self._db.execute("DELETE FROM rows WHERE unit = ?", (number,))
             self._db.execute("DELETE FROM healths WHERE unit = ?", (number,))
+            self.arrivals.forget(number)
             self._db.execute("DELETE FROM units WHERE id = ?", (number,))
             self._db.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", (name,))
 
@@ -206,12 +210,13 @@ class Store:
             self._db.execute("INSERT OR REPLACE INTO facts VALUES ('snapshot', ?)", (str(through),))
             self._db.execute("DELETE FROM forgotten")
 
-    def prune(self, units: Iterable[int]) -> None:
-        """Drop all but the latest rows and healths of some units."""
+    def prune(self, units: Iterable[int], now: float) -> None:
+        """Drop all but the latest rows and healths of some units, and arrivals of long ago."""
         tables = {"healths": KEPT_HEALTHS}
         if self._kept_rows is not None:
             tables["rows"] = self._kept_rows
         with self._transaction():
+            self.arrivals.prune(now)
             for unit in units:
                 for table, kept in tables.items():
                     self._db.execute(

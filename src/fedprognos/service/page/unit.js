@@ -1,7 +1,7 @@
 // One unit: verdict, trend with forecast, history, sensors.
 const UnitPage = (function () {
   "use strict";
-  const { TITLES, FLAGS, number, value, atCap, distrusted, doubts, range, dateOf, place, age, health, cycleOf, $, node } = Words;
+  const { TITLES, FLAGS, number, value, atCap, distrusted, doubts, range, dateOf, place, age, health, day, cycleOf, $, node } = Words;
   let fleet = null;
   let drawn = null;
 
@@ -20,7 +20,14 @@ const UnitPage = (function () {
     const bounds = f.due_low === null && f.due_high === null ? "" :
       ` (${f.due_low === null ? 0 : left(f.due_low)} to ${f.due_high === null ? "unknown" : left(f.due_high)})`;
     const unsure = fleet.coverage === null ? ` No interval: ${fleet.no_intervals}.` : "";
-    return `Maintenance due in about ${left(f.due)} ${unitOf(left(f.due))}${bounds}, around ${place(dateOf(f.due) ? f.due : Math.round(f.due), fleet.position_name)}; ${f.basis}.${unsure}`;
+    return `Maintenance due in about ${left(f.due)} ${unitOf(left(f.due))}${bounds}, around ${place(dateOf(f.due) ? f.due : Math.round(f.due), fleet.position_name)}; ${f.basis}.${byCalendar(unit)}${unsure}`;
+  }
+  function byCalendar(unit) {
+    const due = unit.due_date;
+    if (!due || dateOf(unit.forecast.due)) return "";
+    if (due.date === null) return ` No date: ${due.reason}.`;
+    const bounds = due.earliest && due.latest ? ` (${day(due.earliest)} to ${day(due.latest)})` : "";
+    return ` That is about ${day(due.date)}${bounds}, at ${Number(due.per_day.toPrecision(2))} ${fleet.cyclic ? "cycles" : fleet.time_measure} a day as lately.`;
   }
   function show(unit, itsFleet) {
     fleet = itsFleet;

@@ -69,6 +69,8 @@ const Words = (function () {
   function health(h) {
     return h.value === null ? h.reason : value(h) + (range(h) ? ` (${range(h)})` : "");
   }
+  // A date of the service, which is in UTC, as a day here.
+  const day = (date) => new Date(date + "Z").toLocaleDateString(undefined, { day: "numeric", month: "short", year: "numeric" });
   const cycleOf = (unit) => (unit.cycle === null ? unit.position : unit.cycle);
   const $ = (id) => document.getElementById(id);
   function node(name, text, className) {
@@ -77,5 +79,5 @@ const Words = (function () {
     if (className) made.className = className;
     return made;
   }
-  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, value, atCap, distrusted, doubts, range, dateOf, place, age, health, cycleOf, $, node };
+  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, value, atCap, distrusted, doubts, range, dateOf, place, age, health, day, cycleOf, $, node };
 })();
