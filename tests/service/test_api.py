@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -296,6 +297,22 @@ def test_operation(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     row = schema["paths"]["/v1/rows"]["post"]["requestBody"]["content"]["application/json"]["schema"]["anyOf"][0]
     assert row["properties"]["sensors"]["required"] == ["pressure", "temperature"]
+
+
+def test_the_fleet_says_where_its_model_comes_from() -> None:
+    provenance = {"experiment": "pumps", "method": "absorb", "head": "exact", "seed": 0, "round": 1, "units": 40}
+    provenance |= {"train_clients": ["north", "south"], "fedprognos": "0.1.0", "ridge": 0.01}
+    with running(replace(BUNDLE, provenance=provenance)) as client:
+        assert client.get("/v1/fleet").json()["origin"] == {
+            **{key: provenance[key] for key in ("experiment", "method", "head", "seed", "round", "units")},
+            "trained_by": ["north", "south"],
+            "version": "0.1.0",
+        }
+    odd = {"experiment": 7, "method": ["x"], "seed": True, "units": "many", "train_clients": "north"}
+    with running(replace(BUNDLE, provenance=odd)) as client:
+        origin = client.get("/v1/fleet").json()["origin"]
+    assert origin.pop("trained_by") == []
+    assert set(origin.values()) == {None, ""}
 
 
 def test_without_calibration_no_unit_near_its_threshold_is_fine_and_no_coverage_is_claimed(client: TestClient) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from safetensors import SafetensorError
@@ -106,8 +106,12 @@ class Predictor(HealthModel):
         """Why the predictor gives no intervals; empty if it gives them."""
         if self.calibration is not None:
             return ""
-        provenance = {} if self._bundle is None else self._bundle.provenance
-        return str(provenance.get("no_intervals", "this model was not calibrated"))
+        return str(self.provenance.get("no_intervals", "this model was not calibrated"))
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where the model comes from, as its bundle says; empty without a bundle."""
+        return {} if self._bundle is None else self._bundle.provenance
 
     @property
     def signature(self) -> str:

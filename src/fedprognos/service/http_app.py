@@ -303,6 +303,7 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
             coverage=None if service.predictor.calibration is None else service.options.coverage,
             no_intervals=service.predictor.no_intervals,
             signed_by=service.predictor.signed_by,
+            origin=json_shapes.ModelOrigin.from_provenance(service.predictor.provenance),
             now=time.time(),
         )
         return _json(answer)

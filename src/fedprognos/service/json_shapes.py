@@ -156,6 +156,56 @@ class UnitAnswer(UnitView):
 
 
 @dataclass(frozen=True)
+class ModelOrigin:
+    """Where a model comes from: what its bundle says, which only a signature proves.
+
+    Parameters
+    ----------
+    trained_by
+        The clients that trained it.
+    units
+        Units that it was trained on; None where the bundle does not say.
+    seed, round
+        Of the run; None where the bundle does not say.
+    version
+        Of the program that trained it.
+    """
+
+    experiment: str
+    method: str
+    head: str
+    trained_by: tuple[str, ...]
+    units: int | None
+    seed: int | None
+    round: int | None
+    version: str
+
+    @staticmethod
+    def from_provenance(provenance: Mapping[str, Any]) -> ModelOrigin:
+        """What is known; values of another type than expected count as not given."""
+
+        def text(key: str) -> str:
+            value = provenance.get(key)
+            return value[:LONGEST_NAME] if isinstance(value, str) else ""
+
+        def whole(key: str) -> int | None:
+            value = provenance.get(key)
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+        clients = provenance.get("train_clients")
+        return ModelOrigin(
+            text("experiment"),
+            text("method"),
+            text("head"),
+            tuple(str(name)[:LONGEST_NAME] for name in clients) if isinstance(clients, list | tuple) else (),
+            whole("units"),
+            whole("seed"),
+            whole("round"),
+            text("fedprognos"),
+        )
+
+
+@dataclass(frozen=True)
 class FleetAnswer:
     """The fleet in numbers, and what its model is about.
 
@@ -167,6 +217,8 @@ class FleetAnswer:
         Why it gives none; empty where it does.
     signed_by
         Names of the trusted keys that signed the model; None where that was not checked.
+    origin
+        Where the model comes from, as far as its bundle says.
     margin
         How near to the threshold a value without an interval counts as soon due.
     time_in_s
@@ -209,6 +261,7 @@ class FleetAnswer:
     coverage: float | None
     no_intervals: str
     signed_by: tuple[str, ...] | None
+    origin: ModelOrigin
     now: float
 
 

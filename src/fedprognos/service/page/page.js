@@ -52,6 +52,18 @@
     }, 2000);
   }
 
+  /* Where the model comes from, as far as its bundle says. */
+  function origin(model) {
+    const owners = model.trained_by.length;
+    const by = owners > 3 ? `${owners} owners` : model.trained_by.join(", ");
+    return (
+      (model.experiment ? ` · from ${model.experiment}` : "") +
+      (model.method ? `, ${model.method}` : "") +
+      (by ? ` · trained by ${by}` : "") +
+      (model.units === null ? "" : ` on ${model.units} units`)
+    );
+  }
+
   async function load() {
     try {
       fleet = await ask("/v1/fleet");
@@ -67,6 +79,7 @@
           ? ` · no intervals: ${fleet.no_intervals}`
           : ` · intervals should hold ${Math.round(100 * fleet.coverage)} %`) +
         (fleet.signed_by === null ? " · signature not checked" : ` · signed by ${fleet.signed_by.join(", ")}`) +
+        origin(fleet.origin) +
         (fleet.filled ? ` · ${fleet.filled} blank values filled` : "");
       $("position-name").textContent = fleet.position_name;
       showRefusals();
