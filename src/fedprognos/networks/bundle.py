@@ -74,10 +74,20 @@ class Bundle:
     def save(self, folder: str | Path) -> Path:
         """Write the bundle as a whole or not at all; an older one at the same place is replaced."""
         folder = Path(folder)
-        tensors = save_tensors(
-            {name: np.ascontiguousarray(array) for name, array in sorted(self.network.weights.items())}
-        )
-        document: dict[str, Any] = {
+        tensors = self._tensors()
+        document = self._document(tensors)
+        document["digest"] = _digest(document)
+        with replacing(folder) as temporary:
+            temporary.mkdir()
+            (temporary / TENSORS).write_bytes(tensors)
+            (temporary / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        return folder
+
+    def _tensors(self) -> bytes:
+        return save_tensors({name: np.ascontiguousarray(array) for name, array in sorted(self.network.weights.items())})
+
+    def _document(self, tensors: bytes) -> dict[str, Any]:
+        return {
             "format": FORMAT,
             "recipe": json.loads(self.recipe.to_json()),
             "network": self.network.spec.model_dump(mode="json"),
@@ -88,12 +98,12 @@ class Bundle:
             "novelty": None if self.novelty is None else self.novelty.model_dump(mode="json"),
             "weights_sha256": hashlib.sha256(tensors).hexdigest(),
         }
-        document["digest"] = _digest(document)
-        with replacing(folder) as temporary:
-            temporary.mkdir()
-            (temporary / TENSORS).write_bytes(tensors)
-            (temporary / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        return folder
+
+    @property
+    def fingerprint(self) -> str:
+        """Names everything that decides a prediction; where the model comes from is no part of it."""
+        document = self._document(self._tensors())
+        return _digest({key: value for key, value in document.items() if key not in {"provenance", "metrics"}})
 
     @staticmethod
     def load(folder: str | Path, trust: Trust | None = None) -> Bundle:

@@ -89,6 +89,11 @@ class HealthModel:
         text = self.recipe.to_json() + ("" if self.steps is None else self.steps.digest)
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def fingerprint(self) -> str:
+        """Names the model among others, as far as a bare function can be told from another."""
+        return self.digest
+
     def start(self) -> UnitState:
         """The empty memory of a unit."""
         return UnitState(self.recipe, self._limits, 0 if self.steps is None else self.steps.size)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -112,6 +113,11 @@ class Predictor(HealthModel):
     def provenance(self) -> Mapping[str, Any]:
         """Where the model comes from, as its bundle says; empty without a bundle."""
         return {} if self._bundle is None else self._bundle.provenance
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names everything that decides a prediction: recipe, weights, intervals; see :class:`Bundle`."""
+        return self.digest if self._bundle is None else self._bundle.fingerprint
 
     @property
     def signature(self) -> str:
