@@ -1,4 +1,5 @@
-"""The service beside a bare FastAPI echo: rows a second and latency, one row and 100 rows a request, SQLite on.
+"""The service beside a bare FastAPI echo: rows a second and latency, one row and 100 rows a request, SQLite on;
+and with a second model that runs along.
 
 Both run as processes of their own on one core; a load generator on the other keeps a fixed number of connections busy.
 Writes build/benchmarks/service.json.
@@ -47,11 +48,11 @@ OUT = Path("build/benchmarks/service.json")
 ROWS_A_POST = 100
 
 
-def bundle_of(fleet: Fleet, neurons: int) -> Bundle:
+def bundle_of(fleet: Fleet, neurons: int, seed: int = 0) -> Bundle:
     section = RecipeOptions.model_validate({"window": 30, "cap": 125, "short": "pad"})
     recipe = recipe_for(section, {"only": fleet})
     spec = NetworkSpec(inputs=recipe.channels, widths=(neurons,))
-    return Bundle(recipe, Network.seeded(spec, 0, bias=0.5))
+    return Bundle(recipe, Network.seeded(spec, seed, bias=0.5))
 
 
 def bodies_of(fleet: Fleet, recipe: Any, units: int, rows: int) -> list[list[bytes]]:
@@ -144,18 +145,20 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[1:] or cores)
-    results: dict[str, list[dict[str, float]]] = {"echo": [], "service": [], "100 rows": []}
+    results: dict[str, list[dict[str, float]]] = {"echo": [], "service": [], "100 rows": [], "shadow": []}
     with tempfile.TemporaryDirectory() as folder:
         path = bundle.save(Path(folder) / "bundle")
+        second = bundle_of(fleet, options.neurons, seed=1).save(Path(folder) / "second")
         for k in range(options.repeats):
             port = free_port()
             results["echo"].append(
                 measure([sys.executable, "-c", ECHO, str(port)], port, bodies, options.seconds, cores[0])
             )
-            for name, requests in (("service", bodies), ("100 rows", posts_of(bodies))):
+            for name, requests in (("service", bodies), ("shadow", bodies), ("100 rows", posts_of(bodies))):
                 port = free_port()
                 command = [sys.executable, "-m", "fedprognos", "serve", str(path), "--port", str(port), "--rate", "0"]
                 command += ["--state", str(Path(folder) / f"state-{name}-{k}")]
+                command += ["--shadow", str(second)] if name == "shadow" else []
                 results[name].append(measure(command, port, requests, options.seconds, cores[0]))
                 if name == "100 rows":
                     results[name][-1]["rows_per_s"] *= ROWS_A_POST
@@ -168,6 +171,8 @@ def main() -> None:
     print(
         f"service / echo {ratio:.2f} (wanted: at least 0.6), 100 rows a post / one {at_once:.1f} (wanted: at least 10)"
     )
+    beside = best["shadow"]["rows_per_s"] / best["service"]["rows_per_s"]
+    print(f"with a second model / without {beside:.2f}")
     OUT.parent.mkdir(parents=True, exist_ok=True)
     setup = {
         "clients": options.clients,
@@ -176,7 +181,11 @@ def main() -> None:
         "sensors": len(bundle.recipe.sensors),
     }
     OUT.write_text(
-        json.dumps({"setup": setup, "best": best, "runs": results, "ratio": ratio, "at_once": at_once}, indent=1) + "\n"
+        json.dumps(
+            {"setup": setup, "best": best, "runs": results, "ratio": ratio, "at_once": at_once, "beside": beside},
+            indent=1,
+        )
+        + "\n"
     )
 
 

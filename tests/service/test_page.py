@@ -11,6 +11,7 @@ import pytest
 from browser import Browser
 from services import rows_of, served, small_bundle
 
+from fedprognos.prognosis import Predictor
 from fedprognos.service import DurableStream
 from small_fleets import series_fleet
 
@@ -193,4 +194,26 @@ def test_alerts_are_listed_acknowledged_and_muted(browser: Browser, address: str
     browser.click("#mute")
     browser.wait("document.querySelector('#mute').textContent !== 'Unmute'")
     assert httpx.get(f"{address}/v1/alerts").json()["mutes"] == []
+    assert browser.complaints == []
+
+
+@pytest.mark.long
+def test_a_second_model_is_compared_promoted_and_rolled_back(browser: Browser, tmp_path: Path) -> None:
+    second = Predictor.from_bundle(small_bundle(FLEET, seed=4))
+    with served(small_bundle(FLEET), tmp_path / "state", threshold=30.0, shadow=second) as address:
+        assert httpx.post(f"{address}/v1/rows", json=ROWS).json()["accepted"] == len(ROWS)
+        browser.resize(390, 844, phone=True)
+        browser.open(address)
+        browser.wait("!document.querySelector('#promote').hidden")
+        assert str(len(ROWS)) in browser.run("document.querySelector('#models-text').textContent")
+        assert browser.run("document.documentElement.scrollWidth") <= 390
+        for button, other in (("promote", "roll-back"), ("roll-back", "promote")):
+            serving = httpx.get(f"{address}/v1/models").json()["serving"]["digest"]
+            browser.click(f"#{button}")
+            browser.wait("document.querySelector('#sign-dialog').open")
+            browser.run("document.querySelector('#sign-who').value = 'Mia'")
+            browser.press("Enter")
+            browser.wait(f"document.querySelector('#{button}').hidden && !document.querySelector('#{other}').hidden")
+            models = httpx.get(f"{address}/v1/models").json()
+            assert (models["shadow"]["digest"], models["changes"][0]["who"]) == (serving, "Mia")
     assert browser.complaints == []

@@ -63,6 +63,9 @@ def serve(
     restore: Annotated[
         Path | None, typer.Option(help="Begin from this backup; the state folder must be empty.")
     ] = None,
+    shadow: Annotated[
+        Path | None, typer.Option(help="Folder of a second model that runs along, to be promoted on the page.")
+    ] = None,
 ) -> None:
     """Take rows over HTTP, answer with health, and show the fleet on a page.
 
@@ -78,11 +81,14 @@ def serve(
     from fedprognos.service import ServiceOptions, read_plant, read_token, restore_backup, usual_threshold
 
     warn_of_exposed(token_file)
-    predictor = Predictor.load(bundle, head, read_trust(trust))
+    keys = read_trust(trust)
+    predictor = Predictor.load(bundle, head, keys)
+    second = None if shadow is None else Predictor.load(shadow, trust=keys)
     options = ServiceOptions(
         host=host,
         port=port,
         state=state,
+        shadow=second,
         token=read_token(token_file, os.environ.get("FEDPROGNOS_TOKEN")),
         threshold=usual_threshold(predictor.recipe) if threshold is None else threshold,
         max_units=max_units,
@@ -107,6 +113,7 @@ def serve(
     lines = (
         f"Page    http://{f'[{host}]' if ':' in host else host}:{port}/",
         f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, {sees}; {due}",
+        f"Shadow  {f'{shadow}: {second.signature}' if second else 'none; see --shadow'}",
         f"Trust   {predictor.signature}",
         f"State   {state}",
         f"Backups {f'{backup_to}, every {backup_every_in_h:g} h' if backup_to else 'none; see --backup-to'}",

@@ -12,7 +12,7 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,7 +117,7 @@ def _add_snapshot(database: Path, folder: Path) -> None:
         db.execute("COMMIT")
 
 
-def unpack_backup(file: Path, database: Path, columns: str, model: str) -> Path | None:
+def unpack_backup(file: Path, database: Path, columns: str, models: Collection[str]) -> Path | None:
     """Write the database of a backup to a path, and the snapshot beside it; the snapshot's path, if there is one.
 
     Raises
@@ -128,7 +128,7 @@ def unpack_backup(file: Path, database: Path, columns: str, model: str) -> Path 
     _copy_checked(file, database)
     try:
         with closing(_open(database)) as db:
-            _check_contents(db, file, columns, model)
+            _check_contents(db, file, columns, models)
             db.execute("BEGIN")
             snapshot = _take_snapshot(db, database.parent)
             db.execute("DROP TABLE snapshot_parts")
@@ -163,9 +163,9 @@ def _copy_checked(file: Path, database: Path) -> None:
     database.chmod(0o600)
 
 
-def _check_contents(db: sqlite3.Connection, file: Path, columns: str, model: str) -> None:
+def _check_contents(db: sqlite3.Connection, file: Path, columns: str, models: Collection[str]) -> None:
     """Refuse a database that this version would not have written: also one with triggers or views of its own."""
-    with closing(Store(None, columns, model)) as fresh:
+    with closing(Store(None, columns)) as fresh:
         expected = fresh.layout() | {("table", "snapshot_parts", PARTS)}
     if layout_of(db) != expected or _fact(db, "format") != FORMAT:
         hint = "restore it with the version that wrote it"
@@ -180,8 +180,8 @@ def _check_contents(db: sqlite3.Connection, file: Path, columns: str, model: str
                 raise _damaged(file, f"'{column}' of table '{table}' holds something else than {kind}")
     if not re.fullmatch("[0-9a-f]{8}", _fact(db, "alerts") or ""):  # names of files are made of it
         raise _damaged(file, "its series of alerts has no name")
-    for name, value, kind in (("columns", columns, "model with other columns"), ("model", model, "model")):
-        if _fact(db, name) != value:
+    for name, allowed, kind in (("columns", {columns}, "model with other columns"), ("model", models, "model")):
+        if _fact(db, name) not in allowed:
             hint = "give the bundle that the service ran with; a new model can be given at the next start"
             raise DataError(f"this backup belongs to another {kind}", where=str(file), hint=hint)
 

@@ -19,6 +19,8 @@ from fedprognos.prognosis import Row, Update
 from fedprognos.service.durable_stream import Batch, DurableStream
 
 LARGEST_BATCH = 4096
+MOST_BEHIND = 1024
+"""Rows that a second model may fall behind by while requests wait; many at a time cost it less."""
 Request = tuple[Sequence[Row], asyncio.Future[Sequence[Update]]]
 Answer = TypeVar("Answer")
 
@@ -119,6 +121,8 @@ class Batcher:
                 if not future.done():  # a client that went away has its rows stored all the same
                     future.set_result(batch.updates[place : place + len(request_rows)])
                 place += len(request_rows)
+            if self._stream.behind and (not self._waiting or self._stream.behind >= MOST_BEHIND):
+                await self.ask(self._stream.follow)
 
     def _next(self) -> list[Request]:
         requests: list[Request] = []

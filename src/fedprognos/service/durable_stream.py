@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,12 +21,13 @@ from typing import Literal
 
 import numpy as np
 
-from fedprognos.errors import FedprognosError, OutputError
+from fedprognos.errors import DataError, FedprognosError, OutputError
 from fedprognos.features.history import rule_of
 from fedprognos.prognosis import FORMAT as SNAPSHOT
 from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Update, Verdict, machine_and_life
 from fedprognos.service.alerts import Alert, AlertRule
 from fedprognos.service.maintenance import NEW_LIFE, MaintenanceEvent, MaintenanceReport, Recorded, ReportResult
+from fedprognos.service.model_log import ChangeKind, ModelChange
 from fedprognos.service.store import KEPT_ROWS, Store, StoredRow
 from fedprognos.tables import name_of_life
 
@@ -65,9 +66,9 @@ def state_identity(model: HealthModel) -> tuple[str, str]:
     return columns, f"{model.digest} {SNAPSHOT}"
 
 
-def snapshot_name(number: int | Literal["*"]) -> str:
+def snapshot_name(number: int | Literal["*"], role: Literal["stream", "shadow"] = "stream") -> str:
     """The file of a snapshot that holds all rows up to a number."""
-    return f"stream-{number}.safetensors"
+    return f"{role}-{number}.safetensors"
 
 
 class DurableStream:
@@ -79,6 +80,9 @@ class DurableStream:
         From windows to health.
     folder
         Of the state; None keeps it in memory.
+    shadow
+        A second model of the same columns. It reads every row after it was answered, and never fails one.
+        :meth:`swap_models` lets it serve. Models that were swapped stay so when they are given again in the old order.
     max_units
         Rows of further units are refused.
     keep_rows
@@ -97,31 +101,58 @@ class DurableStream:
     ['accepted', 'duplicate']
     """
 
+    stream: Stream
+    _last: int
+
     def __init__(
         self,
         model: HealthModel,
         folder: Path | None = None,
         *,
+        shadow: HealthModel | None = None,
         max_units: int = 20_000,
         coverage: float = 0.9,
         keep_rows: int | None = None,
         alert_rule: AlertRule | None = None,
     ) -> None:
-        self.model = model
         self._alert_rule = alert_rule
         self.max_units = max_units
         self.coverage = coverage
-        recipe = model.recipe
-        reach = rule_of(recipe).reach(recipe)
-        if keep_rows is None and reach is not None:
-            keep_rows = max(KEPT_ROWS, reach)
-        self.store = Store(folder, *state_identity(model), keep_rows)
+        recipes = [each.recipe for each in (model, shadow) if each is not None]
+        reaches = [rule_of(recipe).reach(recipe) for recipe in recipes]
+        if keep_rows is None and None not in reaches:
+            keep_rows = max([KEPT_ROWS, *(reach for reach in reaches if reach is not None)])
+        self.store = Store(folder, state_identity(model)[0], keep_rows)
         self._keeps_snapshots = False
+        self._unread: list[tuple[StoredRow, str]] = []  # rows that the shadow has still to read, with their units
+        self.shadow: Stream | None = None
+        self.shadow_problem = ""
         try:
+            self.model, self.shadow_model = self._last_roles(model, shadow)
+            goes_on = self._note_models()
             self._rebuild()
+            if self.shadow_model is not None:
+                with self._guarding_rows():
+                    self.shadow = self._stream_from_disk(self.shadow_model, "shadow", goes_on)
         except BaseException:
             self.store.close()
             raise
+
+    def _last_roles(self, model: HealthModel, shadow: HealthModel | None) -> tuple[HealthModel, HealthModel | None]:
+        """The model that serves and the one that runs along: of the same two, each has the role that it had last."""
+        last = self.store.models.last()
+        if shadow is None or last is None or last.serving != shadow.fingerprint or last.shadow != model.fingerprint:
+            return model, shadow
+        return shadow, model
+
+    def _note_models(self) -> bool:
+        """Write down who serves, where that is new; False where it is."""
+        last, now = self.store.models.last(), time.time()
+        shadow = "" if self.shadow_model is None else self.shadow_model.fingerprint
+        roles = (self.model.fingerprint, shadow)
+        goes_on = last is not None and (last.serving, last.shadow) == roles
+        self.store.use_model(state_identity(self.model)[1], None if goes_on else ModelChange(now, "start", *roles))
+        return goes_on
 
     def take(self, rows: Sequence[Row]) -> Batch:
         """Feed rows of any units in the order given, in one pass and one transaction."""
@@ -145,6 +176,7 @@ class DurableStream:
         updates = self.stream.feed_many(rows)
         between = time.perf_counter()
         stored: list[StoredRow] = []
+        stored_units: list[str] = []
         healths: list[tuple[int, Health]] = []
         new: list[tuple[int, str]] = []
         alerts: list[Alert] = []
@@ -158,6 +190,7 @@ class DurableStream:
                 new.append((number, update.unit))
             self._last += 1
             stored.append(self._stored(row, update, number, received))
+            stored_units.append(update.unit)
             for health in update.healths:
                 healths.append((number, health))
                 alert = None if self._alert_rule is None else self._alert_rule.note_health(health, received)
@@ -167,6 +200,8 @@ class DurableStream:
             self.store.write(new, stored, healths, received, alerts, standings)
             self._since_snapshot += len(stored)
             self._touched.update(row.unit for row in stored)
+            if self.shadow is not None:
+                self._unread += [(row, unit) for row, unit in zip(stored, stored_units, strict=True)]
         return Batch(updates, received, between - started, time.perf_counter() - between, alerts)
 
     def _stored(self, row: Row, update: Update, unit: int, received: float) -> StoredRow:
@@ -222,6 +257,7 @@ class DurableStream:
         del self._units[unit]
         if last is not None:
             self._routes.pop(last, None)
+        self._tell_shadow(lambda shadow: shadow.forget(unit))
         self.stream.forget(unit)
         self._touched.discard(number)
         self._since_snapshot += 1
@@ -289,6 +325,7 @@ class DurableStream:
             self._number += 1
             self._units[begins] = self._number
             self._routes[machine] = event
+        self._tell_shadow(event.apply)
         event.apply(self.stream)
         return ReportResult(Recorded.RECORDED, "", event), alerts
 
@@ -304,6 +341,79 @@ class DurableStream:
             key=lambda name: self._machine(name)[1],
         )
 
+    # --- the second model --------------------------------------------------------------------
+
+    @property
+    def behind(self) -> int:
+        """Rows that the shadow has still to read."""
+        return len(self._unread)
+
+    def follow(self) -> None:
+        """Let the shadow read what came since; call it when the rows have been answered."""
+        rows, self._unread = self._unread, []
+        if self.shadow is None or not rows:
+            return
+        with self._guarding_rows():
+            table = self._table([row for row, _ in rows], {row.unit: unit for row, unit in rows})
+            self.shadow.feed_table(table, every=False)
+            self.shadow.healths(list(dict.fromkeys(table.units)))
+
+    def _tell_shadow(self, act: Callable[[Stream], object]) -> None:
+        """Do to the shadow what is done to the stream, after the rows that came before."""
+        self.follow()
+        if self.shadow is not None:
+            with self._guarding_rows():
+                act(self.shadow)
+
+    @contextmanager
+    def _guarding_rows(self) -> Iterator[None]:
+        """A shadow that fails is given up; rows are not."""
+        try:
+            yield
+        except Exception as error:
+            LOG.exception("the second model failed, and runs along no longer")
+            self.shadow, self._unread = None, []
+            self.shadow_problem = str(error) or type(error).__name__
+
+    def swap_models(self, kind: ChangeKind, who: str, note: str = "") -> list[Health]:
+        """Let the shadow serve, and the model that served run along; what it says of all units.
+
+        Both snapshots get a number of their own, so that the database never names one of the other model.
+        """
+        self.follow()
+        shadow, shadow_model = self.shadow, self.shadow_model
+        if shadow is None or shadow_model is None:
+            raise DataError("no second model runs along", hint="give one with --shadow")
+        change = ModelChange(time.time(), kind, shadow_model.fingerprint, self.model.fingerprint, who, note)
+        number = self._last + 1
+        healths = [health for health in shadow.healths() if health is not None and health.unit in self._units]
+        try:
+            if self.store.folder is not None:
+                shadow.snapshot(self._snapshot_path(number))
+                self.stream.snapshot(self._snapshot_path(number, "shadow"))
+            numbered = [(self._units[health.unit], health) for health in healths]
+            through = 0 if self.store.folder is None else number
+            self.store.swap_models(state_identity(shadow_model)[1], change, through, numbered)
+        except (sqlite3.Error, OSError) as error:
+            raise OutputError(f"the models were not swapped: {error}", hint="make room on the disk") from None
+        self._last = number
+        self.stream, self.shadow = shadow, self.stream
+        self.model, self.shadow_model = shadow_model, self.model
+        self.stream.max_units, self.shadow.max_units = self.max_units, sys.maxsize
+        self._touched.update(self._units.values())
+        self._drop_old_snapshots()
+        LOG.warning("%s by %s: model %s serves now", kind, who, change.serving[:12])
+        return healths
+
+    def lives_of(self, failures: Iterable[MaintenanceEvent]) -> list[tuple[RowTable, float]]:
+        """Stored rows of lives that ended by a failure, and the position of the failure."""
+        lives = []
+        for event in failures:
+            rows = self.rows(event.unit)
+            if rows is not None and rows.units and event.position is not None:
+                lives.append((rows, event.position))
+        return lives
+
     # --- across restarts ---------------------------------------------------------------------
 
     def _rebuild(self) -> None:
@@ -317,34 +427,41 @@ class DurableStream:
             log = self.store.alerts
             self._alert_rule.restore(log.standings(), log.series, log.last_number(), self._units)
         self._routes = {event.machine: event for event in self.store.maintenance.after(0) if event.begins}
-        self.stream = Stream(self.model, sys.maxsize, when_full="refuse", coverage=self.coverage)
-        through = self.store.snapshot()
+        self.stream = self._stream_from_disk(self.model, "stream", True)
+        self.stream.max_units = self.max_units  # units that are there already stay, however many
+        if self.store.model_changed:
+            LOG.warning("the model changed: %d units go on from the rows that are stored of them", len(self._units))
+
+    def _stream_from_disk(self, model: HealthModel, role: Literal["stream", "shadow"], from_snapshot: bool) -> Stream:
+        """A model's stream: its snapshot, where it has one, and the rows and events that came after it."""
+        stream = Stream(model, sys.maxsize, when_full="refuse", coverage=self.coverage)
+        through, names = self.store.snapshot(), self.names()
+        path = self._snapshot_path(through, role)
+        if not from_snapshot or (role == "shadow" and not path.exists()):
+            through = 0
         if through and self.store.folder is not None:
-            self.stream.restore(self._snapshot_path(through))
+            stream.restore(path)
         for name in self.store.forgotten():
-            self.stream.forget(name)
-        names = self.names()
+            stream.forget(name)
         waiting: list[StoredRow] = []
         events = list(self.store.maintenance.after(through))[::-1]
         for row in self.store.rows_after(through):
             comes_after_event = bool(events) and events[-1].id < row.id
             if comes_after_event or len(waiting) == REPLAYED_AT_ONCE:
-                self._replay(waiting, names)
+                self._replay(stream, waiting, names)
                 waiting = []
             while events and events[-1].id < row.id:
-                events.pop().apply(self.stream)
+                events.pop().apply(stream)
             waiting.append(row)
-        self._replay(waiting, names)
+        self._replay(stream, waiting, names)
         for event in reversed(events):
-            event.apply(self.stream)
-        self.stream.max_units = self.max_units  # units that are there already stay, however many
-        if self.store.model_changed:
-            LOG.warning("the model changed: %d units go on from the rows that are stored of them", len(self._units))
+            event.apply(stream)
+        return stream
 
-    def _replay(self, rows: list[StoredRow], names: dict[int, str]) -> None:
+    def _replay(self, stream: Stream, rows: list[StoredRow], names: dict[int, str]) -> None:
         if not rows:
             return
-        self.stream.feed_table(self._table(rows, names), every=False)
+        stream.feed_table(self._table(rows, names), every=False)
         self._since_snapshot += len(rows)
         self._touched.update(row.unit for row in rows)
 
@@ -362,17 +479,26 @@ class DurableStream:
 
     def tidy(self) -> None:
         """Write a snapshot that the next start begins from, and drop rows nobody will look at."""
-        folder = self.store.folder
-        if folder is not None and self._last:
+        if self.store.folder is not None and self._last:
+            if self.shadow is not None:
+                self.follow()
+                with self._guarding_rows():
+                    self.shadow.snapshot(self._snapshot_path(self._last, "shadow"))
             self.stream.snapshot(self._snapshot_path(self._last))
             self.store.snapshot_written(self._last)
-            for old in () if self._keeps_snapshots else folder.glob(snapshot_name("*")):
-                if old != self._snapshot_path(self._last):
-                    old.unlink(missing_ok=True)
+            self._drop_old_snapshots()
         self.store.prune(sorted(self._touched), time.time())
         self.store.alerts.prune(time.time())
         self._touched.clear()
         self._since_snapshot = 0
+
+    def _drop_old_snapshots(self) -> None:
+        folder = self.store.folder
+        if folder is None or self._keeps_snapshots:
+            return
+        for old in (*folder.glob(snapshot_name("*")), *folder.glob(snapshot_name("*", "shadow"))):
+            if old.name not in (snapshot_name(self._last), snapshot_name(self._last, "shadow")):
+                old.unlink(missing_ok=True)
 
     def _tidy_if_possible(self) -> None:
         try:
@@ -382,8 +508,8 @@ class DurableStream:
             self._since_snapshot //= 2
             LOG.warning("no snapshot could be written: %s", error)
 
-    def _snapshot_path(self, number: int) -> Path:
-        return (self.store.folder or Path()) / snapshot_name(number)
+    def _snapshot_path(self, number: int, role: Literal["stream", "shadow"] = "stream") -> Path:
+        return (self.store.folder or Path()) / snapshot_name(number, role)
 
     @contextmanager
     def keeping_snapshots(self) -> Iterator[None]:
@@ -417,6 +543,7 @@ class DurableStream:
 
     def close(self) -> None:
         """Leave everything as the next start likes it."""
+        self.follow()
         if self._since_snapshot:
             self._tidy_if_possible()
         self.store.close()

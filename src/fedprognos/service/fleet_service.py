@@ -17,7 +17,7 @@ from prometheus_client import Gauge
 
 from fedprognos.errors import DataError, FedprognosError, OutputError
 from fedprognos.files import replacing
-from fedprognos.prognosis import ModelInputs, Predictor
+from fedprognos.prognosis import Health, ModelInputs, Predictor
 from fedprognos.service.alert_delivery import AlertDelivery
 from fedprognos.service.alert_log import KEPT_ALERTS
 from fedprognos.service.alerts import Alert, AlertRule
@@ -25,10 +25,12 @@ from fedprognos.service.backups import StoppedError, backups_in, flush_folder, u
 from fedprognos.service.batching import Batcher
 from fedprognos.service.durable_stream import Batch, DurableStream, snapshot_name, state_identity
 from fedprognos.service.fleet_events import FleetEvents
-from fedprognos.service.fleet_view import FleetView, status_of
+from fedprognos.service.fleet_view import FleetView, Status, status_of
 from fedprognos.service.maintenance import MaintenanceReport, Recorded, ReportResult
+from fedprognos.service.model_log import ChangeKind, ModelChange
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions, near_margin
+from fedprognos.service.shadow import MOST_FAILURES, Comparison, Outcomes, check_shadow, compare, outcomes
 from fedprognos.service.sources import Feed, SourceOptions, sources
 from fedprognos.service.store import DATABASE
 
@@ -47,27 +49,92 @@ class FleetService:
     delivery: AlertDelivery
 
     def __init__(self, predictor: Predictor, options: ServiceOptions) -> None:
+        if options.shadow is not None:
+            check_shadow(predictor, options.shadow)
         self.predictor = predictor
+        self.shadow = options.shadow
+        self.inputs = ModelInputs.from_model(predictor)
         self.options = options
-        margin = near_margin(predictor.recipe)
-        judge = partial(status_of, threshold=options.threshold, margin=margin)
         alerts = options.plant.alerts
         self.stream = DurableStream(
             predictor,
             options.state,
+            shadow=options.shadow,
             max_units=options.max_units,
             coverage=options.coverage,
             keep_rows=options.keep_rows,
-            alert_rule=AlertRule(judge, alerts.raise_after, alerts.clear_after),
+            alert_rule=AlertRule(self._status, alerts.raise_after, alerts.clear_after),
         )
+        if self.stream.model is self.shadow:  # it was promoted before
+            self.predictor, self.shadow = self.shadow, predictor
         self.alert_log = self.stream.store.alerts
         self.alert_log.sinks = alerts.sinks
-        self.view = FleetView(options.threshold, margin, options.silent_after_in_s)
+        self.view = FleetView(options.threshold, near_margin(self.predictor.recipe), options.silent_after_in_s)
         self.view.load(self.stream)
         self.events = FleetEvents(self.view, lambda: self.batcher.stalled_in_s)
         self.feeds: dict[str, Feed] = {}
         self.metrics = ServiceMetrics(self.view, self.feeds, lambda: self.delivery.problems)
         self._asked, self._problem = -CHECKED_IN_S, ""
+        self._outcomes: tuple[tuple[object, ...], Outcomes] | None = None  # of which models and failures
+
+    def _health(self, unit: str) -> Health | None:
+        return self.stream.stream.health(unit)  # of the stream that serves now
+
+    def _status(self, health: Health) -> Status:
+        return status_of(health, self.options.threshold, near_margin(self.predictor.recipe))
+
+    async def compare_models(self) -> Comparison | None:
+        """How the second model differs now; None where none runs along."""
+        shadow = self.shadow
+        if shadow is None:
+            return None
+        names = [view.unit for view in self.view.units.values() if view.status != "ended"]
+
+        def read() -> tuple[list[Health | None], list[Health | None]] | None:
+            self.stream.follow()
+            second = self.stream.shadow
+            return None if second is None else (self.stream.stream.healths(names), second.healths(names))
+
+        healths = await self.batcher.ask(read)
+        if healths is None:
+            return None
+        margins = near_margin(self.predictor.recipe), near_margin(shadow.recipe)
+        return await asyncio.to_thread(compare, names, *healths, self.options.threshold, *margins)
+
+    async def past_errors(self) -> Outcomes | None:
+        """Errors of both models on machines that failed; None where none runs along, or health is no remaining life."""
+        serving, shadow = self.predictor, self.shadow
+        if shadow is None or serving.recipe.task != "rul":
+            return None
+        failures = await self.batcher.ask(partial(self.stream.store.maintenance.failures, MOST_FAILURES))
+        of_what = (serving.fingerprint, shadow.fingerprint, *(event.id for event in failures))
+        if self._outcomes is None or self._outcomes[0] != of_what:
+            lives = await self.batcher.ask(partial(self.stream.lives_of, failures))
+            # Beside the stream's thread, so that no row waits for it.
+            self._outcomes = of_what, await asyncio.to_thread(outcomes, serving, shadow, lives)
+        return self._outcomes[1]
+
+    def can_roll_back(self, changes: Sequence[ModelChange]) -> bool:
+        """Whether the last change was a promotion whose other model still runs along."""
+        return self.stream.shadow is not None and bool(changes) and changes[0].kind == "promote"
+
+    async def swap_models(self, kind: ChangeKind, who: str, note: str, serving: str) -> ModelChange | None:
+        """Let the second model serve instead of the named one, and show what it says; None where that cannot be."""
+
+        def swap() -> list[Health] | None:
+            self.stream.follow()
+            if self.stream.shadow is None or self.stream.model.fingerprint != serving:
+                return None
+            return self.stream.swap_models(kind, who, note)
+
+        healths = await self.batcher.ask(swap)
+        if healths is None or self.shadow is None:
+            return None
+        self.predictor, self.shadow = self.shadow, self.predictor
+        self.view.change_model(near_margin(self.predictor.recipe), healths)
+        self.view.alerts += 1
+        self.events.publish(self.view.units.values())
+        return await self.batcher.ask(self.stream.store.models.last)
 
     async def problem(self) -> str:
         """Why the service cannot take rows; empty if it can. The disk is checked every :data:`CHECKED_IN_S` seconds."""
@@ -183,8 +250,8 @@ class FleetService:
             options.name,
             self.batcher,
             self.predictor.recipe,
-            ModelInputs.from_model(self.predictor),
-            self.stream.stream.health,
+            self.inputs,
+            self._health,
             self.view,
             options.retry_in_s,
         )
@@ -209,7 +276,9 @@ def restore_backup(predictor: Predictor, options: ServiceOptions, file: Path) ->
         raise OutputError("this folder is in use: a backup is restored into an empty one", where=str(state), hint=hint)
     state.chmod(0o700)
     with replacing(state / DATABASE) as database:
-        snapshot = unpack_backup(file, database, *state_identity(predictor))
+        models = [predictor] if options.shadow is None else [predictor, options.shadow]
+        names = {state_identity(model)[1] for model in models}
+        snapshot = unpack_backup(file, database, state_identity(predictor)[0], names)
         try:
             trial = FleetService(predictor, replace(options, state=database.parent))
             try:

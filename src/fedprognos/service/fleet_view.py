@@ -210,6 +210,15 @@ class FleetView:
             self._sorted = None
         return list(changed.values())
 
+    def change_model(self, margin: float, healths: Sequence[Health]) -> None:
+        """Show what another model says of all units."""
+        self.margin = margin
+        for health in healths:
+            view = self.units.get(health.unit)
+            if view is not None:
+                self._set_health(view, health)
+        self._sorted = None
+
     def begin_life(self, event: MaintenanceEvent) -> list[UnitView]:
         """Show the life that a repair began, before its first row; the units that changed."""
         self._begun[event.machine] = event.begins
@@ -402,7 +411,7 @@ def forecast(task: str, healths: Sequence[Health], threshold: float | None) -> F
     if task == "rul":
         slope, basis = -1.0, "one cycle less with every cycle"
     else:
-        recent = with_value[-SLOPE_VALUES:]
+        recent = _of_one_model(with_value)[-SLOPE_VALUES:]
         if len(recent) < LEAST_SLOPE_VALUES:
             return None
         slope, basis = _median_slope(recent), f"as over the last {len(recent)} values"
@@ -413,6 +422,12 @@ def forecast(task: str, healths: Sequence[Health], threshold: float | None) -> F
         return last.position + max(value - threshold, 0.0) / -slope
 
     return Forecast(slope, meets(last.value), meets(last.low), meets(last.high), basis)
+
+
+def _of_one_model(healths: Sequence[Health]) -> Sequence[Health]:
+    """The latest healths that one model gave: one that begins to serve says first where units stand already."""
+    begins = [k for k in range(1, len(healths)) if healths[k].position <= healths[k - 1].position]
+    return healths[begins[-1] if begins else 0 :]
 
 
 def _median_slope(healths: Sequence[Health]) -> float:

@@ -34,6 +34,7 @@ from fedprognos.service.http_guards import HEALTH_CHECKS, Guard, TooLargeError, 
 from fedprognos.service.json_shapes import parse, read_row
 from fedprognos.service.maintenance import MaintenanceReport, Recorded
 from fedprognos.service.maintenance_routes import add_maintenance_routes
+from fedprognos.service.model_routes import add_model_routes
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions
 from fedprognos.tables import SECONDS
@@ -57,6 +58,7 @@ FILES = {
     "/unit.js": ("unit.js", SCRIPT),
     "/alerts.js": ("alerts.js", SCRIPT),
     "/maintenance.js": ("maintenance.js", SCRIPT),
+    "/models.js": ("models.js", SCRIPT),
     "/page.js": ("page.js", SCRIPT),
     "/favicon.svg": ("favicon.svg", "image/svg+xml"),
 }
@@ -99,6 +101,7 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     _add_answers(app, service)
     add_alert_routes(app, service)
     add_maintenance_routes(app, service)
+    add_model_routes(app, service)
     _add_operation(app, service)
     _add_page(app)
     _add_problems(app, options, service.metrics)
@@ -194,8 +197,8 @@ Chosen = Annotated[tuple[list[UnitView], str], Depends(_matching)]
 
 
 def _add_answers(app: FastAPI, service: FleetService) -> None:
-    view, recipe, layout = service.view, service.predictor.recipe, service.predictor.table
-    cyclic = recipe.cycle is not None
+    view, inputs = service.view, service.inputs
+    cyclic, layout = inputs.cyclic, inputs.table
 
     @app.get("/v1/units", response_model=json_shapes.UnitsAnswer, responses=UNREADABLE)
     async def get_units(
@@ -220,6 +223,7 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
         unit_view = view.units.get(unit)
         if unit_view is None:
             return _unknown(unit)
+        recipe = service.predictor.recipe
         healths, rows = await service.batcher.ask(partial(service.stream.history, unit))
         log = service.stream.store.maintenance
         done = await service.batcher.ask(partial(log.latest, 100, machine=unit_view.machine))
@@ -277,6 +281,7 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
     @app.get("/v1/fleet", response_model=json_shapes.FleetAnswer)
     async def get_fleet() -> Response:
         """The fleet in numbers, and what its model is about."""
+        recipe = service.predictor.recipe
         answer = json_shapes.FleetAnswer(
             units=sum(view.counts().values()),
             counts=view.counts(),

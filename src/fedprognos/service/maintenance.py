@@ -1,6 +1,7 @@
 """Maintenance of machines: what was done, when and by whom, and what it means for the stream.
 
-A repair or a replacement begins a new life: rows that come later belong to it, and the life before it stays as history.
+A failure, a repair or a replacement begins a new life: rows that come later belong to it, and the life before it stays
+as history. A failure also says what the remaining life was, which models are compared by.
 An exchanged sensor begins anew without the faults that latched. An inspection changes nothing. Events are numbered
 together with rows, so that a restart applies both in the order in which they came.
 """
@@ -23,8 +24,8 @@ from fedprognos.errors import DataError
 from fedprognos.options import Options
 from fedprognos.prognosis import LONGEST_NAME, Stream
 
-Kind = Literal["repair", "replacement", "sensor-exchange", "inspection", "acknowledgement"]
-NEW_LIFE = frozenset({"repair", "replacement"})
+Kind = Literal["failure", "repair", "replacement", "sensor-exchange", "inspection", "acknowledgement"]
+NEW_LIFE = frozenset({"failure", "repair", "replacement"})
 Who = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\u0000-\u001f\u007f]+$")]
 Note = Annotated[str, Field(max_length=1000)]
 TABLES = """
@@ -132,6 +133,11 @@ class MaintenanceLog:
         query = "SELECT * FROM maintenance WHERE machine = ? AND kind = ? AND sensor = ? AND at = ?"
         record = self._db.execute(query, (machine, kind, sensor, at)).fetchone()
         return None if record is None else _event(record)
+
+    def failures(self, limit: int) -> list[MaintenanceEvent]:
+        """Lives that ended by a failure at a position, the latest first."""
+        query = "SELECT * FROM maintenance WHERE kind = 'failure' AND position NOT NULL ORDER BY id DESC LIMIT ?"
+        return [_event(record) for record in self._db.execute(query, (limit,))]
 
     def after(self, number: int) -> Iterator[MaintenanceEvent]:
         """Events with higher numbers, in the order they came."""

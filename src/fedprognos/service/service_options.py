@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedprognos.errors import ConfigError
 from fedprognos.features import Recipe
+from fedprognos.prognosis import Predictor
 from fedprognos.service.plant_file import PlantOptions
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost", "::ffff:127.0.0.1"})
@@ -25,6 +26,8 @@ class ServiceOptions:
         Folder of the state; None keeps it in memory only.
     token
         What clients must show; None serves loopback only.
+    shadow
+        A second model that runs along; None for none.
     threshold
         Health at or below which maintenance is due; None where no such line is known.
     max_body_in_bytes
@@ -54,6 +57,7 @@ class ServiceOptions:
     port: int = 8080
     state: Path | None = None
     token: str | None = None
+    shadow: Predictor | None = None
     threshold: float | None = None
     max_body_in_bytes: int = 5_000_000
     max_rows: int = 10_000

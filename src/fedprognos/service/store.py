@@ -27,6 +27,7 @@ from fedprognos.service.alert_log import AlertLog
 from fedprognos.service.alerts import Alert, Standing
 from fedprognos.service.arrivals import ArrivalLog
 from fedprognos.service.maintenance import MaintenanceEvent, MaintenanceLog
+from fedprognos.service.model_log import ModelChange, ModelLog
 
 FORMAT = "3"
 DATABASE = "state.sqlite"
@@ -85,8 +86,6 @@ class Store:
         Made where it is missing; None for a state in memory.
     columns
         What the numbers of a row are; a folder with rows of other columns is refused.
-    model
-        Names the model. A snapshot of another model is passed over.
     kept_rows
         Rows a unit that stay when a snapshot covers them; None for all.
 
@@ -94,21 +93,22 @@ class Store:
     ----------
     model_changed
         The folder was last used with another model.
-    alerts, maintenance, arrivals
-        The logs of alerts, of maintenance and of arrivals, in the same database.
+    alerts, maintenance, arrivals, models
+        The logs of alerts, of maintenance, of arrivals and of models, in the same database.
     """
 
-    def __init__(self, folder: Path | None, columns: str, model: str, kept_rows: int | None = KEPT_ROWS) -> None:
+    def __init__(self, folder: Path | None, columns: str, kept_rows: int | None = KEPT_ROWS) -> None:
         self.folder = folder
         self.model_changed = False
         self._kept_rows = kept_rows
         path = ":memory:" if folder is None else str(_private(folder) / DATABASE)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0.5)
         try:
-            self._open(columns, model)
+            self._open(columns)
             self.alerts = AlertLog(self._db, self._transaction)
             self.maintenance = MaintenanceLog(self._db, self._transaction())
             self.arrivals = ArrivalLog(self._db, self._transaction())
+            self.models = ModelLog(self._db, self._transaction())
         except sqlite3.Error as error:
             self._db.close()
             raise _cannot_open(folder, error) from None
@@ -116,7 +116,7 @@ class Store:
             self._db.close()
             raise
 
-    def _open(self, columns: str, model: str) -> None:
+    def _open(self, columns: str) -> None:
         self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
@@ -131,6 +131,12 @@ class Store:
                         hint="use the version and model that wrote it, or give another --state folder",
                     )
                 self._db.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
+
+    def use_model(self, model: str, change: ModelChange | None) -> None:
+        """Belong to a model from now on; a snapshot of another one is passed over."""
+        with self._transaction():
+            if change is not None:
+                self.models.write(change)
             last_model = self.fact("model")
             if last_model != model:
                 self.model_changed = last_model is not None
@@ -158,13 +164,16 @@ class Store:
                 ((r.id, r.unit, r.cycle, r.position, r.end, r.received, r.accepted, r.numbers) for r in rows),
             )
             self.arrivals.write(rows)
-            self._db.executemany(
-                "INSERT INTO healths VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    (unit, received, h.position, h.value, h.low, h.high, h.state, h.reason, ",".join(h.flags))
-                    for unit, h in healths
-                ),
-            )
+            self._write_healths(healths, received)
+
+    def _write_healths(self, healths: Iterable[tuple[int, Health]], received: float) -> None:
+        self._db.executemany(
+            "INSERT INTO healths VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (unit, received, h.position, h.value, h.low, h.high, h.state, h.reason, ",".join(h.flags))
+                for unit, h in healths
+            ),
+        )
 
     def write_event(
         self,
@@ -203,6 +212,15 @@ class Store:
             self.arrivals.forget(number)
             self._db.execute("DELETE FROM units WHERE id = ?", (number,))
             self._db.execute("INSERT OR IGNORE INTO forgotten VALUES (?)", (name,))
+
+    def swap_models(self, model: str, change: ModelChange, through: int, healths: Iterable[tuple[int, Health]]) -> None:
+        """Let another model serve, with its snapshot and what it says now; as a whole or not at all."""
+        with self._transaction():
+            self.models.write(change)
+            for name, value in (("model", model), ("snapshot", str(through))):
+                self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+            self._db.execute("DELETE FROM forgotten")
+            self._write_healths(healths, change.at)
 
     def snapshot_written(self, through: int) -> None:
         """Remember that a snapshot holds all rows up to a number, and no unit that was forgotten."""

@@ -17,8 +17,10 @@ const Alerts = (function () {
     }
   }
   function heard(count) {
-    if (count !== changes) load();
+    const news = count !== changes;
+    if (news) load();
     changes = count;
+    return news;
   }
   async function load() {
     const unit = openUnit();
@@ -115,5 +117,5 @@ const Alerts = (function () {
     limit = SHOWN;
     load();
   });
-  return { load, heard };
+  return { load, heard, sign: (title, then) => sign(title, false, then) };
 })();

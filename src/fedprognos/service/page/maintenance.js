@@ -1,7 +1,7 @@
 // What was done to a machine: the dialog that records it. The log is shown with the alerts.
 const Maintenance = (function () {
   "use strict";
-  const KINDS = { repair: "repair", replacement: "replacement", "sensor-exchange": "sensor exchanged", inspection: "inspection", acknowledgement: "flags acknowledged" };
+  const KINDS = { failure: "failure", repair: "repair", replacement: "replacement", "sensor-exchange": "sensor exchanged", inspection: "inspection", acknowledgement: "flags acknowledged" };
   const { $ } = Words;
   const { ask } = Link;
   let unit = null;
@@ -16,6 +16,7 @@ const Maintenance = (function () {
     const kind = $("done-kind").value;
     $("done-sensor-line").hidden = kind !== "sensor-exchange";
     $("done-meaning").textContent = {
+      failure: "The machine failed here. A new life begins with the next row. Models are compared by failures.",
       repair: "A new life begins with the next row. What was seen until now stays as history.",
       replacement: "A new life begins with the next row. What was seen until now stays as history.",
       "sensor-exchange": "The flags of this sensor end, and its level begins anew.",

@@ -23,7 +23,7 @@
   // --- what the service says -----------------------------------------------------------------
   function receive(kind, message) {
     Link.beat(message.stalled_in_s);
-    Alerts.heard(message.alerts);
+    if (Alerts.heard(message.alerts)) loadSoon(); // another model may serve
     if (kind === "beat") return;
     if (fleet && message.refused !== fleet.refused) loadSoon(); // to show which
     if (kind === "reload") return loadSoon();
@@ -83,6 +83,7 @@
         (fleet.filled ? ` · ${fleet.filled} blank values filled` : "");
       $("position-name").textContent = fleet.position_name;
       showRefusals();
+      Models.load(fleet);
       showSites();
       const answer = await ask(`/v1/units?limit=${SHOWN}&cursor=${cursors.at(-1)}&${filters()}`);
       if (!answer.units.length && cursors.length > 1) return turn([""]); // the last page has emptied
