@@ -23,6 +23,7 @@ from fedprognos.networks import Layer, Network, Tensors
 from fedprognos.options import Options, Tunable
 
 Retrain: TypeAlias = Callable[[Mapping[str, Network], int], Mapping[str, Network]]
+Matcher: TypeAlias = Callable[[Layer, Mapping[str, Network], Mapping[str, float], "FedMAOptions", int], Matching]
 
 
 class FedMAOptions(Options):
@@ -60,8 +61,14 @@ class FedMAOptions(Options):
     """Whether clients go on with the grown model or with their own neurons of it."""
 
 
-def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions) -> Iterator[Round]:
-    """Rounds of local training followed by matched averaging of every layer."""
+def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions, matcher: Matcher | None = None) -> Iterator[Round]:
+    """Rounds of local training followed by matched averaging of every layer.
+
+    Parameters
+    ----------
+    matcher
+        Line 3 of the algorithm, :func:`bbp_map` by default. Controls put another permutation in its place.
+    """
     federated, matched, spent = plan.common_start(), dict[str, MatchedLayer](), 0
     for r in range(1, options.rounds + 1):
         asked = plan.participants(cohort, r)
@@ -86,7 +93,9 @@ def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions) -> Iterator[Round]:
             return drop_harmful(cohort, plan, retrained).networks
 
         sizes = plan.counted(clients.sizes)
-        federated, matched = algorithm_1(clients.networks, sizes, options, seed=plan.seed, retrain=retrain)
+        federated, matched = algorithm_1(
+            clients.networks, sizes, options, seed=plan.seed, retrain=retrain, matcher=matcher
+        )
         yield Round(r, {cohort.clients: federated}, spent, clients.history, tuple(matched.values()))
 
 
@@ -97,6 +106,7 @@ def algorithm_1(
     *,
     seed: int = 0,
     retrain: Retrain | None = None,
+    matcher: Matcher | None = None,
 ) -> tuple[Network, dict[str, MatchedLayer]]:
     """Algorithm 1: from the clients' networks to the federated one, and how each layer was matched.
 
@@ -112,7 +122,7 @@ def algorithm_1(
     Q = len(layers)
     for q, layer in enumerate(layers, start=1):  # line 1
         if q < Q:  # line 2
-            Pi = bbp_map(layer, W, sizes, options, seed)  # line 3
+            Pi = (matcher or bbp_map)(layer, W, sizes, options, seed)  # line 3
             matched[str(layer.group)] = MatchedLayer(layer.name, Pi, dict(W))
             W_q = matched_average(layer, W, sizes, Pi, options)  # line 4
         else:
