@@ -70,6 +70,26 @@ def privacy(data_dir: DataDir = None) -> None:
 
 
 @app.command()
+def paper_factors(data_dir: DataDir = None) -> None:
+    """Why the re-run of the paper's batteries trains badly, one factor a row; goes on where it was."""
+    from studies.paper_factors import write_factors
+
+    Console().print(write_factors(data_dir), highlight=False)
+
+
+@app.command()
+def paper_batteries(
+    data_dir: DataDir = None,
+    neurons: Annotated[int, typer.Option(min=1, help="Neurons of each network; the paper has 128.")] = 32,
+    seeds: Annotated[int, typer.Option(min=1)] = 3,
+) -> None:
+    """The paper's Table IV on a time grid, with controls; goes on where it was cut off."""
+    from studies.paper_batteries import write_batteries
+
+    Console().print(write_batteries(data_dir, neurons, seeds), highlight=False)
+
+
+@app.command()
 def study(
     data_dir: DataDir = None,
     measured: Annotated[bool, typer.Option(help="Measure what is missing before the page is made.")] = True,

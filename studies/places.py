@@ -12,7 +12,16 @@ PRESETS = (*WINDOWS, "battery-linear", *LIFE)
 QUICK_PRESETS = (*WINDOWS, LIFE[0])
 QUICK = "-quick"
 REMARKS = "remarks.md"
-OTHERS = ("complexity.json", "choices.json", "poisoning.json", "privacy.json", "screening.json", "own-tables.json")
+OTHERS = (
+    "complexity.json",
+    "choices.json",
+    "poisoning.json",
+    "privacy.json",
+    "screening.json",
+    "own-tables.json",
+    "paper-factors.json",
+    "paper-batteries.json",
+)
 """Files in the folder of results that are no records of presets."""
 
 

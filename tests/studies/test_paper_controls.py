@@ -1,0 +1,78 @@
+"""The paper's batteries with controls: what stands in the place of matching, and what the pages say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedprognos.features import WindowSet
+from fedprognos.federation.strategies.fedma import FedMAOptions, Matcher, algorithm_1
+from fedprognos.networks import Network, NetworkSpec
+from studies import paper_batteries, paper_factors
+from studies.paper_batteries import ALL, COURSES, FEDAVG, FEDMA, Cell, cells, shuffled, unpermuted
+from studies.paper_factors import BATTERIES, FACTORS, dealt
+
+SPEC = NetworkSpec(inputs=2, widths=(6,))
+OPTIONS = FedMAOptions(width_limit=1.0, cost="pfnm", signature="ih", estimate=False)
+
+
+def merged(matcher: Matcher | None) -> Network:
+    """What becomes of a network and of the same network with its neurons in another order."""
+    first = Network.seeded(SPEC, 0)
+    order = {str(first.anatomy.layers[0].group): np.array([3, 1, 5, 0, 2, 4])}
+    networks = {"a": first, "b": first.slice(order)}
+    return algorithm_1(networks, {"a": 1.0, "b": 1.0}, OPTIONS, matcher=matcher)[0]
+
+
+def body(network: Network) -> np.ndarray:
+    layer = network.anatomy.layers[0]
+    return np.sort(np.abs(layer.signature(network.weights)).sum(axis=1))
+
+
+def test_matching_recovers_a_permuted_copy_and_the_controls_do_not() -> None:
+    truth = body(Network.seeded(SPEC, 0))
+    assert np.allclose(body(merged(None)), truth, atol=1e-5)
+    for control in (unpermuted, shuffled):
+        assert not np.allclose(body(merged(control)), truth, atol=1e-2)
+
+
+def test_no_permutation_is_the_mean_of_coordinates() -> None:
+    first = Network.seeded(SPEC, 0)
+    networks = {"a": first, "b": Network.seeded(SPEC, 1)}
+    result = algorithm_1(networks, {"a": 1.0, "b": 1.0}, OPTIONS, matcher=unpermuted)[0]
+    for name, tensor in result.weights.items():
+        assert np.allclose(tensor, (networks["a"].weights[name] + networks["b"].weights[name]) / 2, atol=1e-6)
+
+
+def test_every_cell_has_a_name_of_its_own_and_one_seed_of_all_comes_first() -> None:
+    keys = [cell.key for cell in cells(32, 3)]
+    assert len(keys) == len(set(keys))
+    assert {cell.course for cell in list(cells(32, 3))[: len(COURSES)]} == set(COURSES)
+
+
+def test_the_page_takes_the_last_round_the_best_and_the_one_chosen_on_cycles_kept_out() -> None:
+    course = {b: [0.5, 0.1, 0.2] for b in BATTERIES}
+    results = {Cell(ALL, FEDMA, 8, 0).key: course, Cell(ALL, FEDAVG, 8, 0).key: course}
+    results[Cell(ALL, FEDMA, 8, 0, kept_out=True).key] = {**course, "kept out": [0.1, 0.3, 0.4]}
+    text = paper_batteries.page(results, 8, 1)
+    line = next(line for line in text.splitlines() if line.startswith("| all three | FedMA |"))
+    assert line.count("0.5000") == line.count("0.2000") == line.count("0.1000") == len(BATTERIES)
+    chosen = next(line for line in text.splitlines() if line.startswith("| FedMA |"))
+    assert chosen.count("0.5000") == len(BATTERIES)
+    assert text.count("\n- all: ") + text.count("\n- B0006+B0018: ") == len(list(cells(8, 1))) - len(results)
+
+
+def test_the_page_of_factors_names_seeds_that_are_missing() -> None:
+    entry = {"train": 0.01, "epoch": 1, **{m: dict.fromkeys(BATTERIES, 0.02) for m in ("central", "local")}}
+    text = paper_factors.page({FACTORS[0].key: {"0": entry, "1": entry, "2": entry}})
+    assert text.count("3 seeds missing") == len(FACTORS) - 1
+    assert text.count("0.0200") == 2 * len(BATTERIES)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_windows_are_dealt_out_without_loss(count: int) -> None:
+    at = np.arange(12)
+    every = WindowSet(np.zeros((12, 1), np.float32), at, 1, at * 1.0, at * 0, at * 1.0, at.astype(np.uint8), ("a",))
+    kept, others = dealt(every, count, np.random.default_rng(0))
+    assert len(others) == count
+    assert sorted([*kept.starts, *others.starts]) == sorted(every.starts)
