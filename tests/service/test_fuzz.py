@@ -27,7 +27,8 @@ SCHEMA = schemathesis.openapi.from_dict(APP.openapi()).exclude(path="/v1/events"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(small_bundle(FLEET), tmp_path_factory.mktemp("state"), max_rows=50) as address:
+    shadow = Predictor.from_bundle(small_bundle(FLEET, seed=4))
+    with served(small_bundle(FLEET), tmp_path_factory.mktemp("state"), max_rows=50, shadow=shadow) as address:
         rows = [row for unit in FLEET for row in rows_of(unit, FLEET)]
         assert httpx.post(f"{address}/v1/rows", json=rows).status_code == 200
         yield address

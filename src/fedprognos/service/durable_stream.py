@@ -496,8 +496,11 @@ class DurableStream:
         folder = self.store.folder
         if folder is None or self._keeps_snapshots:
             return
+        kept = {snapshot_name(self._last)} | (
+            {snapshot_name(self._last, "shadow")} if self.shadow is not None else set()
+        )
         for old in (*folder.glob(snapshot_name("*")), *folder.glob(snapshot_name("*", "shadow"))):
-            if old.name not in (snapshot_name(self._last), snapshot_name(self._last, "shadow")):
+            if old.name not in kept:
                 old.unlink(missing_ok=True)
 
     def _tidy_if_possible(self) -> None:

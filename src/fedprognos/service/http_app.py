@@ -17,7 +17,6 @@ from fastapi.dependencies.utils import get_flat_dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
-from pydantic import TypeAdapter
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
@@ -31,7 +30,7 @@ from fedprognos.service.due_dates import Clock, due_date
 from fedprognos.service.fleet_service import FleetService
 from fedprognos.service.fleet_view import FleetView, UnitView, forecast
 from fedprognos.service.http_guards import HEALTH_CHECKS, Guard, TooLargeError, refuse
-from fedprognos.service.json_shapes import parse, read_row
+from fedprognos.service.json_shapes import PROBLEM, parse, read_row
 from fedprognos.service.maintenance import MaintenanceReport, Recorded
 from fedprognos.service.maintenance_routes import add_maintenance_routes
 from fedprognos.service.model_routes import add_model_routes
@@ -39,9 +38,6 @@ from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions
 from fedprognos.tables import SECONDS
 
-PROBLEM: dict[str, Any] = {
-    "content": {"application/problem+json": {"schema": TypeAdapter(json_shapes.Problem).json_schema()}},
-}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"description": HTTPStatus(code).phrase, **PROBLEM} for code in (400, 401, 403, 404, 405, 413, 415, 429, 503)
 }

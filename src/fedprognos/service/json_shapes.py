@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from fedprognos.errors import DataError
@@ -273,6 +274,12 @@ class Problem:
     title: str
     status: int
     detail: str
+
+
+PROBLEM: dict[str, Any] = {
+    "content": {"application/problem+json": {"schema": TypeAdapter(Problem).json_schema()}},
+}
+"""How an answer that is a problem looks, for the OpenAPI document."""
 
 
 @dataclass(frozen=True)

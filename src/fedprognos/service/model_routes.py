@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Response
 from pydantic import Field
@@ -15,12 +15,13 @@ from fedprognos.options import Options
 from fedprognos.prognosis import Predictor, Stream, Verdict
 from fedprognos.service.fleet_service import FleetService
 from fedprognos.service.http_guards import refuse
-from fedprognos.service.json_shapes import ModelOrigin
+from fedprognos.service.json_shapes import PROBLEM, ModelOrigin
 from fedprognos.service.maintenance import Note, Who
-from fedprognos.service.model_log import ModelChange
+from fedprognos.service.model_log import ChangeKind, ModelChange
 from fedprognos.service.shadow import Comparison, Outcomes
 
 MOST_CHANGES = 100
+CONFLICT: dict[int | str, dict[str, Any]] = {409: {"description": "No such model can serve now", **PROBLEM}}
 
 
 class Promotion(Options):
@@ -101,14 +102,14 @@ def add_model_routes(app: FastAPI, service: FleetService) -> None:
         )
         return _json(answer)
 
-    @app.post("/v1/models/promote", response_model=ModelChange)
+    @app.post("/v1/models/promote", response_model=ModelChange, responses=CONFLICT)
     async def promote(request: Promotion) -> Response:
         """Let the second model serve from now on; the other one runs along. No row and no state is lost."""
         if service.shadow is None or service.shadow.fingerprint != request.digest:
             return refuse(409, "no model with this digest runs along")
         return await _swapped("promote", request.who, request.note)
 
-    @app.post("/v1/models/rollback", response_model=ModelChange)
+    @app.post("/v1/models/rollback", response_model=ModelChange, responses=CONFLICT)
     async def roll_back(request: Rollback) -> Response:
         """Undo the last promotion; the model that served before has run along since."""
         changes = await service.batcher.ask(lambda: service.stream.store.models.latest(1))
@@ -116,9 +117,8 @@ def add_model_routes(app: FastAPI, service: FleetService) -> None:
             return refuse(409, "the last change was no promotion")
         return await _swapped("rollback", request.who, request.note)
 
-    async def _swapped(kind: str, who: str, note: str) -> Response:
-        before = service.predictor.fingerprint
-        change = await service.swap_models("promote" if kind == "promote" else "rollback", who, note, before)
+    async def _swapped(kind: ChangeKind, who: str, note: str) -> Response:
+        change = await service.swap_models(kind, who, note, service.predictor.fingerprint)
         return refuse(409, "the second model failed, or somebody else was faster") if change is None else _json(change)
 
 
