@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
-
 from fedprognos.errors import DataNotFoundError, unknown_name
 from fedprognos.tables import battery_files
 
@@ -110,6 +108,8 @@ def download_place(data_dir: str | Path | None = None) -> Path:
 
 def user_cache() -> Path:
     """This user's own data directory."""
+    import pooch  # loaded late: prediction never needs it
+
     return Path(pooch.os_cache("fedprognos"))
 
 

@@ -8,15 +8,15 @@ import stat
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import Protocol
-
-import pooch
-import requests
+from typing import TYPE_CHECKING, Protocol
 
 from fedprognos.errors import DataError, DataNotFoundError
 from fedprognos.files import replacing
 from fedprognos.fleet.catalog import DataSet, data_set, download_place
 from fedprognos.fleet.catalog_check import Check, check, check_folder
+
+if TYPE_CHECKING:
+    import requests
 
 MAX_UNPACKED_IN_BYTES = 8 * 1024**3
 """An archive that claims more than this is not one of ours."""
@@ -115,6 +115,9 @@ def _unpack_one(content: zipfile.ZipFile, info: zipfile.ZipInfo, folder: Path) -
 
 
 def _download(address: str, archive: Path, progress: ProgressBar | None) -> None:
+    import pooch  # loaded late: prediction never needs it
+    import requests
+
     pooch.get_logger().setLevel(logging.WARNING)
     fetch = pooch.HTTPDownloader(progressbar=progress or False, chunk_size=1 << 16, timeout=_TIMEOUT_IN_S)
     try:
@@ -133,6 +136,8 @@ def _download(address: str, archive: Path, progress: ProgressBar | None) -> None
 
 
 def _reason(error: requests.RequestException) -> str:
+    import requests
+
     if isinstance(error, requests.Timeout):
         return f"no answer within {_TIMEOUT_IN_S} s"
     if isinstance(error, requests.exceptions.ChunkedEncodingError):

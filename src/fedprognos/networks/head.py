@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import TrainingError
@@ -134,6 +133,8 @@ def solve_head(statistics: HeadStatistics, strength: float) -> FloatArray:
 
     Every column counts in units of its own deviation, as if it had been standardised.
     """
+    import scipy.linalg  # loaded late: prediction never needs it
+
     penalty = np.append(_penalty(statistics, strength), 0.0)
     left = statistics.hh + np.diag(penalty)
     try:

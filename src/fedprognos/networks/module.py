@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 
 from fedprognos.networks.cells import cells
@@ -184,6 +182,11 @@ def blocks_of(layer: nn.LSTM | nn.GRU) -> Blocks | None:
     width, recurrent = layer.hidden_size, layer.get_parameter("weight_hh_l0").detach()
     gates = len(recurrent) // width
     joined = (recurrent.cpu().numpy().reshape(gates, width, width) != 0).any(axis=0)
+    if joined.all():
+        return None
+    from scipy.sparse import csr_array  # loaded late: most networks are one block
+    from scipy.sparse.csgraph import connected_components
+
     count, member = connected_components(csr_array(joined), directed=False)
     if count == 1:
         return None

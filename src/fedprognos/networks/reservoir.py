@@ -10,12 +10,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from fedprognos.arrays import FloatArray, Rows
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 LINKS = 10
 """Recurrent links of a unit."""
@@ -33,7 +36,7 @@ class Reservoir:
     """Its weights: `inputs` (units, channels), `links` (units, units) sparse, `leaks` (units,)."""
 
     inputs: Rows
-    links: scipy.sparse.csr_array
+    links: csr_array
     leaks: Rows
 
     @property
@@ -63,13 +66,15 @@ def reservoir_of(units: int, channels: int) -> Reservoir:
     >>> reservoir.inputs.shape, reservoir.links.shape, reservoir.links.nnz <= 50 * LINKS
     ((50, 3), (50, 50), True)
     """
+    from scipy.sparse import csr_array  # loaded late: most networks have no reservoir
+
     draw = _Draw(f"fedprognos reservoir {units} {channels} 0")
     inputs = (draw.uniform(units * channels) * 2 - 1) * np.float64(INPUT_SCALE) * np.sqrt(3.0 / channels)
     columns = (draw.integers(units * LINKS) % np.uint64(units)).astype(np.int64)
     signs = (draw.integers(units * LINKS) & np.uint64(1)).astype(np.float64) * 2 - 1
     values = (signs * (RADIUS / np.sqrt(np.float64(LINKS)))).astype(np.float32)
     rows = np.repeat(np.arange(units), LINKS)
-    links = scipy.sparse.csr_array((values, (rows, columns)), shape=(units, units))
+    links = csr_array((values, (rows, columns)), shape=(units, units))
     slowest, fastest = np.log2(LEAKS[0]), np.log2(LEAKS[1])
     leaks = np.exp2(slowest + (fastest - slowest) * draw.uniform(units))
     rounded = np.round(leaks * 2**20) / 2**20  # what exp2 rounds differently elsewhere must not show

@@ -10,9 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg.blas import dger
-from scipy.linalg.lapack import dpotrf, dpotri
 
 from fedprognos.errors import DataError
 from fedprognos.matching.absorb.output_sums import LabelledSums, OutputSums
@@ -325,6 +322,8 @@ def weighted_squares(columns: Floats, weights: Floats, m: int = 0, beta: Floats 
     With ``beta`` the others first take over, in place, what was read of neuron m. Both happen block by block, so that
     the weights pass through the cache once.
     """
+    from scipy.linalg.blas import dger  # loaded late: prediction never needs it
+
     neurons, rows = columns.shape
     if not rows:
         return np.zeros(neurons)
@@ -343,6 +342,8 @@ def weighted_squares(columns: Floats, weights: Floats, m: int = 0, beta: Floats 
 
 def remove_variable(P: Floats, m: int) -> None:
     """Turn the inverse of a covariance into that without variable m, whose row and column become the identity's."""
+    from scipy.linalg.blas import dger
+
     row = P[m].copy()
     dger(-1 / row[m], row, row, a=P.T, overwrite_a=True)
     P[m], P[:, m] = 0.0, 0.0
@@ -351,6 +352,8 @@ def remove_variable(P: Floats, m: int) -> None:
 
 def inverse(C: Floats) -> Floats:
     """Of a covariance with a ridge."""
+    from scipy.linalg.lapack import dpotrf, dpotri
+
     factor, failed = dpotrf(C, lower=True)
     if failed:
         raise DataError("the sums are not those of any rows", hint="check them with OutputSums.check")
@@ -362,7 +365,9 @@ def inverse(C: Floats) -> Floats:
 
 def solve_covariance(C: Floats, right: Floats) -> Floats:
     """C^-1 ``right`` for a covariance C with a ridge."""
+    from scipy.linalg import cho_factor, cho_solve
+
     try:
-        return np.asarray(scipy.linalg.cho_solve(scipy.linalg.cho_factor(C), right))
-    except scipy.linalg.LinAlgError as error:
+        return np.asarray(cho_solve(cho_factor(C), right))
+    except np.linalg.LinAlgError as error:
         raise DataError("the sums are not those of any rows", hint="check them with OutputSums.check") from error

@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike
 
 from fedprognos.errors import DataError
@@ -183,6 +182,8 @@ class OutputSums:
 
     def _consistent(self) -> bool:
         """Whether [[n, s'], [s, S]], with the labels as one more column, is positive semi-definite within rounding."""
+        from scipy.linalg.lapack import dpotrf  # loaded late: prediction never needs it
+
         corner, border = self._label_columns()
         whole = np.block([[corner, border], [border.T, (self.S + self.S.T) / 2]])
         size = np.sqrt(np.maximum(whole.diagonal(), 0.0))
@@ -191,7 +192,7 @@ class OutputSums:
         size[size == 0] = 1.0
         whole /= np.outer(size, size)
         whole[np.diag_indices_from(whole)] += TOLERANCE * len(whole)
-        return bool(scipy.linalg.lapack.dpotrf(whole, overwrite_a=True)[1] == 0)
+        return bool(dpotrf(whole, overwrite_a=True)[1] == 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit
 from torch import Tensor, nn
 
 from fedprognos.matching import gates_of, recurrent_signature
@@ -34,7 +33,7 @@ def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any]
 
     def take(x: NDArray[np.float32], states: NDArray[np.float32]) -> NDArray[np.float32]:
         of_x, of_h = x @ inputs + bias_ih, states @ states_in + bias_hh
-        opened = expit(of_x[:, : 2 * n] + of_h[:, : 2 * n])  # reset, update
+        opened = np.tanh(0.5 * (of_x[:, : 2 * n] + of_h[:, : 2 * n])) * 0.5 + 0.5  # sigmoid: reset, update
         new = np.tanh(of_x[:, 2 * n :] + opened[:, :n] * of_h[:, 2 * n :])
         after: NDArray[np.float32] = new + opened[:, n:] * (states - new)
         return after

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from fedprognos.matching import gates_of, recurrent_signature
 from fedprognos.networks.cells import TORCH_TENSORS, Cell, OnnxNode, Step, cells
@@ -35,7 +34,7 @@ def step(weight_ih: NDArray[Any], weight_hh: NDArray[Any], bias_ih: NDArray[Any]
 
     def take(x: NDArray[np.float32], states: NDArray[np.float32]) -> NDArray[np.float32]:
         gates = np.concatenate([x, states[:, :n]], axis=1) @ weights + bias
-        opened = expit(gates)  # input, forget, (cell), output
+        opened = np.tanh(0.5 * gates) * 0.5 + 0.5  # sigmoid: input, forget, (cell), output
         after = np.empty_like(states)
         c = after[:, n:] = opened[:, n : 2 * n] * states[:, n:] + opened[:, :n] * np.tanh(gates[:, 2 * n : 3 * n])
         after[:, :n] = opened[:, 3 * n :] * np.tanh(c)
