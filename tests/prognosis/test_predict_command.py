@@ -327,3 +327,20 @@ def test_a_killed_prediction_leaves_what_was_there(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     assert out.read_text() == "what was there"
+
+
+def test_predicting_loads_nothing_that_only_training_and_downloads_need(tmp_path: Path) -> None:
+    BUNDLE.save(tmp_path / "bundle")
+    table(ENGINES).to_csv(tmp_path / "rows.csv", index=False)
+    unneeded = ("scipy", "pooch", "requests", "optuna", "matplotlib", "plotly", "flwr", "onnxruntime")
+    code = (
+        "import sys; from fedprognos.cli import app\n"
+        "try: app(sys.argv[1:])\nexcept SystemExit as end: print('EXIT', end.code)\n"
+        f"print('LOADED', *(name for name in {unneeded} if name in sys.modules))"
+    )
+    arguments = ["predict", "bundle", "rows.csv", "--all", "--out", "health.csv"]
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=True, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "EXIT 0" in run.stdout, run.stderr
+    assert run.stdout.split("LOADED")[1].split() == []
