@@ -19,7 +19,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.scenario import scenarios
 from fedprognos.features import build_windows
 from fedprognos.features.windows import hold_out, joined
-from fedprognos.federation.plan import Plan, Round
+from fedprognos.federation.plan import Round
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.strategies.fedma import FedMAOptions, Matcher, bbp_map, fedma
 from fedprognos.files import read_json, write_json, write_text
@@ -34,25 +34,26 @@ from studies.study.bench import Bench, scope_of
 
 RESULTS = Path("docs/results/paper-batteries.json")
 RUNS = Path("build/paper-batteries")
-ROUNDS, EPOCHS = 20, 120
 KEPT_OUT = 0.2
 """Share of each battery's training cycles, the latest, that choose the round where `kept_out` asks for it."""
 PAGE = """\
 # The paper's batteries with controls
 
 Table IV of the paper with the sampling put right: cycles on a time grid over the first 2394 s
-([why](paper-factors.md)), all else as in `battery-paper`. FedAvg and FedMA run {rounds} rounds. FedMA trains {epochs}
-local epochs a round, then its head for {epochs} epochs on the averaged body. Errors in Ah on the last 30 % of each
-battery's cycles; ± is the standard deviation over seeds. *Best on test* takes the best of all rounds for each battery
-and seed, as the paper does: nobody can do that in practice.
+([why](paper-factors.md)), all else as in `battery-paper`. Errors in Ah on the last 30 % of each battery's cycles; ± is
+the standard deviation over seeds. *Best on test* takes the best of all rounds for each battery and seed, as the paper
+does: nobody can do that in practice.
 
 - *FedMA*: as in the paper, neurons matched by their weights. *No permutation*: neurons averaged as they come. *Random
   permutations*: in an order drawn by lot. *Common start*: all clients begin with the same weights.
 - *Kept out*: the latest fifth of each battery's training cycles is not trained on. It chooses the epoch of each local
   training and the round.
 
-`python -m studies paper-batteries` trains what is missing, and goes on where it was cut off. `--neurons 128 --seeds 5`
-is the paper's size."""
+- *At equal epochs*: FedAvg with as many rounds and local epochs as FedMA. *FedAvg*: 20 rounds of 2 epochs, as in the
+  paper. FedMA also trains its head on the averaged body, as many epochs again.
+
+`python -m studies paper-batteries` trains what is missing, and goes on where it was cut off.
+`--neurons 128 --rounds 20 --epochs 120 --seeds 5` is the paper's size: days on two cores."""
 PAIRED = """\
 ## Differences, seed by seed
 
@@ -86,32 +87,48 @@ class Course:
     ----------
     method
         Name of the strategy.
+    fixed
+        Rounds and epochs where they do not depend on the size of the study.
     options
-        Its options.
+        Other options of the method.
     matcher
         What stands in the place of matching.
     """
 
     label: str
     method: str
-    options: Mapping[str, Any] | None = field(default=None, hash=False)
+    fixed: tuple[int, int] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     matcher: Matcher | None = None
+
+    @property
+    def has_rounds(self) -> bool:
+        return self.method not in ("local", "central")
 
 
 LOCAL, CENTRAL = Course("Local", "local"), Course("Central", "central")
-FEDAVG = Course("FedAvg, 2 epochs a round", "fedavg", {"epochs": 2})
-FEDMA = Course("FedMA", "fedma", {"epochs": EPOCHS})
+FEDAVG, FEDMA = Course("FedAvg", "fedavg", fixed=(20, 2)), Course("FedMA", "fedma")
 COURSES = (
     LOCAL,
     CENTRAL,
     FEDAVG,
     FEDMA,
-    Course("FedMA, no permutation", "fedma", {"epochs": EPOCHS}, unpermuted),
-    Course("FedMA, random permutations", "fedma", {"epochs": EPOCHS}, shuffled),
-    Course("FedMA, common start", "fedma", {"epochs": EPOCHS, "start": "common"}),
-    Course("FedAvg, 120 epochs a round", "fedavg", {"epochs": EPOCHS}),
+    Course("FedMA, no permutation", "fedma", matcher=unpermuted),
+    Course("FedMA, random permutations", "fedma", matcher=shuffled),
+    Course("FedMA, common start", "fedma", options={"start": "common"}),
+    Course("FedAvg, at equal epochs", "fedavg"),
 )
 ALL, PAIR = "all", "B0006+B0018"
+
+
+@dataclass(frozen=True)
+class Size:
+    """Neurons, and rounds and local epochs a round of FedMA and of what is compared with it at equal epochs."""
+
+    neurons: int = 32
+    rounds: int = 5
+    epochs: int = 40
+    seeds: int = 3
 
 
 @dataclass(frozen=True)
@@ -120,43 +137,45 @@ class Cell:
 
     scenario: str
     course: Course
-    neurons: int
+    size: Size
     seed: int
     kept_out: bool = False
 
     @property
     def key(self) -> str:
         kept = ", kept out" if self.kept_out else ""
-        return f"{self.scenario}: {self.course.label}, {self.neurons} neurons{kept}, seed {self.seed}"
+        rounds = self.course.fixed or (self.size.rounds, self.size.epochs)
+        lasting = f", {rounds[0]} rounds of {rounds[1]} epochs" if self.course.has_rounds else ""
+        return f"{self.scenario}: {self.course.label}, {self.size.neurons} neurons{lasting}{kept}, seed {self.seed}"
 
 
-def cells(neurons: int, seeds: int) -> Iterator[Cell]:
+def cells(size: Size) -> Iterator[Cell]:
     """All trainings in the order of what they say: every control with one seed first."""
-    for seed in range(seeds):
-        yield from (Cell(ALL, course, neurons, seed) for course in COURSES)
-        yield from (Cell(PAIR, course, neurons, seed) for course in (LOCAL, FEDAVG, FEDMA))
-    for seed in range(seeds):
-        yield from (Cell(ALL, course, neurons, seed, kept_out=True) for course in (LOCAL, CENTRAL, FEDAVG, FEDMA))
+    for seed in range(size.seeds):
+        yield from (Cell(ALL, course, size, seed) for course in COURSES)
+        yield from (Cell(PAIR, course, size, seed) for course in (LOCAL, FEDAVG, FEDMA))
+    for seed in range(size.seeds):
+        yield from (Cell(ALL, course, size, seed, kept_out=True) for course in (LOCAL, CENTRAL, FEDAVG, FEDMA))
 
 
-def write_batteries(data_dir: Path | None, neurons: int, seeds: int, tell: Callable[[str], None] = print) -> Path:
+def write_batteries(data_dir: Path | None, size: Size, tell: Callable[[str], None] = print) -> Path:
     """Train what is missing, and write the results and their page after each training."""
     results: dict[str, Any] = read_json(RESULTS) if RESULTS.is_file() else {}
     with one_torch_thread():
-        for cell in cells(neurons, seeds):
+        for cell in cells(size):
             if cell.key not in results:
                 results[cell.key] = measure(cell, data_dir)
                 write_json(RESULTS, results)
-                write_text(RESULTS.with_suffix(".md"), page(results, neurons, seeds))
+                write_text(RESULTS.with_suffix(".md"), page(results, size))
                 tell(cell.key)
-    write_text(RESULTS.with_suffix(".md"), page(results, neurons, seeds))
+    write_text(RESULTS.with_suffix(".md"), page(results, size))
     return RESULTS.with_suffix(".md")
 
 
 def measure(cell: Cell, data_dir: Path | None) -> dict[str, list[float]]:
     """Test error of every battery after every round; `kept out` is the error on the cycles that choose the round."""
     fraction = KEPT_OUT if cell.kept_out else 0
-    overrides = (*GRID, f"model.widths=[{cell.neurons}]", f"train.validation_fraction={fraction}")
+    overrides = (*GRID, f"model.widths=[{cell.size.neurons}]", f"train.validation_fraction={fraction}")
     _, experiment, _ = config.load(PRESET, overrides)
     scenario = scenarios(experiment, data_dir, Path())[cell.scenario]
     bench = Bench(experiment, scenario, cell.seed, RUNS, scope_of(scenario))
@@ -168,7 +187,7 @@ def measure(cell: Cell, data_dir: Path | None) -> dict[str, list[float]]:
     errors: dict[str, list[float]] = {name: [] for name in tests}
     if held:
         errors["kept out"] = []
-    for round_ in trained(bench, cell.course):
+    for round_ in trained(bench, cell.course, cell.size):
         models = {owner: network for owners, network in round_.models.items() for owner in owners}
         everybody = next(iter(round_.models.values()))
         for name, windows in tests.items():
@@ -179,64 +198,67 @@ def measure(cell: Cell, data_dir: Path | None) -> dict[str, list[float]]:
     return errors
 
 
-def trained(bench: Bench, course: Course) -> Iterator[Round]:
+def trained(bench: Bench, course: Course, size: Size) -> Iterator[Round]:
     """The rounds of a course."""
-    options = {**(course.options or {}), **({"rounds": ROUNDS} if course.options else {})}
-    plan: Plan = bench.plan(**({course.method: options} if options else {}))
+    rounds, epochs = course.fixed or (size.rounds, size.epochs)
+    options = {"rounds": rounds, "epochs": epochs, **course.options}
+    plan = bench.plan(**({course.method: options} if course.has_rounds else {}))
     cohort = bench.pooled() if course.method == "central" else bench.cohort()
     if course.matcher is not None:
         return fedma(cohort, plan, plan.federation.strategy_options("fedma", FedMAOptions), course.matcher)
     return strategies[course.method].run(cohort, plan)
 
 
-def page(results: Mapping[str, Mapping[str, Sequence[float]]], neurons: int, seeds: int) -> str:
+def page(results: Mapping[str, Mapping[str, Sequence[float]]], size: Size) -> str:
     """Tables of all that was trained at this size; what is missing is named."""
-    words = PAGE.format(rounds=ROUNDS, epochs=EPOCHS)
-    parts = [words, f"Size: {neurons} neurons (paper: {paper().battery.neurons}), {seeds} seeds."]
+    printed = paper().battery
+    parts = [
+        PAGE,
+        f"Size here: {size.neurons} neurons, {size.rounds} rounds of {size.epochs} epochs, {size.seeds} seeds. "
+        f"Size in the paper: {printed.neurons} neurons, {printed.rounds} rounds of {printed.fedma_epochs} epochs.",
+    ]
     header = [
         "trained on",
         "method",
         *(f"{b}: {what}" for b in BATTERIES for what in ("round 1", "last", "best on test")),
     ]
     lines = []
-    for scenario, course in dict.fromkeys((c.scenario, c.course) for c in cells(neurons, seeds)):
-        lines.append(_line(results, scenario, course, neurons, seeds))
+    for scenario, course in dict.fromkeys((c.scenario, c.course) for c in cells(size)):
+        lines.append(_line(results, scenario, course, size))
     parts.append(table(header, lines, 2))
-    if chosen := [_chosen_line(results, c, neurons, seeds) for c in (LOCAL, CENTRAL, FEDAVG, FEDMA)]:
+    if chosen := [_chosen_line(results, c, size) for c in (LOCAL, CENTRAL, FEDAVG, FEDMA)]:
         parts += ["## Round chosen on cycles kept out", "All three batteries train. Below an error: the round."]
         parts.append(table(["method", *BATTERIES], chosen))
-    if differences := _differences(results, neurons, seeds):
+    if differences := _differences(results, size):
         parts += [PAIRED, table(["method", *BATTERIES], differences)]
-    missing = [cell.key for cell in cells(neurons, seeds) if cell.key not in results]
+    missing = [cell.key for cell in cells(size) if cell.key not in results]
     if missing:
         parts += ["## Not trained yet", "\n".join(f"- {key}" for key in missing)]
     return "\n\n".join(parts) + "\n"
 
 
 def _samples(
-    results: Mapping[str, Mapping[str, Sequence[float]]], scenario: str, course: Course, neurons: int, seeds: int,
+    results: Mapping[str, Mapping[str, Sequence[float]]], scenario: str, course: Course, size: Size,
     battery: str, pick: Callable[[Sequence[float]], int], kept_out: bool = False,
 ) -> Sample | None:  # fmt: skip
     """Errors of one battery over seeds, after the round that `pick` names."""
     values, chosen = {}, {}
-    for seed in range(seeds):
-        entry = results.get(Cell(scenario, course, neurons, seed, kept_out).key)
+    for seed in range(size.seeds):
+        entry = results.get(Cell(scenario, course, size, seed, kept_out).key)
         if entry is not None and battery in entry:
             at = pick(entry.get("kept out") or [0.0]) if kept_out else pick(entry[battery])
             values[seed], chosen[seed] = entry[battery][at], at % len(entry[battery]) + 1
     return Sample(values, chosen) if values else None
 
 
-def _line(
-    results: Mapping[str, Mapping[str, Sequence[float]]], scenario: str, course: Course, neurons: int, seeds: int
-) -> list[str]:
+def _line(results: Mapping[str, Mapping[str, Sequence[float]]], scenario: str, course: Course, size: Size) -> list[str]:
     line = [" ".join(("all three",) if scenario == ALL else scenario.split("+")), course.label]
     for battery in BATTERIES:
         first, last, best = (
-            _samples(results, scenario, course, neurons, seeds, battery, pick)
+            _samples(results, scenario, course, size, battery, pick)
             for pick in (lambda errors: 0, lambda errors: -1, lambda errors: int(np.argmin(errors)))
         )
-        one_round = course.options is None
+        one_round = not course.has_rounds
         line += [
             NOTHING if one_round else sample(first, 4),
             sample(last, 4),
@@ -245,26 +267,22 @@ def _line(
     return line
 
 
-def _chosen_line(
-    results: Mapping[str, Mapping[str, Sequence[float]]], course: Course, neurons: int, seeds: int
-) -> list[str]:
+def _chosen_line(results: Mapping[str, Mapping[str, Sequence[float]]], course: Course, size: Size) -> list[str]:
     line = [course.label]
     for battery in BATTERIES:
-        errors = _samples(results, ALL, course, neurons, seeds, battery, lambda e: int(np.argmin(e)), kept_out=True)
-        below = f"round {rounds(errors)}" if errors is not None and course.options else ""
+        errors = _samples(results, ALL, course, size, battery, lambda e: int(np.argmin(e)), kept_out=True)
+        below = f"round {rounds(errors)}" if errors is not None and course.has_rounds else ""
         line.append(stacked(sample(errors, 4), below))
     return line
 
 
-def _differences(results: Mapping[str, Mapping[str, Sequence[float]]], neurons: int, seeds: int) -> list[list[str]]:
+def _differences(results: Mapping[str, Mapping[str, Sequence[float]]], size: Size) -> list[list[str]]:
     """Last rounds minus FedMA's, where at least two seeds of both are there."""
     lines = []
     for course in COURSES:
         line = [course.label]
         for battery in BATTERIES if course != FEDMA else ():
-            first, second = (
-                _samples(results, ALL, c, neurons, seeds, battery, lambda errors: -1) for c in (course, FEDMA)
-            )
+            first, second = (_samples(results, ALL, c, size, battery, lambda errors: -1) for c in (course, FEDMA))
             if first is None or second is None:
                 continue
             shared = sorted(first.by_seed.keys() & second.by_seed.keys())

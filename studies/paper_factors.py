@@ -112,7 +112,7 @@ SINGLE = (
     Factor("output", "Ah, bias from the mean", raw_labels="from the mean"),
     Factor("first weights", "forget bias 1", ("train.forget_bias=1",)),
     Factor("optimizer", "RMSprop", ("train.optimizer=rmsprop",)),
-    Factor("gradient norm", "unlimited", ("train.clip=null",)),
+    Factor("gradient norm", "unlimited", ("train.clip=1000000",)),
     Factor("weight decay", "0.1", ("train.weight_decay=0.1",)),
     Factor("test", "a random 30 % of the cycles", random_test=True),
 )

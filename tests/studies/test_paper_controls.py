@@ -9,9 +9,10 @@ from fedprognos.features import WindowSet
 from fedprognos.federation.strategies.fedma import FedMAOptions, Matcher, algorithm_1
 from fedprognos.networks import Network, NetworkSpec
 from studies import paper_batteries, paper_factors
-from studies.paper_batteries import ALL, COURSES, FEDAVG, FEDMA, Cell, cells, shuffled, unpermuted
+from studies.paper_batteries import ALL, COURSES, FEDAVG, FEDMA, Cell, Size, cells, shuffled, unpermuted
 from studies.paper_factors import BATTERIES, FACTORS, dealt
 
+SMALL = Size(8, 3, 2, 1)
 SPEC = NetworkSpec(inputs=2, widths=(6,))
 OPTIONS = FedMAOptions(width_limit=1.0, cost="pfnm", signature="ih", estimate=False)
 
@@ -45,21 +46,21 @@ def test_no_permutation_is_the_mean_of_coordinates() -> None:
 
 
 def test_every_cell_has_a_name_of_its_own_and_one_seed_of_all_comes_first() -> None:
-    keys = [cell.key for cell in cells(32, 3)]
+    keys = [cell.key for cell in cells(Size())]
     assert len(keys) == len(set(keys))
-    assert {cell.course for cell in list(cells(32, 3))[: len(COURSES)]} == set(COURSES)
+    assert {cell.course for cell in list(cells(Size()))[: len(COURSES)]} == set(COURSES)
 
 
 def test_the_page_takes_the_last_round_the_best_and_the_one_chosen_on_cycles_kept_out() -> None:
     course = {b: [0.5, 0.1, 0.2] for b in BATTERIES}
-    results = {Cell(ALL, FEDMA, 8, 0).key: course, Cell(ALL, FEDAVG, 8, 0).key: course}
-    results[Cell(ALL, FEDMA, 8, 0, kept_out=True).key] = {**course, "kept out": [0.1, 0.3, 0.4]}
-    text = paper_batteries.page(results, 8, 1)
+    results = {Cell(ALL, FEDMA, SMALL, 0).key: course, Cell(ALL, FEDAVG, SMALL, 0).key: course}
+    results[Cell(ALL, FEDMA, SMALL, 0, kept_out=True).key] = {**course, "kept out": [0.1, 0.3, 0.4]}
+    text = paper_batteries.page(results, SMALL)
     line = next(line for line in text.splitlines() if line.startswith("| all three | FedMA |"))
     assert line.count("0.5000") == line.count("0.2000") == line.count("0.1000") == len(BATTERIES)
     chosen = next(line for line in text.splitlines() if line.startswith("| FedMA |"))
     assert chosen.count("0.5000") == len(BATTERIES)
-    assert text.count("\n- all: ") + text.count("\n- B0006+B0018: ") == len(list(cells(8, 1))) - len(results)
+    assert text.count("\n- all: ") + text.count("\n- B0006+B0018: ") == len(list(cells(SMALL))) - len(results)
 
 
 def test_the_page_of_factors_names_seeds_that_are_missing() -> None:
