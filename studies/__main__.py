@@ -81,12 +81,22 @@ def paper_factors(data_dir: DataDir = None) -> None:
 def paper_batteries(
     data_dir: DataDir = None,
     neurons: Annotated[int, typer.Option(min=1, help="Neurons of each network; the paper has 128.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of FedMA; the paper has 20.")] = 5,
+    epochs: Annotated[int, typer.Option(min=1, help="Local epochs a round; the paper has 120.")] = 40,
     seeds: Annotated[int, typer.Option(min=1)] = 3,
 ) -> None:
     """The paper's Table IV on a time grid, with controls; goes on where it was cut off."""
-    from studies.paper_batteries import write_batteries
+    from studies.paper_batteries import Size, write_batteries
 
-    Console().print(write_batteries(data_dir, neurons, seeds), highlight=False)
+    Console().print(write_batteries(data_dir, Size(neurons, rounds, epochs, seeds)), highlight=False)
+
+
+@app.command()
+def few_machines(data_dir: DataDir = None) -> None:
+    """Alone, together, boosting and ridge over 2 to 40 engines an owner; goes on where it was."""
+    from studies.few_machines import write_few_machines
+
+    Console().print(write_few_machines(data_dir), highlight=False)
 
 
 @app.command()

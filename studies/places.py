@@ -21,6 +21,7 @@ OTHERS = (
     "own-tables.json",
     "paper-factors.json",
     "paper-batteries.json",
+    "few-machines.json",
 )
 """Files in the folder of results that are no records of presets."""
 

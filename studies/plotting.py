@@ -57,8 +57,10 @@ def panels(count: int, columns: int, height: float = 2.1, **options: bool | str)
         yield figure, axes[:count]
 
 
-def legend(figure: Figure, entries: Sequence[tuple[str, str, Literal["-", "--", "o"]]]) -> None:
-    """Names above the panels: label, colour, and a line, a dashed line or a dot."""
+def legend(
+    figure: Figure, entries: Sequence[tuple[str, str, Literal["-", "--", "o"]]], columns: int | None = None
+) -> None:
+    """Names above the panels: label, colour, and a line, a dashed line or a dot; all in one row by default."""
     handles = [
         Line2D([], [], color=colour, marker="o", linestyle="")
         if style == "o"
@@ -66,7 +68,7 @@ def legend(figure: Figure, entries: Sequence[tuple[str, str, Literal["-", "--", 
         for _, colour, style in entries
     ]
     names = [label for label, *_ in entries]
-    figure.legend(handles, names, loc="outside upper left", ncols=len(entries), handlelength=1.6)
+    figure.legend(handles, names, loc="outside upper left", ncols=columns or len(entries), handlelength=1.6)
 
 
 def named(ax: Axes, title: str, x: str, y: str) -> None:
