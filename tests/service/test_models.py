@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import signal
 import threading
 import time
@@ -19,13 +20,14 @@ from typer.testing import CliRunner
 
 from fedprognos.arrays import Rows
 from fedprognos.cli import app
-from fedprognos.errors import BundleError
+from fedprognos.errors import BundleError, OutputError
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle
 from fedprognos.networks.trust import SignatureError
 from fedprognos.prognosis import Health, HealthModel, Predictor, Row
 from fedprognos.service import DurableStream, ServiceOptions, restore_backup
 from fedprognos.service.backups import write_backup
+from fedprognos.service.durable_stream import snapshot_name
 from fedprognos.service.http_app import create_app
 from refusals import refuses
 from small_fleets import cyclic_fleet, series_fleet
@@ -159,6 +161,23 @@ def test_a_second_model_that_fails_fails_no_row(moment: str, tmp_path: Path) -> 
     assert own.shadow is None
     assert "out of order" in own.shadow_problem
     own.tidy()
+    own.close()
+
+
+def test_a_full_disk_is_not_the_fault_of_the_second_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = DurableStream(Predictor.from_bundle(FIRST), tmp_path, shadow=Predictor.from_bundle(SECOND))
+    feed(own, in_turn(FLEET)[:30])
+
+    def no_room(number: int) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as full:
+        full.setattr("fedprognos.prognosis.stream_snapshot.os.fsync", no_room)
+        with pytest.raises((OSError, OutputError)):
+            own.tidy()
+    assert own.shadow is not None
+    own.tidy()
+    assert (tmp_path / snapshot_name(30, "shadow")).is_file()
     own.close()
 
 

@@ -367,9 +367,11 @@ class DurableStream:
 
     @contextmanager
     def _guarding_rows(self) -> Iterator[None]:
-        """A shadow that fails is given up; rows are not."""
+        """A shadow that fails is given up; rows are not. A full disk is not its fault."""
         try:
             yield
+        except (OSError, OutputError):
+            raise
         except Exception as error:
             LOG.exception("the second model failed, and runs along no longer")
             self.shadow, self._unread = None, []
@@ -480,10 +482,8 @@ class DurableStream:
     def tidy(self) -> None:
         """Write a snapshot that the next start begins from, and drop rows nobody will look at."""
         if self.store.folder is not None and self._last:
-            if self.shadow is not None:
-                self.follow()
-                with self._guarding_rows():
-                    self.shadow.snapshot(self._snapshot_path(self._last, "shadow"))
+            path = self._snapshot_path(self._last, "shadow")
+            self._tell_shadow(lambda shadow: shadow.snapshot(path))
             self.stream.snapshot(self._snapshot_path(self._last))
             self.store.snapshot_written(self._last)
             self._drop_old_snapshots()
