@@ -56,9 +56,11 @@ class Clock:
         """
         if position is None or self.measure:
             return None if position is None else date_of(position, self.measure)
+        if position <= self.position:
+            return date_of(self.moment, "seconds")
         if self.rate is None:
             return None
-        return date_of(self.moment + max(position - self.position, 0.0) / self.rate, "seconds")
+        return date_of(self.moment + (position - self.position) / self.rate, "seconds")
 
 
 @dataclass(frozen=True)

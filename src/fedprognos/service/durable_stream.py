@@ -540,6 +540,11 @@ class DurableStream:
         number = self._units.get(unit)
         return None if number is None else self.store.arrivals.rates(now, number).get(number)
 
+    def rates(self, now: float) -> dict[str, float]:
+        """The same of all units whose rate is known."""
+        names = self.names()
+        return {names[number]: rate for number, rate in self.store.arrivals.rates(now).items() if number in names}
+
     def names(self) -> dict[int, str]:
         """Units by number."""
         return {number: name for name, number in self._units.items()}

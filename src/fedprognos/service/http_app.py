@@ -26,6 +26,7 @@ from fedprognos.prognosis import Explanation, Predictor, Row, Verdict, dates, ex
 from fedprognos.service import json_shapes
 from fedprognos.service.alert_routes import add_alert_routes
 from fedprognos.service.batching import BusyError
+from fedprognos.service.calendar_routes import add_calendar_routes
 from fedprognos.service.due_dates import Clock, due_date
 from fedprognos.service.fleet_service import FleetService
 from fedprognos.service.fleet_view import FleetView, UnitView, forecast
@@ -55,6 +56,7 @@ FILES = {
     "/alerts.js": ("alerts.js", SCRIPT),
     "/maintenance.js": ("maintenance.js", SCRIPT),
     "/models.js": ("models.js", SCRIPT),
+    "/calendar.js": ("calendar.js", SCRIPT),
     "/page.js": ("page.js", SCRIPT),
     "/favicon.svg": ("favicon.svg", "image/svg+xml"),
 }
@@ -98,6 +100,7 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     add_alert_routes(app, service)
     add_maintenance_routes(app, service)
     add_model_routes(app, service)
+    add_calendar_routes(app, service)
     _add_operation(app, service)
     _add_page(app)
     _add_problems(app, options, service.metrics)

@@ -93,6 +93,7 @@
       for (const unit of answer.units) units.set(unit.unit, unit);
       showCounts(fleet.counts);
       showTable([]);
+      Calendar.load($("search").value.trim(), chosen.site, fleet);
     } catch (error) {
       connection("lost", "not connected: " + error.message);
     }
