@@ -45,7 +45,7 @@ def answer(run: RunData) -> Answer:
     if r.baseline is not None:
         parts.append(f"best baseline {_error(run, r.baseline)} ({r.baseline.short_label})")
     beside = "; ".join(parts)
-    headline = " ".join([_headline(run), *_few_failures(run)])
+    headline = " ".join([*_few_failures(run), _headline(run)])
     return Answer(headline, f"{beside[0].upper()}{beside[1:]}." if beside else "", tuple(_warnings(run)))
 
 
