@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,9 +65,11 @@ def training_scenario(experiment: config.Experiment, name: str, data_dir: Path |
 
 
 def _deal(name: str, source: Source, rule: PartitionOptions) -> Scenario:
-    clients = deal(source.fleet, rule)
+    owners = deal(source.fleet, rule)
+    clients = _able_to_learn(owners)
     if source.test is not None:
-        return Scenario(name, clients, _own_tests(source.test, rule, clients))
+        tests = _own_tests(source.test, rule, owners)
+        return Scenario(name, clients, {owner: test for owner, test in tests.items() if owner in {EVERYONE, *clients}})
     if source.test_fraction is None:
         return Scenario(name, clients, {})
     trains, tests = {}, {}
@@ -89,6 +92,19 @@ def _deal(name: str, source: Source, rule: PartitionOptions) -> Scenario:
             "their own (data.test_path)",
         )
     return Scenario(name, trains, tests, clients)
+
+
+def _able_to_learn(owners: Mapping[str, Fleet]) -> dict[str, Fleet]:
+    """Owners with a unit whose health is known; the others are left out by name. All, where nobody has one."""
+    able = {name: fleet for name, fleet in owners.items() if any(unit.labels() is not None for unit in fleet)}
+    for name in sorted(owners.keys() - able.keys()) if able else ():
+        warnings.warn(
+            f"client {name}: none of its {len(owners[name])} units has failed, so it is left out of training and test; "
+            "the shared model can be used for its units",
+            UserWarning,
+            stacklevel=2,
+        )
+    return able or dict(owners)
 
 
 def _own_tests(test: Fleet, rule: PartitionOptions, clients: Mapping[str, Fleet]) -> dict[str, Fleet]:
