@@ -60,6 +60,8 @@ def serve(
         float, typer.Option("--backup-every", min=0.001, help="Hours between backups.")
     ] = 24.0,
     kept_backups: Annotated[int, typer.Option("--keep-backups", min=1, help="Backups that stay.")] = 7,
+    breakdown_cost: Annotated[float | None, typer.Option(help="What a breakdown of a machine costs.")] = None,
+    replacement_cost: Annotated[float | None, typer.Option(help="What a planned replacement costs.")] = None,
     restore: Annotated[
         Path | None, typer.Option(help="Begin from this backup; the state folder must be empty.")
     ] = None,
@@ -99,6 +101,8 @@ def serve(
         backup_to=backup_to,
         backup_every_in_s=3600 * backup_every_in_h,
         kept_backups=kept_backups,
+        breakdown_cost=breakdown_cost,
+        replacement_cost=replacement_cost,
         plant=read_plant(plant),
     )
     options.check()

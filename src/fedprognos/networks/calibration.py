@@ -171,6 +171,21 @@ class Calibration(BaseModel):
             low, high = np.minimum(low, self.cap), np.where(high > self.cap - HALF_A_STEP, np.inf, high)
         return low, high
 
+    def chance_below(self, prediction: float, labels: FloatArray) -> FloatArray:
+        """How likely the true value is below each of some labels (T,), given the prediction.
+
+        Labels at or above the cap cannot be told apart; ask below it.
+
+        >>> c = Calibration(ranges=(), edges=(-1.0, 0.0, 1.0), counts=((0, 30, 30, 0),), units=(60,), unit=1.0,
+        ...                 growing=False)
+        >>> c.chance_below(5.0, np.array([3.0, 4.5, 5.0, 6.0])).tolist()
+        [0.0, 0.25, 0.5, 1.0]
+        """
+        predictions = np.full(1, prediction)
+        counts = np.repeat(self._weights(predictions) @ np.array(self.counts, dtype=np.float64), len(labels), axis=0)
+        chance: FloatArray = 1 - _share_up_to(counts, self.edges, (prediction - labels) / self.scale(predictions))
+        return chance
+
     def _weights(self, predictions: FloatArray) -> FloatArray:
         """How much each range counts at predictions (N, ranges), the most at 1."""
         ranges = len(self.counts)

@@ -14,6 +14,7 @@ from .onnx_runtime import OnnxPredictor as OnnxPredictor
 from .onnx_runtime import export_onnx as export_onnx
 from .predictor import Predictor as Predictor
 from .sensor_faults import DISTRUSTED as DISTRUSTED
+from .sensor_faults import MID_LIFE as MID_LIFE
 from .stream import Stream as Stream
 from .stream_snapshot import FORMAT as FORMAT
 from .table_prediction import FilePrediction as FilePrediction

@@ -540,6 +540,11 @@ class DurableStream:
         number = self._units.get(unit)
         return None if number is None else self.store.arrivals.rates(now, number).get(number)
 
+    def first_position(self, unit: str) -> float | None:
+        """Where the rows of a unit began; None where that is not known."""
+        number = self._units.get(unit)
+        return None if number is None else self.store.arrivals.first_positions(number).get(number)
+
     def rates(self, now: float) -> dict[str, float]:
         """The same of all units whose rate is known."""
         names = self.names()

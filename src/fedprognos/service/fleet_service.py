@@ -15,7 +15,7 @@ from pathlib import Path
 
 from prometheus_client import Gauge
 
-from fedprognos.errors import DataError, FedprognosError, OutputError
+from fedprognos.errors import ConfigError, DataError, FedprognosError, OutputError
 from fedprognos.files import replacing
 from fedprognos.prognosis import Health, ModelInputs, Predictor
 from fedprognos.service.alert_delivery import AlertDelivery
@@ -54,6 +54,13 @@ class FleetService:
         self.predictor = predictor
         self.shadow = options.shadow
         self.inputs = ModelInputs.from_model(predictor)
+        self.costs = options.costs()
+        if self.costs is not None and (predictor.recipe.task != "rul" or predictor.calibration is None):
+            raise ConfigError(
+                "a best moment to replace needs a model of remaining life with intervals",
+                where="--breakdown-cost",
+                hint=predictor.no_intervals or "leave the costs out",
+            )
         self.options = options
         alerts = options.plant.alerts
         self.stream = DurableStream(

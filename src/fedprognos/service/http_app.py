@@ -35,6 +35,7 @@ from fedprognos.service.json_shapes import PROBLEM, parse, read_row
 from fedprognos.service.maintenance import MaintenanceReport, Recorded
 from fedprognos.service.maintenance_routes import add_maintenance_routes
 from fedprognos.service.model_routes import add_model_routes
+from fedprognos.service.replacement import Replacement, best_replacement
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions
 from fedprognos.tables import SECONDS
@@ -243,6 +244,7 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
             history=healths,
             forecast=expected,
             due_date=due_date(expected, clock),
+            replacement=await _replacement(service, unit_view, clock),
             samples=[json_shapes.sample(row, recipe) for row in rows],
             maintenance=done,
         )
@@ -318,6 +320,15 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
         if service.events.full:
             return refuse(503, "too many clients follow events", {"retry-after": "30"})
         return StreamingResponse(service.events.follow(), media_type="text/event-stream")
+
+
+async def _replacement(service: FleetService, unit: UnitView, clock: Clock) -> Replacement | None:
+    """The best moment to replace a unit; None where costs are not given, or nothing can be said."""
+    calibration = service.predictor.calibration
+    if service.costs is None or calibration is None or unit.status == "ended":
+        return None
+    first = await service.batcher.ask(partial(service.stream.first_position, unit.unit))
+    return None if first is None else best_replacement(service.costs, calibration, unit.health, first, clock)
 
 
 def _add_operation(app: FastAPI, service: FleetService) -> None:

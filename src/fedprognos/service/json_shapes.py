@@ -19,6 +19,7 @@ from fedprognos.prognosis import LONGEST_NAME, Health, Row, Update, Verdict
 from fedprognos.service.due_dates import DueDate
 from fedprognos.service.fleet_view import Forecast, Refusal, UnitView
 from fedprognos.service.maintenance import MaintenanceEvent
+from fedprognos.service.replacement import Replacement
 from fedprognos.service.store import StoredRow
 from fedprognos.tables import LARGEST_WHOLE, SECONDS, name_of_life
 
@@ -143,6 +144,8 @@ class UnitAnswer(UnitView):
         under a flag that says that the value is not to be trusted.
     due_date
         The forecast by the calendar; None where the forecast has no position at which maintenance is due.
+    replacement
+        The best moment to replace it; None where costs are not given, or the remaining life does not give one.
     """
 
     now: float
@@ -152,6 +155,7 @@ class UnitAnswer(UnitView):
     history: list[Health]
     forecast: Forecast | None
     due_date: DueDate | None
+    replacement: Replacement | None
     samples: list[Sample]
     maintenance: list[MaintenanceEvent]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from fedprognos.errors import ConfigError
 from fedprognos.features import Recipe
 from fedprognos.prognosis import Predictor
 from fedprognos.service.plant_file import PlantOptions
+from fedprognos.service.replacement import Costs
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost", "::ffff:127.0.0.1"})
 DUE_SHARE_OF_CAP = 0.2
@@ -49,6 +51,8 @@ class ServiceOptions:
         Folder for backups of the state; None writes none.
     backup_every_in_s, kept_backups
         How often, and how many of them stay.
+    breakdown_cost, replacement_cost
+        What a breakdown and a planned replacement of a machine cost; both, or None for no best moment.
     plant
         Where rows come from beside HTTP, and who is told about alerts.
     """
@@ -70,6 +74,8 @@ class ServiceOptions:
     backup_to: Path | None = None
     backup_every_in_s: float = 86_400.0
     kept_backups: int = 7
+    breakdown_cost: float | None = None
+    replacement_cost: float | None = None
     plant: PlantOptions = field(default_factory=PlantOptions)
 
     def check(self) -> None:
@@ -81,6 +87,22 @@ class ServiceOptions:
             )
         if self.backup_to is not None and self.state is None:
             raise ConfigError("a state in memory has no backups", where="--backup-to", hint="give a --state folder")
+        self.costs()
+
+    def costs(self) -> Costs | None:
+        """What a best moment to replace is found from; None where nobody said."""
+        if self.breakdown_cost is None and self.replacement_cost is None:
+            return None
+        if self.breakdown_cost is None or self.replacement_cost is None:
+            hint = "give --breakdown-cost and --replacement-cost"
+            raise ConfigError("a best moment needs the cost of a breakdown and that of a replacement", hint=hint)
+        if not 0 < self.replacement_cost < self.breakdown_cost < math.inf:
+            raise ConfigError(
+                f"a breakdown ({self.breakdown_cost:g}) must cost more than a replacement ({self.replacement_cost:g})",
+                where="--breakdown-cost",
+                hint="where it does not, running to failure is best",
+            )
+        return Costs(self.breakdown_cost, self.replacement_cost)
 
 
 def read_secret(file: Path) -> str:

@@ -29,6 +29,33 @@ const UnitPage = (function () {
     const bounds = due.earliest && due.latest ? ` (${day(due.earliest)} to ${day(due.latest)})` : "";
     return ` That is about ${day(due.date)}${bounds}, at ${Number(due.per_day.toPrecision(2))} ${fleet.cyclic ? "cycles" : fleet.time_measure} a day as lately.`;
   }
+  // The best moment to replace, and a table of what other moments cost.
+  function replacement(unit) {
+    const r = unit.replacement;
+    if (!r) return [];
+    const money = (x) => Number(x.toPrecision(3)).toLocaleString();
+    const chance = (x) => (x < 0.005 ? "under 1 %" : `${Math.round(100 * x)} %`);
+    const when = (moment) => place(dateOf(moment.position) ? moment.position : Math.round(moment.position), fleet.position_name) + (moment.date && !dateOf(moment.position) ? ` (about ${day(moment.date)})` : "");
+    const words = r.best === null ? "The best moment to replace it is later than the model can say."
+      : r.best.position <= unit.health.position ? "By the costs given, the best moment to replace it is now."
+      : `By the costs given, the best moment to replace it is ${when(r.best)}; the chance that it fails before is ${chance(r.best.breakdown)}. Now costs ${money(r.waiting[0].cost)} more.`;
+    const table = node("table");
+    const head = node("tr");
+    head.append(...["replaced at", "fails before", "costs more"].map((title) => Object.assign(node("th", title), { scope: "col" })));
+    table.createTHead().append(head);
+    const body = table.createTBody();
+    for (const moment of r.waiting) {
+      const line = node("tr");
+      line.append(node("td", when(moment)), node("td", chance(moment.breakdown)), node("td", money(moment.cost)));
+      body.append(line);
+    }
+    const details = node("details");
+    const scroll = node("div", undefined, "scroll");
+    scroll.append(table);
+    details.append(node("summary", "What another moment costs"), scroll);
+    details.open = Boolean($("verdict").querySelector("details[open]"));
+    return [node("p", words), details];
+  }
   function show(unit, itsFleet) {
     fleet = itsFleet;
     const verdict = $("verdict");
@@ -44,7 +71,7 @@ const UnitPage = (function () {
     aged.dataset.after = " ago.";
     aged.dataset.received = unit.received;
     aged.textContent = aged.dataset.before + age(unit.received) + aged.dataset.after;
-    verdict.replaceChildren(big, node("p", expectation(unit)), aged);
+    verdict.replaceChildren(big, node("p", expectation(unit)), ...replacement(unit), aged);
     const reasons = node("ul");
     if (unit.silent_since !== null) reasons.append(node("li", "Silent since " + new Date(1000 * unit.silent_since).toLocaleString() + "."));
     if (unit.health) {
