@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from fedprognos.evaluation.baselines import ridge
 from fedprognos.features import RecipeOptions, build_windows, hold_out
 from fedprognos.features.survey import recipe_for
-from fedprognos.federation.exchanges.choice import choose, make_head
+from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.exchanges.choice import ChoiceReply, ChoiceRequest, choose, choose_for_one_unit, make_head
+from fedprognos.federation.exchanges.personal import ONLY_HEAD
 from fedprognos.fleet import Fleet, Schema, Unit
 from fedprognos.networks import (
+    OWN_RESERVOIR,
     HeadStatistics,
     Network,
     NetworkSpec,
@@ -19,8 +25,9 @@ from fedprognos.networks import (
     mean_squared_error,
     predict,
 )
+from small_fleets import series_fleet
 
-COLUMNS = {"alone": np.arange(2), "linear": np.array([4])}
+COLUMNS = {"personal": np.arange(5), "alone": np.arange(2), "linear": np.array([4]), "reservoir": np.arange(0)}
 
 
 def sums(slopes: list[float], rows: int, seed: int) -> HeadStatistics:
@@ -38,31 +45,31 @@ def groups(slopes: list[float], rows: int, count: int = 4) -> list[HeadStatistic
 
 def test_a_shared_head_that_suits_is_kept() -> None:
     slopes = [1.0, -1.0, 0.5, 0.5, 0.0]
-    kind, _ = choose(sums(slopes, 40, 0), groups(slopes, 10), np.array([*slopes, 0.5]), COLUMNS)
+    kind, _ = choose(groups(slopes, 20), np.array([*slopes, 0.5]), COLUMNS)
     assert kind == "together"
 
 
 def test_a_harmful_head_costs_nothing() -> None:
     slopes, poisoned = [1.0, -1.0, 0.0, 0.0, 0.0], 100 * np.ones(6)
-    fit, kept_out = sums(slopes, 60, 0), groups(slopes, 15)
-    kind, strength = choose(fit, kept_out, poisoned, COLUMNS)
+    units, others = groups(slopes, 30), groups(slopes, 15)[:1]
+    kind, strength = choose(units, poisoned, COLUMNS)
     assert kind in ("alone", "personal")
-    assert mean_squared_error(add_all(kept_out), make_head(kind, strength, fit, poisoned, COLUMNS)) < 0.05
+    assert mean_squared_error(others[0], make_head(kind, strength, add_all(units), poisoned, COLUMNS)) < 0.05
 
 
 def test_one_unit_that_disagrees_with_all_others_does_not_decide() -> None:
     shared, own = [1.0, -1.0, 0.5, 0.5, 0.0], [9.0, -9.0, 0.0, 0.0, 0.0]
-    kept_out = [*groups(shared, 10, 7), sums(own, 10, 3)]
-    kind, _ = choose(sums(own, 40, 0), kept_out, np.array([*shared, 0.5]), COLUMNS)
+    units = [*groups(shared, 10, 7), sums(own, 10, 3)]
+    kind, _ = choose(units, np.array([*shared, 0.5]), COLUMNS)
     assert kind == "together"
 
 
 def test_inputs_alone_win_where_they_say_everything() -> None:
     slopes = [0.0, 0.0, 0.0, 0.0, 2.0]
-    fit, kept_out = sums(slopes, 12, 0), groups(slopes, 10)
-    kind, strength = choose(fit, kept_out, np.zeros(6), COLUMNS)
+    units = groups(slopes, 10)
+    kind, strength = choose(units, np.zeros(6), COLUMNS)
     assert kind == "linear"
-    head = make_head(kind, strength, fit, np.zeros(6), COLUMNS)
+    head = make_head(kind, strength, add_all(units), np.zeros(6), COLUMNS)
     assert np.count_nonzero(head[:-1]) == 1
 
 
@@ -70,7 +77,7 @@ def test_a_single_unit_keeps_the_linear_head_unless_it_fails() -> None:
     useful, useless = [0.2, 0.2, 0.0, 0.0, 1.0], [2.0, 2.0, 0.0, 0.0, 0.0]
     for slopes, kind in ((useful, "linear"), (useless, "alone")):
         fit, kept_out = sums(slopes, 60, 0), groups(slopes, 10)
-        assert choose(fit, kept_out, np.zeros(6), COLUMNS, single=True)[0] == kind
+        assert choose_for_one_unit(fit, kept_out, np.zeros(6), COLUMNS)[0] == kind
 
 
 def test_a_single_unit_takes_the_shared_head_where_the_linear_one_drifts_away() -> None:
@@ -78,7 +85,7 @@ def test_a_single_unit_takes_the_shared_head_where_the_linear_one_drifts_away() 
     early, late = [0.1, 0.1, 0.0, 0.0, 3.0], [0.7, 0.7, 0.0, 0.0, 3.0]
     fit, kept_out = sums(early, 60, 0), groups(late, 10)
     for shared, kind in ((late, "together"), (early, "linear")):
-        assert choose(fit, kept_out, np.array([*shared, 0.5]), COLUMNS, single=True)[0] == kind
+        assert choose_for_one_unit(fit, kept_out, np.array([*shared, 0.5]), COLUMNS)[0] == kind
 
 
 def test_the_linear_head_is_the_ridge_baseline() -> None:
@@ -96,9 +103,27 @@ def test_the_linear_head_is_the_ridge_baseline() -> None:
     train, held = hold_out(windows, 0.25, 0)
     assert held is not None
     network = Network.seeded(NetworkSpec(inputs=1, widths=(3,), direct=windows.length), 0, 0.0)
-    columns = {"alone": np.arange(8), "linear": np.arange(3, 8)}
+    columns = {"personal": np.arange(8), "alone": np.arange(8), "linear": np.arange(3, 8)}
     fit, kept_out = (head_statistics(network, part, recipe) for part in (train, held))
-    option = choose(fit, [kept_out], np.zeros(9), columns, single=True)
+    option = choose_for_one_unit(fit, [kept_out], np.zeros(9), columns)
     assert option[0] == "linear"
     head = make_head(*option, fit.add(kept_out), np.zeros(9), columns)
     assert predict(network.with_head(head), windows, recipe) == pytest.approx(ridge(windows, recipe)(windows), abs=1e-6)
+
+
+def test_a_poisoned_body_costs_nothing_where_a_fixed_random_one_suits(tmp_path: Path) -> None:
+    """Every head of the shared model stands on dead neurons; the owner's head brings a reservoir of its own."""
+    fleet = series_fleet([60 + 4 * k for k in range(10)], conditions=1)
+    recipe = recipe_for(RecipeOptions(window=8), {"a": fleet})
+    dead = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(4,)), 0, 0.0)
+    dead = Network(dead.spec, {name: 0 * tensor for name, tensor in dead.weights.items()})
+    client = Client("a", fleet, ClientFolder(tmp_path))
+    reply = client.answer(ChoiceRequest(recipe, dead, 0, 0.2, dead.head, head=ONLY_HEAD))
+    assert isinstance(reply, ChoiceReply)
+    assert reply.kind == "reservoir"
+    owner = dead.with_head(client.folder.load_head(ONLY_HEAD))
+    windows = build_windows(recipe, fleet)
+    truth = recipe.capped(windows.labels)
+    error, before = (np.sqrt(np.mean((predict(n, windows, recipe) - truth) ** 2)) for n in (owner, dead))
+    assert owner.spec.reservoir == OWN_RESERVOIR
+    assert error < before / 2

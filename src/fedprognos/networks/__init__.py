@@ -30,7 +30,7 @@ from fedprognos.networks.head import (
     weighted_statistics,
 )
 from fedprognos.networks.model_options import ModelOptions, Training, TrainOptions
-from fedprognos.networks.network import Network, Weights, check_alike, check_weights
+from fedprognos.networks.network import OWN_RESERVOIR, Network, Weights, check_alike, check_weights
 from fedprognos.networks.novelty import LIMIT, Novelty, novelty_from_sums
 from fedprognos.networks.pooling import (
     CentredSums,
@@ -61,6 +61,7 @@ __all__ = [
     "LIMIT",
     "MIN_UNITS",
     "OPTIMIZERS",
+    "OWN_RESERVOIR",
     "POINTS",
     "UNIT_WEIGHT",
     "WARM_UP",

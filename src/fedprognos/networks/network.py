@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fedprognos.networks.module import HealthNetwork
 
 Weights: TypeAlias = Mapping[str, NDArray[np.float32]]
+OWN_RESERVOIR = 200
+"""Units of the fixed random body that an owner's own head can see beside a network that has none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +114,21 @@ class Network:
         width = rows // self.anatomy.axes_of(layer.tensors[0])[0].gates
         return Network(self.spec.with_widths({layer.group: width}), {**self.weights, **changed})
 
+    def with_reservoir(self) -> Network:
+        """The same predictions, and a reservoir that a head can see; a network that has one stays as it is."""
+        if self.spec.reservoir:
+            return self
+        spec = NetworkSpec(**{**self.spec.model_dump(), "reservoir": OWN_RESERVOIR})
+        unseen = np.zeros(spec.shapes["head.reservoir"], np.float32)
+        return Network(spec, {**self.weights, "head.reservoir": unseen})
+
     def with_head(self, head: FloatArray) -> Network:
-        """The network with another regressor, given as one vector, bias last."""
+        """The network with another regressor, given as one vector, bias last.
+
+        A head for a reservoir that the network does not have brings it.
+        """
+        if not self.spec.reservoir and len(head) == self.spec.features + OWN_RESERVOIR + 1:
+            return self.with_reservoir().with_head(head)
         *slopes, bias = self._head_tensors()
         ends = np.cumsum([self.spec.shapes[name][1] for name in slopes])
         parts = dict(zip(slopes, np.split(head[None, :-1], ends[:-1], axis=1), strict=True))

@@ -92,7 +92,7 @@ class Predictor(HealthModel):
         """A predictor of a bundle in memory."""
         if head is not None:
             width = len(bundle.network.head)
-            if head.shape != (width,):
+            if head.shape not in ((width,), (len(bundle.network.with_reservoir().head),)):
                 raise BundleError(
                     f"the head has {head.size} numbers, this model needs {width}",
                     where="head",

@@ -35,6 +35,7 @@ from fedprognos.fleet import Fleet
 from fedprognos.identity import Identity
 from fedprognos.matching import RIDGE
 from fedprognos.networks import (
+    OWN_RESERVOIR,
     Bundle,
     Network,
     NetworkSpec,
@@ -46,8 +47,6 @@ from fedprognos.networks import (
 )
 
 SCENARIO = "site"
-OWN_NEURONS = 200
-"""Neurons of the fixed random network behind a site's own model: a head is fitted to them in a second."""
 LEAST_GAIN = 0.05
 """Another model must lower the federated model's error by this share: test machines are few."""
 
@@ -102,7 +101,7 @@ def _own_network(client: Client, request: DeliverRequest) -> Network:
         inputs=recipe.channels,
         widths=(),
         cell=delivered.cell,
-        reservoir=OWN_NEURONS,
+        reservoir=OWN_RESERVOIR,
         direct=delivered.direct or 1,
     )
     network = Network.seeded(spec, 0, 0.0)

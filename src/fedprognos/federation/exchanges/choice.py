@@ -2,12 +2,13 @@
 
 A client is offered the shared head of a model. From its own sums it makes others for the same features: a personal head
 near the shared one, one that sees the neurons of its own network only (alone), one that sees the inputs only
-(linear: the ridge baseline), and the mean of shared and alone. All are fitted to the units it trained on and judged on
-the units it kept out. The kind that wins is fitted again to all of them. The head stays with the client; which kind it
-is and its ridge strength leave.
+(linear: the ridge baseline), the mean of shared and alone, and one that sees a fixed random body and the inputs
+(reservoir): nobody else has a part in that one, so no poison reaches it. The kind that wins is fitted to all units. The
+head stays with the client; which kind it is and its ridge strength leave.
 
-Units kept out are few, so a kind must earn its place. A client of several units takes the shared head, unless another
-is better by more than chance. A client of one unit keeps out the last points of that unit, which say little about the
+Units kept out are few, so heads are cross-validated: each group of units is predicted by heads fitted to the others.
+The shared head is the one fitted without the units kept out. A client of several units takes it, unless another is
+better by more than chance. A client of one unit keeps out the last points of that unit, which say little about the
 points after them: on NASA's cell B0007 a head with less than a quarter of the linear head's error there had twice its
 error later. Such a client takes the linear head, unless that one says hardly more than the mean label, or the shared
 head, which has seen other units wear, is far better: over all points kept out, and over the last of them.
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import RIDGE_STRENGTHS, plain_ridge
-from fedprognos.features import Recipe, WindowSet
+from fedprognos.features import Recipe, WindowSet, joined
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges
 from fedprognos.federation.exchanges.personal import ONLY_HEAD
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from fedprognos.federation.client import Client
     from fedprognos.federation.plan import Plan
 
-KINDS = ("together", "personal", "blend", "alone", "linear")
+KINDS = ("together", "personal", "blend", "alone", "linear", "reservoir")
 STRENGTHS = tuple(10.0**k for k in range(-6, 2))
 """Ridge strengths tried, relative to the spread of each feature; the linear head tries those of the baseline."""
 MAX_STRENGTH = 1e3
@@ -56,7 +57,7 @@ MAX_STRENGTH = 1e3
 LEAST_GAIN = 0.05
 """Another head must lower the shared head's error by this share."""
 SURE = 0.95
-"""How sure that must be, by Student's t over groups of what was kept out."""
+"""How sure that must be, by Student's t over groups of units."""
 OUTRIGHT = 0.5
 """A head with less than this share of another's error needs no such proof: the other one is harmful."""
 LINEAR_FAILS = 0.5
@@ -108,36 +109,63 @@ class ChoiceReply:
 
 
 def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> ChoiceReply:
-    """Choose on the units kept out, then fit to all; without such units the shared head is taken."""
+    """Choose by cross-validation, then fit to all; where no unit was kept out, the shared head is taken."""
     network, fraction = request.network.check("request"), request.validation_fraction
     if (request.kind and request.kind not in KINDS) or not 0 < request.strength <= MAX_STRENGTH:
         raise MessageError(f"heads are {', '.join(KINDS)}, with a strength of up to {MAX_STRENGTH:g}")
-    train, held = client.head_parts(request.recipe, request.seed, fraction)
-    fit = head_statistics(network, train, request.recipe, alike=request.alike)
     if len(request.fitted) not in (0, len(network.head)):
         raise MessageError("a head that does not fit the network")
-    whole, kind, strength = fit, request.kind or KINDS[0], request.strength
-    if held is not None and len(request.fitted) and not request.kind:
-        groups = grouped_statistics(network, held, request.recipe, alike=request.alike)
-        single = len(np.unique(np.concatenate([train.unit, held.unit]))) == 1
-        kind, strength = choose(fit, groups, request.fitted, _columns(request), single=single)
+    train, held = client.head_parts(request.recipe, request.seed, fraction)
+    points = train if held is None else joined(train, held)
+    single = len(np.unique(points.unit)) == 1
+    kind, strength = request.kind or KINDS[0], request.strength
+    choosing = held is not None and len(request.fitted) > 0 and not request.kind
+    wide = network.with_reservoir() if kind == "reservoir" or (choosing and not single) else network
+    columns = _columns(request, wide)
+    if held is not None and choosing and single:
+        fit = head_statistics(wide, train, request.recipe, alike=request.alike)
+        groups = grouped_statistics(wide, held, request.recipe, alike=request.alike)
+        kind, strength = choose_for_one_unit(fit, groups, request.fitted, columns)
         whole = fit.add(add_all(groups))
-    head = make_head(kind, strength, whole, network.head, _columns(request))
-    client.folder.save_head(request.head, head)
-    return ChoiceReply(kind, strength, len(train) + (0 if held is None else len(held)))
+    elif choosing:
+        groups = grouped_statistics(wide, points, request.recipe, alike=request.alike)
+        kind, strength = choose(groups, _widened(request.fitted, network, wide), columns)
+        whole = add_all(groups)
+    else:  # as before, of what training saw where a kind is made again
+        whole = head_statistics(wide, train, request.recipe, alike=request.alike)
+    head = make_head(kind, strength, whole, _widened(network.head, network, wide), columns)
+    client.folder.save_head(request.head, head if kind == "reservoir" else _narrowed(head, network, wide))
+    return ChoiceReply(kind, strength, len(points))
 
 
-def _columns(request: ChoiceRequest) -> dict[str, IntArray]:
-    """Features that the heads `alone` and `linear` see; without neurons of its own, a client sees everybody's.
+def _columns(request: ChoiceRequest, wide: Network) -> dict[str, IntArray]:
+    """Features that heads see; without neurons of its own, a client's head `alone` sees everybody's.
 
-    Local models see the inputs beside their neurons as well, so `alone` does.
+    Local models see the inputs beside their neurons as well, so `alone` and `reservoir` do.
     """
     spec, (first, end) = request.network.spec, request.neurons
     if not 0 <= first <= end <= spec.hidden:
         raise MessageError("other neurons than the network has")
-    inputs = np.arange(spec.hidden + spec.reservoir, spec.features)
+    inputs = np.arange(wide.spec.hidden + wide.spec.reservoir, wide.spec.features)
+    reservoir = np.arange(spec.hidden, spec.hidden + wide.spec.reservoir)
     neurons = np.arange(first, end) if end > first else np.arange(spec.hidden)
-    return {"alone": np.concatenate([neurons, inputs]), "linear": inputs}
+    return {
+        "personal": np.concatenate([np.arange(spec.hidden + spec.reservoir), inputs]),
+        "alone": np.concatenate([neurons, inputs]),
+        "linear": inputs,
+        "reservoir": np.concatenate([reservoir, inputs]) if len(reservoir) else reservoir,
+    }
+
+
+def _widened(head: FloatArray, network: Network, wide: Network) -> FloatArray:
+    """The same head where a reservoir stands beside the network: it does not see it."""
+    return np.insert(head, [network.spec.hidden] * (wide.spec.reservoir - network.spec.reservoir), 0.0)
+
+
+def _narrowed(head: FloatArray, network: Network, wide: Network) -> FloatArray:
+    """The head without the slopes of a reservoir that the network does not have."""
+    first = network.spec.hidden
+    return np.delete(head, np.arange(first, first + wide.spec.reservoir - network.spec.reservoir))
 
 
 def grouped_statistics(
@@ -157,44 +185,56 @@ def grouped_statistics(
     return [replace(s, n=max(round(float(mask.sum())), 1)) for s, mask in zip(statistics, masks, strict=True)]
 
 
-def choose(
-    fit: HeadStatistics,
-    kept_out: Sequence[HeadStatistics],
-    shared: FloatArray,
-    columns: Mapping[str, IntArray],
-    *,
-    single: bool = False,
-) -> Option:
-    """Kind and strength of the head to keep, from groups of what was kept out.
+def choose(groups: Sequence[HeadStatistics], shared: FloatArray, columns: Mapping[str, IntArray]) -> Option:
+    """Kind and strength of the head to keep, each group of units predicted by heads fitted to all others.
 
     Parameters
     ----------
-    single
-        All points are of one unit, and those kept out are its last, group after group.
+    shared
+        The shared head, fitted without the units that were kept out.
     """
-    whole = add_all(kept_out)
-    heads = {TOGETHER: shared}
-    for kind in KINDS[1:]:
-        if kind in ("personal", "blend") or len(columns[kind]):
-            for strength in RIDGE_STRENGTHS if kind == "linear" else STRENGTHS:
-                heads[kind, strength] = make_head(kind, strength, fit, shared, columns)
+    errors: dict[Option, list[float]] = {}
+    for k, group in enumerate(groups):
+        fit = add_all([*groups[:k], *groups[k + 1 :]]) if len(groups) > 1 else group
+        for option, head in _heads(fit, shared, columns).items():
+            errors.setdefault(option, []).append(mean_squared_error(group, head))
+    sizes = [group.n for group in groups]
+    means = {option: float(np.average(of_groups, weights=sizes)) for option, of_groups in errors.items()}
+    best = min(means, key=lambda option: means[option])
+    gains = [before - after for before, after in zip(errors[TOGETHER], errors[best], strict=True)]
+    gained = np.sqrt(means[best] / max(means[TOGETHER], 1e-12))
+    clear = gained < 1 - LEAST_GAIN and _beyond_chance(gains)
+    return best if clear or gained < OUTRIGHT else TOGETHER
+
+
+def choose_for_one_unit(
+    fit: HeadStatistics, kept_out: Sequence[HeadStatistics], shared: FloatArray, columns: Mapping[str, IntArray]
+) -> Option:
+    """The same where all points are of one unit, and those kept out are its last, group after group."""
+    whole, heads = add_all(kept_out), _heads(fit, shared, {**columns, "reservoir": np.arange(0)})
     errors = {option: mean_squared_error(whole, head) for option, head in heads.items()}
     best = min(errors, key=lambda option: errors[option])
     linear = [option for option in errors if option[0] == "linear"]
-    if single and linear:
-        simplest = min(linear, key=lambda option: errors[option])
-        mean_label = np.zeros_like(shared)
-        mean_label[-1] = fit.hy[-1] / fit.n
-        limit = LINEAR_FAILS**2 * mean_squared_error(whole, mean_label)
-        if errors[simplest] >= limit:
-            return best
-        late = [mean_squared_error(kept_out[-1], heads[option]) for option in (TOGETHER, simplest)]
-        far_better = all(a < OUTRIGHT**2 * b for a, b in ((errors[TOGETHER], errors[simplest]), late))
-        return TOGETHER if far_better else simplest
-    gains = [mean_squared_error(s, shared) - mean_squared_error(s, heads[best]) for s in kept_out]
-    gained = np.sqrt(errors[best] / max(errors[TOGETHER], 1e-12))
-    clear = gained < 1 - LEAST_GAIN and _beyond_chance(gains)
-    return best if clear or gained < OUTRIGHT else TOGETHER
+    if not linear:
+        return best
+    simplest = min(linear, key=lambda option: errors[option])
+    mean_label = np.zeros_like(shared)
+    mean_label[-1] = fit.hy[-1] / fit.n
+    if errors[simplest] >= LINEAR_FAILS**2 * mean_squared_error(whole, mean_label):
+        return best
+    late = [mean_squared_error(kept_out[-1], heads[option]) for option in (TOGETHER, simplest)]
+    far_better = all(a < OUTRIGHT**2 * b for a, b in ((errors[TOGETHER], errors[simplest]), late))
+    return TOGETHER if far_better else simplest
+
+
+def _heads(fit: HeadStatistics, shared: FloatArray, columns: Mapping[str, IntArray]) -> dict[Option, FloatArray]:
+    """Every kind of head, with every strength."""
+    heads = {TOGETHER: shared}
+    for kind in KINDS[1:]:
+        if kind == "blend" or len(columns[kind]):
+            for strength in RIDGE_STRENGTHS if kind == "linear" else STRENGTHS:
+                heads[kind, strength] = make_head(kind, strength, fit, shared, columns)
+    return heads
 
 
 def _beyond_chance(gains: Sequence[float]) -> bool:
@@ -212,8 +252,10 @@ def make_head(
     if kind == "together":
         return shared
     if kind == "personal":  # what is left of the labels is fitted by a deviation from the shared head, held small
-        left = replace(statistics, hy=statistics.hy - statistics.hh @ shared)
-        return np.asarray(shared + solve_head(left, strength))
+        seen, places = statistics.only(columns[kind]), np.append(columns[kind], len(shared) - 1)
+        head = shared.astype(np.float64)
+        head[places] += solve_head(replace(seen, hy=seen.hy - seen.hh @ shared[places]), strength)
+        return head
     if kind == "blend":
         return np.asarray((shared + make_head("alone", strength, statistics, shared, columns)) / 2)
     seen = statistics.only(columns[kind])
@@ -224,10 +266,10 @@ def make_head(
 
 
 def cost(request: ChoiceRequest, fleet: Fleet) -> Cost:
-    """Two passes, and a solution for every kind and strength."""
+    """Two passes, and a solution for every kind, strength and group."""
     memory, operations = run_cost(request.recipe, request.network.spec, fleet, passes=2.0, squares=True)
-    width = float(request.network.spec.features)
-    solutions = 3 * len(STRENGTHS) + len(RIDGE_STRENGTHS)
+    width = float(request.network.with_reservoir().spec.features)
+    solutions = MOST_GROUPS * (4 * len(STRENGTHS) + len(RIDGE_STRENGTHS))
     return memory + 8.0 * (8 + MOST_GROUPS) * width**2, operations + solutions * width**3
 
 

@@ -14,9 +14,12 @@ KINDS = {
     "blend": "the mean of the shared model and its own",
     "alone": "its own model",
     "linear": "a linear model of its own",
+    "reservoir": "a fixed random network with a head of its own",
 }
 COLUMNS = (
-    Column("Keeps", "What the owner chose on training units that it kept out. Errors are those of its test units."),
+    Column(
+        "Keeps", "What the owner chose by cross-validation on its training units. Errors are those of its test units."
+    ),
     Column("Ends with"),
     Column("Shared model"),
     Column("Alone"),
