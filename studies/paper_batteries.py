@@ -49,8 +49,8 @@ does: nobody can do that in practice.
 - *Kept out*: the latest fifth of each battery's training cycles is not trained on. It chooses the epoch of each local
   training and the round.
 
-- *At equal epochs*: FedAvg with as many rounds and local epochs as FedMA. *FedAvg*: 20 rounds of 2 epochs, as in the
-  paper. FedMA also trains its head on the averaged body, as many epochs again.
+- *Local*, *Central*: 100 epochs. *FedAvg*: 20 rounds of 2 epochs. Both are as in the paper. *At equal epochs*: as many
+  local epochs in all as FedMA. FedMA also trains its head on the averaged body, as many epochs again.
 
 `python -m studies paper-batteries` trains what is missing, and goes on where it was cut off.
 `--neurons 128 --rounds 20 --epochs 120 --seeds 5` is the paper's size: days on two cores."""
@@ -93,6 +93,8 @@ class Course:
         Other options of the method.
     matcher
         What stands in the place of matching.
+    as_long
+        Local and central training: as many epochs as FedMA has in all its rounds.
     """
 
     label: str
@@ -100,6 +102,7 @@ class Course:
     fixed: tuple[int, int] | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     matcher: Matcher | None = None
+    as_long: bool = False
 
     @property
     def has_rounds(self) -> bool:
@@ -117,6 +120,8 @@ COURSES = (
     Course("FedMA, random permutations", "fedma", matcher=shuffled),
     Course("FedMA, common start", "fedma", options={"start": "common"}),
     Course("FedAvg, at equal epochs", "fedavg"),
+    Course("Local, at equal epochs", "local", as_long=True),
+    Course("Central, at equal epochs", "central", as_long=True),
 )
 ALL, PAIR = "all", "B0006+B0018"
 
@@ -129,6 +134,10 @@ class Size:
     rounds: int = 5
     epochs: int = 40
     seeds: int = 3
+
+    @property
+    def all_epochs(self) -> int:
+        return self.rounds * self.epochs
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,8 @@ class Cell:
         kept = ", kept out" if self.kept_out else ""
         rounds = self.course.fixed or (self.size.rounds, self.size.epochs)
         lasting = f", {rounds[0]} rounds of {rounds[1]} epochs" if self.course.has_rounds else ""
+        if self.course.as_long:
+            lasting = f", {self.size.all_epochs} epochs"
         return f"{self.scenario}: {self.course.label}, {self.size.neurons} neurons{lasting}{kept}, seed {self.seed}"
 
 
@@ -175,7 +186,9 @@ def write_batteries(data_dir: Path | None, size: Size, tell: Callable[[str], Non
 def measure(cell: Cell, data_dir: Path | None) -> dict[str, list[float]]:
     """Test error of every battery after every round; `kept out` is the error on the cycles that choose the round."""
     fraction = KEPT_OUT if cell.kept_out else 0
-    overrides = (*GRID, f"model.widths=[{cell.size.neurons}]", f"train.validation_fraction={fraction}")
+    overrides: tuple[str, ...] = (*GRID, f"model.widths=[{cell.size.neurons}]", f"train.validation_fraction={fraction}")
+    if cell.course.as_long:
+        overrides = (*overrides, f"train.epochs={cell.size.all_epochs}")
     _, experiment, _ = config.load(PRESET, overrides)
     scenario = scenarios(experiment, data_dir, Path())[cell.scenario]
     bench = Bench(experiment, scenario, cell.seed, RUNS, scope_of(scenario))
