@@ -19,7 +19,7 @@ from pathlib import Path
 
 PICTURE = Path(__file__).parent / "pictures" / "report.png"
 SOURCES = {
-    "fedprognos.report": ("template.html", "style.css", "page.js"),
+    "fedprognos.report": ("template.html", "style.css", "report_page.js"),
     "fedprognos.presets": ("demo.toml",),
 }
 SIZE = (1400, 1000)

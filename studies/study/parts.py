@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from fedprognos.arrays import FloatArray
-from fedprognos.federation.absorption import Bodies, ask_for_sums, concat_bodies, in_groups, layer_arrays, small_network
+from fedprognos.federation.absorb_steps import (
+    Bodies,
+    ask_for_sums,
+    concat_bodies,
+    in_groups,
+    layer_arrays,
+    small_network,
+)
 from fedprognos.federation.averages import average
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges.evaluate import evaluate

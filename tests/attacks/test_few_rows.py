@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from fedprognos.features import Recipe, make_recipe, survey_terms
 from fedprognos.features.recipe_options import RecipeOptions
-from fedprognos.features.survey import Survey
+from fedprognos.features.recipe_survey import Survey
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprognos.evaluation.maintenance import (
+from fedprognos.evaluation.maintenance_decisions import (
     accurate,
     decided,
     followed_to,

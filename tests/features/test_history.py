@@ -24,8 +24,8 @@ from fedprognos.features import (
     survey_terms,
 )
 from fedprognos.features.history import GAP, PADDED, STRETCHED, Cut, History, histories, rule_of
+from fedprognos.features.history.at_levels import at_levels, looked_at
 from fedprognos.features.history.grid import on_grid
-from fedprognos.features.history.levels import at_levels, looked_at
 from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.fleet import Fleet, Schema, Unit
 from fedprognos.options import validated

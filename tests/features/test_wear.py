@@ -6,7 +6,7 @@ import numpy as np
 
 from fedprognos.features import build_windows, recipe_for
 from fedprognos.features.recipe_options import RecipeOptions
-from fedprognos.features.wear import carries_wear, wear_sums
+from fedprognos.features.wear_columns import carries_wear, wear_sums
 from fedprognos.fleet import Fleet, Schema, Unit
 
 NAMES = ("heat", "draught", "strain", "noise", "walk", "fan", "flow", "bleed")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fedprognos.errors import FederationError
 from fedprognos.experiment.match_summary import match_round
-from fedprognos.federation import absorption
+from fedprognos.federation import absorb_steps
 from fedprognos.federation.codec import encode
 from fedprognos.federation.exchanges import Failure, Reply, Request
 from fedprognos.federation.exchanges.evaluate import evaluate
@@ -125,8 +125,8 @@ def in_groups(folder: Path, clients: str) -> tuple[HereCohort, Network]:
 def test_with_many_clients_no_message_grows_and_each_client_is_asked_once_a_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(absorption, "MOST_NEURONS", 12)
-    monkeypatch.setattr(absorption, "GROUP_WIDTH", 1.0)
+    monkeypatch.setattr(absorb_steps, "MOST_NEURONS", 12)
+    monkeypatch.setattr(absorb_steps, "GROUP_WIDTH", 1.0)
     largest, asked = {}, {}
     for clients in ("abc", "abcdefghi", "abcdefghijklmnopqr"):
         cohort, small = in_groups(tmp_path / clients, clients)
@@ -250,18 +250,18 @@ def test_no_sums_grow_with_the_clients_however_wide_they_are(
         asked.append(wide.spec.hidden)
         return body_of(target)
 
-    monkeypatch.setattr(absorption, "absorb_group", absorb_group)
+    monkeypatch.setattr(absorb_steps, "absorb_group", absorb_group)
     bodies = {(f"c{k:03d}",): body_of(width) for k in range(clients)}
     cohort = SimpleNamespace(clients=(), sums=None)
-    left = absorption.in_groups(cohort, None, bodies, width, 0.3)  # type: ignore[arg-type]
-    assert max(asked) <= absorption.MOST_NEURONS
-    assert sum(body.spec.hidden for body in left.values()) <= absorption.MOST_NEURONS
+    left = absorb_steps.in_groups(cohort, None, bodies, width, 0.3)  # type: ignore[arg-type]
+    assert max(asked) <= absorb_steps.MOST_NEURONS
+    assert sum(body.spec.hidden for body in left.values()) <= absorb_steps.MOST_NEURONS
     assert sorted(name for members in left for name in members) == sorted(name for (name,) in bodies)
 
 
 def test_a_group_that_is_narrow_enough_asks_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absorption, "MOST_NEURONS", 8)
-    monkeypatch.setattr(absorption, "GROUP_WIDTH", 0.4)  # below one neuron: one
+    monkeypatch.setattr(absorb_steps, "MOST_NEURONS", 8)
+    monkeypatch.setattr(absorb_steps, "GROUP_WIDTH", 0.4)  # below one neuron: one
     plan = plan_of(widths=(2,))
     networks = {name: Network.seeded(plan.spec, k) for k, name in enumerate("abcde")}
     cohort, federated = imported(tmp_path, networks, plan)
@@ -320,8 +320,8 @@ def test_of_several_alphas_the_one_whose_small_network_fits_best_is_taken(fracti
 def test_two_groups_keep_as_many_neurons_as_the_last_sums_have_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(absorption, "MOST_NEURONS", 12)
-    monkeypatch.setattr(absorption, "GROUP_WIDTH", 1.0)
+    monkeypatch.setattr(absorb_steps, "MOST_NEURONS", 12)
+    monkeypatch.setattr(absorb_steps, "GROUP_WIDTH", 1.0)
     cohort, _ = in_groups(tmp_path, "abcde")  # twenty neurons: twelve and eight, each to six
     asked = [request.network.spec.hidden for _, request in cohort.asked if isinstance(request, OutputsRequest)]
     assert set(asked) == {12, 8}

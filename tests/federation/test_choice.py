@@ -9,7 +9,7 @@ import pytest
 
 from fedprognos.evaluation.baselines import ridge
 from fedprognos.features import RecipeOptions, build_windows, hold_out
-from fedprognos.features.survey import recipe_for
+from fedprognos.features.recipe_survey import recipe_for
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.exchanges.choice import ChoiceReply, ChoiceRequest, choose, choose_for_one_unit, make_head

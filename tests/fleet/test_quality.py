@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedprognos.fleet import Fleet
-from fedprognos.fleet.quality import quality_notes
+from fedprognos.fleet.data_remarks import quality_notes
 
 
 def pumps() -> pd.DataFrame:

@@ -15,7 +15,7 @@ from fedprognos.networks import Network, NetworkSpec, fit, predict, running
 from fedprognos.networks.batches import LifeBatches
 from fedprognos.networks.head import head_statistics
 from fedprognos.networks.model_options import Training
-from fedprognos.networks.reservoir import RADIUS, reservoir_of
+from fedprognos.networks.reservoir_body import RADIUS, reservoir_of
 from fedprognos.networks.running import output_sums
 from small_fleets import recipe_of, series_fleet
 

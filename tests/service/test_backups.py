@@ -21,7 +21,7 @@ from services import LIFE, process, rows_of, running, small_bundle
 
 from fedprognos.errors import ConfigError, DataError, OutputError
 from fedprognos.prognosis import Health, Predictor, Row
-from fedprognos.service import DurableStream, ServiceOptions, restore_backup, store
+from fedprognos.service import DurableStream, ServiceOptions, restore_backup, row_store
 from fedprognos.service.alerts import AlertRule
 from fedprognos.service.backups import MARK, TRAILER_IN_BYTES, StoppedError, backups_in, write_backup
 from fedprognos.service.maintenance import MaintenanceReport
@@ -82,7 +82,7 @@ def same(one: Health, other: Health, tolerance: float) -> bool:
 def test_a_restored_stream_goes_on_as_if_nothing_had_happened(
     case: str, tidied: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "PAGES_COPIED_AT_ONCE", 1)
+    monkeypatch.setattr(row_store, "PAGES_COPIED_AT_ONCE", 1)
     predictor, rows = predictor_of(case), rows_in_turn(case)
     stream = opened(predictor, tmp_path / "state")
     first, arriving = len(rows) // 2, iter(rows[len(rows) // 2 :])

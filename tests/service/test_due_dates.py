@@ -17,7 +17,7 @@ from services import rows_of, running, small_bundle
 from fedprognos.service.arrivals import DAY_IN_S, KEPT_DAYS, ArrivalLog, rates
 from fedprognos.service.due_dates import Clock, due_date
 from fedprognos.service.fleet_view import Forecast, UnitView
-from fedprognos.service.store import StoredRow
+from fedprognos.service.row_store import StoredRow
 from small_fleets import series_fleet
 
 FLEET = series_fleet([60, 40])

@@ -19,7 +19,7 @@ from fedprognos.errors import DataError, OutputError
 from fedprognos.fleet import Fleet
 from fedprognos.prognosis import Predictor, Row, Stream, Update
 from fedprognos.service import DurableStream, durable_stream, fleet_service
-from fedprognos.service.store import KEPT_ROWS
+from fedprognos.service.row_store import KEPT_ROWS
 from refusals import refuses
 from small_fleets import cyclic_fleet, series_fleet
 

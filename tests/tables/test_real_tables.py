@@ -15,7 +15,7 @@ from fedprognos.errors import ConfigError, DataError, MissingExtraError
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.from_tables import read_table
 from fedprognos.fleet.readers import ReadContext, read
-from fedprognos.fleet.readers.table import TableOptions
+from fedprognos.fleet.readers.table_reader import TableOptions
 from fedprognos.tables.columns import Columns
 from fedprognos.tables.csv_format import FileFormat, find_csv_format
 from refusals import refuses

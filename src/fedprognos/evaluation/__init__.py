@@ -14,7 +14,7 @@ from fedprognos.evaluation.comparison import (
 )
 from fedprognos.evaluation.evaluation_options import EvaluationOptions
 from fedprognos.evaluation.fleet_summary import fleet_summary
-from fedprognos.evaluation.maintenance import (
+from fedprognos.evaluation.maintenance_decisions import (
     ALPHA,
     ENOUGH,
     accurate,
@@ -36,7 +36,8 @@ from fedprognos.evaluation.match_records import (
     read_match_records,
 )
 from fedprognos.evaluation.metrics import QUANTILE_LEVELS, SQUARED, Metric, Points, Sum, metrics, sums_of
-from fedprognos.evaluation.predictions import (
+from fedprognos.evaluation.pooled_scores import Scores, ScoreSums, moments_scored, rmse, score, score_sums
+from fedprognos.evaluation.prediction_files import (
     COLUMNS,
     ClientPredictions,
     Trajectories,
@@ -58,7 +59,6 @@ from fedprognos.evaluation.results import (
     summarise,
     trained_on,
 )
-from fedprognos.evaluation.scores import Scores, ScoreSums, moments_scored, rmse, score, score_sums
 
 __all__ = [
     "AGREE",

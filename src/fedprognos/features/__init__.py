@@ -5,10 +5,10 @@ from fedprognos.features.counted_rows import CountedRows, labelled_only
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.recipe import ConditionWarning, Recipe
 from fedprognos.features.recipe_options import RecipeOptions
+from fedprognos.features.recipe_survey import Survey, SurveyTerms, make_recipe, recipe_for, survey, survey_terms
 from fedprognos.features.row_memory import Arrays, RowMemory
 from fedprognos.features.sensor_ranges import FAR, QUARTER, SETTLED, SMOOTHING, JointLevels, levels
-from fedprognos.features.survey import Survey, SurveyTerms, make_recipe, recipe_for, survey, survey_terms
-from fedprognos.features.wear import WearSums, carries_wear, wear_sums
+from fedprognos.features.wear_columns import WearSums, carries_wear, wear_sums
 from fedprognos.features.windows import (
     WindowSet,
     build_windows,

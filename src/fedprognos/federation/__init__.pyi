@@ -1,6 +1,6 @@
-from .absorption import AbsorptionRecord as AbsorptionRecord
-from .absorption import layer_arrays as layer_arrays
-from .absorption import small_network as small_network
+from .absorb_steps import AbsorptionRecord as AbsorptionRecord
+from .absorb_steps import layer_arrays as layer_arrays
+from .absorb_steps import small_network as small_network
 from .averages import Aggregator as Aggregator
 from .averages import aggregators as aggregators
 from .averages import average as average

@@ -18,7 +18,7 @@ from fedprognos.networks import Epoch, Network, NetworkSpec, TrainOptions
 from fedprognos.privacy import Privacy, quorum, stream
 
 if TYPE_CHECKING:
-    from fedprognos.federation.absorption import AbsorptionRecord
+    from fedprognos.federation.absorb_steps import AbsorptionRecord
     from fedprognos.federation.heads import Judged
 
 

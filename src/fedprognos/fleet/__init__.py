@@ -5,6 +5,7 @@ from fedprognos.fleet.catalog_check import Check, check
 from fedprognos.fleet.digest import fleet_digest
 from fedprognos.fleet.discharge import RATED
 from fedprognos.fleet.download import get
+from fedprognos.fleet.fleet_file import load_fleet, save_fleet
 from fedprognos.fleet.from_tables import fleet_from_tables, read_table
 from fedprognos.fleet.memory import in_memory
 from fedprognos.fleet.partition import (
@@ -16,8 +17,7 @@ from fedprognos.fleet.partition import (
     deal,
     partitions,
 )
-from fedprognos.fleet.readers.table import TableOptions, layout_of
-from fedprognos.fleet.store import load_fleet, save_fleet
+from fedprognos.fleet.readers.table_reader import TableOptions, layout_of
 from fedprognos.fleet.unit import MACHINE, START, Fleet, Schema, Unit, pool
 from fedprognos.tables import Task
 

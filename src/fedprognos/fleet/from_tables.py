@@ -15,7 +15,7 @@ import pandas as pd
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.fleet.checks import MIN_ROWS
-from fedprognos.fleet.quality import quality_notes
+from fedprognos.fleet.data_remarks import quality_notes
 from fedprognos.fleet.unit import MACHINE, START, Fleet, Schema, Unit
 from fedprognos.tables import (
     SECONDS,

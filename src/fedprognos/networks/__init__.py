@@ -16,7 +16,6 @@ from fedprognos.networks.calibration import (
     residuals,
 )
 from fedprognos.networks.cells import Cell, cells
-from fedprognos.networks.fit import OPTIMIZERS, Epoch, FitResult, decay_share, device_of, fit
 from fedprognos.networks.from_torch import network_of
 from fedprognos.networks.head import (
     UNIT_WEIGHT,
@@ -41,12 +40,13 @@ from fedprognos.networks.pooling import (
     pooled_fits,
     shared_slopes,
 )
-from fedprognos.networks.reservoir import WARM_UP, Reservoir, reservoir_of
+from fedprognos.networks.reservoir_body import WARM_UP, Reservoir, reservoir_of
 from fedprognos.networks.running import BATCH, output_sums, pieces, predict, window_outputs
 from fedprognos.networks.sample_gradients import sample_gradients
 from fedprognos.networks.spec import NetworkSpec
 from fedprognos.networks.stepping import Stepper
 from fedprognos.networks.torch_threads import one_torch_thread
+from fedprognos.networks.training_loop import OPTIMIZERS, Epoch, FitResult, decay_share, device_of, fit
 from fedprognos.networks.trust import (
     SignatureError,
     Trust,

@@ -20,7 +20,7 @@ from fedprognos.features import Recipe, WindowSet
 from fedprognos.matching import OutputSums
 from fedprognos.networks.module import HealthNetwork, States
 from fedprognos.networks.network import Network
-from fedprognos.networks.reservoir import reservoir_of
+from fedprognos.networks.reservoir_body import reservoir_of
 
 BATCH = 1024
 """Windows run at once."""

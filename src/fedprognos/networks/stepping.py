@@ -14,7 +14,7 @@ from torch import Tensor
 from fedprognos.arrays import FloatArray, Rows
 from fedprognos.networks.cells import Step, cells
 from fedprognos.networks.network import Network, body_digest
-from fedprognos.networks.reservoir import reservoir_of
+from fedprognos.networks.reservoir_body import reservoir_of
 from fedprognos.networks.torch_threads import one_torch_thread
 
 HEAD = ("weight", "reservoir", "direct")

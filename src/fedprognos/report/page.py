@@ -72,7 +72,7 @@ def render(runs: Sequence[RunData]) -> str:
     """The page as text."""
     blocks = [block for about in sections.values() if (block := _block(about, runs)).built]
     figures = {name: f.as_json() for b in blocks for k, s in b.built for name, f in _figures(f"{b.about.name}{k}", s)}
-    scripts = {"plotly": get_plotlyjs(), "page": _resource("page.js")}
+    scripts = {"plotly": get_plotlyjs(), "page": _resource("report_page.js")}
     results, provenance = runs[0].results, runs[0].provenance
     return (
         _templates()

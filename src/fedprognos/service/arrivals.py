@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from fedprognos.service.store import StoredRow
+    from fedprognos.service.row_store import StoredRow
 
 DAY_IN_S = 86400.0
 KEPT_DAYS = 14

@@ -20,7 +20,7 @@ from pathlib import Path
 from fedprognos.errors import DataError, OutputError
 from fedprognos.files import replacing
 from fedprognos.service.durable_stream import DurableStream, snapshot_name
-from fedprognos.service.store import FORMAT, Store, layout_of
+from fedprognos.service.row_store import FORMAT, Store, layout_of
 
 MARK = b"\nfedprognos-backup-1 "
 TRAILER_IN_BYTES = len(MARK) + 64 + 1

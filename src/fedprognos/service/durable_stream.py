@@ -28,7 +28,7 @@ from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Upd
 from fedprognos.service.alerts import Alert, AlertRule
 from fedprognos.service.maintenance import NEW_LIFE, MaintenanceEvent, MaintenanceReport, Recorded, ReportResult
 from fedprognos.service.model_log import ChangeKind, ModelChange
-from fedprognos.service.store import KEPT_ROWS, Store, StoredRow
+from fedprognos.service.row_store import KEPT_ROWS, Store, StoredRow
 from fedprognos.tables import name_of_life
 
 ROWS_BETWEEN_SNAPSHOTS = 50_000

@@ -28,11 +28,11 @@ from fedprognos.service.fleet_events import FleetEvents
 from fedprognos.service.fleet_view import FleetView, Status, status_of
 from fedprognos.service.maintenance import MaintenanceReport, Recorded, ReportResult
 from fedprognos.service.model_log import ChangeKind, ModelChange
+from fedprognos.service.row_store import DATABASE
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions, near_margin
 from fedprognos.service.shadow import MOST_FAILURES, Comparison, Outcomes, check_shadow, compare, outcomes
 from fedprognos.service.sources import Feed, SourceOptions, sources
-from fedprognos.service.store import DATABASE
 
 CHECKED_IN_S = 5.0
 """The disk is checked at most this often, because each check writes to it."""

@@ -20,7 +20,7 @@ from fedprognos.service.due_dates import DueDate
 from fedprognos.service.fleet_view import Forecast, Refusal, UnitView
 from fedprognos.service.maintenance import MaintenanceEvent
 from fedprognos.service.replacement import Replacement
-from fedprognos.service.store import StoredRow
+from fedprognos.service.row_store import StoredRow
 from fedprognos.tables import LARGEST_WHOLE, SECONDS, name_of_life
 
 NAME = r"^[^\u0000-\u001f\u007f]+$"

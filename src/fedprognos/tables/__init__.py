@@ -6,7 +6,7 @@ from fedprognos.tables.cycle_rules import END_OF_LIFE, broken_off, end_of_life
 from fedprognos.tables.database import literal
 from fedprognos.tables.exact_csv import read_exact_csv
 from fedprognos.tables.experiment_file import TEST_FRACTION, default_path, experiment_toml, write_experiment
-from fedprognos.tables.levels import decimals_of_levels
+from fedprognos.tables.level_detection import decimals_of_levels
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.missing import fill
 from fedprognos.tables.proposal import NoTimeError, Proposal, propose, propose_columns

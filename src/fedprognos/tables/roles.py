@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.tables.csv_format import NUMBER
-from fedprognos.tables.levels import decimals_of_levels
+from fedprognos.tables.level_detection import decimals_of_levels
 from fedprognos.tables.table import yes_and_no
 
 _NAMES = {

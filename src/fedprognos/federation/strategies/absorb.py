@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer, PositiveInt
 
 from fedprognos import matching
-from fedprognos.federation.absorption import (
+from fedprognos.federation.absorb_steps import (
     AbsorptionRecord,
     Bodies,
     ask_for_sums,

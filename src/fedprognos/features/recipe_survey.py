@@ -18,7 +18,7 @@ from fedprognos.errors import ConfigError, DataError, RecipeError
 from fedprognos.features import conditions
 from fedprognos.features.counted_rows import CountedRows, labelled_only
 from fedprognos.features.history import histories
-from fedprognos.features.history.levels import at_levels, bounds_of, looked_at
+from fedprognos.features.history.at_levels import at_levels, bounds_of, looked_at
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.recipe import Recipe
 from fedprognos.features.recipe_options import RecipeOptions
