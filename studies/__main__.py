@@ -100,6 +100,14 @@ def few_machines(data_dir: DataDir = None) -> None:
 
 
 @app.command()
+def merging_rivals(data_dir: DataDir = None) -> None:
+    """Absorption beside other ways to merge the same networks; goes on where it was."""
+    from studies.merging_rivals import write_merging_rivals
+
+    Console().print(write_merging_rivals(data_dir), highlight=False)
+
+
+@app.command()
 def study(
     data_dir: DataDir = None,
     measured: Annotated[bool, typer.Option(help="Measure what is missing before the page is made.")] = True,

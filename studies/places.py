@@ -22,6 +22,7 @@ OTHERS = (
     "paper-factors.json",
     "paper-batteries.json",
     "few-machines.json",
+    "merging-rivals.json",
 )
 """Files in the folder of results that are no records of presets."""
 
