@@ -196,7 +196,7 @@ def measure(cell: Cell, data_dir: Path | None) -> dict[str, list[float]]:
     held = {}
     if cell.kept_out:
         for name, fleet in scenario.clients.items():
-            held[name] = hold_out(build_windows(bench.recipe, fleet), KEPT_OUT, 0)[1]
+            held[name] = hold_out(build_windows(bench.recipe, fleet), KEPT_OUT, 0, bench.recipe.task)[1]
     errors: dict[str, list[float]] = {name: [] for name in tests}
     if held:
         errors["kept out"] = []

@@ -187,7 +187,7 @@ def battery_windows(factor: Factor, bench: Bench, recipe: Recipe, name: str) -> 
     if factor.random_test:
         train, test = dealt(replace(joined(train, test), unit_ids=(name, name)), len(test), rng)
     if factor.stop == "latest cycles":
-        train, held = hold_out(train, 0.2, bench.seed)
+        train, held = hold_out(train, 0.2, bench.seed, recipe.task)
         return BatteryWindows(train, test, held)
     if factor.stop == "random cycles":
         train, held = dealt(train, round(0.2 * len(train)), rng)

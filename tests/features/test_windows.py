@@ -125,7 +125,7 @@ def test_short_cycles_are_left_out_or_padded() -> None:
 @given(st.integers(2, 6), st.floats(0.05, 0.9), st.integers(0, 1000))
 def test_validation_holds_out_whole_units(units: int, fraction: float, seed: int) -> None:
     fleet = series_fleet([30] * units, conditions=1)
-    train, held = hold_out(build_windows(recipe_of(fleet), fleet), fraction, seed)
+    train, held = hold_out(build_windows(recipe_of(fleet), fleet), fraction, seed, "rul")
     assert held is not None
     assert not set(train.unit) & set(held.unit)
     assert len(train) + len(held) == units * 21
@@ -133,10 +133,18 @@ def test_validation_holds_out_whole_units(units: int, fraction: float, seed: int
 
 def test_validation_of_a_single_unit_is_its_last_windows() -> None:
     fleet = cyclic_fleet(units=1, cycles=20)
-    train, held = hold_out(build_windows(recipe_of(fleet), fleet), 0.25, 0)
+    train, held = hold_out(build_windows(recipe_of(fleet), fleet), 0.25, 0, "rul")
     assert held is not None
     assert held.position.tolist() == [16, 17, 18, 19, 20]
     assert train.position.max() == 15
+
+
+def test_validation_of_cycles_is_the_last_ones_of_every_unit() -> None:
+    fleet = cyclic_fleet(units=3, cycles=20)
+    train, held = hold_out(build_windows(recipe_of(fleet), fleet), 0.25, 0, "soh")
+    assert held is not None
+    assert held.position.tolist() == [16, 17, 18, 19, 20] * 3
+    assert (len(train), train.position.max()) == (45, 15)
 
 
 def test_stride_one_never_holds_more_than_a_batch() -> None:

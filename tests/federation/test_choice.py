@@ -12,7 +12,15 @@ from fedprognos.features import RecipeOptions, build_windows, hold_out
 from fedprognos.features.recipe_survey import recipe_for
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.exchanges.choice import ChoiceReply, ChoiceRequest, choose, choose_for_one_unit, make_head
+from fedprognos.federation.exchanges.choice import (
+    MOST_DEVIATIONS,
+    ChoiceReply,
+    ChoiceRequest,
+    choose,
+    choose_ahead,
+    columns_of_heads,
+    make_head,
+)
 from fedprognos.federation.exchanges.personal import ONLY_HEAD
 from fedprognos.fleet import Fleet, Schema, Unit
 from fedprognos.networks import (
@@ -77,7 +85,7 @@ def test_a_single_unit_keeps_the_linear_head_unless_it_fails() -> None:
     useful, useless = [0.2, 0.2, 0.0, 0.0, 1.0], [2.0, 2.0, 0.0, 0.0, 0.0]
     for slopes, kind in ((useful, "linear"), (useless, "alone")):
         fit, kept_out = sums(slopes, 60, 0), groups(slopes, 10)
-        assert choose_for_one_unit(fit, kept_out, np.zeros(6), COLUMNS)[0] == kind
+        assert choose_ahead(fit, kept_out, np.zeros(6), COLUMNS)[0] == kind
 
 
 def test_a_single_unit_takes_the_shared_head_where_the_linear_one_drifts_away() -> None:
@@ -85,7 +93,7 @@ def test_a_single_unit_takes_the_shared_head_where_the_linear_one_drifts_away() 
     early, late = [0.1, 0.1, 0.0, 0.0, 3.0], [0.7, 0.7, 0.0, 0.0, 3.0]
     fit, kept_out = sums(early, 60, 0), groups(late, 10)
     for shared, kind in ((late, "together"), (early, "linear")):
-        assert choose_for_one_unit(fit, kept_out, np.array([*shared, 0.5]), COLUMNS)[0] == kind
+        assert choose_ahead(fit, kept_out, np.array([*shared, 0.5]), COLUMNS)[0] == kind
 
 
 def test_the_linear_head_is_the_ridge_baseline() -> None:
@@ -100,15 +108,42 @@ def test_the_linear_head_is_the_ridge_baseline() -> None:
     fleet = Fleet("cells", schema, (cell,))
     recipe = recipe_for(RecipeOptions(cycle="index"), {"a": fleet})
     windows = build_windows(recipe, fleet)
-    train, held = hold_out(windows, 0.25, 0)
+    train, held = hold_out(windows, 0.25, 0, "soh")
     assert held is not None
     network = Network.seeded(NetworkSpec(inputs=1, widths=(3,), direct=windows.length), 0, 0.0)
     columns = {"personal": np.arange(8), "alone": np.arange(8), "linear": np.arange(3, 8)}
     fit, kept_out = (head_statistics(network, part, recipe) for part in (train, held))
-    option = choose_for_one_unit(fit, [kept_out], np.zeros(9), columns)
+    option = choose_ahead(fit, [kept_out], np.zeros(9), columns)
     assert option[0] == "linear"
     head = make_head(*option, fit.add(kept_out), np.zeros(9), columns)
     assert predict(network.with_head(head), windows, recipe) == pytest.approx(ridge(windows, recipe)(windows), abs=1e-6)
+
+
+def test_cells_choose_by_their_last_cycles(tmp_path: Path) -> None:
+    """Health is linear in an input, and the shared head says the mean: its owner takes the linear head."""
+    cells = []
+    for k in range(3):
+        health = 1 - (0.005 + 0.001 * k) * np.arange(40)
+        rows = np.column_stack([3 * health, np.sin(np.arange(40))])
+        target, cycles, numbers = health.copy(), np.arange(41), np.arange(1, 41)
+        cells.append(
+            Unit(f"c{k}", np.arange(40.0), rows, np.empty((40, 0)), target=target, cycles=cycles, cycle_numbers=numbers)
+        )
+    fleet = Fleet("cells", Schema("soh", ("volt", "noise"), target="soh"), tuple(cells))
+    recipe = recipe_for(RecipeOptions(cycle="index"), {"a": fleet})
+    network = Network.seeded(NetworkSpec(inputs=2, widths=(3,), direct=1), 0, 0.0)
+    network = network.with_head(np.zeros_like(network.head))
+    client = Client("a", fleet, ClientFolder(tmp_path))
+    reply = client.answer(ChoiceRequest(recipe, network, 0, 0.25, network.head, head=ONLY_HEAD))
+    assert isinstance(reply, ChoiceReply)
+    assert reply.kind == "linear"
+
+
+def test_neurons_of_others_are_left_alone_where_they_are_many() -> None:
+    recipe_free = Network.seeded(NetworkSpec(inputs=2, widths=(MOST_DEVIATIONS + 88,), direct=1), 0, 0.0)
+    request = ChoiceRequest(None, recipe_free, 0, 0.2, np.empty(0), neurons=(64, 128))  # type: ignore[arg-type]
+    personal = columns_of_heads(request, recipe_free)["personal"]
+    assert personal.tolist() == [*range(64, 128), 600, 601]
 
 
 def test_a_poisoned_body_costs_nothing_where_a_fixed_random_one_suits(tmp_path: Path) -> None:

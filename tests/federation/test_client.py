@@ -199,7 +199,7 @@ def test_the_exact_head_is_the_head_of_the_pooled_features(tmp_path: Path) -> No
     fits, helds, windows = [], [], []
     for name, fleet in small_fleets().items():
         own = build_windows(plan.recipe, fleet)
-        fit, held = hold_out(own, 0.3, stream(plan.seed, name, 0, "validation"))
+        fit, held = hold_out(own, 0.3, stream(plan.seed, name, 0, "validation"), "rul")
         fits.append(head_statistics(network, fit, plan.recipe))
         if held is not None and len(held) >= 20:
             helds.append(head_statistics(network, held, plan.recipe))

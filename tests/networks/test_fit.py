@@ -32,7 +32,7 @@ def train(
     net: Network, seed: int = 0, validation: float = 0.0, frozen: int = 0, device: str = "cpu", **plan: object
 ) -> FitResult:
     training = Training.model_validate({"epochs": 4, "batch_size": 32, "learning_rate": 0.01, **plan})
-    part, held = hold_out(WINDOWS, validation, 0)
+    part, held = hold_out(WINDOWS, validation, 0, "rul")
     return fit(net, part, held, RECIPE, training, seed=seed, frozen=frozen, device=device)
 
 
@@ -46,7 +46,7 @@ def test_training_learns_and_is_the_same_for_the_same_seed() -> None:
 
 def test_reported_errors_are_pooled_over_all_windows() -> None:
     result = train(network(), validation=0.25)
-    _, held = hold_out(WINDOWS, 0.25, 0)
+    _, held = hold_out(WINDOWS, 0.25, 0, "rul")
     assert held is not None
     best = result.history[result.best_epoch - 1]
     expected = np.sqrt(np.mean(np.square(predict(result.network, held, RECIPE) - RECIPE.capped(held.labels))))

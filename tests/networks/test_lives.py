@@ -94,7 +94,7 @@ def test_sums_of_outputs_are_over_all_rows() -> None:
 
 def test_whole_lives_are_learnt_and_the_same_seed_gives_the_same_network() -> None:
     training = Training(epochs=12, learning_rate=0.02, noise=0.1, warp=0.3, random_start=0.3, truncate=20)
-    part, held = hold_out(LIVES, 0.25, 0)
+    part, held = hold_out(LIVES, 0.25, 0, "rul")
     first, again = (fit(Network.seeded(SPECS[0], 1), part, held, RECIPE, training, seed=3) for _ in range(2))
     assert first.history[-1].train_rmse < 0.8 * first.history[0].train_rmse
     assert all(np.array_equal(first.network.weights[k], again.network.weights[k]) for k in first.network.weights)

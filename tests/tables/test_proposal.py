@@ -99,6 +99,20 @@ def test_battery_columns_are_recognised(tmp_path: Path) -> None:
     assert guess.shortest_cycle == 2590
 
 
+def test_a_current_that_is_held_constant_is_no_sensor(tmp_path: Path) -> None:
+    """It breaks off with the discharge, and a model that learnt from its last digits is off by far then."""
+    frame = battery_table().reset_index(drop=True)
+    noise = 0.004 * np.sin(np.arange(len(frame)))
+    frame["current_in_A"] = np.where(frame["voltage"] > 4.1, 0.0, -2.0 + noise)
+    guess = propose(save(frame, tmp_path / "cells.csv"))
+    assert (guess.columns.sensors, guess.held) == (("voltage",), ("current_in_A",))
+    frame.loc[frame["Battery"] == "B1", "current_in_A"] *= 2  # another load: that matters
+    guess = propose(save(frame, tmp_path / "cells.csv"))
+    assert guess.columns.sensors == ("voltage", "current_in_A")
+    given = propose(tmp_path / "cells.csv", {"sensors": ["current_in_A"]})
+    assert given.columns.sensors == ("current_in_A",)
+
+
 def test_labels_and_failures_are_recognised(tmp_path: Path) -> None:
     frame = engine_table()
     frame["RUL"] = frame.groupby("machine_id")["cycle"].transform("max") - frame["cycle"]

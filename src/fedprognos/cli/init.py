@@ -253,6 +253,7 @@ def _summary(proposal: Proposal) -> Table:
         "blanks, filled": "; ".join(f"{column}: {gap}" for column, gap in proposal.gaps.items()),
         "count as blank": ", ".join(proposal.file_format.blanks),
         "constant, left out": _listed(proposal.constant),
+        "held, left out": _listed(proposal.held),
         "number the rows, left out": _listed(proposal.counters),
         "not numbers, left out": _listed(proposal.text),
         "called a remaining life, left out": _listed(proposal.answers),

@@ -115,7 +115,7 @@ def age(train: WindowSet, recipe: Recipe) -> Fitted | None:
 
 def ridge(train: WindowSet, recipe: Recipe) -> Fitted:
     """Linear regression on the whole window, its strength chosen on a part of the training data, then refitted."""
-    part, held = hold_out(train, HELD_OUT, seed=0)
+    part, held = hold_out(train, HELD_OUT, 0, recipe.task)
     gram, moment = _normal_equations(part, recipe)
     strength = RIDGE_STRENGTHS[len(RIDGE_STRENGTHS) // 2]
     if held is not None:
@@ -164,7 +164,7 @@ def boosting(train: WindowSet, recipe: Recipe) -> Fitted:
 
     if len(train) > BOOSTING_ROWS:
         train = train.select(np.linspace(0, len(train) - 1, BOOSTING_ROWS).astype(np.int64))
-    part, held = hold_out(train, HELD_OUT, seed=0)
+    part, held = hold_out(train, HELD_OUT, 0, recipe.task)
 
     def grow(windows: WindowSet, trees: int) -> HistGradientBoostingRegressor:
         model = HistGradientBoostingRegressor(random_state=0, max_iter=trees, **TREES)

@@ -103,18 +103,22 @@ def joined(first: WindowSet, second: WindowSet) -> WindowSet:
     )
 
 
-def hold_out(windows: WindowSet, fraction: float, seed: int) -> tuple[WindowSet, WindowSet | None]:
-    """Split into a part to fit and a part to validate on: whole units, or the last windows of a single one.
+def hold_out(windows: WindowSet, fraction: float, seed: int, task: str) -> tuple[WindowSet, WindowSet | None]:
+    """Split into a part to fit and a part to validate on: whole units, or the last windows of each.
 
-    Nothing is held out when `fraction` is 0 or there are too few windows to spare any.
+    The health of cycles is asked ahead of those that a unit was trained on, so its last windows validate. So do those
+    of a single unit. Nothing is held out when `fraction` is 0 or there are too few windows to spare any.
     """
-    present = np.unique(windows.unit)
+    present, unit = np.unique(windows.unit, return_inverse=True)
     if fraction <= 0 or len(windows) < 2:
         return windows, None
-    if len(present) == 1:
-        order = np.argsort(windows.position, kind="stable")
-        kept = min(max(round(len(windows) * (1 - fraction)), 1), len(windows) - 1)
-        return windows.select(np.sort(order[:kept])), windows.select(np.sort(order[kept:]))
+    if task == "soh" or len(present) == 1:
+        held = np.zeros(len(windows), dtype=bool)
+        for k in range(len(present)):
+            places = np.flatnonzero(unit == k)
+            kept = min(max(round(len(places) * (1 - fraction)), 1), max(len(places) - 1, 1))
+            held[places[np.argsort(windows.position[places], kind="stable")[kept:]]] = True
+        return (windows.select(~held), windows.select(held)) if held.any() else (windows, None)
     count = min(max(round(len(present) * fraction), 1), len(present) - 1)
     chosen = np.random.default_rng(seed).permutation(present)[:count]
     held = np.isin(windows.unit, chosen)

@@ -143,7 +143,7 @@ class Client:
     def parts(self, recipe: Recipe, seed: int, fraction: float, without_reserve: bool = False) -> Parts:
         """The windows to fit and those kept out, the same in every round."""
         windows = self.learnt_from(recipe, seed, without_reserve)
-        return hold_out(windows, fraction, self.split_seed(seed, "validation", fraction))
+        return hold_out(windows, fraction, self.split_seed(seed, "validation", fraction), recipe.task)
 
     def head_parts(self, recipe: Recipe, seed: int, fraction: float, without_reserve: bool = False) -> Parts:
         """The parts a head is fitted to and chosen on; where either is too small, all windows are one part."""

@@ -101,6 +101,8 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
     if proposal.constant:
         kind = "in all rows of an operating condition" if proposal.conditions else "in every row"
         lines += [_comment(f"left out, the same {kind}: {', '.join(proposal.constant)}")]
+    if proposal.held:
+        lines += [_comment(f"left out, held at one level in every cycle: {', '.join(proposal.held)}")]
     if proposal.counters:
         lines += [_comment(f"left out, they number the rows: {', '.join(proposal.counters)}")]
     if proposal.text:
@@ -201,8 +203,10 @@ def _training(proposal: Proposal, clients: int) -> list[str]:
         lines += [_key("validation_fraction", 0.2, "share of each owner's units kept out to choose by")]
     else:
         lines += _epochs(proposal, clients)
-    methods = ["local", "concat", "absorb", "central"]
-    lines += ["\n[federation]\n", _key("methods", methods, "also: fedavg, reservoir, fedprox, fedma, single, direct")]
+    linear = [] if proposal.shortest_cycle is None else ["direct"]  # of a cycle it is hard to beat, and nearly free
+    methods = ["local", "concat", "absorb", *linear, "central"]
+    others = [m for m in ("fedavg", "reservoir", "fedprox", "fedma", "single", "direct") if m not in methods]
+    lines += ["\n[federation]\n", _key("methods", methods, f"also: {', '.join(others)}")]
     chosen = "each owner ends with what is best for its own machines: together, a blend, or alone"
     lines += [_key("heads", ["exact", "choice"], chosen)]
     if proposal.from_new:

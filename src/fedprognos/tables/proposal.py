@@ -53,6 +53,8 @@ class Proposal:
     constant, text, counters, answers
         Columns left out because they never change (within an operating condition), are not numbers, number the rows, or
         are called a remaining life without being the target.
+    held
+        Columns left out because a controller holds them at one level: where that breaks off, it says nothing of health.
     sparse, gaps
         Columns with blanks, and how many: those left out because most values are missing, and those that are filled.
     owners, sites
@@ -99,6 +101,7 @@ class Proposal:
     owners_are_numbers: bool = False
     separator: str | None = None
     worn: int | None = None
+    held: tuple[str, ...] = ()
 
 
 def propose(path: str | Path, given: Mapping[str, Any] | None = None) -> Proposal:
@@ -215,6 +218,10 @@ class _Look:
             left = [c for c in left if c in self.given["sensors"]]
         else:
             left = roles.without(left, *answers)
+        held: list[str] = []
+        if cycle not in (None, time) and not self.given.get("sensors"):
+            held = [c for c in left if roles.held_constant(frame[c], groups)]
+            left = roles.without(left, *held)
         measured = self._measured(left, groups, task)
         form, measure = self._time(time, cycle, lives)
         columns = Columns(
@@ -242,6 +249,7 @@ class _Look:
             columns=columns,
             conditions=measured.settings,
             constant=measured.constant,
+            held=tuple(held),
             text=tuple(c for c in free if c not in self.numeric),
             sparse=measured.sparse,
             gaps=measured.gaps,

@@ -37,6 +37,8 @@ _WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
 _NUMBERS, _STRAYS = 0.8, 20
 """Share of numbers in a sensor's column, and most different texts among them."""
 _OWNERS = 50
+_HELD_WITHIN, _HELD_ROWS, _UNITS_WITHIN = 0.01, 0.8, 0.05
+"""A column is held at a level: how far rows may be off, how many rows are not, and how far units' levels differ."""
 
 
 def pick(columns: Sequence[str], role: str, fits: Callable[[str], bool], named: bool = False) -> str | None:
@@ -337,6 +339,19 @@ def constant_within(series: pd.Series, *groups: pd.Series) -> bool:
     grouped = series.groupby(list(groups))
     lowest, highest = grouped.min(), grouped.max()
     return bool((lowest.isna() | (lowest == highest)).all())
+
+
+def held_constant(series: pd.Series, units: pd.Series) -> bool:
+    """Whether a controller holds a column at one level, the same for all units, in most rows: a discharge current.
+
+    >>> held_constant(pd.Series([0.0, -2.01, -2.0, -2.0, -2.01] * 2), pd.Series([0] * 5 + [1] * 5))
+    True
+    """
+    levels = series.groupby(units).median()
+    usual = units.map(levels)
+    held = (series - usual).abs() <= _HELD_WITHIN * usual.abs()
+    alike = bool((levels - levels.median()).abs().max() <= _UNITS_WITHIN * abs(levels.median()))
+    return alike and bool(held.groupby(units).mean().min() >= _HELD_ROWS)
 
 
 def rises(series: pd.Series, groups: list[pd.Series], strictly: bool = True) -> bool:

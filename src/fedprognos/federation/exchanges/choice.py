@@ -8,10 +8,11 @@ head stays with the client; which kind it is and its ridge strength leave.
 
 Units kept out are few, so heads are cross-validated: each group of units is predicted by heads fitted to the others.
 The shared head is the one fitted without the units kept out. A client of several units takes it, unless another is
-better by more than chance. A client of one unit keeps out the last points of that unit, which say little about the
-points after them: on NASA's cell B0007 a head with less than a quarter of the linear head's error there had twice its
-error later. Such a client takes the linear head, unless that one says hardly more than the mean label, or the shared
-head, which has seen other units wear, is far better: over all points kept out, and over the last of them.
+better by more than chance. Where the health of cycles is asked for, the last cycles of units trained on are kept out.
+They say little about the cycles after them: on NASA's cell B0007 a head with less than a quarter of the linear head's
+error there had twice its error later. Such a client takes the linear head, unless that one says hardly more than the
+mean label, or the shared head, which has seen other units wear, is far better: over all points kept out, and over the
+last of them.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ SURE = 0.95
 OUTRIGHT = 0.5
 """A head with less than this share of another's error needs no such proof: the other one is harmful."""
 LINEAR_FAILS = 0.5
-"""The linear head of a single unit must have less than this share of the error of saying the mean label."""
+"""A linear head must have less than this share of the error of saying the mean label."""
+MOST_DEVIATIONS = 512
+"""A personal head deviates on more neurons than these only where they are the client's own."""
 MOST_GROUPS = 8
 """Groups of units, or of points in time, from which the chance of a difference is seen."""
 
@@ -117,15 +120,15 @@ def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> 
         raise MessageError("a head that does not fit the network")
     train, held = client.head_parts(request.recipe, request.seed, fraction)
     points = train if held is None else joined(train, held)
-    single = len(np.unique(points.unit)) == 1
+    ahead = held is not None and bool(np.isin(held.unit, train.unit).all())  # last cycles are kept out, not units
     kind, strength = request.kind or KINDS[0], request.strength
     choosing = held is not None and len(request.fitted) > 0 and not request.kind
-    wide = network.with_reservoir() if kind == "reservoir" or (choosing and not single) else network
-    columns = _columns(request, wide)
-    if held is not None and choosing and single:
+    wide = network.with_reservoir() if kind == "reservoir" or (choosing and not ahead) else network
+    columns = columns_of_heads(request, wide)
+    if held is not None and choosing and ahead:
         fit = head_statistics(wide, train, request.recipe, alike=request.alike)
-        groups = grouped_statistics(wide, held, request.recipe, alike=request.alike)
-        kind, strength = choose_for_one_unit(fit, groups, request.fitted, columns)
+        groups = grouped_statistics(wide, held, request.recipe, alike=request.alike, by_time=True)
+        kind, strength = choose_ahead(fit, groups, request.fitted, columns)
         whole = fit.add(add_all(groups))
     elif choosing:
         groups = grouped_statistics(wide, points, request.recipe, alike=request.alike)
@@ -138,7 +141,7 @@ def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> 
     return ChoiceReply(kind, strength, len(points))
 
 
-def _columns(request: ChoiceRequest, wide: Network) -> dict[str, IntArray]:
+def columns_of_heads(request: ChoiceRequest, wide: Network) -> dict[str, IntArray]:
     """Features that heads see; without neurons of its own, a client's head `alone` sees everybody's.
 
     Local models see the inputs beside their neurons as well, so `alone` and `reservoir` do.
@@ -149,8 +152,9 @@ def _columns(request: ChoiceRequest, wide: Network) -> dict[str, IntArray]:
     inputs = np.arange(wide.spec.hidden + wide.spec.reservoir, wide.spec.features)
     reservoir = np.arange(spec.hidden, spec.hidden + wide.spec.reservoir)
     neurons = np.arange(first, end) if end > first else np.arange(spec.hidden)
+    everything = np.arange(spec.hidden + spec.reservoir)
     return {
-        "personal": np.concatenate([np.arange(spec.hidden + spec.reservoir), inputs]),
+        "personal": np.concatenate([everything if len(everything) <= MOST_DEVIATIONS else neurons, inputs]),
         "alone": np.concatenate([neurons, inputs]),
         "linear": inputs,
         "reservoir": np.concatenate([reservoir, inputs]) if len(reservoir) else reservoir,
@@ -169,14 +173,21 @@ def _narrowed(head: FloatArray, network: Network, wide: Network) -> FloatArray:
 
 
 def grouped_statistics(
-    network: Network, windows: WindowSet, recipe: Recipe, *, alike: bool = False
+    network: Network, windows: WindowSet, recipe: Recipe, *, alike: bool = False, by_time: bool = False
 ) -> list[HeadStatistics]:
-    """Statistics of groups of whole units; of stretches in time where there is one unit only."""
+    """Statistics of groups of whole units, or of stretches in time, each unit's earliest points first."""
     units, unit = np.unique(windows.unit, return_inverse=True)
-    order = unit if len(units) > 1 else np.argsort(np.argsort(windows.position, kind="stable"))
-    count = int(order.max()) + 1
-    groups = min(count, MOST_GROUPS if len(units) > 1 else MOST_GROUPS // 2)
-    group = order * groups // count
+    group = np.zeros(len(windows), dtype=np.int64)
+    if by_time:
+        groups = min(MOST_GROUPS // 2, int(np.bincount(unit).min()))
+        for k in range(len(units)):
+            places = np.flatnonzero(unit == k)
+            group[places[np.argsort(windows.position[places], kind="stable")]] = (
+                np.arange(len(places)) * groups // len(places)
+            )
+    else:
+        groups = min(len(units), MOST_GROUPS)
+        group = unit * groups // len(units)
     weights = alike_weights(windows) if alike else np.ones(len(windows))
     masks = [np.where(group == k, weights, 0.0) for k in range(groups)]
     statistics = weighted_statistics(network, windows, recipe, masks)
@@ -207,10 +218,10 @@ def choose(groups: Sequence[HeadStatistics], shared: FloatArray, columns: Mappin
     return best if clear or gained < OUTRIGHT else TOGETHER
 
 
-def choose_for_one_unit(
+def choose_ahead(
     fit: HeadStatistics, kept_out: Sequence[HeadStatistics], shared: FloatArray, columns: Mapping[str, IntArray]
 ) -> Option:
-    """The same where all points are of one unit, and those kept out are its last, group after group."""
+    """The same where the points kept out are the last ones of units trained on, group after group in time."""
     whole, heads = add_all(kept_out), _heads(fit, shared, {**columns, "reservoir": np.arange(0)})
     errors = {option: mean_squared_error(whole, head) for option, head in heads.items()}
     best = min(errors, key=lambda option: errors[option])
