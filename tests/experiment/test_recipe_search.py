@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedprognos.errors import ConfigError
-from fedprognos.experiment import config
+from fedprognos.experiment import Run, config
 from fedprognos.experiment.experiment_run import run
 from fedprognos.experiment.recipe_search import FILE, SearchRecord, Trial, candidates, changed
 from fedprognos.experiment.run_events import EpochDone, Event, RecipeTried
@@ -53,8 +53,23 @@ def test_columns_without_wear_are_left_out_and_nothing_else_is_searched(tmp_path
     assert not (finished.folder / FILE).exists()
 
 
-def test_a_search_stays_in_its_budget_and_can_be_repeated(tmp_path: Path) -> None:
-    runs = [run(experiment(tmp_path, search=400), out=tmp_path / name, workers=1) for name in ("a", "b")]
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], Run, int]:
+    """An experiment with a search, its run, and the epochs that were trained."""
+    folder, trained = tmp_path_factory.mktemp("searched"), []
+    document = experiment(folder, search=400)
+
+    def count(event: Event) -> None:
+        trained.append(isinstance(event, EpochDone))
+
+    return document, run(document, out=folder / "run", workers=1, observers=[count]), sum(trained)
+
+
+def test_a_search_stays_in_its_budget_and_can_be_repeated(
+    tmp_path: Path, searched: tuple[dict[str, object], Run, int]
+) -> None:
+    document, first, _ = searched
+    runs = [first, run(document, out=tmp_path / "again", workers=1)]
     records = [SearchRecord.from_dict(read_json(finished.folder / FILE)) for finished in runs]
     assert records[0] == records[1]
     record = records[0]
@@ -71,7 +86,7 @@ class KilledError(Exception):
     """The process was killed."""
 
 
-def test_a_search_that_was_killed_goes_on(tmp_path: Path) -> None:
+def test_a_search_that_was_killed_goes_on(tmp_path: Path, searched: tuple[dict[str, object], Run, int]) -> None:
     trained: list[EpochDone] = []
 
     def killed_at_third(event: Event) -> None:
@@ -82,12 +97,9 @@ def test_a_search_that_was_killed_goes_on(tmp_path: Path) -> None:
         if isinstance(event, EpochDone):
             trained.append(event)
 
-    document = experiment(tmp_path, search=400)
-    whole = run(document, out=tmp_path / "whole", workers=1, observers=[count])
-    epochs = len(trained)
+    document, whole, epochs = searched
     with pytest.raises(KilledError):
         run(document, out=tmp_path / "killed", workers=1, observers=[killed_at_third])
-    trained.clear()
     resumed = run(document, out=tmp_path / "killed", workers=1, observers=[count])
     assert len(trained) < epochs
     for name in (FILE, "results.json"):
