@@ -20,7 +20,7 @@ from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.federation.strategies import strategies
 
 METHODS = [name for name, strategy in strategies.items() if not strategy.pooled]
-HEADS = ["exact", "mean", "personal"]
+HEADS = ["exact", "mean", "personal", "choice"]
 EMULATED = [{**KERNELS, "TORCH_THREADS": "1"}, {"TORCH_THREADS": "3", "OMP_NUM_THREADS": "3"}]
 
 
