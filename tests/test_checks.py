@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import socket
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +14,16 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from brokers import broker, publisher
 from every_message import FLEET, RULE, every_request, small_network
+from services import free_port
+from sinks import mail_server, webhook
 
 import fedprognos as fp
 from fedprognos import checks
 from fedprognos.checks import CheckError
 from fedprognos.errors import MessageError
+from fedprognos.experiment.engines import DaskCluster, Engine, OwnProcesses
 from fedprognos.features import SurveyTerms
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
@@ -24,6 +32,9 @@ from fedprognos.federation.exchanges.survey import MomentsRequest, SurveyRequest
 from fedprognos.fleet.readers import ReadContext
 from fedprognos.networks import Bundle
 from fedprognos.privacy.mask_messages import KeysRequest
+from fedprognos.prognosis import Row
+from fedprognos.service.alert_sinks import sinks
+from fedprognos.service.sources import sources
 from refusals import refuses
 from small_fleets import recipe_of
 
@@ -33,11 +44,14 @@ from my_aggregator import MIDRANGE
 from my_baseline import MEDIAN
 from my_cell import PLAIN
 from my_channel import HIGHEST
+from my_engine import PoliteProcesses
 from my_history import THINNED
 from my_mechanism import ROUNDED
 from my_metric import WITHIN
 from my_partition import ALTERNATING
 from my_reader import PUMPS
+from my_sink import LOGBOOK
+from my_source import LINES
 from my_strategy import TRUST
 
 QUICK: dict[str, dict[str, Any]] = {
@@ -57,6 +71,11 @@ QUICK: dict[str, dict[str, Any]] = {
     "synthetic-engines": {"units_per_site": 1, "test_units_per_site": 1},
     "synthetic-batteries": {"units_per_site": 1},
     "table": {"path": "fleet.csv", "unit": "pump", "time": "hour"},
+    "mqtt": {"host": "127.0.0.1", "port": 9},
+    "sparkplug": {"host": "127.0.0.1", "port": 9},
+    "opcua": {"url": "opc.tcp://127.0.0.1:9", "parent": "ns=2;s=pumps"},
+    "webhook": {"url": "http://127.0.0.1:9/nobody"},
+    "mail": {"host": "127.0.0.1", "port": 9, "sender": "plant@example.org", "to": ["crew@example.org"]},
 }
 """Options that a registered thing needs, or that make its check quick."""
 
@@ -129,6 +148,76 @@ def test_readers(thing: Any, tmp_path: Path) -> None:
     rows = [f"{pump},{hour},{hour / 2}" for pump in "abc" for hour in range(1, 5)]
     (tmp_path / "fleet.csv").write_text("pump,hour,heat\n" + "\n".join(rows))
     checks.check_reader(thing, ReadContext(folder=tmp_path), **QUICK.get(thing.name, {}))
+
+
+@registered(sources, LINES)
+def test_sources(thing: Any, tmp_path: Path) -> None:
+    """Each waits for machines that are not there; port 9 answers nobody."""
+    options = {"folder": {"folder": tmp_path}, "lines": {"port": free_port()}}.get(
+        thing.name, QUICK.get(thing.name, {})
+    )
+    checks.check_source(thing, **options)
+
+
+def test_a_folder_keeps_every_row(tmp_path: Path) -> None:
+    def send(rows: Sequence[Row]) -> None:
+        lines = [f"{row.unit},{row.position},{row.sensors['heat']}" for row in rows]
+        (tmp_path / f"{len(rows)}.csv").write_text("\n".join(["pump,hour,heat", *lines]))
+
+    checks.check_source(sources["folder"], send, folder=tmp_path, every_in_s=0.05, unit="pump", time="hour")
+
+
+def test_a_source_from_outside_keeps_every_row() -> None:
+    port = free_port()
+
+    def send(rows: Sequence[Row]) -> None:
+        with socket.create_connection(("127.0.0.1", port), 5) as connection, connection.makefile("rwb") as lines:
+            for row in rows:
+                lines.write(json.dumps({"unit": row.unit, "position": row.position, "sensors": row.sensors}).encode())
+                lines.write(b"\n")
+                lines.flush()
+                assert lines.readline() == b"stored\n"
+
+    checks.check_source(LINES, send, port=port)
+
+
+@pytest.mark.long
+def test_mqtt_keeps_every_row(tmp_path: Path) -> None:
+    async def publish(rows: Sequence[Row]) -> None:
+        client = await publisher(port)
+        for row in rows:
+            payload = json.dumps({"position": row.position, "sensors": row.sensors})
+            await client.publish(f"fleet/{row.unit}/sensors", payload, qos=1)
+        await client.__aexit__(None, None, None)
+
+    with broker(port := free_port(), tmp_path):
+        send = lambda rows: asyncio.run(publish(rows))  # noqa: E731
+        checks.check_source(sources["mqtt"], send, host="127.0.0.1", port=port, retry_in_s=0.1)
+
+
+@registered(sinks, LOGBOOK)
+def test_sinks(thing: Any, tmp_path: Path) -> None:
+    """None confirms an alert that nobody receives."""
+    checks.check_sink(thing, **({"file": tmp_path / "missing"} if thing is LOGBOOK else QUICK[thing.name]))
+
+
+def test_sinks_reach_their_receivers(tmp_path: Path) -> None:
+    with webhook() as posted:
+        checks.check_sink(sinks["webhook"], lambda: json.dumps(posted.posts), url=posted.url)
+    with mail_server() as (port, mails):
+        options = {**QUICK["mail"], "port": port, "security": "none"}
+        checks.check_sink(sinks["mail"], lambda: "".join(map(str, mails)), **options)
+    file = tmp_path / "alerts.jsonl"
+    file.touch()
+    checks.check_sink(LOGBOOK, file.read_text, file=file)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "make_engine", [lambda: OwnProcesses(2), lambda: DaskCluster("local", 2), lambda: PoliteProcesses(2)]
+)
+def test_engines(make_engine: Callable[[], Engine]) -> None:
+    checks.check_engine(make_engine)
 
 
 def test_every_exchange_that_a_client_answers_is_checked() -> None:
@@ -223,6 +312,20 @@ class TestBreaches:
     def test_a_partition_that_loses_a_unit(self) -> None:
         with refuses(CheckError, "partition 'alternating'", "unit"):
             checks.check_partition(replace(ALTERNATING, deal=lambda fleet, options: {"all": list(fleet.units[1:])}))
+
+    def test_a_source_that_gives_up(self) -> None:
+        async def run(options: Any, feed: Any) -> None:
+            raise ConnectionRefusedError
+
+        with refuses(CheckError, "source 'lines'", "ConnectionRefusedError"):
+            checks.check_source(replace(LINES, run=run))
+
+    def test_a_sink_that_confirms_what_nobody_got(self) -> None:
+        async def send(alerts: Any) -> None:
+            pass
+
+        with refuses(CheckError, "alert sink 'webhook'"):
+            checks.check_sink(replace(sinks["webhook"], open=lambda options: send), **QUICK["webhook"])
 
     def test_a_name_that_no_file_can_have(self) -> None:
         with refuses(CheckError, "My Metric"):
