@@ -38,6 +38,14 @@ from studies.attacks import ATTACKS, WORN, Attack, with_trigger
 
 PRESET = "study-poisoning"
 PAGE, JSON = Path("docs/robustness.md"), Path("docs/results/poisoning.json")
+JSON_FD004 = Path("docs/results/poisoning_fd004.json")
+FD004 = (
+    "data.subset=FD004",
+    "recipe.conditions={ setting_1 = 0, setting_2 = 2 }",
+    "recipe.stride=16",
+    'federation.methods=["fedavg", "concat"]',
+)
+"""The same study on 249 engines under six operating conditions: half of the windows, two methods."""
 REPLIES = Path("build/poisoning")
 """Honest replies are kept here, so that what was trained once is not trained for the next attack."""
 MODES = ("masked", "checked")
@@ -109,7 +117,7 @@ def write_poisoning(
     modes: tuple[str, ...] = MODES,
     tell: Callable[[str], None] = print,
 ) -> Path:
-    """Run what the JSON lacks, and write it and the tables of the page anew."""
+    """Run what the JSON lacks, and write it and the tables of the page anew, between the marks of the JSON's name."""
     measured: Measured = json.loads(out.read_text("utf-8")) if out.is_file() else {}
     with one_torch_thread():
         for mode in modes:
@@ -119,11 +127,11 @@ def write_poisoning(
                 for seed in range(experiment.evaluation.seeds):
                     name = f"{mode}/{attack.name}/{method}/{seed}"
                     if name not in measured:
-                        measured[name] = run_attacked(experiment, scenario, attack, method, REPLIES, seed)
+                        measured[name] = run_attacked(experiment, scenario, attack, method, REPLIES / out.stem, seed)
                         tell(f"{name}: {measured[name]}")
                         write_json(out, measured)
     if page.is_file():
-        write_between(page, "poisoning", tables(measured, attacks))
+        write_between(page, out.stem, tables(measured, attacks))
     return out
 
 
