@@ -44,6 +44,7 @@ from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequ
 from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.exchanges.outputs import OutputsRequest
 from fedprognos.federation.exchanges.personal import PersonalRequest, PoolRequest
+from fedprognos.federation.exchanges.residuals import ResidualRequest
 from fedprognos.federation.exchanges.scores import ScoreRequest
 from fedprognos.federation.exchanges.site_messages import ContractRequest, DeliverRequest, HelloRequest, StepsMissing
 from fedprognos.federation.exchanges.survey import SurveyRequest
@@ -51,7 +52,7 @@ from fedprognos.federation.limits import Limits
 from fedprognos.identity import identity_of
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.model_options import Training
-from fedprognos.privacy.floors import FloorError, Floors
+from fedprognos.privacy.floors import FloorError, Floors, least_effective_rows
 from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 
@@ -128,6 +129,27 @@ def test_a_row_cannot_be_hidden_from_the_tripwire_by_making_it_small(tmp_path: P
             floors.outputs(gate(RECIPE, every, size), apart)
     honest = Network.seeded(NetworkSpec(inputs=RECIPE.channels, widths=(6,)), 1)
     floors.check_leverage(honest, windows)
+
+
+@pytest.mark.parametrize("through", [2, 3, 5, 8])
+def test_a_gate_for_a_few_rows_is_seen_however_small_it_is(through: int) -> None:
+    """An accomplice's body that lets a few rows through gave their sums: no single row has most of them."""
+    windows = build_windows(RECIPE, FLEET)
+    first = np.sort(windows.features[windows.starts + windows.length - 1, 0])
+    threshold = float(first[-through - 1 : -through + 1].mean())
+    for size in (0.1, 1e-3):
+        with pytest.raises(FloorError):
+            Floors(leverage=0.95).check_leverage(gate(RECIPE, threshold, size), windows)
+
+
+def test_a_gate_that_is_hidden_in_another_column_is_seen() -> None:
+    rows = np.random.default_rng(0).normal(size=(400, 6))
+    few = np.arange(400) % 67 == 0
+    rows[:, 5] = rows[:, 4] + 1e-2 * few * rows[:, 0]  # alone, the column looks like any other
+    hidden = np.concatenate([rows, np.ones((400, 1))], axis=1)
+    honest = np.delete(hidden, 5, axis=1)
+    assert least_effective_rows(hidden.T @ hidden, [hidden]) < 7
+    assert least_effective_rows(honest.T @ honest, [honest[:150], honest[150:]]) > 100
 
 
 def test_errors_of_a_single_window_stay(tmp_path: Path) -> None:
@@ -470,6 +492,22 @@ def test_budgets_end_a_run_that_asks_too_much(tmp_path: Path) -> None:
         run.perform()
     steps = [line for line in SiteLedger(tmp_path / "a").lines() if "step" in line and "refused" not in line]
     assert len(steps) == 3
+
+
+def test_sums_over_networks_of_others_are_counted_by_seed_and_have_a_budget(tmp_path: Path) -> None:
+    run = SmallRun(tmp_path / "all", options={"min_units": 1, "max_leverage": 1.0})
+    run.perform()
+    ledger = SiteLedger(tmp_path / "all" / "a")
+    [contract] = {line["contract"] for line in ledger.lines() if line.get("contract")}
+    kinds = [kind.__name__ for kind in (EvaluateRequest, OutputsRequest, PoolRequest, ResidualRequest, ScoreRequest)]
+    asked = [line for line in ledger.lines() if line.get("request") in kinds]
+    assert list(ledger.sums_by_seed(contract).values()) == [len(asked)]
+    assert len(asked) > 1
+    strict = SmallRun(tmp_path / "one", options={"min_units": 1, "max_leverage": 1.0, "max_sums_per_seed": 1})
+    with pytest.raises(FederationError):
+        strict.perform()
+    [contract] = {line["contract"] for line in SiteLedger(tmp_path / "one" / "a").lines() if line.get("contract")}
+    assert list(SiteLedger(tmp_path / "one" / "a").sums_by_seed(contract).values()) == [1]
 
 
 def test_a_member_whose_confirmed_key_differs_is_refused(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ class SiteOptions(Options):
     """Requests that need more are refused before they are worked on."""
     max_answers_per_run: PositiveInt = 5000
     """Answers that the site gives in a run."""
+    max_sums_per_seed: PositiveInt = 1000
+    """Sums over the outputs of networks that others had a part in, for one seed of a run."""
     max_answers_per_month: PositiveInt = 50_000
     """Answers that the site gives in a month."""
     max_runs_per_month: PositiveInt = 30

@@ -72,6 +72,16 @@ class SiteLedger(ClientFolder):
             sum(str(line.get("time", "")).startswith(month) for line in answers),
         )
 
+    def sums_by_seed(self, contract: str) -> Counter[int]:
+        """How many sums over the outputs of others' networks left for a contract, by seed."""
+        lines = [line for line in self.lines() if line.get("contract") == contract]
+        return _sums_by_seed(lines)
+
+
+def _sums_by_seed(lines: list[dict[str, Any]]) -> Counter[int]:
+    left = [line for line in lines if _answers(line) and line["kind"] != "Failure"]
+    return Counter(seed for line in left if type(seed := line.get("seed")) is int)
+
 
 def _answers(line: Mapping[str, Any]) -> bool:
     """Whether a line is the first answer to a step."""
@@ -112,6 +122,12 @@ def check_budget(ledger: SiteLedger, contract: str, per_run: int, per_month: int
         raise MessageError(f"this site's budget of {per_month} answers for a month is spent")
 
 
+def check_exposure(ledger: SiteLedger, contract: str, seed: int, per_seed: int) -> None:
+    """Raise where a seed of a run has got as many sums over others' networks as the owner allows."""
+    if ledger.sums_by_seed(contract)[seed] >= per_seed:
+        raise MessageError(f"this site's budget of {per_seed} sums for a seed is spent")
+
+
 def check_runs(ledger: SiteLedger, per_month: int) -> None:
     """Raise where as many runs have begun this month as the owner allows; a run approved again counts again."""
     month = time.strftime("%Y-%m", time.gmtime())
@@ -129,6 +145,9 @@ def ledger_in_words(lines: list[dict[str, Any]], runs: Mapping[str, str]) -> Ite
         run = f"Run '{runs.get(contract, 'unknown')}', contract {contract[:16]}" if contract else "Before any contract"
         yield f"{run}, {_time(under[0])} to {_time(under[-1])}"
         yield from _sent_in_words([line for line in under if "refused" not in line])
+        if sums := _sums_by_seed(under):
+            seeds = ", ".join(str(count) for count in sums.values())
+            yield f"  Sums over outputs of networks that others had a part in, by seed: {seeds}; in all {sums.total()}."
         for line in under:
             if "repeats_not_written" in line:
                 yield f"  {line['repeats_not_written']} more handshakes and repeats before {_time(line)}"

@@ -16,7 +16,7 @@ from fedprognos.deployment.processes import STATUS, alone, bounded_memory
 from fedprognos.deployment.site.approvals import Approval, Approvals, Differences, reasons_to_refuse
 from fedprognos.deployment.site.delivery import keep_delivery
 from fedprognos.deployment.site.site_data import SiteData, check_site_data
-from fedprognos.deployment.site.site_ledger import SiteLedger, check_budget
+from fedprognos.deployment.site.site_ledger import SiteLedger, check_budget, check_exposure
 from fedprognos.deployment.steps.replay import RefusedError, Replay, StepsMissingError
 from fedprognos.deployment.steps.signed_steps import (
     STEP,
@@ -40,7 +40,7 @@ from fedprognos.federation import (
     failure,
     ledger_line,
 )
-from fedprognos.federation.exchanges import Failure, activity_of
+from fedprognos.federation.exchanges import Failure, activity_of, exchange_for
 from fedprognos.federation.exchanges import site_messages as messages
 from fedprognos.files import write_json, write_private
 from fedprognos.identity import Identity, identity_of, verify
@@ -235,6 +235,12 @@ class Site:
 
     def _answer(self, request: Any) -> Any:
         self.note(activity_of(type(request).__name__))
+        exchange = exchange_for(request)
+        if exchange is not None and exchange.template is not None and hasattr(request, "network"):
+            # Sums over what a network puts out: other members had a part in it, and may have made it for that.
+            contract, seed = str(self.ledger.about["contract"]), request.seed
+            check_exposure(self.ledger, contract, seed, self.options.max_sums_per_seed)
+            self.ledger.about["seed"] = seed
         match request:
             case messages.JoinRequest():
                 schema = check_site_data(self.data, request.terms)
