@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-long test-soak fuzz lint docs bench pictures results results-quick release-check clean
+.PHONY: demo test test-long test-soak fuzz newest-flower pins lint docs bench pictures results results-quick release-check clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedprognos demo --out runs/demo
@@ -28,6 +28,18 @@ test-soak: $(VENV)/.dev
 CASES ?= 2000
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzz --cases $(CASES)
+
+# The tests of deployments on the newest release of Flower, in an environment of its own; what it breaks is for the next pin.
+newest-flower:
+	$(PYTHON) -m venv build/newest-flower
+	grep -v '^flwr==' constraints.txt > build/newest-flower/constraints.txt
+	build/newest-flower/bin/python -m pip --disable-pip-version-check install --quiet -c build/newest-flower/constraints.txt -e '.[dev]'
+	build/newest-flower/bin/python -m pip --disable-pip-version-check install --quiet --upgrade flwr
+	OMP_NUM_THREADS=1 build/newest-flower/bin/python -m pytest -n 2 tests/deployment -m "not soak"
+
+# When each dependency was pinned: no database of vulnerabilities is asked, so look at what has stood for long.
+pins:
+	@git blame --date=short constraints.txt | sed -E 's/^.*([0-9]{4}-[0-9]{2}-[0-9]{2}) +[0-9]+\) /\1  /' | grep '==' | sort
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
