@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 for place in (
     HERE,
     HERE.parent,
-    *(HERE.parent / name for name in ("federation", "deployment", "prognosis", "service")),
+    *(HERE.parent / name for name in ("federation", "deployment", "prognosis", "report", "service")),
 ):
     sys.path.insert(0, str(place))
 

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from deployments import EXPERIMENT, table
 from every_message import KINDS, client_here, every_request
 from mutations import bounded, damaged, damaged_message
+from run_folders import write_run
 from services import rows_of, small_bundle
 from sites_here import site_here
 from small_models import rows_of as stream_rows
@@ -44,6 +45,7 @@ from fedprognos.fleet.from_tables import read_table
 from fedprognos.identity import Identity
 from fedprognos.networks import Bundle
 from fedprognos.prognosis import Predictor, Stream
+from fedprognos.report.run_data import read_run
 from fedprognos.tables.columns import Columns
 from fedprognos.tables.proposal import propose
 from small_fleets import series_fleet
@@ -167,6 +169,23 @@ def models(place: Path) -> dict[str, Feed]:
     return {"bundles": load, "snapshots": restore}
 
 
+def run_folders(place: Path) -> dict[str, Feed]:
+    """What a run leaves behind: results, predictions, trajectories, details."""
+    folder = place / "run"
+    write_run(folder)
+    parts = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def report(rng: random.Random) -> None:
+        path = folder / "results.json" if rng.random() < 0.5 else rng.choice(sorted(parts))
+        path.write_bytes(damaged(parts[path], rng))
+        try:
+            read_run(folder)
+        finally:
+            path.write_bytes(parts[path])
+
+    return {"run folders": report}
+
+
 def site_folders(place: Path) -> dict[str, Feed]:
     """Contracts, signed steps, and what a site keeps in its folder."""
     site, coordinator = site_here(place / "site"), Identity(Ed25519PrivateKey.generate())
@@ -236,6 +255,7 @@ MAKERS = {
     tables: ("tables", "tables to be guessed"),
     settings: ("experiments", "overrides", "deployments"),
     models: ("bundles", "snapshots"),
+    run_folders: ("run folders",),
     site_folders: ("contracts", "signed steps", "a site's folder"),
 }
 NAMES = [name for names in MAKERS.values() for name in names]
