@@ -12,10 +12,12 @@ from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedprognos.deployment.carrier import CarrierError, Presence, SiteLostError
+from fedprognos.deployment.carrier import CarrierError, Presence, RunClosedError, SiteLostError
 from fedprognos.deployment.flower.mailbox import KIND, FlowerMailbox, content, wrapped
 from fedprognos.errors import MessageError
 from refusals import refuses
+
+ASKED = httpx.Request("POST", "https://localhost/")
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +64,12 @@ def mailbox(answer: Any) -> FlowerMailbox:
     return FlowerMailbox(Grid(answer), lambda: nodes)  # type: ignore[arg-type]
 
 
+def test_a_run_that_flower_closed_is_not_waited_in() -> None:
+    box = FlowerMailbox(Grid(None), dict, lambda: False)  # type: ignore[arg-type]
+    with pytest.raises(RunClosedError):
+        box.presence()
+
+
 def test_equal_messages_to_a_site_are_two_messages() -> None:
     box = mailbox(None)
     assert box.presence() == {"a": Presence(True, None, "monday"), "b": Presence(False, None, "")}
@@ -79,7 +87,10 @@ def test_equal_messages_to_a_site_are_two_messages() -> None:
         (httpx.ConnectError("a moment, please"), None),
         (b"abc", b"abc"),
         (ValueError("cannot be inflated"), MessageError),
+        (httpx.HTTPStatusError("", request=ASKED, response=httpx.Response(401, request=ASKED)), None),
+        (httpx.HTTPStatusError("", request=ASKED, response=httpx.Response(500, request=ASKED)), MessageError),
         (ErrorCode.NODE_UNAVAILABLE, SiteLostError),
+        (ErrorCode.CLIENT_APP_CRASHED, SiteLostError),  # a site that stands still
         (ErrorCode.UNKNOWN, MessageError),
     ],
 )

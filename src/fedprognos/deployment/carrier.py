@@ -28,6 +28,13 @@ class SiteLostError(CarrierError):
     """A site went away before it answered; it may come back."""
 
 
+class RunClosedError(FedprognosError):
+    """The carrier gave up a run whose coordinator it missed; the run goes on in a new one."""
+
+    code = "carrier"
+    exit_code = 10
+
+
 @dataclass(frozen=True)
 class Presence:
     """Whether a site is connected and when it was last seen; `session` changes whenever it connects anew."""
@@ -41,7 +48,7 @@ class Mailbox(Protocol):
     """The coordinator's way to the sites during one run."""
 
     def presence(self) -> Mapping[str, Presence]:
-        """Every site by name, or :class:`CarrierError`."""
+        """Every site by name, or :class:`CarrierError`; :class:`RunClosedError` where the run has ended."""
 
     def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
         """Send a request to a site that is online; a ticket to fetch the reply by, or :class:`CarrierError`."""

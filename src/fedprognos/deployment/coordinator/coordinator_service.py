@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from fedprognos.deployment import keys
-from fedprognos.deployment.carrier import CarrierError, Host, Hub, Tell, WriteReport
+from fedprognos.deployment.carrier import CarrierError, Host, Hub, RunClosedError, Tell, WriteReport
 from fedprognos.deployment.coordinator.handshake import (
     CONTRACT,
     contract_so_far,
@@ -164,7 +164,13 @@ class Coordinator:
 
         state = {"state": "done"}
         try:
-            self._perform(name, config.parse(content, str(queued)), place, tell)
+            experiment = config.parse(content, str(queued))
+            while True:
+                try:
+                    self._perform(name, experiment, place, tell)
+                    break
+                except RunClosedError as error:  # settled steps are on disk
+                    tell(f"{error.what}; going on where it was")
             tell(f"done; model {place / 'bundle'}")
         except ProcessError:
             raise

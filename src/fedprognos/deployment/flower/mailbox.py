@@ -14,11 +14,18 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.constant import NodeStatus
 
-from fedprognos.deployment.carrier import CarrierError, Presence, SiteLostError
+from fedprognos.deployment.carrier import CarrierError, Presence, RunClosedError, SiteLostError
 from fedprognos.errors import MessageError
 
 KIND = "query.fedprognos"
 RECORD, ENTRY = "fedprognos", "message"
+LOST = (
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+    ErrorCode.CLIENT_APP_CRASHED,
+)
+"""Flower's own words for a message or site that it lost sight of: a site may stand still, or only be restarting."""
 
 
 @contextlib.contextmanager
@@ -45,14 +52,18 @@ def content(message: Message) -> bytes:
 
 
 class FlowerMailbox:
-    """Sends to the sites' nodes through a grid and fetches their replies."""
+    """Sends to the sites' nodes through a grid and fetches their replies, while the run `is_open`."""
 
-    def __init__(self, grid: Grid, nodes: Callable[[], Mapping[str, NodeInfo]]) -> None:
-        self._grid, self._nodes = grid, nodes
+    def __init__(
+        self, grid: Grid, nodes: Callable[[], Mapping[str, NodeInfo]], is_open: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._grid, self._nodes, self._is_open = grid, nodes, is_open
         self._ids: dict[str, int] = {}
         self._numbers = itertools.count()
 
     def presence(self) -> dict[str, Presence]:
+        if not self._is_open():
+            raise RunClosedError("the SuperLink gave up the run, because it missed this process for a minute")
         nodes = self._nodes()
         self._ids = {name: node.node_id for name, node in nodes.items()}
         return {name: presence_of(node) for name, node in nodes.items()}
@@ -69,12 +80,16 @@ class FlowerMailbox:
             messages = list(self._grid.pull_messages([ticket]))
         except httpx.TransportError:
             return None
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+                return None  # the run is closed: the next look for sites says so
+            raise MessageError(f"its answer cannot be read (HTTP {error.response.status_code})") from error
         except Exception as error:
             raise MessageError(f"its answer cannot be read ({type(error).__name__})") from error
         if not messages:
             return None
         if messages[0].has_error():
-            if messages[0].error.code == ErrorCode.NODE_UNAVAILABLE:  # it may only be restarting
+            if messages[0].error.code in LOST:
                 raise SiteLostError("it went away")
             raise MessageError(f"it could not process the message (code {messages[0].error.code})")
         return content(messages[0])

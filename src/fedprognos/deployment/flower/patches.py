@@ -175,6 +175,8 @@ class BoundedGrid(HttpGrid):
 
     def __init__(self, address: str, root_certificates: bytes, token: str, arrival_in_s: float) -> None:
         super().__init__(address, root_certificates=root_certificates, token=token)
+        # Flower's own retries send SIGINT to this process where the SuperLink gave up the run; the mailbox asks again.
+        self._retry_invoker = None  # type: ignore[assignment]
         self._arrival = arrival_in_s
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:

@@ -160,7 +160,7 @@ class SuperLink:
                 grid = BoundedGrid(self._address, self._authority.read_bytes(), token, arrival_in_s)
                 grid.set_run(run_from_proto(given.run))
                 try:
-                    yield FlowerMailbox(grid, self.nodes)
+                    yield FlowerMailbox(grid, self.nodes, lambda: self._is_open(run_id))
                 finally:
                     with contextlib.suppress(httpx.HTTPError):
                         client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""))
@@ -195,6 +195,12 @@ class SuperLink:
         if not response.HasField("run_id"):
             raise ValueError("no reason given")
         return int(response.run_id)
+
+    def _is_open(self, run_id: int) -> bool:
+        """Whether the SuperLink still carries a run: it ends one whose coordinator it misses for a minute."""
+        with carrier_errors("the SuperLink does not say whether the run is open"):
+            runs = self._control.ListRuns(control.ListRunsRequest(run_id=run_id)).run_dict
+        return any(run.status.status != Status.FINISHED for run in runs.values())
 
     def _stop_run(self, run_id: int) -> None:
         """End a run, so that sites stop working for it."""
