@@ -403,7 +403,8 @@ def test_a_contract_of_a_huge_network_is_refused_before_anybody_can_approve_it(s
 def test_a_delivery_of_a_huge_network_is_refused(tmp_path: Path) -> None:
     huge = Network(NetworkSpec(inputs=RECIPE.channels, widths=(15_000,)), {})
     with refuses(MessageError, "parameters"):
-        SmallRun(tmp_path).sites["a"]._answer(DeliverRequest("x", RECIPE, huge, "{}", "{}", None, 1, 0.3, 0))
+        site = SmallRun(tmp_path).sites["a"]
+        site._answer(DeliverRequest("x", RECIPE, huge, "{}", "{}", None, 1, 0.3, 0), site.client)
 
 
 FORGERIES = (

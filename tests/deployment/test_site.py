@@ -81,7 +81,8 @@ def delivered(folder: Path, head: float) -> dict[str, float]:
     network = network.with_head(np.full_like(network.head, head))
     named = '{"method": "absorb", "head": "exact", "round": 1}'
     request = DeliverRequest("x", recipe, network, named, "{}", None, 1, 0.2, 0)
-    place, errors = keep_delivery(site.folder, site.client, site.data, request, site.identity)
+    delivery = keep_delivery(site.folder, site.client, site.data, request, site.identity)
+    place, errors = delivery.place, delivery.errors
     choice = json.loads((place / "choice.json").read_text())
     assert choice["use"] == next(iter(errors))
     trust = Trust.from_file(place / "trust.toml")

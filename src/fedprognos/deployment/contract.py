@@ -195,6 +195,8 @@ def _in_words(contract: Contract, site: str) -> Iterator[str]:
     rows = "row" if recipe.stride == 1 else f"{recipe.stride} rows"
     cap = "are not capped" if recipe.cap is None else f"are capped at {recipe.cap:g}"
     yield f"  reads {history} at every {rows}; labels {cap}"
+    if evaluation.refit:
+        yield "  then trains the published model once more on all your units, test units as well"
     if federation.imported is not None:
         yield f"  starts from models that the members trained earlier with recipe {federation.imported[:16]}"
     needed = "all members" if federation.min_clients is None else f"at least {federation.min_clients} members"

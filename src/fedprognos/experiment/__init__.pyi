@@ -19,6 +19,11 @@ from .experiment_run import Run as Run
 from .experiment_run import load_fleets as load_fleets
 from .experiment_run import run as run
 from .job import JobResult as JobResult
+from .job import choice_name as choice_name
+from .refit import chosen_by_owner as chosen_by_owner
+from .refit import for_all_units as for_all_units
+from .refit import trained_again as trained_again
+from .refit import with_refit as with_refit
 from .run_events import EpochDone as EpochDone
 from .run_events import Event as Event
 from .run_events import JobDone as JobDone

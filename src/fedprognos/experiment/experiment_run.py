@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,7 @@ from fedprognos.experiment.engines import Engine, cores, engine_for
 from fedprognos.experiment.job import JobResult
 from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.recipe_search import search_recipe
-from fedprognos.experiment.refit import refitted
+from fedprognos.experiment.refit import refitted, with_refit
 from fedprognos.experiment.run_events import EpochDone, Event, JobKey, Notice, Observer, RunStarted, warnings_as_notices
 from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
 from fedprognos.experiment.scenario import Scenario, scenarios
@@ -157,7 +157,7 @@ def run(
             first = next(iter(dealt.values()))
             again = experiment.evaluation.refit and bool(first.whole)
             if again:
-                chosen = replace(chosen, reason=f"{chosen.reason}. The model to use was then trained on all units")
+                chosen = with_refit(chosen)
             results, bundle = conclude(folder, name, experiment, records, chosen, access.clients)
             if again:
                 bundle, owned = refitted(name, experiment, first, bundle, folder, engine, notify)

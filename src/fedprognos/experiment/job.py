@@ -106,6 +106,11 @@ def plan_of(experiment: config.Experiment, recipe: Recipe, seed: int) -> Plan:
     return Plan(recipe, spec, experiment.train, experiment.federation, run, releases=experiment.releases)
 
 
+def choice_name(key: JobKey, *, all_units: bool) -> str:
+    """Name of the heads that clients choose in a job, or make again for all units."""
+    return head_name("choice for all units" if all_units else "choice", key)
+
+
 @dataclass(eq=False)
 class Job:
     """Trains one way, gives every head, chooses the round, evaluates.
@@ -139,7 +144,7 @@ class Job:
     @property
     def choice_name(self) -> str:
         """Name of the heads that clients choose; those made for all units do not replace the evaluated ones."""
-        return head_name("choice" if self.earlier is None else "choice for all units", self.key)
+        return choice_name(self.key, all_units=self.earlier is not None)
 
     @property
     def strategy(self) -> Strategy:

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import ClientPredictions, ResultRow
+from fedprognos.experiment.conclusion import Published
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.engines import Engine
 from fedprognos.experiment.evaluator import Errors, FinishedModel
@@ -61,10 +63,8 @@ def refitted(
         The model that was evaluated: its method, recipe and ridge strength are used again, its error and its intervals
         are those of the new model.
     """
-    method = str(evaluated.provenance["method"])
-    key, units = JobKey(scenario.name, method, 0), sum(len(fleet) for fleet in scenario.whole.values())
-    notify(Notice(f"Training {strategies[method].label} once more, on all {units} units: the model to use."))
-    everything = Scenario(scenario.name, scenario.whole, {})
+    method, units = str(evaluated.provenance["method"]), sum(len(fleet) for fleet in scenario.whole.values())
+    key, everything = JobKey(scenario.name, method, 0), Scenario(scenario.name, scenario.whole, {})
     again = for_all_units(experiment, evaluated)
 
     def on_epoch(client: str, epoch: Epoch) -> None:
@@ -79,31 +79,55 @@ def refitted(
             scope=f"{scenario.name} all units",
             sums=None if pooled else access.sums,
         )
-        clients = NoTests(tuple(sorted(scenario.whole)))
-        earlier = {c: ChoiceReply(**choice) for c, choice in evaluated.provenance.get("choices", {}).items()}
-        job = Job(key, name, again, evaluated.recipe, clients, trainers, trainers, notify, earlier=earlier)
-        result = job.run()
-    owner = None if strategies[method].shared else min(scenario.whole)
-    trained = result.bundles[owner]
-    provenance = {**evaluated.provenance, **trained.provenance, "trained_on": "all units", "units": units}
-    provenance.pop("no_intervals", None)
-    if "no_intervals" in evaluated.provenance:
-        provenance["no_intervals"] = evaluated.provenance["no_intervals"]
-    published = replace(trained, provenance=provenance, metrics=evaluated.metrics, calibration=evaluated.calibration)
+        clients = tuple(sorted(scenario.whole))
+        published, job = trained_again(name, key, again, evaluated, clients, trainers, notify, f"all {units} units")
+    published = replace(published, provenance={**published.provenance, "units": units})
     owners = {}
     for client, choice in job.choices.items():
         head = folder.client(scenario.name, client, again.federation).load_head(job.choice_name)
-        facts = {"head": "choice", "choice": choice.kind, "client": client}
-        # Intervals are those of the shared head.
-        calibration = published.calibration if choice.kind == "together" else None
-        owners[client] = replace(
-            published,
-            network=published.network.with_head(head),
-            provenance={**provenance, **facts},
-            metrics={},
-            calibration=calibration,
-        )
+        owners[client] = chosen_by_owner(published, client, choice.kind, head)
     return published, owners
+
+
+def trained_again(
+    name: str,
+    key: JobKey,
+    again: Experiment,
+    evaluated: Bundle,
+    clients: tuple[str, ...],
+    trainers: MessageCohort,
+    notify: Observer,
+    units: str = "all units",
+) -> tuple[Bundle, Job]:
+    """The model to use, and the job that trained it; `trainers` asks about all units of the clients."""
+    method = key.method
+    notify(Notice(f"Training {strategies[method].label} once more, on {units}: the model to use."))
+    earlier = {c: ChoiceReply(**choice) for c, choice in evaluated.provenance.get("choices", {}).items()}
+    job = Job(key, name, again, evaluated.recipe, NoTests(clients), trainers, trainers, notify, earlier=earlier)
+    trained = job.run().bundles[None if strategies[method].shared else min(clients)]
+    provenance = {**evaluated.provenance, **trained.provenance, "trained_on": "all units"}
+    provenance.pop("no_intervals", None)
+    if "no_intervals" in evaluated.provenance:
+        provenance["no_intervals"] = evaluated.provenance["no_intervals"]
+    calibration, metrics = evaluated.calibration, evaluated.metrics
+    return replace(trained, provenance=provenance, metrics=metrics, calibration=calibration), job
+
+
+def chosen_by_owner(published: Bundle, client: str, kind: str, head: FloatArray) -> Bundle:
+    """The published model with the head that a client chose for its own machines."""
+    return replace(
+        published,
+        network=published.network.with_head(head),
+        provenance={**published.provenance, "head": "choice", "choice": kind, "client": client},
+        metrics={},
+        # Intervals are those of the shared head.
+        calibration=published.calibration if kind == "together" else None,
+    )
+
+
+def with_refit(chosen: Published) -> Published:
+    """The published method, whose model is trained on all units at the end."""
+    return replace(chosen, reason=f"{chosen.reason}. The model to use was then trained on all units")
 
 
 def for_all_units(experiment: Experiment, evaluated: Bundle) -> Experiment:

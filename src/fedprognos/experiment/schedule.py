@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedprognos.errors import RefusedByFloorsError
@@ -83,6 +83,8 @@ class Schedule:
         Called with every finished job, to write what it found.
     workers
         Jobs side by side.
+    declared
+        By scenario: how many labelled points each client declares when it answers the survey.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Schedule:
     keep: Callable[[JobKey, JobResult, JobRecord], None]
     notify: Observer
     workers: int = 1
+    declared: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def work(self, finished: Mapping[JobKey, JobRecord] | None = None) -> tuple[dict[JobKey, JobRecord], Published]:
         """Records of all jobs, in the order of the experiment, and whose model is the one to use.
@@ -136,7 +139,7 @@ class Schedule:
     def _stage(self, scenario: str) -> Stage:
         """Let the clients agree on a recipe."""
         transport, sums = self.access.transport(scenario), self.access.sums
-        declared: dict[str, int] = {}
+        declared = self.declared.setdefault(scenario, {})
         cohort = MessageCohort(transport, journal=self.journal, scope=scenario, declared=declared, sums=sums)
         federation = self.experiment.federation
         recipe = common_recipe(cohort, self.experiment.recipe, federation, lambda f: self.access.left_out(scenario, f))

@@ -5,6 +5,7 @@ from .averages import Aggregator as Aggregator
 from .averages import aggregators as aggregators
 from .averages import average as average
 from .client import Client as Client
+from .client import ClientOfAllUnits as ClientOfAllUnits
 from .client import failure as failure
 from .client_folder import LEDGER as LEDGER
 from .client_folder import ClientFolder as ClientFolder
@@ -12,6 +13,7 @@ from .codec import LedgerLine as LedgerLine
 from .codec import decode as decode
 from .codec import encode as encode
 from .codec import envelope_of as envelope_of
+from .codec import is_about_all_units as is_about_all_units
 from .codec import ledger_line as ledger_line
 from .codec import widened as widened
 from .codec import wire_of as wire_of
@@ -26,6 +28,7 @@ from .exchanges.evaluate import EvaluateReply as EvaluateReply
 from .exchanges.evaluate import EvaluateRequest as EvaluateRequest
 from .exchanges.fit import FitRequest as FitRequest
 from .exchanges.fit import train as train
+from .exchanges.personal import ONLY_HEAD as ONLY_HEAD
 from .exchanges.personal import PersonalRequest as PersonalRequest
 from .exchanges.personal import head_name as head_name
 from .exchanges.personal import personal_heads as personal_heads

@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedprognos.errors import FedprognosError, MessageError
 from fedprognos.features import Recipe, WindowSet, build_windows, hold_out
 from fedprognos.federation.client_folder import ClientFolder
@@ -19,6 +21,7 @@ from fedprognos.federation.exchanges import Exchange, Failure, OnEpoch, Reply, R
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.fleet import Fleet
+from fedprognos.matching import OutputSums
 from fedprognos.networks import Network
 from fedprognos.privacy import RESERVE, FloorError, Floors, SecretSplit, reserved
 
@@ -177,9 +180,80 @@ class Client:
         self.floors.check_leverage(network, train, alike=alike)
         return [train]
 
+    def summed_outputs(
+        self, recipe: Recipe, network: Network, seed: int, fraction: float, without_reserve: bool = False
+    ) -> tuple[OutputSums, ...]:
+        """Sums of the layers' outputs on what training learnt from."""
+        train, _ = self.head_parts(recipe, seed, fraction, without_reserve)
+        return self.floors.outputs(network, train)
+
     def split_seed(self, seed: int, phase: str, share: float) -> int:
         """Where the random numbers begin that put units into parts."""
         return self.split.stream(seed, self.name, phase, share)
+
+
+class ClientOfAllUnits(Client):
+    """Answers about all units of an owner after the same run has asked about the training units alone.
+
+    Sums of both differ by the test units, so floors and the tripwire hold for these as for any part that leaves. Where
+    they do not hold, the answer is about the training units again.
+    """
+
+    def __init__(self, trained: Client, whole: Fleet) -> None:
+        limits, split = trained.limits, trained.split
+        super().__init__(trained.name, whole, trained.folder, trained.floors, None, trained.device, None, limits, split)
+        self.trained, self.floors = trained, trained.floors
+        self._new: tuple[str, WindowSet | None] | None = None
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        """All windows, or those of the training units where too few are new."""
+        return self.trained.windows(recipe) if self._new_windows(recipe) is None else super().windows(recipe)
+
+    def summed_parts(
+        self,
+        recipe: Recipe,
+        network: Network,
+        seed: int,
+        fraction: float,
+        alike: bool,
+        without_reserve: bool = False,
+    ) -> list[WindowSet]:
+        """All windows as one part, if no new row stands out; otherwise what the training units give."""
+        if (new := self._new_windows(recipe)) is not None:
+            with contextlib.suppress(FloorError):
+                self.floors.check_leverage(network, new, alike=alike)
+                return super().summed_parts(recipe, network, seed, fraction, alike, without_reserve)
+        return self.trained.summed_parts(recipe, network, seed, fraction, alike, without_reserve)
+
+    def summed_outputs(
+        self, recipe: Recipe, network: Network, seed: int, fraction: float, without_reserve: bool = False
+    ) -> tuple[OutputSums, ...]:
+        """The same for sums of outputs."""
+        if (new := self._new_windows(recipe)) is not None:
+            with contextlib.suppress(FloorError):
+                self.floors.outputs(network, new)
+                return super().summed_outputs(recipe, network, seed, fraction, without_reserve)
+        return self.trained.summed_outputs(recipe, network, seed, fraction, without_reserve)
+
+    def _new_windows(self, recipe: Recipe) -> WindowSet | None:
+        """Windows that the training units do not have; None where sums over them may not leave.
+
+        There may be as many as the training units have: a client declared the latter, and nobody may count for more.
+        """
+        key = recipe.to_json()
+        if self._new is None or self._new[0] != key:
+            trained, everything = self.trained.windows(recipe), super().windows(recipe)
+            before, now = (list(zip(_ids(windows), windows.position, strict=True)) for windows in (trained, everything))
+            old = set(before)
+            new = everything.select(np.array([point not in old for point in now], dtype=bool))
+            sendable = old <= set(now) and len(new) <= len(trained) and self.floors.enough(new)
+            self._new = key, new if sendable else None
+        return self._new[1]
+
+
+def _ids(windows: WindowSet) -> list[str]:
+    """The name of each window's unit."""
+    return [windows.unit_ids[unit] for unit in windows.unit]
 
 
 def failure(client: str, error: Exception) -> Failure:

@@ -46,15 +46,18 @@ class LedgerLine:
     tensors: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
 
-def encode(message: Any, wire: Wire = "float32", tag: tuple[str, int] | None = None) -> bytes:
+def encode(message: Any, wire: Wire = "float32", tag: tuple[str, int] | None = None, all_units: bool = False) -> bytes:
     """Bytes of a message dataclass, its weights in the given precision; the answer is asked for in the same.
 
-    With a `tag` the answer is to be masked, as a part of that sum of that batch.
+    With a `tag` the answer is to be masked, as a part of that sum of that batch. With `all_units` it is to be about
+    the client's test units as well.
     """
     tensors: dict[str, np.ndarray[Any, Any]] = {}
     envelope = {"version": VERSION, "kind": type(message).__name__, "body": _pack(message, "", tensors)}
     if tag is not None:
         envelope["sum"] = list(tag)
+    if all_units:
+        envelope["all_units"] = True
     if wire != "float32":
         envelope["wire"] = wire
         tensors = {name: narrowed(name, tensor, wire) for name, tensor in tensors.items()}
@@ -82,6 +85,11 @@ def tag_of(data: bytes) -> tuple[str, int] | None:
     if not (isinstance(tag, list) and len(tag) == 2 and isinstance(tag[0], str) and type(tag[1]) is int):
         raise MessageError("malformed number of a sum", where="message")
     return tag[0], tag[1]
+
+
+def is_about_all_units(data: bytes) -> bool:
+    """Whether a request is about the client's test units as well."""
+    return _envelope(data, "message").get("all_units") is True
 
 
 def ledger_line(data: bytes) -> LedgerLine:

@@ -88,6 +88,8 @@ class MessageCohort:
         total of all.
     sums
         How totals are made where replies must not be seen one by one.
+    all_units
+        Whether every request is about the clients' test units as well.
     """
 
     def __init__(
@@ -99,10 +101,11 @@ class MessageCohort:
         scope: str = "",
         declared: dict[str, int] | None = None,
         sums: Sums | None = None,
+        all_units: bool = False,
     ) -> None:
         self._transport, self.wire, self._journal, self._scope = transport, wire, journal, scope
         self.declared = {} if declared is None else declared
-        self.sums = sums
+        self.sums, self.all_units = sums, all_units
         self.traffic = Traffic()
 
     @property
@@ -115,7 +118,7 @@ class MessageCohort:
         """Replies of these kinds, by default of all kinds that clients send; with a `tag` they are masked."""
         kinds = kinds or reply_kinds()
         different = {id(request): request for request in requests.values()}
-        encoded = {key: encode(request, self.wire, tag) for key, request in different.items()}
+        encoded = {key: encode(request, self.wire, tag, self.all_units) for key, request in different.items()}
         sent = {name: encoded[id(request)] for name, request in requests.items()}
 
         def decoded(name: str, data: bytes) -> Received:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,10 @@ class MaskedSums:
         """Do not remember a total that turned out to be impossible."""
         request = next(iter(requests.values()))
         self._totals.pop(digest("\x1f".join(sorted(requests)).encode() + encode(request)), None)
+
+    def about_other_units(self) -> MaskedSums:
+        """The same batches without remembered totals: the same requests are now about other units."""
+        return replace(self, _totals={})
 
     def _ask_for_sum(
         self, sites: _Sites, names: tuple[str, ...], request: Any, least: int

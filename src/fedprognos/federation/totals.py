@@ -46,6 +46,9 @@ class Sums(Protocol):
     def forget(self, requests: Mapping[str, Any]) -> None:
         """Do not remember the total of these requests."""
 
+    def about_other_units(self) -> Sums:
+        """The same way for requests that are about other units from now on."""
+
 
 def summed_exchange(request: Request) -> Exchange:
     """The exchange of a request whose replies are added up."""
@@ -78,6 +81,10 @@ class OpenSums:
 
     def forget(self, requests: Mapping[str, Any]) -> None:
         """Nothing is remembered here."""
+
+    def about_other_units(self) -> OpenSums:
+        """The same: nothing is remembered here."""
+        return self
 
 
 R = TypeVar("R")

@@ -268,13 +268,11 @@ def deployable(experiment: Experiment, tell: Tell) -> Experiment:
     }
     if left_out := [what for what, is_wanted in wanted.items() if is_wanted]:
         tell(f"left out, because it needs the data in one place: {', '.join(left_out)}")
-    # The results must not claim what sites are not asked for: no step of a contract searches or trains on test units.
+    # The results must not claim what sites are not asked for: no step of a contract searches.
     if experiment.search:
         tell("search is left out: the sites train with the recipe as it is written")
-    if experiment.evaluation.refit:
-        tell("evaluation.refit is left out: the model is trained without the sites' test units")
     federation = experiment.federation.model_copy(update={"methods": methods})
-    evaluation = experiment.evaluation.model_copy(update={"baselines": (), "best_on_test": False, "refit": False})
+    evaluation = experiment.evaluation.model_copy(update={"baselines": (), "best_on_test": False})
     return experiment.model_copy(update={"federation": federation, "evaluation": evaluation, "search": 0})
 
 
@@ -313,6 +311,8 @@ class DeployedRun:
         outcome = AgreedRun(contract, steps, self._notify, keep, before_delivery).perform()
         clients = {contract.scenario: outcome.members}
         results, _ = conclude(self.folder, self.name, self.experiment, outcome.records, outcome.chosen, clients)
+        if outcome.refitted is not None:
+            outcome.refitted.save(path / "bundle")
         sign_bundle(path / "bundle", self.identity)
         write_trust(path / "trust.toml", [("coordinator", self.identity.public)])
         finished, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.time() - started, 1)

@@ -27,7 +27,7 @@ from fedprognos.errors import ConfigError, MessageError
 from fedprognos.features import CountedRows, RecipeOptions, conditions, labelled_only
 from fedprognos.federation import ReplyJournal
 from fedprognos.files import parse_json, read_json, write_json, write_text
-from fedprognos.fleet import Fleet, fleet_digest
+from fedprognos.fleet import Fleet, Unit, fleet_digest
 from fedprognos.identity import fingerprint
 from fedprognos.privacy import Floors
 
@@ -200,42 +200,76 @@ class Differences:
         """In words, where the new run and an earlier one would differ by fewer rows or units than the floors."""
         if not self.floors.parts:
             return
-        units, view = self._units, view_of(self.data.train, contract.experiment().recipe, self.floors)
+        units = self._units(contract)
         if any(self._few_changed(units, before) for before in _remembered(approvals)):
             yield "since an earlier run, this site's data changed by fewer units or rows than the floors"
         for entry in approvals.entries():
             digest = entry.contract.digest
             answered = entry.state in ("running", "finished") or (approvals.place(digest) / UNITS).is_file()
             if answered and digest != contract.digest:
-                other = view_of(self.data.train, entry.contract.experiment().recipe, self.floors)
-                for what in view.differences(other, self.floors):
+                pairs = zip(self._views(contract), self._views(entry.contract), strict=False)
+                for what in dict.fromkeys(w for view, other in pairs for w in view.differences(other, self.floors)):
                     run = entry.contract.run
                     yield f"its {what} differ from those of run '{run}' by fewer rows or units than the floors"
 
-    def remember(self, place: Path) -> None:
+    def remember(self, contract: Contract, place: Path) -> None:
         """Keep which data a run is about, in its contract's folder."""
-        write_json(place / UNITS, self._units)
+        write_json(place / UNITS, self._units(contract))
+
+    def _views(self, contract: Contract) -> Iterator[View]:
+        """What a run's recipe makes of the training units, then of all units where it asks about all of them."""
+        recipe = contract.experiment().recipe
+        yield view_of(self.data.train, recipe, self.floors)
+        if (whole := self._refitted(contract)) is not None:
+            yield view_of(whole, recipe, self.floors)
+
+    def _refitted(self, contract: Contract) -> Fleet | None:
+        """All units, where a run trains on them and the floors let it (as `ClientOfAllUnits` does)."""
+        test, whole = self.data.test, self.data.whole
+        if not contract.experiment().evaluation.refit or test is None or whole is None:
+            return None
+        enough = len(test) >= self.floors.units and sum(len(unit.positions) for unit in test) >= self.floors.rows
+        return whole if enough else None
+
+    def _units(self, contract: Contract) -> dict[str, list[Any]]:
+        """By kind and the seal of a unit's name: the seal of its data, and its number of points."""
+        whole = self._refitted(contract)
+        return self._sealed if whole is None else {**self._sealed, **self._seals("all", whole)}
 
     @cached_property
-    def _units(self) -> dict[str, list[Any]]:
-        """By the seal of a unit's name: the seal of its data, and its number of points."""
+    def _sealed(self) -> dict[str, list[Any]]:
+        """The same of the training and test units."""
+        return self._seals("train", self.data.train) | self._seals("test", self.data.test or ())
+
+    def _seals(self, kind: str, fleet: Iterable[Unit]) -> dict[str, list[Any]]:
         units = {}
-        for kind, fleet in (("train", self.data.train), ("test", self.data.test)):
-            for unit in fleet or ():
-                name = hmac.new(self.secret, unit.id.encode(), hashlib.sha256).hexdigest()[:32]
-                seal = fleet_digest(self.data.train.select([unit]), self.secret)
-                units[f"{kind} {name}"] = [seal, len(unit.positions)]
+        for unit in fleet:
+            name = hmac.new(self.secret, unit.id.encode(), hashlib.sha256).hexdigest()[:32]
+            seal = fleet_digest(self.data.train.select([unit]), self.secret)
+            units[f"{kind} {name}"] = [seal, len(unit.positions)]
         return units
 
     def _few_changed(self, now: dict[str, Any], before: dict[str, Any]) -> bool:
-        """Whether training or test units changed, but fewer than the floors; of a single unit, points are counted."""
-        changed = [name for name in now.keys() | before.keys() if now.get(name) != before.get(name)]
-        for kind, single in (("train", len(self.data.train) == 1), ("test", False)):
-            of_kind = [name for name in changed if name.startswith(kind)]
-            points = sum(abs(now.get(name, ["", 0])[1] - before.get(name, ["", 0])[1]) for name in of_kind)
-            if of_kind and (points < self.floors.rows if single else len(of_kind) < self.floors.units):
+        """Whether sums of two runs are about units that differ by fewer than the floors; of a single unit, by points.
+
+        Sums over all units are compared with sums over training units as well: one run's training units can be all
+        but one of the other run's.
+        """
+        for kind, other in (("train", "train"), ("test", "test"), ("all", "all"), ("train", "all"), ("all", "train")):
+            units, others = _of_kind(now, kind), _of_kind(before, other)
+            if "all" in (kind, other) and not (units and others):
+                continue  # one of the runs asks about no test units
+            changed = [name for name in units.keys() | others.keys() if units.get(name) != others.get(name)]
+            points = sum(abs(units.get(name, ["", 0])[1] - others.get(name, ["", 0])[1]) for name in changed)
+            single = kind != "test" and len(self.data.train) == 1
+            if changed and (points < self.floors.rows if single else len(changed) < self.floors.units):
                 return True
         return False
+
+
+def _of_kind(units: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The units of a kind, by the seal of their name."""
+    return {name.partition(" ")[2]: unit for name, unit in units.items() if name.startswith(f"{kind} ")}
 
 
 def _remembered(approvals: Approvals) -> Iterator[dict[str, Any]]:

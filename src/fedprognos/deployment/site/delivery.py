@@ -1,15 +1,18 @@
 """What a site keeps of a finished run: the model, a head of its own, and how both do on its own units.
 
-The site decides for itself which model to use. It compares the federated model, the same with its own head, and a model
-that nobody else had a part in, on its own test machines. So a federation that was poisoned, or that does not suit the
-site, costs it nothing. The decision does not leave the site.
+The site decides for itself which model to use. It compares the federated model, the same with its own heads, and a
+model that nobody else had a part in, on its own test machines. So a federation that was poisoned, or that does not suit
+the site, costs it nothing. The decision does not leave the site.
+
+Where the run trained its model once more on all units, the decision and the report are about the model that was
+evaluated; what is kept is the later one, with heads fitted to all of the site's units.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +27,14 @@ from fedprognos.experiment import (
     HeldTests,
     JobKey,
     Scenario,
+    choice_name,
+    chosen_by_owner,
     evaluation_windows,
     folder_name,
     methods_of,
 )
 from fedprognos.features import build_windows
-from fedprognos.federation import Client, DeliverRequest, PersonalRequest
+from fedprognos.federation import ONLY_HEAD, Client, DeliverRequest, PersonalRequest, head_name
 from fedprognos.files import parse_json, write_json
 from fedprognos.fleet import Fleet
 from fedprognos.identity import Identity
@@ -49,49 +54,94 @@ from fedprognos.networks import (
 SCENARIO = "site"
 LEAST_GAIN = 0.05
 """Another model must lower the federated model's error by this share: test machines are few."""
+LARGEST_RISE = 0.1
+"""A model trained on all units may have an error larger by this share than the one that was evaluated."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a site made of a finished run.
+
+    Parameters
+    ----------
+    place
+        The folder with everything.
+    errors
+        Errors of the models on the site's test machines, by folder, the one to use first; empty where it has none.
+    not_refitted
+        Models that stay as they were evaluated: trained on all units they did worse on the site's own machines.
+    """
+
+    place: Path
+    errors: Mapping[str, float]
+    not_refitted: tuple[str, ...] = ()
 
 
 def keep_delivery(
     folder: Path, client: Client, data: SiteData, request: DeliverRequest, identity: Identity
-) -> tuple[Path, dict[str, float]]:
-    """Keep the bundle, make a personal head, and evaluate. The site signs its models: it followed the run itself.
-
-    Returns
-    -------
-    place, errors
-        The folder with everything. Errors of the models on the site's test machines, by folder, the one to use first;
-        nothing where the site has none.
-    """
+) -> Delivery:
+    """Keep the model, make the site's own ones, and evaluate. The site signs them: it followed the run itself."""
     place = folder / "results" / folder_name(request.experiment)
-    network, provenance = request.network.check("request"), _table(request.provenance)
-    metrics = _table(request.metrics)
-    bundle = Bundle(request.recipe, network, provenance, metrics, request.calibration, data.table, request.novelty)
+    provenance, metrics = _table(request.provenance), _table(request.metrics)
+    network = request.network.check("request")
+    evaluated = Bundle(request.recipe, network, provenance, metrics, request.calibration, data.table, request.novelty)
+    if request.refitted is not None:
+        before = {name: fact for name, fact in provenance.items() if name != "trained_on"}
+        evaluated = replace(evaluated, provenance=before, novelty=None)
     write_trust(place / "trust.toml", [(client.name, identity.public)])
-    sign_bundle(bundle.save(place / "bundle"), identity)
-    personal = PersonalRequest(request.recipe, network, request.seed, request.validation_fraction)
+    models = _models(client, request, evaluated, ONLY_HEAD, tested=data.test is not None)
+    errors: dict[str, float] = {}
+    if data.test is not None:
+        scenario = Scenario(SCENARIO, {client.name: data.train}, {client.name: data.test})
+        _evaluate(place, client, scenario, request, models["bundle"], ONLY_HEAD)
+        errors = _errors(data.test, models)
+    not_refitted: tuple[str, ...] = ()
+    if request.refitted is not None:
+        published = replace(
+            evaluated, network=request.refitted.check("request"), provenance=provenance, novelty=request.novelty
+        )
+        whole = data.train if data.whole is None else data.whole
+        everything = Client(client.name, whole, client.folder, client.floors, split=client.split)
+        head = head_name("delivered", "all units")
+        again = _models(everything, request, published, head, tested=data.test is not None)
+        now = {} if data.test is None else _errors(data.test, again)
+        # It has seen these machines, so an honest model does not do worse on them. One that was poisoned after the
+        # evaluation does.
+        not_refitted = tuple(name for name in now if now[name] > (1 + LARGEST_RISE) * errors[name])
+        models = {name: models[name] if name in not_refitted else again[name] for name in models}
+    for name, model in models.items():
+        sign_bundle(model.save(place / name), identity)
+    if errors:
+        use = _decide(errors)
+        write_json(place / "choice.json", {"use": use, "errors": errors, "not_refitted": not_refitted})
+        errors = {use: errors[use], **errors}
+    return Delivery(place, errors, not_refitted)
+
+
+def _models(client: Client, request: DeliverRequest, bundle: Bundle, head: str, *, tested: bool) -> dict[str, Bundle]:
+    """The models that a site can use, by folder; without test units nothing could choose one of its own."""
+    personal = PersonalRequest(request.recipe, bundle.network, request.seed, request.validation_fraction, head=head)
     client.answer(personal)
-    personal_bundle = replace(
-        bundle,
-        network=network.with_head(client.folder.load_head(personal.head)),
-        provenance={**provenance, "head": "personal", "client": client.name},
-        metrics={},
-        calibration=None,
-    )
-    sign_bundle(personal_bundle.save(place / "personal"), identity)
-    if data.test is None:
-        return place, {}
-    scenario = Scenario(SCENARIO, {client.name: data.train}, {client.name: data.test})
-    _evaluate(place, client, scenario, request, bundle, personal.head)
-    own_bundle = replace(
-        bundle,
-        network=_own_network(client, request),
-        provenance={**provenance, "method": "reservoir", "head": "exact", "client": client.name},
-        metrics={},
-        calibration=None,
-        novelty=None,
-    )
-    sign_bundle(own_bundle.save(place / "own"), identity)
-    return place, _decide(place, data.test, {"bundle": bundle, "personal": personal_bundle, "own": own_bundle})
+    facts: dict[str, Any] = {"metrics": {}, "calibration": None}
+    models = {
+        "bundle": bundle,
+        "personal": replace(
+            bundle,
+            network=bundle.network.with_head(client.folder.load_head(head)),
+            provenance={**bundle.provenance, "head": "personal", "client": client.name},
+            **facts,
+        ),
+    }
+    if (choice := bundle.provenance.get("choices", {}).get(client.name)) is not None:
+        # The head was made during the run, for the training units or for all: the bundle says for which.
+        key = JobKey(str(bundle.provenance["scenario"]), str(bundle.provenance["method"]), 0)
+        chosen = client.folder.load_head(choice_name(key, all_units="trained_on" in bundle.provenance))
+        models["chosen"] = chosen_by_owner(bundle, client.name, str(choice["kind"]), chosen)
+    if tested:
+        provenance = {**bundle.provenance, "method": "reservoir", "head": "exact", "client": client.name}
+        own = _own_network(client, request)
+        models["own"] = replace(bundle, network=own, provenance=provenance, novelty=None, **facts)
+    return models
 
 
 def _own_network(client: Client, request: DeliverRequest) -> Network:
@@ -112,19 +162,21 @@ def _own_network(client: Client, request: DeliverRequest) -> Network:
     return network.with_head(exact_head(fit, held, RIDGE).head)
 
 
-def _decide(place: Path, test: Fleet, bundles: Mapping[str, Bundle]) -> dict[str, float]:
-    """Write which of the models to use into `choice.json`; their errors, labels capped, the one to use first."""
+def _errors(test: Fleet, bundles: Mapping[str, Bundle]) -> dict[str, float]:
+    """Errors of models on test units, labels capped."""
     recipe = bundles["bundle"].recipe
     windows = build_windows(recipe, test)
     truth = recipe.capped(windows.labels)
-    errors = {
+    return {
         name: float(np.sqrt(np.mean(np.square(predict(bundle.network, windows, recipe) - truth))))
         for name, bundle in bundles.items()
     }
+
+
+def _decide(errors: Mapping[str, float]) -> str:
+    """Which of the models to use."""
     best = min(errors, key=lambda name: errors[name])
-    kept = best if errors[best] < (1 - LEAST_GAIN) * errors["bundle"] else "bundle"
-    write_json(place / "choice.json", {"use": kept, "errors": errors})
-    return {kept: errors[kept], **errors}
+    return best if errors[best] < (1 - LEAST_GAIN) * errors["bundle"] else "bundle"
 
 
 def _table(text: str) -> dict[str, Any]:

@@ -20,11 +20,22 @@ EVERYTHING: dict[str, PartitionOptions] = {"own": RandomOptions(clients=1)}
 
 @dataclass(frozen=True, eq=False)
 class SiteData:
-    """A site's units. `test` is None where the only unit is trained on, `table` where they come from no table."""
+    """A site's units.
+
+    Parameters
+    ----------
+    test
+        None where the only unit is trained on.
+    table
+        None where the units come from no table.
+    whole
+        All units, those of the test as well; None where the test came as data of its own.
+    """
 
     train: Fleet
     test: Fleet | None
     table: TableLayout | None = None
+    whole: Fleet | None = None
 
     def fingerprint(self, secret: bytes) -> str:
         """A digest that changes with the data and reveals nothing without the secret."""
@@ -51,7 +62,8 @@ def read_site_data(
         scenario = next(iter(scenarios(experiment, data_dir, base).values()))
         if name not in scenario.clients:
             raise unknown_name("client of the experiment", name, scenario.clients)
-        return SiteData(scenario.clients[name], scenario.tests.get(name), layout_of(experiment.data))
+        test, whole = scenario.tests.get(name), scenario.whole.get(name)
+        return SiteData(scenario.clients[name], test, layout_of(experiment.data), whole)
     options = experiment.data
     if not isinstance(options, TableOptions):
         raise ConfigError(
@@ -69,7 +81,8 @@ def read_site_data(
     scenario = next(iter(scenarios(site_experiment, data_dir, data.parent).values()))
     (train,) = scenario.clients.values()
     _check_owner(name, train, data)
-    return SiteData(train, next(iter(scenario.tests.values()), None), layout_of(site_options))
+    test, whole = (next(iter(fleets.values()), None) for fleets in (scenario.tests, scenario.whole))
+    return SiteData(train, test, layout_of(site_options), whole)
 
 
 def check_site_data(data: SiteData, terms: DataTerms) -> Schema:

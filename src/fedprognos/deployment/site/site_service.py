@@ -31,6 +31,7 @@ from fedprognos.errors import MessageError
 from fedprognos.features import columns_of
 from fedprognos.federation import (
     Client,
+    ClientOfAllUnits,
     FitRequest,
     Limits,
     PersonalRequest,
@@ -38,6 +39,7 @@ from fedprognos.federation import (
     digest,
     encode,
     failure,
+    is_about_all_units,
     ledger_line,
 )
 from fedprognos.federation.exchanges import Failure, activity_of, exchange_for
@@ -78,6 +80,9 @@ class Site:
             limits=Limits(options.max_memory_in_mb << 20),
             split=SecretSplit(self.identity.secret("splits") if options.splits == "secret" else b""),
         )
+        whole = self.data.train if self.data.whole is None else self.data.whole
+        self.all_units = ClientOfAllUnits(self.client, whole)
+        """Answers when the published model is trained once more."""
         self.limit = options.max_message_in_mb << 20
         self.approvals = Approvals(self.folder, options.approved, options.members)
         self.fingerprint = self.data.fingerprint(self.identity.secret("data"))
@@ -156,7 +161,8 @@ class Site:
             return self._record(encode(messages.StepsMissing(error.first)))
         self.ledger.about["request"] = ledger_line(request).kind
         check_budget(self.ledger, header.contract, self.options.max_answers_per_run, self.options.max_answers_per_month)
-        reply, encoded = self.client.gate(request, messages.step_requests(), self._answer)
+        client = self.all_units if is_about_all_units(request) else self.client
+        reply, encoded = client.gate(request, messages.step_requests(), lambda asked: self._answer(asked, client))
         sealed = seal_reply(self.identity, header.contract, header.step, self.options.name, encoded)
         if isinstance(reply, Failure):
             self.tell(f"could not answer: {self.ledger.last_error()}")
@@ -180,7 +186,8 @@ class Site:
             journal = self.approvals.journal(header.contract)
             self._replay = Replay(entry.contract, self.options.name, journal, self.tell)
             self.ledger.heads = place / "heads"  # two runs may name their heads alike
-            self.client.member = member_of(entry.contract, self.options.name, self.identity, place)
+            member = member_of(entry.contract, self.options.name, self.identity, place)
+            self.client.member = self.all_units.member = member
         self._replay.finished = entry.state == "finished"
         return self._replay
 
@@ -206,7 +213,7 @@ class Site:
                     self.tell(f"run '{entry.contract.run}': {text}")
                 # The reasons tell of this site's data: the coordinator learns no more than that there are some.
                 raise RefusedError("this site refuses to begin this run; its engineer is told why")
-            self.differences.remember(self.approvals.place(entry.contract.digest))
+            self.differences.remember(entry.contract, self.approvals.place(entry.contract.digest))
             self.approvals.set_state(entry, "running", self.fingerprint)
             self._check_waiting()  # they differ from this run, too
         elif entry.data != self.fingerprint:
@@ -219,7 +226,7 @@ class Site:
             self.approvals.set_state(entry, "finished", self.fingerprint)
         replay.tidy()
         (self.approvals.place(replay.contract.digest) / SECRETS).unlink(missing_ok=True)
-        self._replay, self.client.member = None, None
+        self._replay = self.client.member = self.all_units.member = None
 
     def _record(self, encoded: bytes) -> bytes:
         """Write a message into the ledger, and give it back for sending."""
@@ -233,7 +240,7 @@ class Site:
         except Exception as error:
             self.tell(f"cannot write the ledger: {error}")
 
-    def _answer(self, request: Any) -> Any:
+    def _answer(self, request: Any, client: Client) -> Any:
         self.note(activity_of(type(request).__name__))
         exchange = exchange_for(request)
         if exchange is not None and exchange.template is not None and hasattr(request, "network"):
@@ -245,21 +252,27 @@ class Site:
             case messages.JoinRequest():
                 schema = check_site_data(self.data, request.terms)
                 self.tell(f"taking part in '{request.experiment}'")
-                return messages.JoinReply(schema, self.fingerprint)
+                return messages.JoinReply(schema, self.fingerprint, self.data.whole is not None)
             case messages.RefusalRequest():
                 self.tell(f"REFUSED by the coordinator for '{request.experiment}': {request.reason}")
                 return messages.RefusalReply()
             case messages.DeliverRequest():
                 fitted = PersonalRequest(request.recipe, request.network, request.seed, request.validation_fraction)
-                self.client.limits.check(fitted, self.data.train)
+                self.client.limits.check(fitted, self.all_units.fleet)
                 return self._keep(request)
             case FitRequest():
                 self.tell(f"training: round {request.round}, {request.phase}, {request.training.epochs} epochs")
-        return self.client.answer(request)
+        return client.answer(request)
 
     def _keep(self, request: messages.DeliverRequest) -> messages.DeliverReply:
-        place, errors = keep_delivery(self.folder, self.client, self.data, request, self.identity)
+        delivery = keep_delivery(self.folder, self.client, self.data, request, self.identity)
+        place, errors = delivery.place, delivery.errors
         self.tell(f"the federated model is in {place / 'bundle'}, with a head of your own in {place / 'personal'}")
+        for name in delivery.not_refitted:
+            self.tell(
+                f"UNUSUAL: trained on all units, {name} is worse on your own test machines than before: kept as it was "
+                "evaluated. A member may have poisoned the second training."
+            )
         if errors:
             use, *others = errors
             beside = ", ".join(f"{name} {errors[name]:.3g}" for name in others)

@@ -33,6 +33,9 @@ from fedprognos.experiment import (
     OnEpoch,
     Published,
     Schedule,
+    for_all_units,
+    trained_again,
+    with_refit,
 )
 from fedprognos.features import Recipe
 from fedprognos.federation import (
@@ -72,12 +75,19 @@ class MembersTransport(Transport, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RunOutcome:
-    """The result of a run: its jobs, the published model, who took part, and who received the model."""
+    """The result of a run: its jobs, the published model, who took part, and who received the model.
+
+    Parameters
+    ----------
+    refitted
+        The published model, trained once more on all units; None where the evaluated model is published.
+    """
 
     records: Mapping[JobKey, JobRecord]
     chosen: Published
     members: tuple[str, ...]
     delivered: Mapping[str, bool]
+    refitted: Bundle | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +110,8 @@ class AgreedRun:
 
     def perform(self) -> RunOutcome:
         experiment = self.contract.experiment()
-        members = self._join(experiment)
+        joined = self._join(experiment)
+        members = tuple(sorted(joined))
         self.notify(Notice(f"sites: {', '.join(members)}"))
         self.transport.keep_only(members)
         # Jobs share replies by digests of their requests. Processors round differently, so only this process may
@@ -115,15 +126,37 @@ class AgreedRun:
         sums = None
         if self.contract.mode == "masked":
             sums = MaskedSums(self.contract.digest, self.contract.members)
-        sites = Sites(experiment, self.transport, journal, self.notify, sums)
-        records, chosen = Schedule(self.contract.run, experiment, sites, journal, keep, self.notify).work()
-        self.before_delivery()
+        sites, declared = Sites(experiment, self.transport, journal, self.notify, sums), dict[str, dict[str, int]]()
+        schedule = Schedule(self.contract.run, experiment, sites, journal, keep, self.notify, declared=declared)
+        records, chosen = schedule.work()
+        key = JobKey(self.contract.scenario, chosen.method, 0)
         owner = None if strategies[chosen.method].shared else min(members)
-        bundle = bundles[JobKey(self.contract.scenario, chosen.method, 0)][owner]
-        return RunOutcome(records, chosen, members, self._deliver(experiment, bundle))
+        evaluated, refitted = bundles[key][owner], None
+        if experiment.evaluation.refit and any(reply.can_refit for reply in joined.values()):
+            chosen = with_refit(chosen)
+            refitted = self._refit(key, experiment, evaluated, sums, declared[key.scenario])
+        self.before_delivery()
+        delivered = self._deliver(experiment, evaluated, refitted)
+        return RunOutcome(records, chosen, members, delivered, refitted)
 
-    def _join(self, experiment: Experiment) -> tuple[str, ...]:
-        """The members whose data fits; the others are sent the reason."""
+    def _refit(
+        self, key: JobKey, experiment: Experiment, evaluated: Bundle, sums: Sums | None, declared: Mapping[str, int]
+    ) -> Bundle:
+        """Train the published model once more, on all units of the members."""
+        again = for_all_units(experiment, evaluated)
+        trainers = MessageCohort(
+            self.transport,
+            wire=again.federation.wire,
+            # A member may have as many test points as training points: it declared the latter only.
+            declared={name: 2 * points for name, points in declared.items()},
+            sums=None if sums is None else sums.about_other_units(),
+            all_units=True,
+        )
+        members = self.transport.clients
+        return trained_again(self.contract.run, key, again, evaluated, members, trainers, self.notify)[0]
+
+    def _join(self, experiment: Experiment) -> dict[str, JoinReply]:
+        """What the members reply whose data fits; the others are sent the reason."""
         cohort, name = MessageCohort(self.transport), self.contract.run
         request = JoinRequest(name, DataTerms.from_recipe(experiment.recipe))
         replies = cohort.ask(dict.fromkeys(cohort.clients, request), (JoinReply, Failure))
@@ -144,11 +177,11 @@ class AgreedRun:
                 f"{len(fitting)} of {wanted} sites can take part",
                 hint="Fix the other sites, or set federation.min_clients to continue without them.",
             )
-        return tuple(sorted(fitting))
+        return fitting
 
-    def _deliver(self, experiment: Experiment, bundle: Bundle) -> dict[str, bool]:
+    def _deliver(self, experiment: Experiment, evaluated: Bundle, refitted: Bundle | None) -> dict[str, bool]:
         self.notify(Notice("delivering the model"))
-        request = delivery_request(self.contract.run, experiment, bundle)
+        request = delivery_request(self.contract.run, experiment, evaluated, refitted)
         replies = MessageCohort(self.transport).ask(
             dict.fromkeys(self.transport.clients, request), (DeliverReply, Failure)
         )
@@ -158,12 +191,15 @@ class AgreedRun:
         return {site: isinstance(reply, DeliverReply) for site, reply in replies.items()}
 
 
-def delivery_request(name: str, experiment: Experiment, bundle: Bundle) -> DeliverRequest:
+def delivery_request(
+    name: str, experiment: Experiment, evaluated: Bundle, refitted: Bundle | None = None
+) -> DeliverRequest:
     """The request that sends a finished model to the sites."""
+    bundle = refitted or evaluated
     return DeliverRequest(
         name,
         bundle.recipe,
-        bundle.network,
+        evaluated.network,
         json.dumps(dict(bundle.provenance)),
         json.dumps(dict(bundle.metrics)),
         bundle.calibration,
@@ -172,6 +208,7 @@ def delivery_request(name: str, experiment: Experiment, bundle: Bundle) -> Deliv
         experiment.evaluation.bootstrap,
         experiment.evaluation.coverage,
         bundle.novelty,
+        None if refitted is None else refitted.network,
     )
 
 

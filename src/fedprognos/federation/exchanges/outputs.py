@@ -45,9 +45,8 @@ class OutputsReply:
 
 def answer(client: Client, request: OutputsRequest, on_epoch: OnEpoch | None) -> OutputsReply:
     """Sums in which no time step stands out."""
-    network = request.network.check("request")
-    train, _ = client.head_parts(request.recipe, request.seed, request.validation_fraction, request.without_reserve)
-    return OutputsReply(client.floors.outputs(network, train))
+    network, fraction = request.network.check("request"), request.validation_fraction
+    return OutputsReply(client.summed_outputs(request.recipe, network, request.seed, fraction, request.without_reserve))
 
 
 def cost(request: OutputsRequest, fleet: Fleet) -> Cost:

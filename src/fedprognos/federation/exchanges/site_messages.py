@@ -79,10 +79,17 @@ class JoinRequest:
 
 @dataclass(frozen=True)
 class JoinReply:
-    """A site's columns, and a fingerprint that changes with its data and reveals nothing else."""
+    """A site's columns, and a fingerprint that changes with its data and reveals nothing else.
+
+    Parameters
+    ----------
+    can_refit
+        Whether the test units were split off the site's data, so that a model can be trained on them at the end.
+    """
 
     schema: Schema
     fingerprint: str
+    can_refit: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,13 @@ class DeliverRequest:
     """Keep the finished model, make yourself a head of your own, and evaluate both on your own test units.
 
     The bundle's provenance and metrics are JSON objects.
+
+    Parameters
+    ----------
+    network
+        The model that the run evaluated: it has not seen the test units.
+    refitted
+        The same, trained on all units; None where the evaluated model is the one to use.
     """
 
     experiment: str
@@ -123,6 +137,7 @@ class DeliverRequest:
     bootstrap: int
     coverage: float = 0.9
     novelty: Novelty | None = None
+    refitted: Network | None = None
 
 
 @dataclass(frozen=True)
@@ -161,7 +176,11 @@ for exchange in (
         JoinRequest,
         JoinReply,
         3,
-        Words("joining", "names of the columns, and a seal that changes with the data", "which columns there are"),
+        Words(
+            "joining",
+            "names of the columns, a seal that changes with the data, whether test units were split off it",
+            "which columns there are",
+        ),
     ),
     Exchange(
         RefusalRequest, RefusalReply, 4, Words("refused by the coordinator", "that a reason was shown to the engineer")
