@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from fault_lives import DATA, kept_out, trained, with_fault
+from fault_lives import DATA, deviations, kept_out, trained, with_fault
 
 from fedprognos.fleet.readers.cmapss import read_cmapss_train
 from fedprognos.prognosis import explain
@@ -25,15 +25,14 @@ FAULTS = ("offset 1", "offset 2", "offset 3", "drift 0.02", "drift 0.05", "froze
 
 def main() -> None:
     fleet = read_cmapss_train(DATA / "train_FD001.txt", "FD001")
-    predictor, others = trained(fleet, 400), kept_out(fleet)
+    predictor, others = trained(fleet, "FD001", 0, 400), kept_out(fleet, 0)
     columns = predictor.recipe.check(fleet.schema, "benchmark")
-    std = np.array(predictor.recipe.std[0])
     results: dict[str, float] = {}
     explaining, predicting = 0.0, 0.0
     for fault in FAULTS:
         named = []
         for k, unit in enumerate(unit for unit in fleet if unit.id in others):
-            broken, _ = with_fault(unit, columns[0], std, fault, k)
+            broken, _ = with_fault(unit, columns[0], deviations(predictor, unit, columns[1]), fault, k)
             (changed,) = np.flatnonzero((broken.sensors != unit.sensors).any(axis=0))
             started = time.perf_counter()
             explained = explain(predictor, table_of(broken, columns))
