@@ -22,7 +22,7 @@ from fedprognos.features import SETTLED, Recipe, levels
 from fedprognos.features.history import rule_of
 from fedprognos.prognosis.health import RowTable
 from fedprognos.prognosis.health_model import HealthModel
-from fedprognos.prognosis.sensor_faults import MOVED
+from fedprognos.prognosis.sensor_faults import MOVED, ODD_SENSORS
 from fedprognos.prognosis.stream import Stream
 
 FIRST_ROWS = 2 * SETTLED
@@ -84,16 +84,21 @@ class Explanation:
     causes: tuple[Cause, ...]
 
     @property
+    def unknown_wear(self) -> bool:
+        """Whether so many sensors left what training showed that it is the machine, not the sensors."""
+        return sum(cause.broken for cause in self.causes) >= ODD_SENSORS
+
+    @property
     def words(self) -> str:
         """The three sensors that matter most, in a line.
 
         >>> Explanation("pump", 90.0, 1.0, -7.5, (Cause("heat", -7.1, 2.2, 61.0, False),)).words
         'heat -7.1 (since 61)'
         """
-        parts = []
+        parts, doubt = [], "unlike training" if self.unknown_wear else "seems broken"
         for cause in self.causes[:3]:
             since = "" if cause.since is None else f"since {cause.since:g}"
-            note = ", ".join(filter(None, ("seems broken" if cause.broken else "", since)))
+            note = ", ".join(filter(None, (doubt if cause.broken else "", since)))
             parts.append(f"{cause.sensor} {cause.effect:+.3g}" + (f" ({note})" if note else ""))
         return ", ".join(parts)
 

@@ -22,7 +22,7 @@ const Chart = (function () {
     if (values.length < 2) return svg;
     let low = Math.min(...values);
     let high = Math.max(...values);
-    const least = Math.max(Math.abs(high), Math.abs(low), 1e-12) * 1e-3;
+    const least = band ? Math.max(band[1] - band[0], 1e-12) / 4 : Math.max(Math.abs(high), Math.abs(low), 1e-12) * 1e-3;
     if (high - low < least) [low, high] = [low - least, high + least];
     const x = (k) => 2 + (k / (values.length - 1)) * (width - 6);
     const y = (v) => height - 3 - ((v - low) / (high - low)) * (height - 6);

@@ -137,12 +137,13 @@ const UnitPage = (function () {
     const most = Math.max(...explained.causes.map((cause) => Math.abs(cause.effect)), 1e-9);
     const broken = new Set(explained.causes.filter((cause) => cause.broken).map((cause) => cause.sensor));
     for (const item of $("sensors").children) item.classList.toggle("marked", broken.has(item.dataset.sensor));
+    const doubt = broken.size >= 3 ? "unlike training; " : "seems broken; "; // so many at once are the machine's wear
     $("why").hidden = false;
     $("why-text").textContent = `Since ${place(explained.since, fleet.position_name)} the sensors changed the health by ${signed(explained.total, 3)} ${measure}. The largest shares:`;
     $("causes").replaceChildren(...explained.causes.slice(0, 5).map((cause) => {
       const item = node("li");
       const since = cause.since === null ? "" : ` since ${place(cause.since, fleet.position_name)}`;
-      const words = `${cause.broken ? "seems broken; " : ""}level ${signed(cause.moved, 2)} deviations${since}`;
+      const words = `${cause.broken ? doubt : ""}level ${signed(cause.moved, 2)} deviations${since}`;
       const name = node("span", cause.sensor.replaceAll("_", " "), "cause");
       name.title = cause.sensor;
       item.append(name, Chart.effect(cause.effect / most, 120), node("span", `${signed(cause.effect, 2)} ${measure}`, "amount"), node("span", words, cause.broken ? "doubted note" : "note"));
