@@ -6,9 +6,9 @@
 a machine are in order. A model of whole lives reads row after row and keeps a state for each machine; one of windows
 looks at a machine's last rows, a cyclic one (--cycle) at its last cycle.
 
-Blank cells and impossible values are held as `fedprognos predict` holds them. Flags and intervals are its own, except
-`unknown-wear`, which needs the network's features. With --state, machines go on where the last call left them, and rows
-that were read before are passed over.
+Blank cells and impossible values are held as `fedprognos predict` holds them; flags and intervals are its own. With
+--state, machines go on where the last call left them, and rows that were read before are passed over. Faults stay until
+--acknowledge MACHINE; what is still broken is flagged again.
 
 With --trust, keys of that file must have signed the model (`fedprognos sign model.onnx --key KEY`). Checking needs the
 package `cryptography`.
@@ -33,6 +33,7 @@ parser.add_argument("--unit", default="unit")
 parser.add_argument("--time", default="time")
 parser.add_argument("--cycle")
 parser.add_argument("--state", type=Path, help="file that keeps what is known of each machine")
+parser.add_argument("--acknowledge", nargs="+", default=[], help="machines whose faults somebody has looked at")
 parser.add_argument("--coverage", type=float, default=0.9, help="share of true values that intervals should hold")
 parser.add_argument("--trust", type=Path, help="keys that must have signed the model (TOML)")
 options = parser.parse_args()
@@ -76,6 +77,7 @@ calibration = json.loads(facts.get("calibration") or "null")
 columns = recipe["sensors"] + recipe["settings"]
 sensors, window, cyclic = len(recipe["sensors"]), recipe["window"], recipe["cycle"] is not None
 wanted = [given.name for given in session.get_inputs()]
+tells_novelty = "novelty" in [output.name for output in session.get_outputs()]
 mean, std = np.array(recipe["mean"]), np.array(recipe["std"])
 keys = np.array(recipe["condition_keys"], dtype=float).reshape(len(mean), -1)
 missing = table.get("missing", "hold")
@@ -110,7 +112,15 @@ def new_machine():
     """What is remembered of a machine: its sensors as in SensorWatch, its rows or its state."""
     watch = {name: np.zeros(sensors) for name in ARRAYS}
     watch |= {"known": np.full(len(columns), np.nan), "raw": np.full(sensors, np.nan), "far": np.full(sensors, 1e9)}
-    return {**watch, "cycle": None, "last": None, "time": [], "rows": [], "state": None, "health": None}
+    rest = {"cycle": None, "last": None, "time": [], "rows": [], "state": None, "health": None}
+    return {**watch, **rest, "novel_rows": 0, "novel": False, "excess": 0.0}
+
+
+def acknowledge(machine):
+    """Drop faults after somebody has looked, as SensorWatch.acknowledge and NoveltyWatch.acknowledge do."""
+    for name in ("still", "blank", "seen", "latched", "held"):
+        machine[name] = np.zeros(sensors)
+    machine.update(far=np.full(sensors, 1e9), novel_rows=0, novel=False)
 
 
 def condition(settings):
@@ -166,6 +176,7 @@ def visible(machine, numbers):
 
 def note_odd(m):
     """Mark the sensor whose level is furthest from what the others say, where that is too far."""
+    m["excess"] = 0.0
     if joint is None:
         return
     among = np.flatnonzero((m["latched"] == 0) & (m["blank"] == 0) & (m["far"] > SETTLED) & (m["seen"] >= SETTLED))
@@ -173,8 +184,10 @@ def note_odd(m):
         return
     precision = np.linalg.inv(np.array(joint["covariance"])[np.ix_(among, among)] + 0.01 * np.eye(len(among)))
     errors = (m["level"][among] - np.array(joint["mean"])[among]) @ precision / np.sqrt(np.diag(precision))
-    excess = np.abs(errors) / np.maximum(1.5 * np.array(joint["most"])[among], 6.0)
-    if excess.max() > 1:
+    most = np.array(joint["most"])[among]
+    excess = np.abs(errors) / np.where(most > 4.0, 2 * most, 6.0)
+    m["excess"] = float(excess.max())
+    if m["excess"] > 1:
         m["latched"][among[excess.argmax()]] += 8
 
 
@@ -189,7 +202,10 @@ def flags_of(m):
         "unknown-wear": (latched & 8 > 0) & ((latched & 8 > 0).sum() >= 3),
     }
     names = np.array(recipe["sensors"])
-    return {flag: ", ".join(names[which]) for flag, which in found.items() if which.any() and not cyclic}
+    flags = {flag: ", ".join(names[which]) for flag, which in found.items() if which.any() and not cyclic}
+    if m["novel"] and "unknown-wear" not in flags:
+        flags["unknown-wear"] = ", ".join(names[np.abs(m["level"]) > 1]) or "its sensors together"
+    return flags
 
 
 def interval(value):
@@ -236,10 +252,16 @@ def ranked(counts, edges, rank):
 
 
 # --- the network ---------------------------------------------------------------------------------
-def run(outputs, rows, state=None):
-    """Outputs of the model for rows (T, columns) of one machine."""
+def run(machine, rows, state=None):
+    """Health after rows (T, columns) of one machine, and its state; notes how far the state is from training."""
     given = {"sensors": rows[None, :, :sensors], "settings": rows[None, :, sensors:], "state": state}
-    return session.run(outputs, {name: given[name] for name in wanted})
+    outputs = ["health", *(["novelty"] if tells_novelty else []), *(["state_after"] if "state" in wanted else [])]
+    results = dict(zip(outputs, session.run(outputs, {name: given[name] for name in wanted}), strict=True))
+    if tells_novelty:
+        far = float(results["novelty"].ravel()[-1]) > float(facts["novelty_limit"])
+        machine["novel_rows"] = machine["novel_rows"] + 1 if far else 0
+        machine["novel"] = machine["novel"] or machine["novel_rows"] >= 5
+    return float(results["health"].ravel()[-1]), results.get("state_after")
 
 
 def window_of(machine):
@@ -279,8 +301,8 @@ def read(machine, row):
     if "state" in wanted:  # a whole life: the state is all that is kept of it
         new = np.full((1, int(facts["state_size"])), np.nan, dtype=np.float32)
         state = new if machine["state"] is None else np.array([machine["state"]], dtype=np.float32)
-        health, after = run(["health", "state_after"], seen[None], state)
-        machine["health"], machine["state"] = float(health[0, -1]), after[0].tolist()
+        machine["health"], after = run(machine, seen[None], state)
+        machine["state"] = after[0].tolist()
         return
     machine["time"].append(time)
     machine["rows"].append(seen.tolist())
@@ -314,23 +336,28 @@ def save(path, machines):
 
 
 machines = load(options.state)
+for name in options.acknowledge:
+    if name not in machines:
+        raise SystemExit(f"no machine {name} in {options.state}; there are: {', '.join(machines) or 'none'}")
+    acknowledge(machines[name])
 with Path(options.rows).open(newline="", encoding="utf-8") as file:
     for line in csv.DictReader(file):
         read(machines.setdefault(line[options.unit], new_machine()), line)
-if options.state is not None:
-    save(options.state, machines)
-
 for name, machine in machines.items():
     rows = None if machine["health"] is not None or not machine["rows"] else window_of(machine)
     if machine["health"] is None and rows is None:
         print(f"{name}: {len(machine['rows'])} of {window} rows, more are needed")
         continue
-    health = machine["health"] if rows is None else float(run(["health"], rows)[0][-1])
+    health = machine["health"] if rows is None else run(machine, rows)[0]
     flags, text = flags_of(machine), ""
     at_cap = recipe["cap"] is not None and health > recipe["cap"] - 0.5
     if calibration is not None and not flags:
-        least, most = interval(health)
-        text = f" ({least:.6g} or more)" if at_cap or np.isinf(most) else f" ({least:.6g} to {most:.6g})"
+        stretch = min(max(machine["excess"] / 0.5, 1.0), 2.0)
+        least, most = (max(health + stretch * (bound - health), 0.0) for bound in interval(health))
+        is_open = at_cap or np.isinf(most) or (recipe["cap"] is not None and most > recipe["cap"] - 0.5)
+        text = f" ({least:.6g} or more)" if is_open else f" ({least:.6g} to {most:.6g})"
     notes = "".join(f"; {flag}: {which}" for flag, which in flags.items())
     more = " or more" if at_cap else ""
     print(f"{name}: {facts['target']} {health:.6g} {facts['target_measure']}{more}{text}{notes}")
+if options.state is not None:
+    save(options.state, machines)

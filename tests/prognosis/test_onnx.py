@@ -21,7 +21,7 @@ from fedprognos.experiment import config
 from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.fleet import Fleet
-from fedprognos.networks import Bundle
+from fedprognos.networks import Bundle, Novelty
 from fedprognos.networks.stepping import Stepper
 from fedprognos.prognosis import Predictor
 from fedprognos.prognosis.onnx_graph import build_graph
@@ -252,6 +252,28 @@ def test_the_edge_example_needs_only_numpy_and_onnxruntime(name: str, tmp_path: 
             unit, rest = line.split(": ", 1)
             assert unit == health.unit
             assert float(rest.split()[1]) == pytest.approx(health.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("stretch", [0.1, 60.0])
+def test_the_state_s_novelty_is_the_same_in_torch_onnx_and_on_the_edge(stretch: float, tmp_path: Path) -> None:
+    bundle = bundle_of(RECIPES["whole lives"])
+    width = bundle.network.spec.widths[-1]
+    whitening = tuple(tuple(row) for row in (stretch * np.eye(width)).tolist())
+    bundle = replace(bundle, novelty=Novelty(mean=(0.01,) * width, whitening=whitening))
+    engines = ENGINES.select(ENGINES.units[:2])
+    expected = Predictor.from_bundle(bundle).predict(engines, last=False)
+    assert any("unknown-wear" in health.flags for health in expected) == (stretch > 1)
+    graph = OnnxPredictor.from_bundle(bundle).predict(engines, last=False)
+    assert [health.flags for health in graph] == [health.flags for health in expected]
+
+    export_onnx(bundle, tmp_path / "m.onnx")
+    table(engines).to_csv(tmp_path / "rows.csv", index=False)
+    arguments = [str(tmp_path / "m.onnx"), str(tmp_path / "rows.csv"), "--state", str(tmp_path / "edge.json")]
+    latest = {health.unit: "unknown-wear" in health.flags for health in expected}
+    assert {unit: "unknown-wear:" in text for unit, text in edge_lines(arguments).items()} == latest
+    if stretch > 1:  # no further row, so nothing is found again
+        lines = edge_lines([*arguments, "--acknowledge", engines.ids[0]])
+        assert ["unknown-wear:" in lines[unit] for unit in engines.ids] == [False, True]
 
 
 def edge_lines(arguments: list[str]) -> dict[str, str]:

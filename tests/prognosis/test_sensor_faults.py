@@ -13,11 +13,18 @@ from small_models import bundle_of, rows_of
 from fedprognos.experiment import config
 from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, recipe_for
-from fedprognos.features.sensor_ranges import SETTLED, levels, longest_still
+from fedprognos.features.sensor_ranges import SETTLED, JointLevels, levels, longest_still
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import Health, Predictor, Stream
 from fedprognos.prognosis.predictor import table_of
-from fedprognos.prognosis.sensor_faults import DISTRUSTED, LEAST_STILL, SensorLimits, SensorWatch
+from fedprognos.prognosis.sensor_faults import (
+    DISTRUSTED,
+    LATCH_ODD,
+    LEAST_STILL,
+    MOST_STRETCH,
+    SensorLimits,
+    SensorWatch,
+)
 
 FLEETS: dict[str, tuple[Recipe, Fleet, Fleet]] = {}
 REAL = [
@@ -253,3 +260,19 @@ def test_rows_without_gaps_take_the_short_way_to_the_same_memory(seed: int, rows
         assert visible.tolist() == general._note_gaps(values, nothing, values, nothing).tolist()
     for name in SensorWatch.arrays:
         assert getattr(short, name).tolist() == getattr(general, name).tolist(), name
+
+
+def test_intervals_widen_while_sensors_begin_to_disagree() -> None:
+    joint = JointLevels(rows=1000, units=64, mean=(0.0, 0.0), covariance=((1.0, 0.9), (0.9, 1.0)), most=(2.0, 5.0))
+    limits = replace(
+        SensorLimits(("a", "b"), *(np.full(2, x) for x in (50, -9.0, 9.0, 20.0, 20.0, 0.0)), span=20), joint=joint
+    )
+    watch, stretches, latched = SensorWatch(2), [], []
+    for k in range(120):
+        row = np.array([0.1 * (-1) ** k + 0.05 * max(k - 20, 0), 0.1 * (-1) ** k])
+        watch.push(row, np.zeros(2, dtype=bool), row, limits)
+        stretches.append(watch.stretch)
+        latched.append(watch.latched.tolist())
+    found = latched.index([LATCH_ODD, 0])  # the limit of the other one is wider: it was less regular in training
+    assert not np.any(latched[:found]) and set(stretches[:20]) == {1.0}
+    assert 1.0 < stretches[found - 2] <= stretches[found - 1] <= stretches[found] == MOST_STRETCH

@@ -140,9 +140,11 @@ class HealthModel:
             if question.state.novelty.push(float(distances[k])) and UNKNOWN_WEAR not in flags:
                 flags = (*flags, UNKNOWN_WEAR)
                 reason = "; ".join(filter(None, (reason, unknown_wear(self.recipe.sensors, question.levels))))
-            least, most = low[k], high[k]
-            if self.recipe.cap is not None and value > self.recipe.cap - HALF_A_STEP:
-                flags, most = (*flags, AT_CAP), None
+            least, most = _stretched(low[k], value, question.stretch), _stretched(high[k], value, question.stretch)
+            if self.recipe.cap is not None:
+                top = self.recipe.cap - HALF_A_STEP
+                flags = (*flags, AT_CAP) if value > top else flags
+                most = None if value > top or (most is not None and most > top) else most
             if DISTRUSTED.intersection(flags):
                 least = most = None
             if math.isfinite(value):
@@ -196,6 +198,11 @@ def _bounds(
         return [None] * len(values), [None] * len(values)
     low, high = calibration.interval(np.array(values), coverage)
     return [_finite(bound) for bound in low.tolist()], [_finite(bound) for bound in high.tolist()]
+
+
+def _stretched(bound: float | None, value: float, factor: float) -> float | None:
+    """A bound so many times further from the value, never below zero."""
+    return bound if bound is None or factor == 1 else max(value + factor * (bound - value), 0.0)
 
 
 def _finite(bound: float) -> float | None:

@@ -5,7 +5,8 @@ The tensors "scaled" and "outputs" mark where the network begins and ends.
 
 A model of windows has `sensors` (B, window, C) and, where the recipe has operating settings, `settings` (B, window, S)
 as inputs and `health` (B,) as output. A model of whole lives takes any number of further rows (B, T, C) with the
-`state` (B, N) that each unit has, NaN for a new unit, and gives `health` (B, T) and `state_after` (B, N).
+`state` (B, N) that each unit has, NaN for a new unit, and gives `health` (B, T) and `state_after` (B, N). Where the
+bundle says how far states are from those of training, `novelty` (B, T) has that distance.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from fedprognos.arrays import IntArray
 from fedprognos.errors import ConfigError, MissingExtraError
 from fedprognos.features import Recipe
-from fedprognos.networks import WARM_UP, Bundle, Network, Reservoir, Stepper, reservoir_of
+from fedprognos.networks import LIMIT, WARM_UP, Bundle, Network, Novelty, Reservoir, Stepper, reservoir_of
 from fedprognos.networks.cells import OnnxNode, cells
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ OPSET, IR_VERSION = 17, 8
 
 SCALED, OUTPUTS, STATE, STATE_AFTER = "scaled", "outputs", "state", "state_after"
 """Names of tensors: where the network begins and ends, and what it remembers of units."""
+FEATURES, NOVELTY = "features", "novelty"
+"""The last layer's outputs (T, B, L) of lives, and how far they are from those of training."""
 
 
 def load_onnx() -> Any:
@@ -86,7 +89,11 @@ def build_graph(bundle: Bundle) -> onnx.ModelProto:
     rows = "rows" if recipe.life else recipe.window
     shapes = {"sensors": len(recipe.sensors), "settings": len(recipe.settings)}
     inputs = [graph.floats(name, ["batch", rows, width], double=True) for name, width in shapes.items() if width]
-    outputs = [graph.floats("health", ["batch", "rows"] if recipe.life else ["batch"], double=True)]
+    shape = ["batch", "rows"] if recipe.life else ["batch"]
+    outputs = [graph.floats("health", shape, double=True)]
+    if bundle.novelty is not None and recipe.life:
+        _novelty(graph, bundle.novelty)
+        outputs.append(graph.floats(NOVELTY, shape))
     properties = _properties(bundle)
     if recipe.life:
         steps = Stepper(bundle.network)
@@ -111,6 +118,7 @@ def _properties(bundle: Bundle) -> dict[str, str]:
         "recipe": recipe.to_json(),
         "calibration": "" if bundle.calibration is None else bundle.calibration.model_dump_json(),
         "novelty": "" if bundle.novelty is None else bundle.novelty.model_dump_json(),
+        "novelty_limit": str(LIMIT),
         "table": "" if bundle.table is None else bundle.table.model_dump_json(exclude_defaults=True),
         "sensors": json.dumps(recipe.sensors),
         "settings": json.dumps(recipe.settings),
@@ -179,6 +187,16 @@ def _decode(graph: Graph, recipe: Recipe) -> None:
     graph.add("Clip", [level, *bounds], "health")
 
 
+def _novelty(graph: Graph, novelty: Novelty) -> None:
+    """Distance of the last layer's outputs from training, as :meth:`Novelty.distance`."""
+    mean, whitening = (np.array(part, dtype=np.float32) for part in (novelty.mean, novelty.whitening))
+    count = graph.constant("novelty.columns", np.arange(len(mean)))
+    chosen = graph.add("Gather", [FEATURES, count], "novelty_features", axis=-1)
+    apart = graph.add("Sub", [chosen, graph.constant("novelty.mean", mean)], "novelty_apart")
+    white = graph.add("MatMul", [apart, graph.constant("novelty.whitening", whitening.T)], "novelty_white")
+    graph.add("Transpose", [graph.add("ReduceL2", [white], "novelty_by_time", axes=[-1], keepdims=0)], NOVELTY)
+
+
 RESERVOIR = "reservoir"
 
 
@@ -191,6 +209,8 @@ def add_network(graph: Graph, network: Network, recipe: Recipe) -> None:
     rows = graph.add("Transpose", [SCALED], "rows_by_time", perm=[1, 0, 2])
     before = _states(graph, network) if life else {}
     seen, after = _layers(graph, network, rows, before)
+    if seen and life:
+        graph.add("Identity", [seen[0][1]], FEATURES)
     if spec.reservoir:
         trace, last = _reservoir(graph, network, rows, before.get(RESERVOIR))
         seen.append((RESERVOIR, trace if life else last))

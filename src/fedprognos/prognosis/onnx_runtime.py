@@ -22,16 +22,12 @@ from fedprognos.features import Recipe
 from fedprognos.files import replacing
 from fedprognos.networks import Bundle, Calibration, Novelty, Stepper, Trust
 from fedprognos.prognosis.health_model import Forward, Steps
-from fedprognos.prognosis.onnx_graph import OUTPUTS, SCALED, STATE, STATE_AFTER, build_graph, load_onnx
+from fedprognos.prognosis.onnx_graph import FEATURES, OUTPUTS, SCALED, STATE, STATE_AFTER, build_graph, load_onnx
 from fedprognos.prognosis.predictor import Predictor
 from fedprognos.tables import TableLayout
 
 if TYPE_CHECKING:
     import onnx
-
-
-FEATURES = "features"
-"""The last layer's outputs (T, B, L), which say how far a state is from those of training."""
 
 
 class OnnxPredictor(Predictor):
@@ -145,7 +141,7 @@ def _inner(model: onnx.ModelProto, channels: int, where: str) -> onnx.ModelProto
     node_of_output = {name: node for node in model.graph.node for name in node.output if name}
     if SCALED not in node_of_output or OUTPUTS not in node_of_output:
         raise BundleError("made by another program", where=where, hint="make it with `fedprognos export`")
-    needed, waiting = set(), [name for name in (OUTPUTS, STATE_AFTER) if name in node_of_output]
+    needed, waiting = set(), [name for name in (OUTPUTS, FEATURES, STATE_AFTER) if name in node_of_output]
     while waiting:
         name = waiting.pop()
         if name == SCALED or name not in node_of_output or node_of_output[name].name in needed:
@@ -165,10 +161,7 @@ def _inner(model: onnx.ModelProto, channels: int, where: str) -> onnx.ModelProto
     outputs = ["batch", None] if STATE_AFTER in node_of_output else ["batch"]
     graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, floats, outputs))
     graph.output.extend(output for output in model.graph.output if output.name == STATE_AFTER)
-    layers = [name for name in node_of_output if name.startswith("layer_") and node_of_output[name].name in needed]
-    if STATE_AFTER in node_of_output and layers:
-        last = max(layers, key=lambda name: int(name.removeprefix("layer_")))
-        graph.node.append(onnx.helper.make_node("Identity", [last], [FEATURES], name=FEATURES))
+    if FEATURES in node_of_output:
         graph.output.append(onnx.helper.make_tensor_value_info(FEATURES, floats, [None, "batch", None]))
     return inner
 

@@ -47,9 +47,14 @@ HELD_SHARE = 0.4
 """Smoothed share of held values above which the flag latches: five rows in a row, or two in five for long."""
 UNKNOWN_RANGE, UNKNOWN_LEVEL, UNKNOWN_STILL = 10.0, 3.0, 50
 """Limits where a recipe does not say what is usual."""
-ODD_ERRORS, ODD_FACTOR, ODD_SENSORS = 6.0, 1.5, 3
-"""Standard errors between a level and what the others say of it: never fewer than these, nor than so many times the
-most of any training machine. Kept-out engines of FD001 reach 3.7."""
+ODD_ERRORS, ODD_SENSORS = 6.0, 3
+"""Standard errors between a level and what the others say of it."""
+ODD_FACTOR, USUAL_MOST = 2.0, 4.0
+"""Where training machines exceeded the second, sensors do not go together in straight lines. Their largest distance
+varies from fleet to fleet, so the limit is the first times it."""
+DOUBT, MOST_STRETCH = 0.5, 2.0
+"""Share of that limit from which on intervals widen, in proportion, and the most by which they do. A fault begins
+before it is found, and values are worse by then than intervals say."""
 LEAST_JOINT_UNITS = 20
 """Machines from which on it is known how sensors go together."""
 LATCH_RANGE, LATCH_DRIFT, LATCH_STUCK, LATCH_ODD = 1, 2, 4, 8
@@ -123,29 +128,27 @@ class SensorLimits:
             usual.joint if usual.joint is not None and usual.joint.units >= LEAST_JOINT_UNITS else None,
         )
 
-    def odd_sensor(self, watch: SensorWatch) -> int | None:
-        """The sensor whose level is furthest from what the others say, where that is too far.
+    def oddest_sensor(self, watch: SensorWatch) -> tuple[int, float]:
+        """The sensor whose level is furthest from what the others say, and that distance as a share of its limit.
 
         Sensors that are known to be broken are left out, so that they do not make others look odd.
         """
         if self.joint is None:
-            return None
+            return 0, 0.0
         sound = (watch.latched == 0) & (watch.blank == 0) & (watch.far > SETTLED) & (watch.seen >= SETTLED)
-        if not sound.any():
-            return None
         among = np.flatnonzero(sound)
         if len(among) < 2:
-            return None
+            return 0, 0.0
         every = len(among) == len(sound)  # as in nearly every row: nothing has to be picked
         levels, limit = (watch.level, self._odd_limit) if every else (watch.level[among], self._odd_limit[among])
         excess = np.abs(self._standard_errors(levels, among.tobytes())) / limit
         k = int(np.argmax(excess))
-        return int(among[k]) if excess[k] > 1 else None
+        return int(among[k]), float(excess[k])
 
     @cached_property
     def _odd_limit(self) -> FloatArray:
-        most = () if self.joint is None else self.joint.most
-        limit: FloatArray = np.maximum(ODD_FACTOR * np.array(most), ODD_ERRORS)
+        most = np.array(() if self.joint is None else self.joint.most)
+        limit: FloatArray = np.where(most > USUAL_MOST, ODD_FACTOR * most, ODD_ERRORS)
         return limit
 
     def _standard_errors(self, levels: FloatArray, among: bytes) -> FloatArray:
@@ -197,7 +200,7 @@ class SensorLimits:
             sentences.append(f"{self._names(missing)} blank for {int(watch.blank.max())} rows")
         if odd.sum() >= ODD_SENSORS:
             flags.append(UNKNOWN_WEAR)
-            sentences.append(f"{self._names(odd)} {UNKNOWN_WEAR_WORDS}")
+            sentences.insert(0, f"{self._names(odd)} {UNKNOWN_WEAR_WORDS}")
         return tuple(flags), "; ".join(sentences)
 
     def _names(self, which: BoolArray) -> str:
@@ -225,6 +228,8 @@ class SensorWatch(RowMemory):
         Smoothed share of held values.
     latched : (sensors,)
         Bits of the faults that were found.
+    excess
+        How far the oddest sensor is from what the others say after the latest row, as a share of the limit.
 
     Examples
     --------
@@ -236,7 +241,7 @@ class SensorWatch(RowMemory):
     (('out-of-range',), 'heat far outside what training machines showed')
     """
 
-    __slots__ = ("blank", "far", "good", "held", "latched", "level", "motion", "raw", "seen", "still")
+    __slots__ = ("blank", "excess", "far", "good", "held", "latched", "level", "motion", "raw", "seen", "still")
     arrays = ("raw", "still", "blank", "level", "motion", "seen", "good", "far", "held", "latched")
 
     def __init__(self, sensors: int) -> None:
@@ -250,6 +255,12 @@ class SensorWatch(RowMemory):
         self.far: IntArray = np.full(sensors, NEVER, dtype=np.int64)
         self.held: FloatArray = np.zeros(sensors)
         self.latched: IntArray = np.zeros(sensors, dtype=np.int64)
+        self.excess = 0.0  # of the latest row alone, so no snapshot needs it
+
+    @property
+    def stretch(self) -> float:
+        """How many times wider intervals are, because sensors begin to disagree."""
+        return min(max(self.excess / DOUBT, 1.0), MOST_STRETCH)
 
     def push(
         self, raw: FloatArray, blank: BoolArray, deviation: NDArray[np.floating], limits: SensorLimits
@@ -290,8 +301,8 @@ class SensorWatch(RowMemory):
                 | np.where(drifted & (self.seen >= SETTLED), LATCH_DRIFT, 0)
                 | np.where(stuck | (motionless & (self.seen > SETTLED)), LATCH_STUCK, 0)
             )
-        odd = limits.odd_sensor(self)
-        if odd is not None:
+        odd, self.excess = limits.oddest_sensor(self)
+        if self.excess > 1:
             self.latched[odd] |= LATCH_ODD
         return visible
 

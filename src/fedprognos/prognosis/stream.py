@@ -197,7 +197,7 @@ class Stream:
         if cut.window is not None:
             flags, doubts = state.doubts(cut)
             health = Health(unit, cut.position, None, state="warming-up", reason=doubts, flags=flags)
-            state.pending = Question(health, cut.window, state, state.sensors.level)
+            state.pending = Question(health, cut.window, state, state.sensors.level, state.sensors.stretch)
             return health, state.pending
         have, need = state.history.progress
         reason = f"the cycle has {have:g} samples, {need:g} are needed"

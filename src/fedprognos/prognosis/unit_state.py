@@ -31,12 +31,15 @@ class Question:
         Scaled rows.
     levels : (sensors,)
         Smoothed deviations of the sensors at that row, to say which ones move.
+    stretch
+        How many times wider the interval is than on machines whose sensors agree.
     """
 
     health: Health
     window: Rows
     state: UnitState
     levels: FloatArray
+    stretch: float
 
 
 class UnitState:
