@@ -40,6 +40,9 @@ def init(
     time: Annotated[str | None, typer.Option("--time", help="Column of the time.")] = None,
     site: Annotated[str | None, typer.Option("--site", help="Column of the owner; - for none.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="Column of the remaining life; - for none.")] = None,
+    failed: Annotated[
+        str | None, typer.Option("--failed", help="Column with 1 where a machine failed; - if all did.")
+    ] = None,
     sensor: Annotated[list[str] | None, typer.Option("--sensor", help="A sensor's column; several times.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="rul (remaining life) or soh (health of cycles).")] = None,
     end_of_life: Annotated[
@@ -71,6 +74,7 @@ def init(
         "time": time,
         "site": site,
         "target": target,
+        "failed": failed,
         "sensors": sensor or None,
         "task": task,
     }
@@ -229,7 +233,11 @@ def _end(proposal: Proposal) -> str:
             f"where {columns.health} stays below {columns.end_of_life:.0%} of its first value "
             f"({proposal.worn} of {proposal.units} units); another share: --end-of-life"
         )
-    return "with the last row of each unit" if columns.target is None and columns.failed is None else ""
+    if columns.target is not None or columns.failed is not None:
+        return ""
+    return (
+        "with the last row of each unit; if some still run, add a column with 1 where a unit failed, else 0 (--failed)"
+    )
 
 
 def _summary(proposal: Proposal) -> Table:
