@@ -156,6 +156,15 @@ def test_every_candidate_is_a_valid_experiment(tmp_path: Path) -> None:
             assert changed(written, candidate.changes, 5).train.steps == 5
 
 
+@pytest.mark.parametrize("written", [True, False])
+def test_machines_that_still_run_are_tried_the_other_way(tmp_path: Path, written: bool) -> None:
+    document = experiment(tmp_path, recipe={"history": "life", "cap": 25.0}, train={"running": written})
+    base = config.load(document)[1]
+    tried = [changed(base, candidate.changes, 5).train.running for candidate in candidates(base, running=True)]
+    assert tried.count(not written) == 1
+    assert all(changed(base, c.changes, 5).train.running is written for c in candidates(base, running=False))
+
+
 @pytest.mark.parametrize("search", ["ten minutes", "10 minutes", -1])
 def test_a_budget_is_a_time_or_a_number_of_steps(tmp_path: Path, search: object) -> None:
     with pytest.raises(ConfigError):

@@ -132,18 +132,23 @@ def test_the_reservoir_is_the_same_bytes_everywhere_and_forgets() -> None:
     assert np.abs(a - b).max() < 1e-4
 
 
-def test_units_that_still_run_stand_beside_failed_ones_and_do_not_outweigh_them() -> None:
+def lives_with_running_units() -> WindowSet:
+    """Five units that failed; ten that still run, and one that ran for too short a time to have a certain row."""
     failed = series_fleet([90, 80, 100, 95, 85])
-    still = series_fleet([60, 70, 80, 90, 75, 65, 85, 95, 100, 55], seed=3, name="still")
+    still = series_fleet([60, 70, 80, 90, 75, 65, 85, 95, 100, 55, 12], seed=3, name="still")
     fleet = failed.select([*failed, *(replace(unit, rul_at_end=None, failed=False) for unit in still)])
     running_units = running_windows(RECIPE, fleet)
     assert running_units is not None and running_units.running is not None
-    lives = joined(build_windows(RECIPE, fleet), running_units)
+    return joined(build_windows(RECIPE, fleet), running_units)
+
+
+def test_units_that_still_run_stand_beside_failed_ones_and_do_not_outweigh_them() -> None:
+    lives = lives_with_running_units()
     batches = LifeBatches(Network.seeded(SPECS[0], 0).module(), lives, RECIPE, Training(batch_size=2), 0)
     assert batches.per_epoch == 3  # an epoch is a pass over the five failed units
     cap = RECIPE.encode(np.array([RECIPE.cap]))[0]
     shown = list(batches.shown(np.random.default_rng(0)))
-    assert sum(len(x) for x, _, _ in shown) == 15
+    assert sum(len(x) for x, _, _ in shown) == 14  # at most two beside each that failed
     for _, targets, weights in shown:
         ends = (weights > 0) & (targets < cap - 1e-5)
         of_failed = ends.any(1)
@@ -152,3 +157,24 @@ def test_units_that_still_run_stand_beside_failed_ones_and_do_not_outweigh_them(
         rows_of_failed = at_cap[of_failed].sum()
         assert float(weights[at_cap].sum()) == pytest.approx(float(rows_of_failed), rel=1e-4)
         assert float(weights[ends].mean()) == 1.0
+
+
+def test_lives_are_shown_with_the_first_readings_of_other_units_where_some_still_run() -> None:
+    lives = lives_with_running_units()
+    module, sensors = Network.seeded(SPECS[0], 0).module(), len(RECIPE.sensors)
+    batches, order = LifeBatches(module, lives, RECIPE, Training(), 0), np.random.default_rng(0)
+    assert lives.lives is not None
+    first = [lives.features[begin : begin + 20, :sensors].mean(axis=0) for begin in lives.lives[:-1]]
+    first[-1] = lives.features[lives.lives[-2] :, :sensors].mean(axis=0)
+    seen = set()
+    for _ in range(100):
+        rows, targets, known = batches._shown(0, order)
+        shift = (rows - lives.features[: len(rows)])[:, :sensors]
+        np.testing.assert_allclose(shift, np.broadcast_to(shift[0], shift.shape), atol=1e-5)
+        of = [k for k, readings in enumerate(first) if np.allclose(shift[0], readings - first[0], atol=1e-5)]
+        assert len(of) == 1
+        seen.add(of[0])
+        assert known.all() and len(targets) == 90
+    assert len(seen) > 12  # those of units without a certain row, too
+    mid_life = LifeBatches(module, lives, RECIPE, Training(random_start=1e-9), 0)
+    np.testing.assert_array_equal(mid_life._shown(0, order)[0], lives.features[:90])

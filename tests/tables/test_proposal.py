@@ -131,6 +131,7 @@ def test_lifespans_are_those_of_machines_that_failed(tmp_path: Path) -> None:
     assert guess.columns.failed == "failed"
     assert guess.median_life == ends.drop(still).median()
     assert guess.short_life == ends.drop(still).quantile(0.1)
+    assert propose(tmp_path / "fleet.csv", {"failed": None}).columns.failed is None
 
 
 @pytest.mark.parametrize("table", [engine_table, battery_table])

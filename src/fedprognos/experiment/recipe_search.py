@@ -127,8 +127,9 @@ def candidates(experiment: Experiment, running: bool = False) -> list[Candidate]
         tried.append(Candidate("all rows of a record instead of a window", whole))
     tried.append(Candidate("half as many neurons", {"model": {"widths": [max(w // 2, 4) for w in model.widths]}}, 0.6))
     tried.append(Candidate("the latest row beside the network", {"model": {"direct": 1}}))
-    if running and not train.running and recipe.cap is not None:
-        tried.append(Candidate("rows of machines that still run", {"train": {"running": True}}))
+    if running and recipe.cap is not None:
+        label = "without machines that still run" if train.running else "rows of machines that still run"
+        tried.append(Candidate(label, {"train": {"running": not train.running}}))
     if model.cell == "lstm":
         tried.append(Candidate("GRU instead of LSTM", {"model": {"cell": "gru"}, "train": {"forget_bias": 0.0}}, 2.0))
     if train.learning_rate > 0.002:

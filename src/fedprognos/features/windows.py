@@ -212,17 +212,17 @@ def build_windows(
 
 
 def running_windows(recipe: Recipe, fleet: Fleet) -> WindowSet | None:
-    """Windows of the units that still run, as far as their capped labels can be certain; None where there are none.
+    """Windows of the units that still run, as far as their capped labels are certain; None where there are none.
 
-    With whole lives every row stays: as many rows before the latest as the cap are certain now, more or fewer where
-    training shows the life slower or faster.
+    With whole lives every unit and row stays: rows at least the cap before the latest are certain, more or fewer where
+    training shows the life slower or faster, and first rows show what a unit read when it was new.
     """
     if recipe.cap is None or recipe.task != "rul":
         return None
     units = [
         replace(unit, rul_at_end=0.0)  # the time to the latest row stands in for the label, which is at least that
         for unit in fleet
-        if unit.labels() is None and not unit.is_cyclic and unit.time[-1] - unit.time[0] >= recipe.cap
+        if unit.labels() is None and not unit.is_cyclic
     ]
     if not units:
         return None

@@ -126,7 +126,9 @@ def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, r
     notes += [f"left out, as they have fewer than two rows: {', '.join(dropped)}"] if dropped else []
     notes += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     if unlabelled := sum(unit.labels() is None for unit in units):
-        notes += [f"{unlabelled} of {len(units)} units have not failed: used for scaling, given no label"]
+        notes += [
+            f"{unlabelled} of {len(units)} units have not failed: used for scaling, for training by train.running"
+        ]
     fleet = Fleet(name, schema, tuple(units), where, tuple(notes))
     return replace(fleet, notes=(*notes, *quality_notes(fleet))) if require_labels else fleet
 

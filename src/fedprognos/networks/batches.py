@@ -20,6 +20,12 @@ from fedprognos.networks.running import cached_inputs
 
 SAMPLES, LIVES = 512, 32
 """Windows, and lives, whose single gradients are computed together."""
+FIRST_ROWS = 20
+"""Rows of a life that show what its sensors read when the unit was new."""
+SHIFTED = 0.7
+"""Share of the lives that are shown with another unit's first readings, where some units still run."""
+BESIDE = 2
+"""Units that still run beside each one that failed, at most: more take time and teach no more."""
 
 
 class WindowBatches:
@@ -79,6 +85,8 @@ class LifeBatches:
 
     Lives longer than `train.truncate` rows are learnt in pieces: the state is carried from one to the next, the
     gradient is not. Each epoch may show a life with noise on its inputs, at another pace, or from a random row on.
+    Where units still run, it may also show one with the first readings of another: a few failures say little about how
+    machines differ when new, and those that still run say much.
     """
 
     def __init__(
@@ -91,12 +99,27 @@ class LifeBatches:
         self._runs = np.array([self._running(points) for points in self._points])
         self._size = training.batch_size or automatic_batch(self._failed)
         self._noise = torch.Generator().manual_seed(0)
+        self._beside = np.array([self._may_be_certain(points) for points in self._points])
+        # Records that begin in mid-life do not show what a unit read when it was new.
+        shifts = self._runs.any() and not training.random_start
+        self._first_readings = [self._readings_when_new(points) for points in self._points] if shifts else []
 
     def _rows(self, points: IntArray) -> tuple[int, int]:
         """First row of a unit and how many rows of it there are up to its last point."""
         lives = self._set.lives if self._set.lives is not None else np.zeros(1, dtype=np.int64)
         first = int(lives[self._set.unit[points[0]]])
         return first, int(self._set.starts[points].max()) - first + 1
+
+    def _readings_when_new(self, points: IntArray) -> NDArray[np.float32]:
+        """Mean of the first scaled rows of a unit: (sensors,)."""
+        first, length = self._rows(points)
+        rows = self._set.features[first : first + min(length, FIRST_ROWS), : len(self._recipe.sensors)]
+        return np.asarray(rows.mean(axis=0))
+
+    def _may_be_certain(self, points: IntArray) -> bool:
+        """Whether a unit that still runs has a certain row when it is shown as slowly as possible."""
+        longest = float(self._set.labels[points].max()) * math.exp(self._training.warp)
+        return self._running(points) and self._recipe.cap is not None and longest >= self._recipe.cap
 
     def _running(self, points: IntArray) -> bool:
         """Whether the unit of these points still runs."""
@@ -126,14 +149,14 @@ class LifeBatches:
         """One epoch: inputs (B, T, C), targets and weights (B, T) of each batch, with noise, warp and random starts."""
         self._noise.manual_seed(int(order.integers(2**62)))
         by_length = np.argsort(self._lengths * order.uniform(0.9, 1.1, len(self._lengths)), kind="stable")
-        runs = self._runs[by_length]
-        failed = np.array_split(by_length[~runs], self.per_epoch)
+        failed = np.array_split(by_length[~self._runs[by_length]], self.per_epoch)
         # Every batch has failed units: a step on running ones alone would pull all predictions to the cap.
-        beside = np.array_split(order.permutation(by_length[runs]) if runs.any() else by_length[:0], self.per_epoch)
+        running = np.flatnonzero(self._beside)
+        beside = np.array_split(order.permutation(running) if len(running) else running, self.per_epoch)
         for k in order.permutation(len(failed)):
-            batch = np.concatenate([failed[k], beside[k]])
-            x, y, weights = self._padded([self._shown(int(u), order) for u in batch])
-            if len(beside[k]) and len(failed[k]):
+            some = beside[k][: BESIDE * len(failed[k])]
+            x, y, weights = self._padded([self._shown(int(u), order) for u in (*failed[k], *some)])
+            if len(some):
                 weights = self._balanced(y, weights, len(failed[k]))
             if self._training.noise:
                 x = x + self._training.noise * torch.randn(x.shape, generator=self._noise)
@@ -179,6 +202,9 @@ class LifeBatches:
             at, has_label = at[:kept], has_label[:kept]
         targets = self._recipe.encode(np.where(has_label, labels[at] / pace, 0.0)).astype(np.float32)
         rows = self._set.features[first + at]
+        if self._first_readings and order.random() < SHIFTED:
+            other = self._first_readings[order.integers(len(self._first_readings))]
+            rows[:, : len(other)] += other - self._first_readings[unit]
         if self._recipe.extra:  # computed from the warped life that the network sees
             rows = self._recipe.extended(rows[:, : self._recipe.columns])
         return rows, targets, has_label

@@ -69,7 +69,8 @@ class Training(Options):
     """Whole lives: give every unit the same weight, however many rows it has."""
     running: bool = False
     """RUL: learn from units that still run, too. Rows that lie at least `recipe.cap` before a unit's latest row are
-    labelled with the cap, which is certain; all other rows of such units are left out."""
+    labelled with the cap, which is certain; all other rows of such units are left out. Whole lives are also shown
+    with the first readings of other units."""
     truncate: PositiveInt = 1000
     """Whole lives: gradients flow back over this many rows; the state is carried further."""
 
