@@ -109,6 +109,14 @@ def merging_rivals(data_dir: DataDir = None) -> None:
 
 
 @app.command()
+def running(data_dir: DataDir = None) -> None:
+    """Engines that still run: dropped, their certain rows used, and a survival model; goes on where it was."""
+    from studies.still_running import write_still_running
+
+    Console().print(write_still_running(data_dir), highlight=False)
+
+
+@app.command()
 def study(
     data_dir: DataDir = None,
     measured: Annotated[bool, typer.Option(help="Measure what is missing before the page is made.")] = True,

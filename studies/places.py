@@ -23,6 +23,7 @@ OTHERS = (
     "paper-batteries.json",
     "few-machines.json",
     "merging-rivals.json",
+    "running.json",
 )
 """Files in the folder of results that are no records of presets."""
 

@@ -1,0 +1,227 @@
+"""Machines that still run: what their rows are worth beside those of machines that failed.
+
+Engines of C-MAPSS are cut off at random, as if they still ran, and dealt to two owners. Both train, and put their
+networks side by side under one exact head. Cut-off engines are dropped, or their certain rows teach. A survival model,
+which reads them as censored, has all rows in one place. NASA's test engines judge, labels capped at 125 cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedprognos.arrays import FloatArray
+from fedprognos.errors import ConfigError
+from fedprognos.experiment import config
+from fedprognos.experiment.scenario import Scenario, scenarios
+from fedprognos.features import WindowSet, build_windows
+from fedprognos.files import read_json, write_json, write_text
+from fedprognos.fleet import Unit, pool
+from fedprognos.networks import Network
+from fedprognos.networks.torch_threads import one_torch_thread
+from studies.few_machines import OWNERS, PRESETS
+from studies.markdown import NOTHING, percent, sample, table
+from studies.samples import Sample, paired
+from studies.study.bench import Bench, scope_of
+from studies.study.parts import exact_only
+
+SEEDS = 5
+STEPS = 500
+"""Half of what `init` proposes."""
+RESULTS = Path("docs/results/running.json")
+RUNS = Path("build/running")
+CUT_FROM, CUT_TO = 0.2, 0.9
+"""Engines are cut off at a random share of their lives."""
+INSTALL = "pip install --no-deps lifelines autograd autograd-gamma formulaic interface-meta"
+"""Without what it asks for: an older pandas than ours, which it does not need."""
+ROLLING, STRIDE = 20, 10
+"""Rows that the survival model looks back, and rows between the moments it learns from."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How many engines there are, and how many of them failed; None: all, a quarter."""
+
+    label: str
+    units: int | None
+    failures: int | None
+
+
+CUTS = (Cut("three of four cut off", None, None), Cut("five failures in a hundred", 100, 5))
+ALL, DROPPED, USED, SURVIVAL = "all run to failure", "cut-off ones dropped", "certain rows used", "survival model"
+METHODS = (ALL, DROPPED, USED, SURVIVAL)
+PAGE = """\
+# Machines that still run
+
+What are machines worth that have not failed yet? Engines are drawn by lot, cut off at a random 20 to 90 % of their
+lives, and dealt to {owners} owners; both have some that failed. A draw a seed; masks, owners and initial weights are
+drawn apart. GRU of 64 neurons, {steps} steps, networks side by side under one exact head (concat). *Certain rows*:
+`train.running`, rows at least 125 cycles before an engine's latest row; lives are also shown with the first readings of
+other engines. *Survival model*: a Weibull model of lifelines (accelerated failure time) on means of the last {rolling}
+rows, their change since the first ones, and the age, with engines that still run as censored and all rows in one place;
+it predicts the median.
+Errors are RMSE in cycles on all of NASA's test engines, labels capped at 125; ± is the standard deviation over seeds,
+differences have their 95 % interval over paired seeds.
+
+`python -m studies running` measures what is missing and makes this page. lifelines is not among the requirements:
+`{install}`."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A draw of engines that still run."""
+
+    subset: str
+    cut: Cut
+    seed: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.subset}, {self.cut.label}, seed {self.seed}"
+
+
+def tasks() -> Iterator[tuple[Cell, str]]:
+    """All draws and what is measured of each, one seed of all first."""
+    for seed in range(SEEDS):
+        for cell in (Cell(subset, cut, seed) for cut in CUTS for subset in PRESETS):
+            yield from ((cell, method) for method in METHODS if method != ALL or cell.cut.failures is None)
+
+
+def write_still_running(data_dir: Path | None, tell: Callable[[str], None] = print) -> Path:
+    """Measure what is missing, and write the results and their page."""
+    results: dict[str, dict[str, float]] = read_json(RESULTS) if RESULTS.is_file() else {}
+    with one_torch_thread():
+        for cell, method in tasks():
+            errors = results.setdefault(cell.key, {})
+            if method not in errors:
+                errors[method] = round(measure(cell, method, data_dir), 3)
+                write_json(RESULTS, results)
+                tell(f"{cell.key}, {method}: {errors[method]}")
+    write_text(RESULTS.with_suffix(".md"), page(results))
+    return RESULTS.with_suffix(".md")
+
+
+def measure(cell: Cell, method: str, data_dir: Path | None) -> float:
+    """The error of a method on NASA's test engines."""
+    _, experiment, _ = config.load(PRESETS[cell.subset])
+    training = experiment.train.model_copy(update={"steps": STEPS, "running": method == USED})
+    whole = next(iter(scenarios(experiment, data_dir, Path()).values()))
+    drawn = owners_of(whole, cell, cut_off=method != ALL)
+    bench = Bench(experiment.model_copy(update={"train": training}), drawn, cell.seed, RUNS, scope_of(drawn))
+    if method == SURVIVAL:
+        predictions = survival(bench)
+    else:
+        bodies = bench.bodies()
+        network = Network.concat([bodies[name] for name in sorted(bodies)])
+        predictions = bench.predictions(bench.with_head(bench.cohort(), network, exact_only(bench.plan())))
+    capped = bench.recipe.capped
+    return float(np.sqrt(np.mean((capped(predictions) - capped(bench.tests.labels)) ** 2)))
+
+
+def owners_of(scenario: Scenario, cell: Cell, cut_off: bool = True) -> Scenario:
+    """Engines dealt to the owners, those that failed and those that run alike, with or without being cut off."""
+    fleet = pool([scenario.clients[name] for name in sorted(scenario.clients)])
+    mask = np.random.default_rng([cell.seed, 1])
+    order = mask.permutation(len(fleet))[: cell.cut.units]
+    failures = len(order) // 4 if cell.cut.failures is None else cell.cut.failures
+    shares = mask.uniform(CUT_FROM, CUT_TO, len(order))
+    units = [fleet.units[i] for i in order]
+    if cut_off:
+        units[failures:] = [shortened(u, s) for u, s in zip(units[failures:], shares[failures:], strict=True)]
+    dealt = {
+        f"owner-{k + 1}": fleet.select([*units[:failures][k::OWNERS], *units[failures:][k::OWNERS]])
+        for k in range(OWNERS)
+    }
+    return Scenario("drawn", dealt, scenario.tests)
+
+
+def shortened(unit: Unit, share: float) -> Unit:
+    """The unit as it was when a share of its life was over, and it still ran."""
+    rows = max(round(share * unit.rows), 2)
+    return replace(
+        unit,
+        time=unit.time[:rows],
+        sensors=unit.sensors[:rows],
+        settings=unit.settings[:rows],
+        rul_at_end=None,
+        failed=False,
+    )
+
+
+def survival(bench: Bench) -> FloatArray:
+    """Median remaining life of the test engines by a Weibull model of accelerated failure time."""
+    import pandas as pd
+
+    try:
+        from lifelines import WeibullAFTFitter
+    except ImportError as error:
+        raise ConfigError("the survival model needs lifelines", hint=INSTALL) from error
+    fleet = pool([bench.scenario.clients[name] for name in sorted(bench.scenario.clients)])
+    windows = build_windows(bench.recipe, fleet, labelled=False)
+    parts = []
+    for number, name in enumerate(windows.unit_ids):
+        points = np.flatnonzero(windows.unit == number)[::-1][::STRIDE]
+        left = windows.position[points[0]] - windows.position[points] + 1  # a Weibull life is longer than none
+        parts.append(pd.DataFrame(_rolling(windows, points)).assign(left=left, failed=fleet[name].failed))
+    rows = pd.concat(parts, ignore_index=True)
+    rows.columns = rows.columns.map(str)
+    model = WeibullAFTFitter(penalizer=0.01).fit(rows, "left", "failed")
+    tests: Any = pd.DataFrame(_rolling(bench.tests, np.arange(len(bench.tests))))
+    tests.columns = tests.columns.map(str)
+    return np.asarray(model.predict_median(tests), dtype=np.float64).ravel()
+
+
+def _rolling(windows: WindowSet, points: Any) -> FloatArray:
+    """Means of the latest rows at some points, their change since a life's first rows, and the age."""
+    if windows.lives is None:
+        raise ValueError("the survival model reads whole lives")
+    features = []
+    for point in points:
+        first, row = int(windows.lives[windows.unit[point]]), int(windows.starts[point])
+        latest = windows.features[max(first, row - ROLLING + 1) : row + 1].mean(axis=0)
+        new = windows.features[first : min(first + ROLLING, row + 1)].mean(axis=0)
+        features.append([*latest, *(latest - new), (row - first) / 100])
+    return np.asarray(features, dtype=np.float64)
+
+
+def errors_of(results: Mapping[str, Mapping[str, float]], subset: str, cut: Cut, method: str) -> Sample | None:
+    """The errors of a method over seeds; None where nothing was measured."""
+    by_seed = {
+        seed: errors[method]
+        for seed in range(SEEDS)
+        if method in (errors := results.get(Cell(subset, cut, seed).key, {}))
+    }
+    return Sample(by_seed, {}) if by_seed else None
+
+
+def page(results: Mapping[str, Mapping[str, float]]) -> str:
+    """A table a cut; draws that were not measured are named."""
+    parts = [PAGE.format(owners=OWNERS, steps=STEPS, rolling=ROLLING, install=INSTALL)]
+    for cut in CUTS:
+        rows = []
+        for subset in PRESETS:
+            errors = {method: errors_of(results, subset, cut, method) for method in METHODS}
+            against = [_against(errors[USED], errors[other]) for other in (DROPPED, ALL)]
+            rows.append([subset, *(sample(errors[method], 1) for method in METHODS), *against])
+        header = ["engines", *METHODS, "used against dropped", "used against all"]
+        parts += [f"## {cut.label.capitalize()}", table(header, rows)]
+    if missing := [f"{cell.key}, {method}" for cell, method in tasks() if method not in results.get(cell.key, {})]:
+        parts += ["## Not measured yet", "\n".join(f"- {key}" for key in missing)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _against(first: Sample | None, second: Sample | None) -> str:
+    """By how much the first error differs, in percent of the second, with the 95 % interval over common seeds."""
+    common = set() if first is None or second is None else first.by_seed.keys() & second.by_seed.keys()
+    if first is None or second is None or not common:
+        return NOTHING
+    ours, theirs = (Sample({seed: s.by_seed[seed] for seed in common}, {}) for s in (first, second))
+    difference = paired(ours, theirs)
+    share = percent(difference.mean / theirs.mean, 0)
+    if difference.low is None or difference.high is None:
+        return share
+    return f"{share} ({percent(difference.low / theirs.mean, 0)} to {percent(difference.high / theirs.mean, 0)})"
