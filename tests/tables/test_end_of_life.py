@@ -15,8 +15,11 @@ from test_proposal import battery_table, save
 
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.experiment import config
+from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet
-from fedprognos.tables import Columns, broken_off, end_of_life
+from fedprognos.prognosis import HealthModel, Stream
+from fedprognos.service.fleet_view import status_of
+from fedprognos.tables import Columns, TableLayout, broken_off, end_of_life
 from fedprognos.tables.proposal import propose
 from refusals import refuses
 
@@ -122,3 +125,39 @@ def test_a_folder_of_mat_files_is_a_table(tmp_path: Path, cells: int) -> None:
     data = config.load(tmp_path / "cells.toml")[1].data
     assert (data.task, data.target, data.cycle) == ("soh", "capacity_in_Ah", "cycle")  # type: ignore[attr-defined]
     assert propose(tmp_path).shortest_cycle == 2590.0
+
+
+def worn_model() -> HealthModel:
+    """A model of lives that end at 80 % of the first capacity; it says 40 cycles whatever it sees."""
+    recipe = Recipe(task="rul", sensors=("capacity",), window=2, mean=((1.7,),), std=((0.2,),), label_mean=40.0)
+    layout = TableLayout(unit="cell", time="cycle", health="capacity")
+    return HealthModel(recipe, lambda batch: np.zeros(len(batch)), None, layout)
+
+
+def test_a_unit_past_its_threshold_is_worn_and_stays_so() -> None:
+    stream = Stream(worn_model())
+    capacity = [*np.linspace(2.0, 1.4, 61), 1.7, 1.7, 1.7, 1.7, 1.7]
+    healths = [stream.feed("c1", k + 1, {"capacity": value}).health for k, value in enumerate(capacity)]
+    worn = [k for k, health in enumerate(healths) if health is not None and "worn" in health.flags]
+    end = end_of_life(np.array(capacity), 0.8)
+    assert end is not None
+    assert worn == list(range(end + 2, len(capacity)))  # the two rows after it confirm the end
+    assert {(healths[k].value, healths[k].low, healths[k].high) for k in worn} == {(0.0, None, None)}  # type: ignore[union-attr]
+    assert {health.value for health in healths[1 : end + 2]} == {40.0}  # type: ignore[union-attr]
+    assert status_of(healths[-1], threshold=None) == "due"
+
+
+def test_low_values_that_stand_alone_and_blanks_do_not_wear_a_unit_out(tmp_path: Path) -> None:
+    stream = Stream(worn_model())
+    capacity = [2.0, 2.0, 2.0, 0.1, 2.0, 2.0, None, 0.1, 2.0, 1.9]
+    healths = [stream.feed("c1", k + 1, {"capacity": value}).health for k, value in enumerate(capacity)]
+    assert not any("worn" in health.flags for health in healths if health is not None)
+    for k in range(3):
+        stream.feed("c1", 20 + k, {"capacity": 1.5})
+    stream.snapshot(tmp_path / "stream")
+    other = Stream(worn_model())
+    other.restore(tmp_path / "stream")
+    later = [s.feed("c1", 30, {"capacity": 1.5}).health for s in (stream, other)]
+    assert later[0] == later[1]
+    assert later[0] is not None
+    assert later[0].flags == ("worn",)

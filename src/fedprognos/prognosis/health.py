@@ -35,7 +35,8 @@ class Health:
         "unknown-wear" (the machine moves as no training machine did); under these there is no interval; see
         :mod:`fedprognos.prognosis.sensor_faults`. "mid-life" (a model of whole lives has not seen the beginning),
         "unseen-condition", "padded" (fewer rows than a window), "stretched" (a cycle ended before the part that the
-        model looks at did), "gap" (rows are missing within the window). And :data:`AT_CAP`, which is no doubt.
+        model looks at did), "gap" (rows are missing within the window). And two that are no doubts: :data:`AT_CAP`, and
+        "worn" (the end of life by a threshold of health is reached; the value is 0).
     """
 
     unit: str

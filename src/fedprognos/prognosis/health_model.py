@@ -19,6 +19,7 @@ from fedprognos.networks import Calibration, Novelty
 from fedprognos.prognosis.health import AT_CAP, Health
 from fedprognos.prognosis.sensor_faults import DISTRUSTED, UNKNOWN_WEAR, SensorLimits, unknown_wear
 from fedprognos.prognosis.unit_state import Question, UnitState
+from fedprognos.prognosis.worn import WORN, WornWatch
 from fedprognos.tables import TableLayout
 
 BATCH = 1024
@@ -96,7 +97,8 @@ class HealthModel:
 
     def start(self) -> UnitState:
         """The empty memory of a unit."""
-        return UnitState(self.recipe, self._limits, 0 if self.steps is None else self.steps.size)
+        size = 0 if self.steps is None else self.steps.size
+        return UnitState(self.recipe, self._limits, size, WornWatch.for_model(self.recipe, self.table))
 
     def windows(self, batch: Rows) -> FloatArray:
         """Health (B,) at the last row of scaled histories (B, T, channels). May be called from several threads."""
@@ -137,6 +139,9 @@ class HealthModel:
         healths = []
         for k, (question, value) in enumerate(zip(questions, values, strict=True)):
             draft, flags, reason = question.health, question.health.flags, question.health.reason
+            if WORN in flags:
+                healths.append(Health(draft.unit, draft.position, 0.0, reason=reason, flags=flags))
+                continue
             if question.state.novelty.push(float(distances[k])) and UNKNOWN_WEAR not in flags:
                 flags = (*flags, UNKNOWN_WEAR)
                 reason = "; ".join(filter(None, (reason, unknown_wear(self.recipe.sensors, question.levels))))

@@ -15,6 +15,7 @@ from fedprognos.features.history import GAP, PADDED, STRETCHED, UNSEEN, Cut, rul
 from fedprognos.prognosis.health import Health, Verdict
 from fedprognos.prognosis.row_clock import Clock
 from fedprognos.prognosis.sensor_faults import MID_LIFE, NoveltyWatch, SensorLimits, SensorWatch
+from fedprognos.prognosis.worn import WORN, WornWatch
 
 FLAGS = {PADDED: "padded", STRETCHED: "stretched", GAP: "gap", UNSEEN: "unseen-condition"}
 
@@ -53,6 +54,8 @@ class UnitState:
         What the sensors may do.
     size
         Numbers of the network's state, where it carries one.
+    worn
+        Watches for the end of life, where a threshold says it.
     memory : (size,)
         That state; NaN before the first row.
     pending
@@ -75,15 +78,17 @@ class UnitState:
         "pending",
         "recipe",
         "sensors",
+        "worn",
     )
 
-    def __init__(self, recipe: Recipe, limits: SensorLimits, size: int = 0) -> None:
+    def __init__(self, recipe: Recipe, limits: SensorLimits, size: int = 0, worn: WornWatch | None = None) -> None:
         self.recipe = recipe
         self.history = rule_of(recipe).start(recipe)
         self.channels = Channels(recipe.extra, len(recipe.sensors))
         self.clock = Clock(recipe.cycle is not None)
         self.sensors = SensorWatch(len(recipe.sensors))
         self.novelty = NoveltyWatch()
+        self.worn = worn
         self.latest_values = np.full(len(recipe.sensors) + len(recipe.settings), np.nan)
         self.limits = limits
         self.memory = np.full(size, np.nan, dtype=np.float32)
@@ -137,6 +142,8 @@ class UnitState:
             given = given.copy()
             given[:width][impossible] = np.nan  # an impossible value must not fill a later blank
         self.latest_values = np.where(np.isnan(given), held, given)
+        if self.worn is not None:
+            self.worn.push(float(given[self.worn.column]))
         inputs = self.channels.extend(scaled)
         cuts = self.history.push(inputs, position, cycle=number, end=end, unseen=unseen, gap=judged.gap)
         return judged.verdict, "", cuts
@@ -148,7 +155,12 @@ class UnitState:
         return not same or bool(((settings != before) & ~np.isnan(settings)).any())
 
     def doubts(self, cut: Cut) -> tuple[tuple[str, ...], str]:
-        """Flags and reason that make the health at a window doubtful before the model reads the window."""
+        """Flags and reason that make the health at a window doubtful before the model reads the window.
+
+        A worn unit has one flag only: beyond its end of life the sensors leave what training showed.
+        """
+        if self.worn is not None and self.worn.worn:
+            return (WORN,), self.worn.words(self.recipe.sensors)
         faults, reason = self.limits.faults(self.sensors)
         # The life after a repair starts at the repair, so a late first position is normal there.
         if not self.clock.origin and self.limits.first < self.clock.first < self.limits.dates:
@@ -183,7 +195,9 @@ class UnitState:
         return bool(len(self.memory)) and not math.isnan(self.memory[0])
 
     def _parts(self) -> dict[str, RowMemory | Channels]:
+        watched: dict[str, RowMemory | Channels] = {} if self.worn is None else {"worn": self.worn}
         return {
+            **watched,
             "history": self.history,
             "clock": self.clock,
             "channels": self.channels,

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from fedprognos.errors import DataError
-from fedprognos.prognosis import AT_CAP, DISTRUSTED, Health, Verdict, machine_and_life
+from fedprognos.prognosis import AT_CAP, DISTRUSTED, WORN, Health, Verdict, machine_and_life
 from fedprognos.service.durable_stream import Batch, DurableStream
 from fedprognos.service.maintenance import MaintenanceEvent
 
@@ -126,7 +126,7 @@ def status_of(health: Health | None, threshold: float | None, margin: float = 0.
         return "warming-up"
     if health.value is None:
         return "unknown"
-    if threshold is not None and health.value <= threshold:
+    if WORN in health.flags or (threshold is not None and health.value <= threshold):
         return "due"
     if DISTRUSTED.intersection(health.flags):
         return "unknown"  # the value may be far off, so being above the threshold says nothing
@@ -364,7 +364,7 @@ class FleetView:
         return sum(
             1
             for view in self.units.values()
-            if view.status != "ended" and view.health is not None and set(view.health.flags) - {AT_CAP}
+            if view.status != "ended" and view.health is not None and set(view.health.flags) - {AT_CAP, WORN}
         )
 
 
@@ -391,8 +391,12 @@ class Forecast:
     basis: str
 
 
-def forecast(task: str, healths: Sequence[Health], threshold: float | None) -> Forecast | None:
-    """Extrapolate the latest health; None without a usable value, as at the cap or with a broken sensor.
+def forecast(
+    task: str, healths: Sequence[Health], threshold: float | None, ahead: float | None = None
+) -> Forecast | None:
+    """Extrapolate the latest health, which is of a moment `ahead` of its row.
+
+    None without a usable value, as at the cap or with a broken sensor.
 
     A remaining useful life falls by one a cycle by definition. A state of health keeps its recent slope: the median
     of the slopes between all pairs of the last values (Theil, 1950; Sen, 1968), which outliers hardly change.
@@ -419,7 +423,8 @@ def forecast(task: str, healths: Sequence[Health], threshold: float | None) -> F
     def meets(value: float | None) -> float | None:
         if value is None or threshold is None or slope >= 0:
             return None
-        return last.position + max(value - threshold, 0.0) / -slope
+        later = (value - threshold) / -slope + (ahead or 0.0)
+        return last.position + max(later, 0.0)
 
     return Forecast(slope, meets(last.value), meets(last.low), meets(last.high), basis)
 

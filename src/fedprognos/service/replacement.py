@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedprognos.networks import Calibration
-from fedprognos.prognosis import AT_CAP, DISTRUSTED, MID_LIFE, Health
+from fedprognos.prognosis import AT_CAP, DISTRUSTED, MID_LIFE, WORN, Health
 from fedprognos.service.due_dates import Clock
 
 STEPS, SHOWN_STEPS = 200, 10
@@ -66,7 +66,7 @@ def best_replacement(
     first
         Position at which the life began.
     """
-    unusable = {AT_CAP, MID_LIFE, *DISTRUSTED}
+    unusable = {AT_CAP, MID_LIFE, WORN, *DISTRUSTED}
     if health is None or health.value is None or unusable.intersection(health.flags):
         return None
     scale = float(calibration.scale(np.array([health.value]))[0])

@@ -2,7 +2,7 @@
 
 from fedprognos.tables.columns import Columns, Policy, TableLayout, Task
 from fedprognos.tables.csv_format import FileFormat
-from fedprognos.tables.cycle_rules import END_OF_LIFE, broken_off, end_of_life
+from fedprognos.tables.cycle_rules import END_OF_LIFE, LATEST, broken_off, end_of_life, first_health, is_worn
 from fedprognos.tables.database import literal
 from fedprognos.tables.exact_csv import read_exact_csv
 from fedprognos.tables.experiment_file import TEST_FRACTION, default_path, experiment_toml, write_experiment
@@ -38,6 +38,7 @@ __all__ = [
     "DATES_IN_S",
     "END_OF_LIFE",
     "LARGEST_WHOLE",
+    "LATEST",
     "MEASURES",
     "PIECE",
     "SECONDS",
@@ -62,6 +63,8 @@ __all__ = [
     "experiment_toml",
     "fill",
     "find_time_format",
+    "first_health",
+    "is_worn",
     "iso",
     "literal",
     "load_rows",

@@ -11,6 +11,8 @@ END_OF_LIFE = 0.8
 """A unit is worn out below this share of its first health; what makers of battery cells use."""
 _BROKEN_OFF = 0.5
 _NEIGHBOURS, _FIRST = 9, 5
+LATEST = _FIRST
+"""Latest values that decide whether a unit is worn."""
 _ODD = 0.2
 
 
@@ -59,6 +61,15 @@ def end_of_life(health: FloatArray, share: float) -> int | None:
     """
     below = np.flatnonzero(_centred_medians(health, _FIRST) < share * first_health(health))
     return int(below[0]) if below.size else None
+
+
+def is_worn(first: float, latest: FloatArray, share: float) -> bool:
+    """Whether the median of the latest five values is below a share of the first: as :func:`end_of_life`, row by row.
+
+    >>> is_worn(2.0, np.array([1.7, 1.6, 1.59, 1.58, 1.57]), 0.8)
+    True
+    """
+    return len(latest) >= LATEST and float(np.median(latest[-LATEST:])) < share * first
 
 
 def _nearest_medians(values: FloatArray, width: int) -> FloatArray:

@@ -15,6 +15,7 @@ const Words = (function () {
     stuck: "A sensor has not changed, or hardly, for longer than it ever did in training.",
     missing: "A sensor is blank for longer than it stayed the same in training.",
     "unknown-wear": "The machine wears in a way that no training machine did. Inspect it.",
+    worn: "The end of life is reached: the health is below its threshold.",
     "mid-life": "The model reads whole lives, but the beginning of this one is missing.",
     gap: "Rows are missing within the window.",
     padded: "Fewer rows than a window; the first one was repeated.",
@@ -39,10 +40,11 @@ const Words = (function () {
   }
   const atCap = (health) => Boolean(health && health.flags.includes("at-cap"));
   const distrusted = (health) => Boolean(health && health.flags.some((flag) => DISTRUSTED.includes(flag)));
-  const doubts = (health) => (health ? health.flags.filter((flag) => flag !== "at-cap") : []);
+  const doubts = (health) => (health ? health.flags.filter((flag) => flag !== "at-cap" && flag !== "worn") : []);
   // A value at the cap stands for as much or more.
   function value(health) {
     if (!health) return "–";
+    if (health.flags.includes("worn")) return "worn";
     return number(health.value) + (atCap(health) ? " or more" : "");
   }
   function dateOf(position) {
