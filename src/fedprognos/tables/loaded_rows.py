@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedprognos.arrays import IntArray
+from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.tables import roles
 from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables.rows import LARGEST_WHOLE
 from fedprognos.tables.table import Table
 from fedprognos.tables.table_files import ALL_SHEETS, in_memory_table, open_tables, table_paths
 
@@ -134,13 +135,21 @@ def _expression(table: Table, name: str, texts: set[str]) -> str:
     return table.text(name) if name in texts else table.number(name)
 
 
+def _are_long_names(name: str, numbers: FloatArray) -> bool:
+    """Whether numbers are names too long for a float64: called so, or repeated from row to row, as no time is."""
+    if not len(numbers) or not np.abs(np.where(np.isfinite(numbers), numbers, 0.0)).max() >= LARGEST_WHOLE:
+        return False
+    called = any(roles.rank(name, role) is not None for role in ("unit", "site"))
+    return called or float((numbers[1:] == numbers[:-1]).mean()) > 0.5
+
+
 class _Column:
     """A column of all tables, piece by piece; :meth:`joined` frees the pieces, so that they are not held twice."""
 
     def __init__(self) -> None:
         self._parts: list[Any] = []
         self.strange = False
-        """Whether a cell of a column of numbers is no number."""
+        """Whether a cell of a column of numbers is no number, or has more digits than a number keeps."""
 
     def add(self, cells: pd.DataFrame, name: str, table: Table, texts: set[str]) -> None:
         if name not in table.names:
@@ -152,6 +161,7 @@ class _Column:
         else:
             numbers = cells[name].to_numpy(np.float64, na_value=np.nan)
             self.strange |= table.kind(name) == "text" and bool(np.isinf(numbers).any())
+            self.strange |= _are_long_names(name, numbers)
             self._parts.append(pd.Series(numbers))
 
     def joined(self) -> pd.Series:
