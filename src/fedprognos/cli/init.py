@@ -39,7 +39,10 @@ def init(
     unit: Annotated[str | None, typer.Option("--unit", help="Column of the machine; - if a file is one.")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Column of the time.")] = None,
     site: Annotated[str | None, typer.Option("--site", help="Column of the owner; - for none.")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="Column of the remaining life; - for none.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Column of the remaining life, - for none; with --ahead what to predict."),
+    ] = None,
     failed: Annotated[
         str | None, typer.Option("--failed", help="Column with 1 where a machine failed; - if all did.")
     ] = None,
@@ -49,6 +52,9 @@ def init(
         str | None,
         typer.Option("--end-of-life", help="Share of the first health at which a life ends, 0.8; - for the last row."),
     ] = None,
+    ahead: Annotated[
+        float | None, typer.Option("--ahead", min=1e-9, help="Predict a column so far ahead: its value in 50 cycles.")
+    ] = None,
 ) -> None:
     """Guess which column of a table is what, and write a commented experiment file.
 
@@ -57,7 +63,7 @@ def init(
 
     Example: fedprognos init pumps.csv --unit pump
     """
-    from fedprognos.errors import DataError, unknown_name
+    from fedprognos.errors import ConfigError, DataError, unknown_name
     from fedprognos.experiment import deal_scenarios, load
     from fedprognos.fleet import fleet_from_tables, public_data_in
     from fedprognos.fleet.readers import Source
@@ -67,8 +73,10 @@ def init(
         hint = f"a preset reads it as it is: fedprognos run turbofan-life --data-dir {file}"
         raise DataError(f"this folder holds the public data set '{public}', not tables", where=str(file), hint=hint)
 
-    if task not in (None, "rul", "soh"):
-        raise unknown_name("task", task, ("rul", "soh"))
+    if task not in (None, "rul", "soh", "forecast"):
+        raise unknown_name("task", task, ("rul", "soh", "forecast"))
+    if (task == "forecast" and ahead is None) or (task in ("rul", "soh") and ahead is not None):
+        raise ConfigError("task 'forecast' and --ahead go together", hint="say how far ahead, such as --ahead 50")
     options: dict[str, Any] = {
         "unit": unit,
         "time": time,
@@ -77,6 +85,7 @@ def init(
         "failed": failed,
         "sensors": sensor or None,
         "task": task,
+        "ahead": ahead,
     }
     options["end_of_life"] = end_of_life if end_of_life in (None, _NONE) else _share(end_of_life)
     given = {role: None if value == _NONE else value for role, value in options.items() if value is not None}
@@ -129,7 +138,7 @@ def _asked(file: Path, rows: LoadedRows, proposal: Proposal, given: dict[str, An
     if proposal.columns.task == "soh" and "task" not in given and typer.prompt(_TASK, default="soh").strip() == "rul":
         given["task"] = "rul"
         proposal = propose_columns(rows, file, given)
-    if (health := proposal.columns.health) is not None and "end_of_life" not in given:
+    if (health := proposal.columns.health) is not None and not {"end_of_life", "ahead"} & given.keys():
         given["end_of_life"] = _asked_end(health, proposal.columns.end_of_life)
         proposal = propose_columns(rows, file, given)
     for role, question in _QUESTIONS.items():
@@ -219,15 +228,21 @@ def _place(proposal: Proposal) -> str:
 
 
 def _task(columns: Columns) -> str:
+    if columns.ahead is not None:
+        return f"forecast: {columns.health} in {columns.ahead:g} {columns.time_measure or 'steps'}"
     if columns.task == "rul":
         return "rul: the remaining life"
-    other = "; --task rul would predict the cycles until it is worn" if columns.cycle == columns.time else ""
+    other = (
+        "; --task rul: the cycles until it is worn; --ahead 50: in 50 cycles" if columns.cycle == columns.time else ""
+    )
     return f"soh: {columns.target} of each cycle{other}"
 
 
 def _end(proposal: Proposal) -> str:
     """Where lives end, if no column says it."""
     columns = proposal.columns
+    if columns.ahead is not None:
+        return ""
     if columns.health is not None:
         return (
             f"where {columns.health} stays below {columns.end_of_life:.0%} of its first value "

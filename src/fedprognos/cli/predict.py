@@ -83,18 +83,19 @@ def _predictor(bundle: Path, head: Path | None, runtime: str, trust: Path | None
 
 def _table(done: FilePrediction, predictor: Predictor) -> Table:
     """Units, the most urgent first."""
-    from fedprognos.prognosis import dates
+    from fedprognos.prognosis import WORN, dates
 
     until = ["until"] if done.measure is not None else []
     interval = "interval" if predictor.calibration is not None else "no intervals"
     value_name, causes = f"{predictor.target} ({predictor.target_measure})", ["why"] if done.why else []
     table = Table("unit", "at", value_name, *until, interval, *causes, "note", box=None)
+    ahead = predictor.recipe.ahead
     ordered = sorted(done.now, key=lambda h: (h.value is None, h.value or 0.0))
     for health in ordered[:SHOWN]:
         bounds = "" if health.low is None and health.high is None else f"{_bound(health.low)} to {_bound(health.high)}"
         note = ", ".join(x for x in (*health.flags, health.reason) if x)
-        value = health.state if health.value is None else f"{health.value:.4g}"
-        at, *end = (f"{health.position:g}",) if done.measure is None else dates(health, done.measure)
+        value = health.state if health.value is None else WORN if WORN in health.flags else f"{health.value:.4g}"
+        at, *end = (f"{health.position:g}",) if done.measure is None else dates(health, done.measure, ahead)
         explained = done.why[health.unit].words if health.unit in done.why else ""
         words = [printable(explained)] if done.why else []
         table.add_row(printable(health.unit), at, value, *(e or "" for e in end), bounds, *words, printable(note))

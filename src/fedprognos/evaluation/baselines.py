@@ -32,6 +32,9 @@ TREES = {"learning_rate": 0.1, "max_leaf_nodes": 15, "max_bins": 64, "l2_regular
 RECENT, SPAN, FIRST = 5, 30, 10
 """Rows behind the rolling features of boosting: the latest, those of a trend, and the first of a history."""
 
+EXTRAPOLATED_ROWS = (5, 10, 20, 50, 100)
+"""Latest rows that the line of an extrapolation may run through; the best number is chosen on the training data."""
+
 Fitted = Callable[[WindowSet], FloatArray | None]
 """From test windows to predictions (N,); None where the rule does not apply to them."""
 
@@ -111,6 +114,60 @@ def age(train: WindowSet, recipe: Recipe) -> Fitted | None:
         return mean
 
     return predict
+
+
+def persistence(train: WindowSet, recipe: Recipe) -> Fitted | None:
+    """Forecasts only: the column stays as it is in the latest row."""
+    values_of = _forecast_column(recipe)
+    return None if values_of is None else lambda test: values_of(test)[test.starts + test.length - 1]
+
+
+def extrapolation(train: WindowSet, recipe: Recipe) -> Fitted | None:
+    """Forecasts only: the column goes on along a straight line through its latest rows."""
+    values_of = _forecast_column(recipe)
+    if values_of is None:
+        return None
+    usual_step = float(np.nanmedian(_row_steps(train, np.nan)))
+
+    def predict(test: WindowSet, rows: int) -> FloatArray:
+        values, last = values_of(test), test.starts + test.length - 1
+        of_unit = np.full(len(test.unit_ids), len(values))
+        np.minimum.at(of_unit, test.unit, test.starts)
+        first = of_unit[test.unit] if test.lives is None else test.lives[:-1][test.unit]
+        start = np.maximum(last + 1 - rows, first)
+        count = (last + 1 - start).astype(np.float64)
+        place = np.arange(len(values), dtype=np.float64)
+        sums, moments = (np.concatenate([[0.0], np.cumsum(v)]) for v in (values, values * place))
+        total = sums[last + 1] - sums[start]
+        middle = (start + last) / 2
+        spread = count * (count**2 - 1) / 12  # sum of squared distances of `count` whole numbers from their mean
+        slope = (moments[last + 1] - moments[start] - middle * total) / np.maximum(spread, 1e-9)
+        rows_ahead = float(recipe.ahead or 0.0) / _row_steps(test, usual_step)[test.unit]
+        line: FloatArray = total / count + slope * (last - middle + rows_ahead)
+        return line
+
+    errors = [np.square(predict(train, rows) - train.labels).mean() for rows in EXTRAPOLATED_ROWS]
+    best = EXTRAPOLATED_ROWS[int(np.argmin(errors))]
+    return lambda test: predict(test, best)
+
+
+def _forecast_column(recipe: Recipe) -> Callable[[WindowSet], FloatArray] | None:
+    """Reads the forecast column of all rows; None for other tasks, and where scaling differs from row to row."""
+    if recipe.health not in recipe.sensors or len(recipe.condition_keys) > 1:
+        return None
+    k = recipe.sensors.index(recipe.health)
+    return lambda windows: windows.features[:, k].astype(np.float64) * recipe.std[0][k] + recipe.mean[0][k]
+
+
+def _row_steps(windows: WindowSet, otherwise: float) -> FloatArray:
+    """Time from row to row of each unit (units,); `otherwise` where a unit has one window only."""
+    steps = np.full(len(windows.unit_ids), otherwise)
+    for unit in range(len(steps)):
+        points = np.flatnonzero(windows.unit == unit)
+        if len(points) > 1:
+            a, b = points[0], points[-1]
+            steps[unit] = (windows.position[b] - windows.position[a]) / (windows.starts[b] - windows.starts[a])
+    return steps
 
 
 def ridge(train: WindowSet, recipe: Recipe) -> Fitted:
@@ -217,6 +274,8 @@ def _mean(sums: FloatArray, start: IntArray, end: IntArray) -> FloatArray:
 baselines.add(Baseline("constant", "Constant", 1, constant, by_default=True))
 baselines.add(Baseline("last", "Last value", 2, last, by_default=True))
 baselines.add(Baseline("age", "Age", 3, age, by_default=True))
+baselines.add(Baseline("persistence", "Persistence", 3, persistence, by_default=True))
+baselines.add(Baseline("extrapolation", "Extrapolation", 3, extrapolation, selected_on="validation", by_default=True))
 baselines.add(Baseline("ridge", "Ridge", 4, ridge, selected_on="validation", by_default=True))
 baselines.add(Baseline("boosting", "Boosting", 5, boosting, selected_on="validation", by_default=True))
 

@@ -164,7 +164,7 @@ class Metric:
     pool: Callable[[FloatArray, FloatArray], float] | None = weighted_mean
     from_points: Callable[[Points], float | None] | None = None
     best: Literal["lowest", "highest", "nearest zero"] | None = "lowest"
-    tasks: tuple[Task, ...] = ("rul", "soh")
+    tasks: tuple[Task, ...] = ("rul", "soh", "forecast")
     percent: bool = False
     headline: bool = True
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import config
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import parse_toml
+from fedprognos.fleet import Task
 from fedprognos.networks import TrainOptions
 from fedprognos.options import Tunable
 
-Task = Literal["rul", "soh"]
 Choice = bool | int | float | str
 Space = dict[str, tuple[Choice, ...]]
 
@@ -32,12 +32,12 @@ UNSEARCHED = ("train.validation_fraction", "train.device", "model.widths")
 def space_of(experiment: config.Experiment, task: Task, method: str, chosen: Sequence[str] = ()) -> Space:
     """The paper's space for a method, each list with the experiment's own value, changed by `name=[values]`."""
     space: Space = {LAYERS: (1, 2), NEURONS: (50, 128, 256, 300)}
-    if task == "rul" and experiment.recipe.series == "window":
+    if task != "soh" and experiment.recipe.series == "window":
         space = {WINDOW: WINDOWS, **space}
     elif task == "soh" and experiment.recipe.cycle == "grid":
         space = {GRID: GRIDS, **space}
     for name, marked in _marked(method).items():
-        space[name] = marked.choices if task == "rul" or marked.soh is None else marked.soh
+        space[name] = marked.choices if task != "soh" or marked.soh is None else marked.soh
     experiment_values = _values(experiment, space, method)
     space = {name: tuple(sorted({*values, experiment_values[name]} - {None})) for name, values in space.items()}
     for text in chosen:
@@ -112,7 +112,7 @@ def _check_name(name: str, task: Task, method: str) -> None:
     """Only what leaves the points and labels that trials are judged on as they are can be searched."""
     if name in (LAYERS, NEURONS):
         return
-    recipe = (WINDOW if task == "rul" else GRID, *INPUTS)
+    recipe = (WINDOW if task != "soh" else GRID, *INPUTS)
     section = next((s for s in ("model", "train", f"federation.{method}") if name.startswith(f"{s}.")), None)
     if name not in recipe and (section is None or name in UNSEARCHED):
         raise ConfigError(

@@ -55,7 +55,7 @@ class CountedRows:
 
     def points_of(self, windows: WindowSet, fleet: Fleet, rule: Mapping[str, int]) -> WindowSet:
         """The histories that end at a row which counts."""
-        if not rule or fleet.schema.task != "rul":
+        if not rule or fleet.schema.task == "soh":
             return windows
         units = labelled_only(fleet, relative=False)
         counts = {unit.id: (unit.positions, rows) for unit, rows in zip(units, self.rows_of(units, rule), strict=True)}

@@ -49,6 +49,8 @@ class Recipe(BaseModel):
         Channels made from the sensors and shown beside them: kind and span in rows of each.
     setting_mean, setting_std : (settings,)
         Scaling of the settings where `setting_inputs` feeds them to the network; empty otherwise.
+    health, ahead
+        Task forecast: the sensor whose later value is the label, and how much later in `time_measure`.
     usual
         What the sensors of the training machines did; None in recipes made before it was asked for.
     """
@@ -84,6 +86,8 @@ class Recipe(BaseModel):
     label_mean: float = 0.0
     label_std: float = 1.0
     usual: SensorRanges | None = None
+    health: str | None = None
+    ahead: float | None = None
 
     @field_validator("extra")
     @classmethod
@@ -108,16 +112,18 @@ class Recipe(BaseModel):
             raise ValueError("label scaling must be finite and positive")
         if self.window < 1 or self.stride < 1 or (self.cap is not None and not self.cap > 0):
             raise ValueError("window and stride must be at least 1 and the cap positive")
-        if self.life and (self.window != 1 or self.cycle is not None or self.task != "rul"):
+        if self.life and (self.window != 1 or self.cycle is not None or self.task == "soh"):
             raise ValueError("whole lives are read row by row, and only of series")
-        if self.extra and self.task != "rul":
-            raise ValueError("extra channels need series (task rul)")
+        if self.extra and self.task == "soh":
+            raise ValueError("extra channels need series (task rul or forecast)")
+        if (self.task == "forecast") != (self.ahead is not None) or (self.ahead is None) != (self.health is None):
+            raise ValueError("a forecast needs the sensor that is predicted, and how far ahead")
         from fedprognos.features.history import histories  # imported here, because the rules import this module
 
         if self.cycle is not None and (self.cycle not in histories or not histories[self.cycle].cyclic):
             raise ValueError(f"cycle = '{self.cycle}' is not a rule for cycles")
         if self.history is not None and (
-            self.life or self.task != "rul" or self.history not in histories or histories[self.history].cyclic
+            self.life or self.task == "soh" or self.history not in histories or histories[self.history].cyclic
         ):
             raise ValueError(f"history = '{self.history}' is not a rule for series")
         if self.cycle in ("grid", "levels") and not (self.grid_end_in_s and self.grid_end_in_s > 0):
@@ -149,7 +155,8 @@ class Recipe(BaseModel):
 
     def to_json(self) -> str:
         """JSON text that :meth:`from_json` reads back to an equal recipe."""
-        return self.model_dump_json(exclude={"history"} if self.history is None else None)
+        unused = {name for name in ("history", "health", "ahead") if getattr(self, name) is None}
+        return self.model_dump_json(exclude=unused)
 
     @property
     def digest(self) -> str:
@@ -298,7 +305,12 @@ class Recipe(BaseModel):
 
     def decode(self, outputs: FloatArray) -> FloatArray:
         """Health in its own unit from network outputs, clipped to what is possible."""
-        return np.clip(outputs * self.label_std + self.label_mean, 0.0, self.cap)
+        return np.clip(outputs * self.label_std + self.label_mean, self.lowest, self.cap)
+
+    @property
+    def lowest(self) -> float | None:
+        """The lowest possible health; a forecast may be of a column that falls below zero."""
+        return None if self.task == "forecast" else 0.0
 
     def describe(self, fleet: Fleet) -> str:
         """How messages name a fleet."""

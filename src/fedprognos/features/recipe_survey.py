@@ -126,7 +126,7 @@ def survey(fleet: Fleet, terms: SurveyTerms, counted: CountedRows | None = None)
             raise ConfigError("recipe.levels needs recipe.grid_end_in_s, and no recipe.conditions")
         rows, high, low = rows_at_levels(fleet, sensors, terms.levels, terms.level_points, terms.grid_end_in_s)
     chosen = np.ones(len(rows), dtype=bool)
-    if counted is not None and schema.task == "rul":
+    if counted is not None and schema.task != "soh":
         chosen = np.concatenate(counted.rows_of(fleet, terms.conditions))
     keys = conditions.keys(rows[:, len(sensors) :], terms.conditions, schema.settings)
     cells, withheld = _cells(fleet, terms, rows, keys, chosen)
@@ -138,7 +138,7 @@ def survey(fleet: Fleet, terms: SurveyTerms, counted: CountedRows | None = None)
             hint="give a target column, or units that ran to failure (failed = 1)",
         )
     labels = np.concatenate(labels_by_unit)
-    if counted is not None and schema.task == "rul":
+    if counted is not None and schema.task != "soh":
         labels = labels[chosen]
     few = f"fewer than {terms.min_count}, or of fewer than {terms.min_units} units, never leave a client"
     if len(labels) < terms.min_count or len(labels_by_unit) < terms.min_units:
@@ -244,9 +244,9 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         target="soh" if relative else schema.target,
         target_measure="of rated" if relative else schema.target_measure,
         window=window,
-        life=section.history == "life" and schema.task == "rul",
-        history=section.series if schema.task == "rul" and section.series not in ("window", "life") else None,
-        stride=section.stride if schema.task == "rul" else 1,
+        life=section.history == "life" and schema.task != "soh",
+        history=section.series if schema.task != "soh" and section.series not in ("window", "life") else None,
+        stride=section.stride if schema.task != "soh" else 1,
         short=section.short,
         cycle=section.cycle if schema.task == "soh" else None,
         grid_end_in_s=grid_end_in_s,
@@ -259,7 +259,7 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
         condition_keys=tuple(ordered),
         mean=mean,
         std=std,
-        extra=section.extra if schema.task == "rul" else (),
+        extra=section.extra if schema.task != "soh" else (),
         setting_mean=tuple(overall.mean[settings_at].tolist()) if feed else (),
         setting_std=tuple(np.where(overall.std > 0, overall.std, 1.0)[settings_at].tolist()) if feed else (),
         label_mean=float(labels.mean[0]),
@@ -269,6 +269,8 @@ def make_recipe(section: RecipeOptions, surveys: Mapping[str, Survey]) -> Recipe
             dict(zip(ordered, zip(mean, std, strict=True), strict=True)),
             None if levels is None else schema.sensors.index(levels),
         ),
+        health=schema.health,
+        ahead=schema.ahead,
     )
 
 

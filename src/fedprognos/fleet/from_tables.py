@@ -100,6 +100,9 @@ def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, r
         unit = _unit(unit_rows, rows.machines[code], columns, sensors)
         if unit.is_cyclic:
             unit = _without_odd_cycles(unit, left_out)
+        elif columns.ahead is not None:
+            if require_labels:
+                unit = _with_later_health(unit, sensors.index(str(columns.health)), columns.ahead, left_out)
         elif columns.health is not None:
             unit = _until_worn(unit, sensors.index(columns.health), columns.end_of_life, left_out)
         if unit.rows < MIN_ROWS:
@@ -110,27 +113,37 @@ def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, r
     if not units:
         raise DataError("every unit has one row only", where=where, hint="a unit needs two rows or more: its history")
     if require_labels and all(unit.labels() is None for unit in units):
-        if columns.task == "soh":
-            raise DataError("no label to learn from", where=where, hint="name the health column: target = '...'")
-        if columns.health is not None:
-            what = (
-                f"no label to learn from: no unit's {columns.health} falls below {columns.end_of_life:.0%} of its first"
-            )
-            raise DataError(what, where=where, hint="set data.end_of_life higher, such as 0.9")
-        raise DataError(
-            f"no label to learn from: no unit failed (column '{columns.failed}')",
-            where=where,
-            hint="RUL is known only of units that ran to failure; name a target column or add failed units",
-        )
+        raise _no_labels(columns, schema, where)
     notes = _notes(tables, rows, columns, sensors)
     notes += [f"left out, as they have fewer than two rows: {', '.join(dropped)}"] if dropped else []
     notes += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     if unlabelled := sum(unit.labels() is None for unit in units):
-        notes += [
-            f"{unlabelled} of {len(units)} units have not failed: used for scaling, for training by train.running"
-        ]
+        if columns.ahead is None:
+            why, use = "have not failed", "for training by train.running"
+        else:
+            why, use = "end before so far ahead", "given no label"
+        notes += [f"{unlabelled} of {len(units)} units {why}: used for scaling, {use}"]
     fleet = Fleet(name, schema, tuple(units), where, tuple(notes))
     return replace(fleet, notes=(*notes, *quality_notes(fleet))) if require_labels else fleet
+
+
+def _no_labels(columns: Columns, schema: Schema, where: str) -> DataError:
+    """Why nothing can be learnt from units of which none has a label."""
+    if columns.task == "soh":
+        return DataError("no label to learn from", where=where, hint="name the health column: target = '...'")
+    if columns.ahead is not None:
+        what = (
+            f"no label to learn from: no unit has two rows {columns.ahead:g} {schema.time_measure} before its last one"
+        )
+        return DataError(what, where=where, hint="look less far ahead (data.ahead, init --ahead)")
+    if columns.health is not None:
+        what = f"no label to learn from: no unit's {columns.health} falls below {columns.end_of_life:.0%} of its first"
+        return DataError(what, where=where, hint="set data.end_of_life higher, such as 0.9")
+    return DataError(
+        f"no label to learn from: no unit failed (column '{columns.failed}')",
+        where=where,
+        hint="RUL is known only of units that ran to failure; name a target column or add failed units",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,16 +377,36 @@ def _without_odd_cycles(unit: Unit, left_out: Counter[str]) -> Unit:
 
 def _until_worn(unit: Unit, health: int, share: float, left_out: Counter[str]) -> Unit:
     """The unit up to its end of life by a threshold of the sensor `health`, without cycles that were broken off."""
-    broken = broken_off(unit.sensors[:, health])
-    left_out["rows that were broken off: less than half the health of those around them"] += int(broken.sum())
-    rows = np.flatnonzero(~broken)
+    rows = _whole_rows(unit, health, left_out)
     end = end_of_life(unit.sensors[rows, health], share)
     if end is not None:
         left_out["rows after the end of life"] += len(rows) - end - 1
         rows = rows[: end + 1]
     worn = end is not None
-    series = {name: getattr(unit, name)[rows] for name in ("time", "sensors", "settings")}
-    return replace(unit, **series, failed=worn, rul_at_end=0.0 if worn else None)
+    return replace(_with_rows(unit, rows), failed=worn, rul_at_end=0.0 if worn else None)
+
+
+def _with_later_health(unit: Unit, health: int, ahead: float, left_out: Counter[str]) -> Unit:
+    """The unit with its health `ahead` of each row as label, on the line between neighbours; rows without one go."""
+    unit = _with_rows(unit, _whole_rows(unit, health, left_out))
+    labelled = np.flatnonzero(unit.time + ahead <= unit.time[-1])
+    if len(labelled) < MIN_ROWS:
+        return replace(unit, failed=False)
+    left_out["rows whose later health is not known yet"] += unit.rows - len(labelled)
+    later = np.interp(unit.time[labelled] + ahead, unit.time, unit.sensors[:, health])
+    return replace(_with_rows(unit, labelled), target=later, failed=False)
+
+
+def _whole_rows(unit: Unit, health: int, left_out: Counter[str]) -> IntArray:
+    """Rows that were not broken off; a health that falls below zero cannot tell."""
+    values = unit.sensors[:, health]
+    broken = broken_off(values) & bool((values >= 0).all())
+    left_out["rows that were broken off: less than half the health of those around them"] += int(broken.sum())
+    return np.flatnonzero(~broken)
+
+
+def _with_rows(unit: Unit, rows: IntArray) -> Unit:
+    return replace(unit, **{name: getattr(unit, name)[rows] for name in ("time", "sensors", "settings")})
 
 
 def _filled(
@@ -512,8 +545,13 @@ def _schema(columns: Columns, sensors: tuple[str, ...], *, dated: bool) -> Schem
             f"time_measure = '{columns.time_measure}', but column '{columns.time}' holds dates",
             hint=f"give one of {', '.join(SECONDS)}",
         )
-    if columns.task == "rul":
+    if columns.task != "soh":
         measure = columns.time_measure or ("hours" if dated else time_measure_of(columns.time) or "steps")
+        if columns.health is not None and columns.ahead is not None:
+            target = f"{columns.health} in {columns.ahead:g} {measure}"
+            target_measure = columns.target_measure or measure_of(columns.health) or columns.health
+            names = (columns.settings, columns.time, measure, target, target_measure, columns.health)
+            return Schema("forecast", sensors, *names, ahead=columns.ahead)
         target, target_measure = columns.target or "rul", columns.target_measure or measure
     else:
         measure = columns.time_measure or ("seconds" if dated else time_measure_of(columns.time) or "seconds")

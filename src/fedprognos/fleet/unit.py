@@ -43,6 +43,9 @@ class Schema:
     time_measure: str = "cycles"
     target: str = "rul"
     target_measure: str = "cycles"
+    health: str | None = None
+    """Task forecast: the sensor whose later value is the label, and how much later in `time_measure`."""
+    ahead: float | None = None
 
     def __post_init__(self) -> None:
         names = [*self.sensors, *self.settings]

@@ -191,7 +191,8 @@ class LifeBatches:
         labels = np.full(length, np.nan)
         labels[self._set.starts[points] - first] = self._set.labels[points]
         start = int(order.integers(max(length // 2, 1))) if order.random() < training.random_start else 0
-        pace = math.exp(order.uniform(-training.warp, training.warp)) if training.warp else 1.0
+        warps = training.warp and self._recipe.task == "rul"  # how a forecast changes with the pace is not known
+        pace = math.exp(order.uniform(-training.warp, training.warp)) if warps else 1.0
         at = np.arange(start, length)
         if pace != 1.0:  # as if it had worn so much faster: rows are skipped or repeated, and less life is left
             at = np.floor(np.arange(start + order.random() * min(pace, 1.0), length, pace)).astype(np.int64)

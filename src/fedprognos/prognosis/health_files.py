@@ -37,7 +37,10 @@ class Writer(Protocol):
 
 @contextmanager
 def writing(
-    path: Path | None, measure: str | None = None, why: Mapping[str, Explanation] | None = None
+    path: Path | None,
+    measure: str | None = None,
+    why: Mapping[str, Explanation] | None = None,
+    ahead: float | None = None,
 ) -> Iterator[Writer]:
     """A writer to a file that appears whole or not at all; to nowhere without a path.
 
@@ -47,6 +50,8 @@ def writing(
         Of time, where positions are dates.
     why
         Explanations by unit, to be there when healths are written; None for no such column.
+    ahead
+        How much later than its row a forecast is for.
     """
     if path is None:
         yield lambda healths: None
@@ -65,7 +70,7 @@ def writing(
             health.state,
             health.reason,
             " ".join(health.flags),
-            *(() if measure is None else dates(health, measure)),
+            *(() if measure is None else dates(health, measure, ahead)),
             *(() if why is None else (explained,)),
         )
 
@@ -84,17 +89,19 @@ def check_output(path: Path) -> None:
         raise ConfigError(f"cannot write '{path.name}'", hint=f"give a name that ends in {', '.join(SUFFIXES)}")
 
 
-def dates(health: Health, measure: str) -> tuple[str | None, str | None]:
+def dates(health: Health, measure: str, ahead: float | None = None) -> tuple[str | None, str | None]:
     """When a health was, and when the remaining life that it says is over; None where positions are no dates.
 
-    A value at the cap means "as much or more", and one under a broken sensor may be far off: neither has an end.
+    With `ahead` the second is the moment that a forecast is for. A value at the cap means "as much or more", and one
+    under a broken sensor may be far off: neither has an end.
 
     >>> dates(Health("pump", 476256.0, 24.0), "hours")
     ('2024-05-01T00:00:00', '2024-05-02T00:00:00')
     """
     if health.value is None or {AT_CAP, *DISTRUSTED}.intersection(health.flags):
         return date_of(health.position, measure), None
-    return date_of(health.position, measure), date_of(health.position + health.value, measure)
+    later = health.value if ahead is None else ahead
+    return date_of(health.position, measure), date_of(health.position + later, measure)
 
 
 @contextmanager

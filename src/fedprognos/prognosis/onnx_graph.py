@@ -181,7 +181,7 @@ def _decode(graph: Graph, recipe: Recipe) -> None:
     wide = graph.add("Cast", [OUTPUTS], "wide", to=graph.onnx.TensorProto.DOUBLE)
     spread = graph.add("Mul", [wide, graph.constant("label_std", np.array(recipe.label_std))], "spread")
     level = graph.add("Add", [spread, graph.constant("label_mean", np.array(recipe.label_mean))], "level")
-    bounds = [graph.constant("lowest", np.array(0.0))]
+    bounds = [graph.constant("lowest", np.array(-np.inf if recipe.lowest is None else recipe.lowest))]
     if recipe.cap is not None:
         bounds.append(graph.constant("highest", np.array(float(recipe.cap))))
     graph.add("Clip", [level, *bounds], "health")

@@ -268,7 +268,7 @@ def predict_files(
     result = FilePrediction([], stream.counts, filled=stream.filled, measure=measure)
     appeared: dict[str, None] = {}
     kept: list[RowTable] = []
-    with writing(out, measure, result.why if why else None) as write:
+    with writing(out, measure, result.why if why else None, predictor.recipe.ahead) as write:
         for rows, share in itertools.chain([first], pieces):
             table = row_table(rows)
             updates = stream.feed_table(table, every=every)
@@ -345,8 +345,9 @@ def predict_frame(
         healths = [health for name, past in units.items() for health in past or stream.healths([name])]
     present = [health for health in healths if health is not None]
     result = pd.DataFrame([asdict(health) for health in present])
+    recipe = predictor.recipe
     if dated and present:
-        result[["at", "until"]] = [dates(health, predictor.recipe.time_measure) for health in present]
+        result[["at", "until"]] = [dates(health, recipe.time_measure, recipe.ahead) for health in present]
     return result.assign(flags=[" ".join(health.flags) for health in present])
 
 

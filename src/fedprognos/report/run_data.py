@@ -139,6 +139,12 @@ class RunData:
         return self.rows[0].measure
 
     @property
+    def forecast(self) -> str:
+        """What is predicted ahead, such as "capacity in 50 cycles"; empty for other tasks."""
+        schema = {} if self.fleet is None else self.fleet["schema"]
+        return str(schema["target"]) if schema.get("ahead") is not None else ""
+
+    @property
     def measured(self) -> str:
         """The measure as it stands behind a quantity."""
         return measured_in(self.measure)

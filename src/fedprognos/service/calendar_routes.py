@@ -83,7 +83,7 @@ def add_calendar_routes(app: FastAPI, service: FleetService) -> None:
             healths = await service.batcher.ask(latest_healths)
         entries: list[CalendarEntry] = []
         for unit in units:
-            expected = forecast(recipe.task, healths.get(unit.unit, []), view.threshold)
+            expected = forecast(recipe.task, healths.get(unit.unit, []), view.threshold, recipe.ahead)
             due = due_date(expected, Clock.from_view(unit, time_measure, rates.get(unit.unit), now))
             if due is not None and due.date is not None:
                 entries.append(CalendarEntry(unit.unit, unit.status, due.date, due.earliest, due.latest))

@@ -232,8 +232,8 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
         date, end_date = None, None
         ended = unit_view.status == "ended"
         if unit_view.health is not None and not cyclic:
-            date, end_date = dates(unit_view.health, recipe.time_measure)
-        expected = None if ended else forecast(recipe.task, healths, view.threshold)
+            date, end_date = dates(unit_view.health, recipe.time_measure, recipe.ahead)
+        expected = None if ended else forecast(recipe.task, healths, view.threshold, recipe.ahead)
         clock = Clock.from_view(unit_view, "" if cyclic else recipe.time_measure, rate, now)
         answer = json_shapes.unit_answer(
             unit_view,

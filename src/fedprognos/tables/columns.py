@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.options import Options
@@ -13,7 +13,7 @@ from fedprognos.tables.csv_format import FileFormat
 from fedprognos.tables.cycle_rules import END_OF_LIFE
 from fedprognos.tables.times import MEASURES, time_measure_of
 
-Task = Literal["rul", "soh"]
+Task = Literal["rul", "soh", "forecast"]
 Policy = Literal["hold", "interpolate", "mean", "refuse"]
 """What stands in for a blank cell. `hold`: the unit's last value; before its first one, the mean of the operating
 condition. `interpolate`: the line between the neighbours in time; beyond them, the nearest (in a prediction, where the
@@ -26,9 +26,9 @@ class Columns(Options):
     Parameters
     ----------
     task
-        Remaining useful life (`rul`), or the health of each cycle (`soh`).
+        Remaining useful life (`rul`), the health of each cycle (`soh`), or a column some time ahead (`forecast`).
     time
-        Time of each row (task `rul`), or time within a cycle (task `soh`): a number, a date or an epoch time.
+        Time of each row, or time within a cycle (task `soh`): a number, a date or an epoch time.
     time_measure
         Measure of the time: one of :data:`MEASURES`. None takes it from the column's name. Dates become time since
         the unit's first row, in seconds, minutes, hours, days or weeks.
@@ -63,7 +63,10 @@ class Columns(Options):
         not failed is used for scaling and is given no label.
     health, end_of_life
         A sensor that fades as a unit wears, such as the capacity of a cell; task `rul` only. A life then ends at the
-        first row where it stays below the share `end_of_life` of its first value, not with the last row.
+        first row where it stays below the share `end_of_life` of its first value, not with the last row. Task
+        `forecast`: the sensor that is predicted.
+    ahead
+        How far ahead it is predicted, in the measure of time; task `forecast` only.
 
     Examples
     --------
@@ -90,6 +93,7 @@ class Columns(Options):
     failed: str | None = None
     health: str | None = None
     end_of_life: Annotated[float, Field(gt=0.0, lt=1.0)] = END_OF_LIFE
+    ahead: PositiveFloat | None = None
 
     @model_validator(mode="after")
     def _roles_agree(self) -> Self:
@@ -98,15 +102,16 @@ class Columns(Options):
             raise ConfigError(error.what, hint=f"{error.hint}; a column's name may end in another: {self.time}_in_...")
         if self.task == "soh" and self.cycle is None:
             raise ConfigError("task 'soh' needs the column of the cycle number", hint="set cycle = '...'")
-        if self.task == "rul" and self.cycle is not None:
+        if self.task != "soh" and self.cycle is not None:
             raise ConfigError(
-                "task 'rul' takes no 'cycle' column", hint="for RUL the cycle number is the time: time = '...'"
+                f"task '{self.task}' takes no 'cycle' column", hint="the cycle number is the time: time = '...'"
             )
+        if (self.task == "forecast") != (self.ahead is not None) or (self.ahead is not None and self.health is None):
+            hint = "give all three, such as task = 'forecast', health = 'capacity', ahead = 50"
+            raise ConfigError("a forecast needs its task, the column and how far ahead it is predicted", hint=hint)
         if self.health is not None and (self.task == "soh" or self.target is not None or self.failed is not None):
             hint = "leave out health, or target and failed; task 'soh' names the health as its target"
-            raise ConfigError(
-                "the end of life is given twice: by health, and by target, failed or task 'soh'", hint=hint
-            )
+            raise ConfigError("health says what is predicted; target, failed and task 'soh' say it, too", hint=hint)
         if self.health is not None and self.sensors is not None and self.health not in self.sensors:
             raise ConfigError(f"health = '{self.health}' is not among the sensors", hint="add it to sensors")
         if self.new_life == "failed" and self.failed is None:

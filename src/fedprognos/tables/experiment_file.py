@@ -51,7 +51,7 @@ def experiment_toml(proposal: Proposal, folder: Path) -> str:
     head = _comment(f"{proposal.units} units, {proposal.rows} rows. Check every guess below, then run the experiment.")
     clients, partition = _partition(proposal)
     search = []
-    if proposal.shortest_cycle is None:
+    if proposal.columns.task == "rul":
         search = [_key("search", "10m", "other recipes are tried on units kept out, in this time; 0: none")]
     sections = [*_data(proposal, folder), *partition, *_recipe(proposal), *_training(proposal, clients)]
     return "".join([head, *search, *sections])
@@ -69,10 +69,14 @@ def _comment(text: str) -> str:
 def _data(proposal: Proposal, folder: Path) -> list[str]:
     columns = proposal.columns
     relative = Path(os.path.relpath(proposal.path.resolve(), folder.resolve())).as_posix()
-    meanings = {"rul": "remaining useful life", "soh": "the health of each cycle"}
-    other = "soh" if columns.task == "rul" else "rul"
+    meanings = {
+        "rul": "remaining useful life",
+        "soh": "the health of each cycle",
+        "forecast": "a column some time ahead",
+    }
+    other_tasks = "; ".join(f'"{task}" is {meaning}' for task, meaning in meanings.items() if task != columns.task)
     comments = {
-        "task": f'{meanings[columns.task]}; "{other}" is {meanings[other]}',
+        "task": f"{meanings[columns.task]}; {other_tasks}",
         "sheet": "all sheets with the same columns",
         "blanks": "texts among numbers that count as blank cells",
         "time": "within a cycle" if columns.cycle not in (None, columns.time) else "",
@@ -122,13 +126,16 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
     if columns.site is None and not proposal.sites:
         lines += [_comment('site = "COLUMN" would say who owns a unit; then use by = "column" in [partition]')]
     lines += [_key(n, v) for n in ("target", "target_measure", "failed") if (v := getattr(columns, n)) is not None]
-    if columns.health is not None:
+    if columns.ahead is not None:
+        lines += [_key("health", columns.health, "what is predicted; its values so far are seen, too")]
+        lines += [_key("ahead", columns.ahead, f"how far ahead, in {columns.time_measure or 'steps'}")]
+    elif columns.health is not None:
         says = f"a life ends where {columns.health} stays below this share of its first value"
         lines += [_key("health", columns.health), _key("end_of_life", columns.end_of_life, says)]
         lines += [_comment(f"{proposal.worn} of {proposal.units} units get there; the others are taken to run still")]
     elif columns.target is None and columns.failed is None:
         lines += [_comment("no target and no failed column: every unit is taken to fail after its last row")]
-    share = "units" if columns.task == "rul" else "each unit's cycles, the last ones,"
+    share = "units" if columns.task != "soh" else "each unit's cycles, the last ones,"
     return [*lines, _key("test_fraction", TEST_FRACTION, f"share of {share} held out for the test")]
 
 
@@ -149,7 +156,10 @@ def _partition(proposal: Proposal) -> tuple[int, list[str]]:
 def _recipe(proposal: Proposal) -> list[str]:
     lines = ["\n[recipe]\n"]
     measure = proposal.columns.time_measure or ""
-    if proposal.shortest_cycle is None or proposal.cycle_samples is None:
+    if proposal.columns.task == "forecast":
+        seen = f"rows up to each moment; the median unit has {proposal.median_rows}"
+        lines += [_key("history", _window(proposal), seen), _key("short", "pad", "shorter units are seen, too")]
+    elif proposal.shortest_cycle is None or proposal.cycle_samples is None:
         cap = float(f"{_CAP_SHARE * proposal.short_life:.3g}")
         whole = "every row since the unit was new; or a number: so many rows up to each moment"
         window = f'rows; the median unit has {proposal.median_rows}. "life" would be all rows since the first'
@@ -194,7 +204,11 @@ def _training(proposal: Proposal, clients: int) -> list[str]:
     if proposal.shortest_cycle is not None:
         seen = "heads also see every moment of a cycle itself: a linear model of it is hard to beat"
         lines += [_key("direct", _cycle_points(proposal), seen)]
-    if proposal.from_new:
+    if proposal.columns.task == "forecast":
+        seen = "heads also see the rows themselves: a line through them is hard to beat"
+        lines += [_key("direct", _window(proposal), seen)]
+    from_new = proposal.from_new and proposal.columns.task == "rul"
+    if from_new:
         lines += ["\n[train]\n", _key("learning_rate", 0.004)]
         lines += [_key("steps", 1000, "as many for small owners as for large")]
         lines += [_key("forget_bias", 3.0, "the network remembers from the start; without it an LSTM learns slowly")]
@@ -209,7 +223,7 @@ def _training(proposal: Proposal, clients: int) -> list[str]:
     lines += ["\n[federation]\n", _key("methods", methods, f"also: {', '.join(others)}")]
     chosen = "each owner ends with what is best for its own machines: together, a blend, or alone"
     lines += [_key("heads", ["exact", "choice"], chosen)]
-    if proposal.from_new:
+    if from_new:
         lines += [_key("ridge", 0.01, "strength of exact heads")]
         lines += [_key("alike", True, "heads: every unit counts alike, however many rows it has")]
     lines += ["\n[evaluation]\n", _key("seeds", 1, "repetitions")]

@@ -13,7 +13,7 @@ import pandas as pd
 from fedprognos.arrays import BoolArray
 from fedprognos.errors import DataError
 from fedprognos.tables import roles
-from fedprognos.tables.columns import Columns
+from fedprognos.tables.columns import Columns, Task
 from fedprognos.tables.csv_format import NUMBER, FileFormat
 from fedprognos.tables.cycle_rules import END_OF_LIFE, broken_off, end_of_life
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
@@ -209,23 +209,27 @@ class _Look:
         if new_life is not None:
             lives = self._lives(groups, time, failed if new_life == "failed" else None)
         health, share, worn = None, END_OF_LIFE, None
-        if task == "rul" and target is None and failed is None:
+        ahead = self.given.get("ahead")
+        if ahead is not None:
+            task, target, failed = "forecast", None, None
+            health = self._forecast_column(roles.without(numbers, time))
+        elif task == "rul" and target is None and failed is None:
             health, share, worn = self._health(roles.without(numbers, time), lives)
         self._check_once([lives, frame[time], *([] if cycle is None else [frame[cycle]])], time)
         left = roles.without([c for c in free if c in self.numeric], life, time, cycle, target, *self.forms)
-        answers = tuple(c for c in left if task == "rul" and roles.rank(c, "rul") is not None)
+        answers = tuple(c for c in left if task != "soh" and roles.rank(c, "rul") is not None)
         if self.given.get("sensors"):
-            left = [c for c in left if c in self.given["sensors"]]
+            left = [c for c in left if c in (*self.given["sensors"], health)]
         else:
             left = roles.without(left, *answers)
         held: list[str] = []
         if cycle not in (None, time) and not self.given.get("sensors"):
             held = [c for c in left if roles.held_constant(frame[c], groups)]
             left = roles.without(left, *held)
-        measured = self._measured(left, groups, task)
+        measured = self._measured(left, groups, task, health)
         form, measure = self._time(time, cycle, lives)
         columns = Columns(
-            task="soh" if task == "soh" else "rul",
+            task=task,
             unit=unit,
             time=time,
             time_measure=measure,
@@ -243,6 +247,7 @@ class _Look:
             failed=failed,
             health=health,
             end_of_life=share,
+            ahead=ahead,
         )
         return Proposal(
             path=self.path,
@@ -265,8 +270,8 @@ class _Look:
             **self._extent(columns, groups, lives),
         )
 
-    def _measured(self, columns: list[str], groups: pd.Series, task: str) -> _Measured:
-        """Sensors and operating settings among the columns that have no other role."""
+    def _measured(self, columns: list[str], groups: pd.Series, task: str, health: str | None) -> _Measured:
+        """Sensors and operating settings among the columns that have no other role; `health` is a sensor."""
         frame = self.frame
         gaps = {c: self._gap(c) for c in columns if c not in self.complete}
         sparse = {c: gap for c, gap in gaps.items() if frame[c].isna().mean() > _MOST_BLANK}
@@ -274,10 +279,12 @@ class _Look:
         constant = tuple(c for c in columns if roles.is_constant(frame[c]))
         counters = tuple(c for c in columns if roles.numbers_rows(frame[c]))
         columns = roles.without(columns, *constant, *counters)
-        settings = roles.setting_columns(frame, columns, groups, task)
+        settings = roles.setting_columns(frame, roles.without(columns, health), groups, task)
         if settings:
             keys = roles.conditions(frame, settings)
-            constant += tuple(c for c in roles.without(columns, *settings) if roles.constant_within(frame[c], *keys))
+            constant += tuple(
+                c for c in roles.without(columns, *settings, health) if roles.constant_within(frame[c], *keys)
+            )
             columns = roles.without(columns, *constant)
         sensors = tuple(roles.without(columns, *settings))
         if not sensors:
@@ -333,7 +340,7 @@ class _Look:
 
     def _task(
         self, free: list[str], numbers: list[str], groups: pd.Series
-    ) -> tuple[str, str, str | None, str | None, bool]:
+    ) -> tuple[Task, str, str | None, str | None, bool]:
         """Task, time, cycle, target and whether the time restarts.
 
         The task is soh where a health column is constant in cycles within which a time runs, or fades from cycle to
@@ -358,9 +365,19 @@ class _Look:
                 times = roles.without(rest, cycle)
                 time = roles.pick(times, "time", lambda c: roles.rises(frame[c], [groups, frame[cycle]]))
                 measured = [c for c in times if c not in self.forms and not roles.is_constant(frame[c])]
+                ahead = self.given.get("ahead")
+                if time is not None and ahead is not None:
+                    what = f"a forecast reads one row a cycle; here '{time}' runs within each {cycle}"
+                    pivot = f"table.groupby([UNIT, '{cycle}']).mean(numeric_only=True).reset_index()"
+                    raise DataError(what, where=str(self.path), hint=f"write one row a cycle; in pandas: {pivot}")
                 if time is not None:
                     return "soh", time, cycle, health, False
-                if measured and roles.rises(frame[cycle], [groups]) and roles.fades(frame[health], groups):
+                if (
+                    ahead is None
+                    and measured
+                    and roles.rises(frame[cycle], [groups])
+                    and roles.fades(frame[health], groups)
+                ):
                     return "soh", cycle, cycle, health, False  # a row a cycle
         time, restarts = self.given.get("time"), False
         rising = (c for c in roles.time_order(frame, numbers, [groups]) if roles.rises(frame[c], [groups]))
@@ -377,7 +394,9 @@ class _Look:
                 "long title on top, data.header says which line names the columns",
             )
         others = roles.without(free, time)
-        target = self._say("target", lambda: roles.pick(others, "rul", lambda c: True, named=True))
+        target = None
+        if self.given.get("ahead") is None:
+            target = self._say("target", lambda: roles.pick(others, "rul", lambda c: True, named=True))
         self._check_labels(target)
         return "rul", time, None, target, restarts
 
@@ -414,6 +433,21 @@ class _Look:
             if given or worn >= min(2, lives.nunique()):
                 return health, share, worn
         return None, END_OF_LIFE, None
+
+    def _forecast_column(self, columns: list[str]) -> str:
+        """The column to predict ahead: the target that a person named, else a health by its name."""
+        named = self.given.get("target")
+        health = named or roles.pick(columns, "health", lambda c: True, named=True)
+        if health is None:
+            raise DataError(
+                "no column is called a health, so it is not clear what to predict ahead",
+                where=str(self.path),
+                hint=f"name it: --target COLUMN, one of: {', '.join(columns) or 'none'}",
+            )
+        if health not in columns:
+            what = f"column '{health}' cannot be predicted: it is the time, or has cells that are not numbers"
+            raise DataError(what, where=str(self.path), hint=f"name one of: {', '.join(columns) or 'none'}")
+        return health
 
     def _until_worn(self, health: str, share: float, lives: pd.Series) -> tuple[BoolArray, int]:
         """Rows up to the end of each life, and how many units get there."""

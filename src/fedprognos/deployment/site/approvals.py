@@ -324,10 +324,10 @@ def _unlike(first: FloatArray, second: FloatArray) -> BoolArray:
 def view_of(fleet: Fleet, recipe: RecipeOptions, floors: Floors) -> View:
     """The labelled points of a fleet as a recipe will see them."""
     fleet = labelled_only(fleet, relative=False)
-    series = fleet.schema.task == "rul"
+    series = fleet.schema.task != "soh"
     lengths = [len(unit.positions) for unit in fleet]
     labels = np.concatenate([unit.labels() for unit in fleet])
-    if recipe.cap is not None and series:
+    if recipe.cap is not None and fleet.schema.task == "rul":
         labels = np.minimum(labels, recipe.cap)
     if not series:
         return View(_numbers(lengths), np.zeros(len(labels), dtype=np.int64), labels, np.ones(len(labels), dtype=bool))

@@ -88,7 +88,7 @@ def read_site_data(
 def check_site_data(data: SiteData, terms: DataTerms) -> Schema:
     """The columns that an experiment will use; raise where it cannot use the data."""
     schema = survey(data.train, terms.survey).schema
-    if schema.task == "rul" and terms.window is not None and terms.short == "exclude":
+    if schema.task != "soh" and terms.window is not None and terms.short == "exclude":
         longest = max(unit.rows for unit in data.train)
         if longest < terms.window:
             raise RecipeError(

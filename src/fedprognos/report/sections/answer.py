@@ -30,7 +30,8 @@ def build(run: RunData) -> Section:
     conclusion = answer(run)
     capped = "" if run.cap is None else f", labels capped at {run.cap:g} {run.measure}"
     units = plural(max(row.n_units for row in run.rows), "test unit")
-    what = f"Root mean squared error on {units} of {plural(len(run.clients), 'client')}{capped}. Lower is better."
+    of = f" of {run.forecast}" if run.forecast else ""
+    what = f"Root mean squared error{of} on {units} of {plural(len(run.clients), 'client')}{capped}. Lower is better."
     words, sure = [what, *_intervals(run)], [_certainty(run)]
     return Section("In short", conclusion.headline, _cards(run), conclusion.warnings, words, parts=sure)
 

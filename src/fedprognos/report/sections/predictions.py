@@ -95,7 +95,7 @@ def units_figure(run: RunData, entries: Sequence[Entry]) -> Figure:
     chips += [] if soh else [Chip(NEAR, f"within {percent(ALPHA)} of the truth", "muted", "block", shown=False)]
     caption = f"Test units {'cycle by cycle' if soh else 'on their way to failure'}; first seed, {run.measured}."
     caption += f" Dotted: the cap of {run.cap:g}." if run.cap else ""
-    title = "Health by cycle" if soh else "Remaining life, predicted and true"
+    title = run.forecast or ("Health by cycle" if soh else "Remaining life, predicted and true")
     return Figure("units", title, caption + run.with_head, choices, "client", chips, notes)
 
 

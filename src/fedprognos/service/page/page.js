@@ -72,7 +72,7 @@
       const name = fleet.target.toUpperCase() === "RUL" ? "RUL" : fleet.target;
       $("health-name").textContent = fleet.target_measure ? `${name}, ${fleet.target_measure}` : name;
       $("model").textContent =
-        (fleet.task === "rul" ? "Remaining useful life" : "State of health: " + fleet.target) +
+        (fleet.task === "rul" ? "Remaining useful life" : (fleet.task === "forecast" ? "Forecast: " : "State of health: ") + fleet.target) +
         (fleet.target_measure ? " in " + fleet.target_measure : "") +
         (fleet.threshold === null ? "" : ` · maintenance due at ${number(fleet.threshold)}`) +
         (fleet.coverage === null
