@@ -252,3 +252,39 @@ def test_text_files_are_read_where_they_are_named(tmp_path: Path) -> None:
 def test_sorted_rows_cannot_restart() -> None:
     with refuses(ConfigError, "sort", "new_life"):
         Columns(unit="pump", time="hour", sort=True, new_life="time")
+
+
+@pytest.mark.parametrize("first", [9007199254740992, 8007199254740993000])
+def test_ids_too_long_for_a_number_stay_apart(tmp_path: Path, first: int) -> None:
+    names = {name: str(first + k) for k, name in enumerate(pumps()["machine"].unique())}
+    table = pumps().assign(machine=lambda frame: frame["machine"].map(names))
+    table.to_csv(tmp_path / "pumps.csv", index=False)
+    proposal = propose(tmp_path / "pumps.csv")
+    assert (proposal.units, proposal.columns.new_life) == (len(names), None)
+    _, clients = fleet_of(tmp_path / "pumps.csv")
+    assert {unit.id for fleet in clients.values() for unit in fleet} <= set(names.values())
+
+
+def test_infinite_values_among_numbers_are_blanks(tmp_path: Path) -> None:
+    table = pumps()
+    table.loc[[5, 9], "heat"] = [np.inf, -np.inf]
+    table.to_csv(tmp_path / "pumps.csv", index=False)
+    proposal = propose(tmp_path / "pumps.csv")
+    assert set(proposal.file_format.blanks) == {"inf", "-inf"}
+    fleet = read_table(tmp_path / "pumps.csv", proposal.columns, proposal.file_format)
+    assert np.isfinite(np.concatenate([unit.sensors for unit in fleet])).all()
+
+
+def test_a_row_of_totals_is_named_by_its_line(tmp_path: Path) -> None:
+    totals = ["Total" if name == "machine" else "" for name in pumps().columns]
+    (tmp_path / "pumps.csv").write_text(pumps().to_csv(index=False) + ",".join(totals) + "\n")
+    with refuses(DataError, f"line {len(pumps()) + 2}", "cycle", "--time"):
+        propose(tmp_path / "pumps.csv")
+
+
+def test_a_health_in_percent_ends_lives(tmp_path: Path) -> None:
+    cycle = np.arange(1, 101)
+    cells = [pd.DataFrame({"id": f"Z {k}", "cycle": cycle, "SoH [%]": 100 - 0.3 * cycle}) for k in range(4)]
+    pd.concat(cells).to_csv(tmp_path / "cells.csv", index=False, sep=";", decimal=",")
+    columns = propose(tmp_path / "cells.csv").columns
+    assert (columns.unit, columns.health, columns.end_of_life) == ("id", "SoH [%]", 0.8)

@@ -33,6 +33,8 @@ from fedprognos.tables.times import (
 )
 
 _MOST_BLANK = 0.5
+_MOST_TOTALS = 0.05
+"""Largest share of rows without a time that are taken for totals."""
 _SHARES = (END_OF_LIFE, 0.85, 0.9, 0.95)
 
 
@@ -387,6 +389,7 @@ class _Look:
             restarts = time is not None and roles.restarts(frame[time], [groups])
         may_stay = roles.rises if self.sort else roles.nearly_rises
         if time is None or not may_stay(frame[time], [groups]):
+            self._check_blank_times(free)
             raise NoTimeError(
                 "no column rises from row to row within every unit, so none can be the time",
                 where=str(self.path),
@@ -399,6 +402,19 @@ class _Look:
             target = self._say("target", lambda: roles.pick(others, "rul", lambda c: True, named=True))
         self._check_labels(target)
         return "rul", time, None, target, restarts
+
+    def _check_blank_times(self, columns: list[str]) -> None:
+        """Refuse a few rows without a time by their line: they are mostly totals below a table."""
+        for column in roles.by_name(columns, "time"):
+            cells = self.frame[column]
+            numbers = pd.to_numeric(cells, errors="coerce") if column not in self.forms else cells
+            blank = np.flatnonzero(numbers.isna().to_numpy())
+            if roles.rank(column, "time") is not None and 0 < len(blank) <= _MOST_TOTALS * len(cells):
+                raise NoTimeError(
+                    f"{len(blank)} of {len(cells)} rows have no number in column '{column}', which may be the time",
+                    where=self.rows.at(int(blank[0])),
+                    hint="delete such rows if they are totals or remarks; else fill in the time, or give --time",
+                )
 
     def _check_labels(self, target: str | None) -> None:
         """Refuse a target with blanks or texts: as a sensor it would give the answer away."""

@@ -57,8 +57,11 @@ def rank(column: str, role: str) -> int | None:
 
     >>> rank("MachineId", "unit"), rank("heat", "unit"), rank("Werksnummer", "site") == rank("Werk", "site")
     (1, None, True)
+    >>> rank("SoH [%]", "health")
+    1
     """
-    words = [w for w in re.split(r"[^a-z]+", plain_letters(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column))) if w]
+    split = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column)  # MachineId is two words, but SoH is one
+    words = [w for w in re.split(r"[^a-z]+", plain_letters(f"{split} {column}")) if w]
     words = [re.sub(r"(n|s)?(nummer|nr)$", "", w) or w for w in words]
     return next((k for k, word in enumerate(_WORDS[role]) if word in words), None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -138,7 +139,8 @@ class Table:
         raw, kind = self._raw(column)
         if kind == "date":
             return f"CASE WHEN {raw} IS NULL THEN NULL ELSE CAST('inf' AS DOUBLE) END"
-        numbers = [repr(float(text)) for text in self.blanks if _is_float(text)]
+        floats = [float(text) for text in self.blanks if _is_float(text)]
+        numbers = [repr(number) for number in floats if math.isfinite(number)]
         if kind == "number":
             value = f"CAST({raw} AS DOUBLE)"
         else:
@@ -154,6 +156,8 @@ class Table:
             parsed = f"CASE WHEN {odd} THEN NULL ELSE TRY_CAST({text} AS DOUBLE) END"
             bad = f"CASE WHEN {self._blank(raw)} THEN NULL ELSE CAST('inf' AS DOUBLE) END"
             value = f"coalesce({parsed}, {bad})"
+            if len(numbers) < len(floats):  # "inf" is a number for DuckDB, so that the cast does not fail
+                value = f"CASE WHEN {self._blank(raw)} THEN NULL ELSE {value} END"
         return f"CASE WHEN {value} IN ({', '.join(numbers)}) THEN NULL ELSE {value} END" if numbers else value
 
     def text(self, column: str) -> str:
