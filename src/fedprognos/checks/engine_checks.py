@@ -9,11 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedprognos.checks.requirement import CheckError, require
-from fedprognos.experiment import Engine
-from fedprognos.experiment.worker_pool import Workers
+from fedprognos.experiment import Engine, Workers
 from fedprognos.features import SurveyTerms
-from fedprognos.federation import ClientFolder, encode
-from fedprognos.federation.exchanges.survey import SurveyRequest
+from fedprognos.federation import ClientFolder, SurveyRequest, encode
 from fedprognos.fleet.synthetic import synthetic_engines
 
 PATIENCE_IN_S = 60.0

@@ -16,12 +16,8 @@ from fedprognos.errors import FedprognosError
 from fedprognos.features import Recipe
 from fedprognos.options import validated
 from fedprognos.prognosis import HealthModel, ModelInputs, Row
-from fedprognos.service import DurableStream
+from fedprognos.service import Alert, Batcher, DurableStream, FleetView, PlantEntry
 from fedprognos.service.alert_sinks import AlertSink, RefusedError
-from fedprognos.service.alerts import Alert
-from fedprognos.service.batching import Batcher
-from fedprognos.service.fleet_view import FleetView
-from fedprognos.service.plant_entry import PlantEntry
 from fedprognos.service.sources import Feed, Source
 
 PATIENCE_IN_S = 30.0

@@ -47,6 +47,7 @@ from .exchanges.site_messages import RefusalReply as RefusalReply
 from .exchanges.site_messages import RefusalRequest as RefusalRequest
 from .exchanges.site_messages import StepsMissing as StepsMissing
 from .exchanges.site_messages import step_replies as step_replies
+from .exchanges.survey import SurveyRequest as SurveyRequest
 from .exchanges.survey import common_recipe as common_recipe
 from .exchanges.survey import recipe_from_survey as recipe_from_survey
 from .federation_section import FederationOptions as FederationOptions

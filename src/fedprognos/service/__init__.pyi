@@ -1,8 +1,12 @@
+from .alerts import Alert as Alert
+from .batching import Batcher as Batcher
 from .durable_stream import Batch as Batch
 from .durable_stream import DurableStream as DurableStream
 from .fleet_service import FleetService as FleetService
 from .fleet_service import restore_backup as restore_backup
+from .fleet_view import FleetView as FleetView
 from .http_server import serve as serve
+from .plant_entry import PlantEntry as PlantEntry
 from .plant_file import PlantOptions as PlantOptions
 from .plant_file import read_plant as read_plant
 from .sender import Link as Link

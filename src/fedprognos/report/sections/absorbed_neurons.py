@@ -199,4 +199,4 @@ def _pair_lines(
     return traces
 
 
-sections.add(ReportSection("absorption", 91, TITLE, build, lambda run: bool(run.absorbed)))
+sections.add(ReportSection("absorbed_neurons", 91, TITLE, build, lambda run: bool(run.absorbed)))

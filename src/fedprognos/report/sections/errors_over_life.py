@@ -82,5 +82,7 @@ def _trace(
 
 
 sections.add(
-    ReportSection("errors", 50, "Where in life the errors are", build, lambda run: any(map(len, run.scored.values())))
+    ReportSection(
+        "errors_over_life", 50, "Where in life the errors are", build, lambda run: any(map(len, run.scored.values()))
+    )
 )
