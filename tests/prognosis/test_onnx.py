@@ -75,7 +75,7 @@ def scaled(recipe: Recipe, sensors: np.ndarray, others: np.ndarray) -> np.ndarra
 def test_the_graph_gives_torchs_numbers(name: str, shape: dict[str, object], seed: int, batch: int) -> None:
     recipe = RECIPES[name]
     bundle = bundle_of(recipe, seed=seed, **shape)  # type: ignore[arg-type]
-    sensors, others = example_rows(recipe, count=batch, seed=seed, strange=0.1)
+    sensors, others = example_rows(recipe, count=batch, seed=seed, unseen=0.1)
     expected = Predictor.from_bundle(bundle).windows(scaled(recipe, sensors, others))
     found = run_graph(build_graph(bundle), sensors, others)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE * recipe.label_std)

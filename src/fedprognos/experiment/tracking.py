@@ -33,7 +33,7 @@ def mlflow(uri: str, experiment: str) -> Observer:
         raise MissingExtraError("mlflow", "track", "--mlflow") from None
     client = MlflowClient(tracking_uri=uri)
     existing = client.get_experiment_by_name(experiment)
-    home = existing.experiment_id if existing is not None else client.create_experiment(experiment)
+    experiment_id = existing.experiment_id if existing is not None else client.create_experiment(experiment)
     runs: dict[str, str] = {}
 
     def observer(event: Event) -> None:
@@ -42,7 +42,7 @@ def mlflow(uri: str, experiment: str) -> Observer:
         job = str(event.job)
         if job not in runs:
             tags = {"scenario": event.job.scenario, "method": event.job.method, "seed": str(event.job.seed)}
-            runs[job] = client.create_run(home, run_name=job, tags=tags).info.run_id
+            runs[job] = client.create_run(experiment_id, run_name=job, tags=tags).info.run_id
         if isinstance(event, RoundDone):
             for tag, value in _round_values(event).items():
                 client.log_metric(runs[job], tag.replace("/", "."), value, step=event.round)

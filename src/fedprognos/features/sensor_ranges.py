@@ -133,11 +133,11 @@ def longest_still(raw: FloatArray) -> IntArray:
     >>> longest_still(np.array([[1.0, 5.0], [2.0, 5.0], [2.0, 6.0]])).tolist()
     [2, 2]
     """
-    found = np.ones(raw.shape[1], dtype=np.int64)
+    longest = np.ones(raw.shape[1], dtype=np.int64)
     for c in range(raw.shape[1]):
         changes = np.flatnonzero(raw[1:, c] != raw[:-1, c]) + 1
-        found[c] = np.diff(changes, prepend=0, append=len(raw)).max()
-    return found
+        longest[c] = np.diff(changes, prepend=0, append=len(raw)).max()
+    return longest
 
 
 def levels(deviations: FloatArray) -> FloatArray:
@@ -245,7 +245,7 @@ def fleet_ranges(
     levels
         The sensor at whose levels cycles are read, None for none.
     """
-    known, width = np.array(list(cells)), len(order)
+    condition_keys, width = np.array(list(cells)), len(order)
     mean = np.stack([moments.mean[:width] for moments in cells.values()])
     std = np.stack([moments.std[:width] for moments in cells.values()])
     level: dict[str, float] = {}
@@ -257,13 +257,15 @@ def fleet_ranges(
     std = np.where(std > 0, std, std.max(axis=0))
     std = np.where(std > 0, std, 1.0)
 
-    def of(unit: Unit) -> tuple[FloatArray, FloatArray]:
-        which = conditions.match(conditions.keys(unit.settings, rule, fleet.schema.settings), known)[0]
+    def raw_and_scaled(unit: Unit) -> tuple[FloatArray, FloatArray]:
+        which = conditions.match(conditions.keys(unit.settings, rule, fleet.schema.settings), condition_keys)[0]
         raw = unit.sensors[:, order]
         return raw, (raw - mean[which]) / std[which]
 
     series = all(unit.cycles is None for unit in fleet)  # within a cycle, sensors follow its course
-    return ranges_of_units(map(of, fleet), width, max(float(unit.time[0]) for unit in fleet), series, **level)
+    return ranges_of_units(
+        map(raw_and_scaled, fleet), width, max(float(unit.time[0]) for unit in fleet), series, **level
+    )
 
 
 def merged_ranges(
@@ -286,14 +288,14 @@ def merged_ranges(
     Levels mix conditions, so the widest of any condition counts.
     """
     width = len(next(iter(scaling.values()))[0])
-    known = [(usual, cells) for usual, cells in sent if usual is not None and len(usual.still) == width]
-    if len(known) < len(sent):
+    measured = [(usual, cells) for usual, cells in sent if usual is not None and len(usual.still) == width]
+    if len(measured) < len(sent):
         return None
     low, high, reach, still = np.zeros(width), np.zeros(width), np.zeros(width), np.ones(width, dtype=np.int64)
     jump, motion = np.zeros(width), np.full(width, np.inf)
-    level_mean = float(np.mean([usual.level_mean for usual, _ in known]))
-    level_std = max(usual.level_std for usual, _ in known)
-    for usual, cells in known:
+    level_mean = float(np.mean([usual.level_mean for usual, _ in measured]))
+    level_std = max(usual.level_std for usual, _ in measured)
+    for usual, cells in measured:
         still = np.maximum(still, usual.still)
         for key, moments in cells.items():
             mean, std = (np.array(numbers) for numbers in scaling[key])
@@ -310,11 +312,11 @@ def merged_ranges(
     joint = _merged_joint(
         [
             (usual.joint, *_mean_scaling(cells, scaling, width))
-            for usual, cells in known
+            for usual, cells in measured
             if usual.joint is not None and level is None
         ]
     )
-    learnt = all(usual.jump and usual.motion for usual, _ in known)
+    learnt = all(usual.jump and usual.motion for usual, _ in measured)
     return SensorRanges(
         still=tuple(still.tolist()),
         low=tuple(low.tolist()),
@@ -322,7 +324,7 @@ def merged_ranges(
         reach=tuple(reach.tolist()),
         jump=tuple(jump.tolist()) if learnt else (),
         motion=tuple(motion.tolist()) if learnt else (),
-        first=max(usual.first for usual, _ in known),
+        first=max(usual.first for usual, _ in measured),
         joint=joint,
         level_mean=level_mean,
         level_std=level_std,

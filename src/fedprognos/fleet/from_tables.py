@@ -93,7 +93,7 @@ def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, r
     rows = _read(reader, tables)
     units, dropped, left_out = [], list[str](), Counter[str]()
     for code, name_of_unit in enumerate(rows.units):
-        unit_rows = rows.of_unit(code)
+        unit_rows = rows.rows_of_unit(code)
         if len(unit_rows.places) < MIN_ROWS:
             dropped.append(name_of_unit)
             continue
@@ -179,7 +179,7 @@ class _AllRows:
     repeated: int
     again: set[str]
 
-    def of_unit(self, code: int) -> _UnitRows:
+    def rows_of_unit(self, code: int) -> _UnitRows:
         return _UnitRows(self, self.units[code], self.order[self.stops[code - 1] if code else 0 : self.stops[code]])
 
 

@@ -243,8 +243,8 @@ def _ranked(counts: FloatArray, edges: FloatArray, rank: FloatArray) -> FloatArr
         share = (rank - 0.5 - before) / np.maximum(counts[rows, k], 1e-12)
         inside = edges[k] + np.clip(share, 0.0, 1.0) * (edges[k + 1] - edges[k])
     beyond = (k == 0) | (k == counts.shape[1] - 1)
-    found: FloatArray = np.where(beyond, edges[k], inside)
-    return found
+    quantiles: FloatArray = np.where(beyond, edges[k], inside)
+    return quantiles
 
 
 def calibration_of(counts: IntArray, units: IntArray, recipe: Recipe) -> Calibration:

@@ -14,7 +14,7 @@ from fedprognos.networks.cells import cells
 from fedprognos.networks.network import Network
 from fedprognos.networks.spec import NetworkSpec
 
-KNOWN = "an nn.Linear with ReLU or none, nn.LSTM or nn.GRU layers (batch_first, one direction), nn.Linear(..., 1)"
+SUPPORTED = "an nn.Linear with ReLU or none, nn.LSTM or nn.GRU layers (batch_first, one direction), nn.Linear(..., 1)"
 
 
 def network_of(module: nn.Module) -> Network:
@@ -34,18 +34,18 @@ def network_of(module: nn.Module) -> Network:
     recurrent = [leaf for leaf, flat in zip(leaves, linear, strict=True) if not flat]
     before = leaves[0] if linear and linear[0] else None
     if not recurrent or linear != [*([True] if before else []), *([False] * len(recurrent)), True]:
-        raise ConfigError(f"cannot take over {type(module).__name__}", hint=f"it must hold {KNOWN}")
+        raise ConfigError(f"cannot take over {type(module).__name__}", hint=f"it must hold {SUPPORTED}")
     kinds = {_cell(leaf) for leaf in recurrent}
     head, parameters = leaves[-1], _parameters(leaves)
     if len(kinds) > 1 or parameters != sum(p.numel() for p in module.parameters()) or _size(head, "out_features") != 1:
-        raise ConfigError(f"cannot take over all weights of {type(module).__name__}", hint=f"it must hold {KNOWN}")
+        raise ConfigError(f"cannot take over all weights of {type(module).__name__}", hint=f"it must hold {SUPPORTED}")
     weights: dict[str, np.ndarray[Any, np.dtype[np.float32]]] = {}
     if before is not None:
         weights |= {"input.weight": _array(before.weight), "input.bias": _array(before.bias)}
     kind, widths = kinds.pop(), list[int]()
     for layer in recurrent:
         if not all(hasattr(layer, name) for name in ("num_layers", "hidden_size")) or _unlike(layer):
-            raise ConfigError(f"cannot take over {layer}", hint=f"it must hold {KNOWN}")
+            raise ConfigError(f"cannot take over {layer}", hint=f"it must hold {SUPPORTED}")
         for k in range(_size(layer, "num_layers")):
             for name in cells[kind].tensors:
                 value = getattr(layer, name.replace("_l0", f"_l{k}"))
@@ -81,5 +81,5 @@ def _size(layer: nn.Module, name: str) -> int:
 
 def _array(value: object) -> np.ndarray[Any, np.dtype[np.float32]]:
     if not isinstance(value, torch.Tensor):
-        raise ConfigError("cannot take over a layer without bias", hint=f"it must hold {KNOWN}")
+        raise ConfigError("cannot take over a layer without bias", hint=f"it must hold {SUPPORTED}")
     return value.detach().cpu().to(torch.float32).numpy().copy()

@@ -359,8 +359,8 @@ def _step(graph: Graph, body: Reservoir, shape: str, name: str) -> Any:
     state, row, after = f"{name}_state", f"{name}_row", f"{name}_after"
     others = step.add("Gather", [state, "reservoir.columns"], f"{name}_others", axis=1)
     weighed = step.add("Mul", [step.add("Reshape", [others, shape], f"{name}_shaped"), "reservoir.values"], f"{name}_w")
-    heard = step.add("ReduceSum", [weighed, graph.integers(2)], f"{name}_heard", keepdims=0)
-    driven = step.add("Add", [step.add("MatMul", [row, "reservoir.inputs"], f"{name}_in"), heard], f"{name}_sum")
+    inflow = step.add("ReduceSum", [weighed, graph.integers(2)], f"{name}_heard", keepdims=0)
+    driven = step.add("Add", [step.add("MatMul", [row, "reservoir.inputs"], f"{name}_in"), inflow], f"{name}_sum")
     moved = step.add("Sub", [step.add("Tanh", [driven], f"{name}_tanh"), state], f"{name}_moved")
     step.add("Add", [state, step.add("Mul", [moved, "reservoir.leaks"], f"{name}_leaked")], after)
     trace = step.add("Identity", [after], f"{name}_trace")

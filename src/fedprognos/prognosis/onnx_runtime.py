@@ -251,13 +251,13 @@ def export_onnx(
 
 
 def example_rows(
-    recipe: Recipe, count: int | None = None, seed: int = 0, strange: float = 0.02
+    recipe: Recipe, count: int | None = None, seed: int = 0, unseen: float = 0.02
 ) -> tuple[FloatArray, FloatArray]:
     """Raw histories that are plausible for a recipe: levels, trends and noise in its operating conditions.
 
     Parameters
     ----------
-    strange
+    unseen
         Share of rows in a condition that the recipe does not know.
     """
     rng = np.random.default_rng(seed)
@@ -274,7 +274,7 @@ def example_rows(
     keys = np.array(recipe.condition_keys, dtype=np.float64)
     for k, (name, places) in enumerate(recipe.conditions.items()):
         within = rng.uniform(-0.45, 0.45, shape) * 10.0**-places
-        away = (rng.random(shape) < strange) * rng.normal(0, 1 + np.ptp(keys[:, k]), shape)
+        away = (rng.random(shape) < unseen) * rng.normal(0, 1 + np.ptp(keys[:, k]), shape)
         settings[:, :, recipe.settings.index(name)] = keys[which, k] + within + away
     return sensors, settings
 

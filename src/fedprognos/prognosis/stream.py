@@ -161,7 +161,7 @@ class Stream:
         questions: list[Question] = []
         places: list[tuple[Update, int]] = []
         rows = zip(table.units, table.positions, table.cycles, table.ends, finite, unseen.tolist(), strict=True)
-        for k, (unit, position, cycle, end, sound, strange) in enumerate(rows):
+        for k, (unit, position, cycle, end, sound, new_condition) in enumerate(rows):
             update = Update(unit, position, cycle, Verdict.REFUSED)
             state = self._state(unit) if sound else None
             if state is None:
@@ -175,7 +175,7 @@ class Stream:
                     given=given[k],
                     deviations=deviations[k],
                     scaled=scaled[k],
-                    unseen=strange,
+                    unseen=new_condition,
                     trusting=self.trusting,
                 )
                 for cut in cuts:

@@ -73,10 +73,10 @@ class Palette:
         style = {"dash": self.dash(entry), "hovertemplate": tip, "key": entry.key, **more}
         return line(x, y, self.colour(entry.method), **style)
 
-    def chips(self, found: Iterable[Entry], shown: Iterable[str]) -> list[Chip]:
+    def chips(self, entries: Iterable[Entry], shown: Iterable[str]) -> list[Chip]:
         """The legend of some entries, all with the same head; those that are shown come first."""
         keys = list(shown)
-        ordered = sorted(found, key=lambda e: keys.index(e.key) if e.key in keys else len(keys))
+        ordered = sorted(entries, key=lambda e: keys.index(e.key) if e.key in keys else len(keys))
         return [Chip(e.key, e.short_label, self.colour(e.method), self.dash(e), e.key in keys) for e in ordered]
 
 

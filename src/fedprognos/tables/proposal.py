@@ -121,11 +121,11 @@ def propose(path: str | Path, given: Mapping[str, Any] | None = None) -> Proposa
 
 def propose_columns(rows: LoadedRows, path: Path, given: Mapping[str, Any] | None = None) -> Proposal:
     """The same for rows that are loaded already; another answer of a person needs no second reading."""
-    look = _Look(path, rows, given or {})
+    search = _RoleSearch(path, rows, given or {})
     try:
-        proposal = look.propose()
+        proposal = search.propose()
     except NoTimeError as error:
-        proposal = look.propose_sorted(error)
+        proposal = search.propose_sorted(error)
     folders = {t.path.parent.name for t in rows.tables if t.path is not None}
     if len(folders) > 1 and proposal.columns.unit is None:
         proposal = replace(proposal, sites=tuple(sorted(folders)))
@@ -144,8 +144,8 @@ class _Measured:
     gaps: dict[str, str]
 
 
-class _Look:
-    """One look at all rows; steps find the roles one after the other."""
+class _RoleSearch:
+    """Looks at all rows; its steps find the roles one after the other."""
 
     def __init__(self, path: Path, rows: LoadedRows, given: Mapping[str, Any], *, is_sorted: bool = False) -> None:
         self.path, self.rows, self.given, self.sort = path, rows, given, is_sorted
@@ -179,9 +179,9 @@ class _Look:
         ]
         for column in named:
             rows = self.rows.take(np.argsort(self.frame[column].to_numpy(), kind="stable"))
-            look = _Look(self.path, rows, {"time": column, **self.given}, is_sorted=True)
+            search = _RoleSearch(self.path, rows, {"time": column, **self.given}, is_sorted=True)
             try:
-                return look.propose()
+                return search.propose()
             except NoTimeError:
                 continue
         raise error

@@ -146,13 +146,13 @@ class Table:
         else:
             # Blank texts are looked for only where the cast fails, which keeps clean files fast. DuckDB also reads
             # 1_000 as a number, and a point in a file of decimal commas separates thousands or is a mistake.
-            text, strange = raw, ["_"]
+            text, odd_marks = raw, ["_"]
             if self.thousands is not None:
                 text = f"replace({text}, {literal(self.thousands)}, '')"
             if self.decimal != ".":
-                strange += [] if self.thousands == "." else ["."]
+                odd_marks += [] if self.thousands == "." else ["."]
                 text = f"replace({text}, {literal(self.decimal)}, '.')"
-            odd = " OR ".join(f"contains({raw}, {literal(mark)})" for mark in strange)
+            odd = " OR ".join(f"contains({raw}, {literal(mark)})" for mark in odd_marks)
             parsed = f"CASE WHEN {odd} THEN NULL ELSE TRY_CAST({text} AS DOUBLE) END"
             bad = f"CASE WHEN {self._blank(raw)} THEN NULL ELSE CAST('inf' AS DOUBLE) END"
             value = f"coalesce({parsed}, {bad})"

@@ -50,10 +50,10 @@ class KeyInUseError(JoinRefusedError):
 
 def start(what: str, arguments: list[str], folder: Path, environment: dict[str, str]) -> Child:
     """Start `superlink` or `supernode` with Flower's files below `folder`."""
-    home = folder / "flower"
-    home.mkdir(mode=0o700, exist_ok=True)
+    flower_folder = folder / "flower"
+    flower_folder.mkdir(mode=0o700, exist_ok=True)
     command = [sys.executable, "-m", "fedprognos.deployment.flower.launch", what, *arguments]
-    return Child(what, command, folder, {**OFFLINE, "FLWR_HOME": str(home), **environment}, reasons(folder))
+    return Child(what, command, folder, {**OFFLINE, "FLWR_HOME": str(flower_folder), **environment}, reasons(folder))
 
 
 def reasons(folder: Path) -> dict[int, ProcessError]:

@@ -139,8 +139,8 @@ def _models(client: Client, request: DeliverRequest, bundle: Bundle, head: str, 
         models["chosen"] = chosen_by_owner(bundle, client.name, str(choice["kind"]), chosen)
     if tested:
         provenance = {**bundle.provenance, "method": "reservoir", "head": "exact", "client": client.name}
-        own = _own_network(client, request)
-        models["own"] = replace(bundle, network=own, provenance=provenance, novelty=None, **facts)
+        network = _own_network(client, request)
+        models["own"] = replace(bundle, network=network, provenance=provenance, novelty=None, **facts)
     return models
 
 

@@ -99,12 +99,12 @@ def _certainty(run: RunData) -> Section:
     rivals = {"alone": r.alone, "all data in one place": r.central, "mean of the clients’ own predictions": r.ensemble}
     for role, e in {**rivals, "best baseline": r.baseline}.items():
         if e is not None and r.result is not None:
-            found, error = compare(run, r.result, e), e.mean(run.error)
-            agree = TableCell(f"{found.agreeing} of {found.seeds}", found.agreeing)
+            comparison, error = compare(run, r.result, e), e.mean(run.error)
+            agree = TableCell(f"{comparison.agreeing} of {comparison.seeds}", comparison.agreeing)
             cells = [
                 TableCell(number(error), error),
-                TableCell(amount(found), found.change),
-                TableCell(odds(found).removeprefix("chance "), found.chance),
+                TableCell(amount(comparison), comparison.change),
+                TableCell(odds(comparison).removeprefix("chance "), comparison.chance),
                 agree,
             ]
             lines.append(Line(role, cells, run.palette.colour(e.method), e.label if e.is_baseline else ""))

@@ -142,21 +142,28 @@ def _map(layer: LayerMatch) -> Panel:
     return Panel(title, traces, layout(x, y), 80 + max(16, 34 - len(clients)) * len(clients))
 
 
-def extractor_figures(everyone: Sequence[str], found: Extractors, name: str) -> list[Figure]:
+def extractor_figures(everyone: Sequence[str], extractors: Extractors, name: str) -> list[Figure]:
     """Ten small panels before, ten after, all on one scale."""
     colours = client_colours(everyone)
-    clients = [c for c in found.before if c in colours][:LINES_DRAWN]
-    values = [x for c in clients for v in (*found.before[c], *found.after.get(c, ())) if v for x in v if np.isfinite(x)]
+    clients = [c for c in extractors.before if c in colours][:LINES_DRAWN]
+    values = [
+        x
+        for c in clients
+        for v in (*extractors.before[c], *extractors.after.get(c, ()))
+        if v
+        for x in v
+        if np.isfinite(x)
+    ]
     if not values:
         return []
     pad = 0.06 * (max(values) - min(values)) or 0.1
     style = layout(axis(nticks=4), axis(range=[min(values) - pad, max(values) + pad], nticks=4), margin=MARGIN)
-    before = {c: found.before[c] for c in clients}
-    after = {c: found.after.get(c, ()) for c in clients}
+    before = {c: extractors.before[c] for c in clients}
+    after = {c: extractors.after.get(c, ()) for c in clients}
     first = [
         Panel(f"neuron {k}", _lines(before, k, colours), style, 130) for k in range(max(map(len, before.values())))
     ]
-    drawn = [(neuron, _lines(after, k, colours)) for k, neuron in enumerate(found.neurons)]
+    drawn = [(neuron, _lines(after, k, colours)) for k, neuron in enumerate(extractors.neurons)]
     second = [
         Panel(f"federated {neuron} · {plural(len(traces), 'client')}", traces, style, 130)
         for neuron, traces in drawn
@@ -166,8 +173,10 @@ def extractor_figures(everyone: Sequence[str], found: Extractors, name: str) -> 
     if max((len(traces) for _, traces in drawn), default=0) <= 1:
         how = "No neuron was merged with another, so every panel has the line of a single client."
     legend = [Chip(c, c, colours[c]) for c in clients]
-    notes = not_drawn(len(found.before) - len(clients), "client")
-    start = f"Outputs of the first neurons of {found.layer} over one test window; each network numbers them by chance."
+    notes = not_drawn(len(extractors.before) - len(clients), "client")
+    start = (
+        f"Outputs of the first neurons of {extractors.layer} over one test window; each network numbers them by chance."
+    )
     return [
         Figure(f"{name}-before", "Features before matching", start, [("", first)], "", legend, notes, "small"),
         Figure(f"{name}-after", "Features after matching", how, [("", second)], "", legend, grid="small"),

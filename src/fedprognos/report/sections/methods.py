@@ -55,9 +55,9 @@ def error_figure(run: RunData, name: str, title: str, views: Sequence[str]) -> F
     return Figure(name, title, caption if grid else "", choices, "RMSE", notes=notes, grid=grid)
 
 
-def _dots(run: RunData, title: str, found: Sequence[Entry], field: str, scale: Sequence[Entry]) -> Panel:
+def _dots(run: RunData, title: str, entries: Sequence[Entry], field: str, scale: Sequence[Entry]) -> Panel:
     """One line an entry, the best first; `scale` shares the axis."""
-    ordered = sorted((e for e in found if e.mean(field) is not None), key=lambda e: float(e.mean(field) or 0.0))
+    ordered = sorted((e for e in entries if e.mean(field) is not None), key=lambda e: float(e.mean(field) or 0.0))
     top = max((max([*e.values(field), *e.intervals.get(field, ())], default=0.0) for e in scale), default=0.0) or 1.0
     traces: list[Trace] = []
     for k, e in enumerate(ordered):

@@ -22,7 +22,7 @@ SCATTER_POINTS = 600
 LINE_POINTS = 110
 LINES_A_METHOD = 6
 INTERVAL, NEAR, BEFORE = "interval", "near", "before"
-Known = Mapping[str, Mapping[str, Any]]
+TrainingPart = Mapping[str, Mapping[str, Any]]
 """What training knew of a client's test units: the first part of every cell's fade, by unit."""
 
 
@@ -99,7 +99,7 @@ def units_figure(run: RunData, entries: Sequence[Entry]) -> Figure:
     return Figure("units", title, caption + run.with_head, choices, "client", chips, notes)
 
 
-def _span(run: RunData, along: pd.DataFrame, before: Known) -> list[float]:
+def _span(run: RunData, along: pd.DataFrame, before: TrainingPart) -> list[float]:
     """The height of a client's panels; wild predictions do not flatten the others."""
     truth = np.concatenate([along["truth"].to_numpy(dtype=float), *(np.array(d["value"]) for d in before.values())])
     low, high, prediction = float(truth.min()), float(truth.max()), along["prediction"]
