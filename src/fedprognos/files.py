@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+import tomli_w
+
 from fedprognos.errors import ConfigError, OutputError
 
 MAX_DEPTH = 50
@@ -136,6 +138,21 @@ def parse_toml(text: str | bytes, where: str = "") -> dict[str, Any]:
     if content is None or _deeper(content, MAX_DEPTH):
         raise ConfigError(f"not valid here: tables inside one another more than {MAX_DEPTH} deep", where=where)
     return content
+
+
+def toml_text(content: dict[str, Any]) -> str:
+    """A file's text; TOML has no null, so keys without a value are left out.
+
+    >>> toml_text({"train": {"steps": 40, "epochs": None}})
+    '[train]\\nsteps = 40\\n'
+    """
+    return tomli_w.dumps(_without_none(content))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return [_without_none(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _deeper(content: Any, depth: int) -> bool:

@@ -15,14 +15,13 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import tomli_w
 
 from fedprognos.errors import (
     ConfigError,
@@ -58,8 +57,8 @@ from fedprognos.experiment.worker_pool import OnEpoch
 from fedprognos.federation import MessageCohort, judged_rounds, recipe_from_survey
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.strategies import strategies
-from fedprognos.files import holding, write_text
-from fedprognos.fleet import Fleet, Unit
+from fedprognos.files import holding, toml_text, write_text
+from fedprognos.fleet import Fleet, Schema, Unit
 from fedprognos.networks import Epoch, one_torch_thread
 from fedprognos.privacy import stream
 
@@ -69,13 +68,13 @@ if TYPE_CHECKING:
 BEST_FILE, TRIALS_FILE, DATABASE, LOCK = "best.toml", "trials.csv", "study.db", "running.lock"
 IDENTITY, REASON = "identity", "reason"
 HOPELESS = 3
-"""After so many failed trials and none completed, the values tried are not what is wrong."""
+"""If so many trials failed and none completed, it is not their values that are wrong."""
 MOST_ROUNDS = 10_000
 """Tells the rounds of different seeds apart: Optuna compares trials after the same step, here seed and round."""
 STARTUP = 5
 """No trial is pruned before so many are complete."""
 FEW = 8
-"""With fewer completed trials importances are chance."""
+"""With fewer completed trials, importances would be chance."""
 FRACTION = 0.2
 """Share kept out to judge by where the experiment keeps nothing out."""
 NEVER = 10_000
@@ -148,52 +147,71 @@ def tune(
         name, experiment, base = config.load(source, overrides)
         method, scenario = _checked(experiment, method, scenario)
         dealt = training_scenario(experiment, scenario, None if data_dir is None else Path(data_dir), base)
-        schema = next(iter(dealt.clients.values())).schema
-        choices = space_of(experiment, schema.task, method, space)
-        relative = schema.task == "soh" and experiment.recipe.label == "relative"
-        measure = "of rated" if relative else schema.target_measure
-        goal = f"validation RMSE in {measure} of {method} with the {judging_head(experiment)} head, scenario {scenario}"
+        choices = space_of(experiment, _schema(dealt).task, method, space)
+        question = _Question(name, experiment, base, method, dealt, choices, seeds, seed)
         folder = Path(out) if out is not None else Path("runs") / f"{name}-tune"
-        document = {k: v for k, v in experiment.dump().items() if k not in ("title", "evaluation")}
-        identity = {  # all that decides a trial's result
-            "experiment": hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest(),
-            "data": data_digest(dealt),
-            "method": method,
-            "scenario": scenario,
-            "number of seeds": seeds,
-            "seed": seed,
-            "space": choices,
-        }
-        with _open_study(folder, identity) as study:
-            notify(SearchStarted(str(folder), goal, choices, trials, len(finished_trials(study))))
+        with _open_study(folder, question.identity) as study:
+            notify(SearchStarted(str(folder), question.goal, choices, trials, len(finished_trials(study))))
             if experiment.train.validation_fraction == 0:
                 notify(Notice(f"The experiment keeps nothing out of training, so each trial keeps out {FRACTION:g}."))
-
-            def write() -> None:
-                """The files for people, after every trial: whatever happens next, they are there."""
-                finished = finished_trials(study)
-                if (best := best_of(finished)) is not None:
-                    remarks = [
-                        f"{name} with the best values of {len(finished)} trials, search seed {seed}.",
-                        f"Trial {best.number}: {goal}, mean of {seeds} training(s): {best.error:.6g}",
-                        "This was measured on what training keeps out, labels capped; no test unit took part in it.",
-                    ]
-                    write_best(folder / BEST_FILE, applied(experiment, best.values), remarks, base)
-                _write_trials(folder / TRIALS_FILE, finished, choices)
-
-            write()
-            with _open_clients(experiment, method, dealt, choices, folder, engine) as access:
-                objective = _objective(study, experiment, method, choices, seeds, access, notify)
+            _write_files(folder, question, finished_trials(study))
+            with _open_clients(question, folder, engine) as access:
+                objective = _Objective(study, question, access, notify)
                 proposed = own_values(experiment, choices, method)
                 while len(before := finished_trials(study)) < trials:
                     _seed_sampler(study, seed, len(before), proposed)
                     study.optimize(objective, n_trials=1)
-                    write()
                     *_, last = after = finished_trials(study)
+                    _write_files(folder, question, after)  # whatever happens next, they are there
                     notify(TrialDone(last, best=last.state == "complete" and best_of(after) != best_of(before)))
             finished = finished_trials(study)
             shares = _importances(study, finished, choices, seed)
-            return Search(folder, choices, measure, tuple(finished), best_of(finished), shares)
+            return Search(folder, choices, question.measure, tuple(finished), best_of(finished), shares)
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """What is searched for: values of a space for a method on a scenario's clients."""
+
+    name: str
+    experiment: config.Experiment
+    base: Path
+    method: str
+    dealt: Scenario
+    space: Space
+    seeds: int
+    seed: int
+
+    @property
+    def measure(self) -> str:
+        """What errors are counted in."""
+        schema = _schema(self.dealt)
+        relative = schema.task == "soh" and self.experiment.recipe.label == "relative"
+        return "of rated" if relative else schema.target_measure
+
+    @property
+    def goal(self) -> str:
+        """What is to become small, in words."""
+        head = judging_head(self.experiment)
+        return f"validation RMSE in {self.measure} of {self.method} with the {head} head, scenario {self.dealt.name}"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides a trial's result."""
+        document = {k: v for k, v in self.experiment.dump().items() if k not in ("title", "evaluation")}
+        return {
+            "experiment": hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest(),
+            "data": data_digest(self.dealt),
+            "method": self.method,
+            "scenario": self.dealt.name,
+            "number of seeds": self.seeds,
+            "seed": self.seed,
+            "space": self.space,
+        }
+
+
+def _schema(dealt: Scenario) -> Schema:
+    return next(iter(dealt.clients.values())).schema
 
 
 def _checked(experiment: config.Experiment, method: str | None, scenario: str | None) -> tuple[str, str]:
@@ -211,32 +229,32 @@ def _checked(experiment: config.Experiment, method: str | None, scenario: str | 
     return method, scenario
 
 
-def _objective(
-    study: optuna.Study,
-    experiment: config.Experiment,
-    method: str,
-    space: Space,
-    seeds: int,
-    access: LocalClients,
-    notify: SearchObserver,
-) -> Callable[[optuna.Trial], float]:
+@dataclass(frozen=True, eq=False)
+class _Objective:
     """The function that Optuna minimises: the validation error with a trial's values, mean over seeds.
 
     Values that cannot be trained with end as a pruned trial with a reason, so that the sampler takes them for worse
     than all others. Every other error ends the search, and the trial under way counts as if it had never been.
     """
-    import optuna
 
-    def objective(trial: optuna.Trial) -> float:
+    study: optuna.Study
+    question: _Question
+    access: LocalClients
+    notify: SearchObserver
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        import optuna
+
+        space = self.question.space
         values = {name: cast(Choice, trial.suggest_categorical(name, space[name])) for name in space}
-        earlier = finished_trials(study)
+        earlier = finished_trials(self.study)
         same = next((t for t in earlier if t.values == values), None)
         if same is not None:
-            return repeated(trial, same)
+            return _repeated(trial, same)
         number = len(earlier) + 1
-        notify(TrialStarted(number, values))
+        self.notify(TrialStarted(number, values))
         try:
-            return mean_error(trial, number, applied(experiment, values))
+            return self._mean_error(trial, number, applied(self.question.experiment, values))
         except OutputError:
             raise
         except FedprognosError as error:
@@ -246,35 +264,38 @@ def _objective(
             trial.set_user_attr(REASON, str(error).replace("\n", " "))
             raise optuna.TrialPruned from error
 
-    def repeated(trial: optuna.Trial, same: Trial) -> float:
-        """Equal values are trained once: the result of the earlier trial is this one's too."""
-        if same.state == "complete":
-            return cast(float, same.error)
-        if same.error is not None:
-            trial.report(same.error, 0)
-        if same.reason:
-            trial.set_user_attr(REASON, same.reason)
-        raise optuna.TrialPruned
+    def _mean_error(self, trial: optuna.Trial, number: int, tried: config.Experiment) -> float:
+        import optuna
 
-    def mean_error(trial: optuna.Trial, number: int, tried: config.Experiment) -> float:
         def on_epoch(client: str, epoch: Epoch) -> None:
-            notify(TrialEpoch(number, client.rpartition("/")[2], epoch.epoch))
+            self.notify(TrialEpoch(number, client.rpartition("/")[2], epoch.epoch))
 
         chooses = tried.train.validation_fraction > 0  # then a run keeps its best round, else its last
         scores: list[float] = []
-        for seed in range(seeds):
+        for seed in range(self.question.seeds):
             rounds: list[float] = []
-            for error in validation_errors(access, method, judged(tried), seed, on_epoch):
+            for error in validation_errors(self.access, self.question.method, judged(tried), seed, on_epoch):
                 rounds.append(error)
                 so_far = float(np.mean([*scores, min(rounds) if chooses else error]))
                 trial.report(so_far, seed * MOST_ROUNDS + len(rounds))
-                notify(TrialRound(number, seed, len(rounds), so_far))
+                self.notify(TrialRound(number, seed, len(rounds), so_far))
                 if trial.should_prune():
                     raise optuna.TrialPruned
             scores.append(min(rounds) if chooses else rounds[-1])
         return float(np.mean(scores))
 
-    return objective
+
+def _repeated(trial: optuna.Trial, same: Trial) -> float:
+    """Equal values are trained once: the result of the earlier trial is this one's too."""
+    import optuna
+
+    if same.state == "complete":
+        return cast(float, same.error)
+    if same.error is not None:
+        trial.report(same.error, 0)
+    if same.reason:
+        trial.set_user_attr(REASON, same.reason)
+    raise optuna.TrialPruned
 
 
 def _seed_sampler(study: optuna.Study, seed: int, finished: int, proposed: Mapping[str, Choice]) -> None:
@@ -383,20 +404,18 @@ def _claim(study: optuna.Study, identity: Mapping[str, Any], folder: Path) -> No
         )
 
 
-def _open_clients(
-    experiment: config.Experiment, method: str, dealt: Scenario, space: Space, folder: Path, engine: Engine | None
-) -> contextlib.closing[LocalClients]:
+def _open_clients(question: _Question, folder: Path, engine: Engine | None) -> contextlib.closing[LocalClients]:
     """Clients ready to train, in a scenario for every length of window that is searched."""
-    lengths = [int(length) for length in space.get(WINDOW, ())]
-    longest = max(lengths, default=0)
+    lengths = [int(length) for length in question.space.get(WINDOW, ())]
+    longest, dealt = max(lengths, default=0), question.dealt
     by_length: dict[str, Mapping[str, Fleet]] = {
         _scenario_name(length): {name: _later(fleet, longest - length) for name, fleet in dealt.clients.items()}
         for length in lengths
     } or {_scenario_name(None): dealt.clients}
-    federation = experiment.federation.model_copy(update={"methods": (method,)})
+    federation = question.experiment.federation.model_copy(update={"methods": (question.method,)})
     # A search goes on with another title or evaluation, so its clients' folder may not depend on them.
     changes = {"title": "", "evaluation": EvaluationOptions(), "federation": federation}
-    searched = experiment.model_copy(update=changes)
+    searched = question.experiment.model_copy(update=changes)
     place = RunFolder(folder / "clients", dealt.name, searched, data_digest(dealt))
     scenarios = {name: Scenario(name, clients, {}) for name, clients in by_length.items()}
     return contextlib.closing(LocalClients(searched, scenarios, place, engine))
@@ -483,6 +502,18 @@ def _from_row(unit: Unit, start: int) -> Unit:
     )
 
 
+def _write_files(folder: Path, question: _Question, finished: list[Trial]) -> None:
+    """The files for people: the best experiment, once there is one, and all trials."""
+    if (best := best_of(finished)) is not None:
+        remarks = [
+            f"{question.name} with the best values of {len(finished)} trials, search seed {question.seed}.",
+            f"Trial {best.number}: {question.goal}, mean of {question.seeds} training(s): {best.error:.6g}",
+            "This was measured on what training keeps out, labels capped; no test unit took part in it.",
+        ]
+        write_best(folder / BEST_FILE, applied(question.experiment, best.values), remarks, question.base)
+    _write_trials(folder / TRIALS_FILE, finished, question.space)
+
+
 def write_best(path: Path, experiment: config.Experiment, remarks: list[str], base: Path) -> None:
     """A complete experiment with remarks at its head; paths of its data are relative to where it lies.
 
@@ -491,13 +522,13 @@ def write_best(path: Path, experiment: config.Experiment, remarks: list[str], ba
     base
         What relative paths in the experiment refer to.
     """
-    document = _without_none(experiment.dump())
+    document = experiment.dump()
     document.pop("scale", None)  # its size is in its values now
     for key in ("path", "test_path"):
-        if key in document["data"]:
+        if document["data"].get(key) is not None:
             document["data"][key] = Path(os.path.relpath(base / document["data"][key], path.parent)).as_posix()
     head = "".join(f"# {line}\n" for line in remarks)
-    write_text(path, f"{head}\n{tomli_w.dumps(document)}")
+    write_text(path, f"{head}\n{toml_text(document)}")
 
 
 def _write_trials(path: Path, trials: list[Trial], space: Space) -> None:
@@ -509,10 +540,3 @@ def _write_trials(path: Path, trials: list[Trial], space: Space) -> None:
         error = "" if trial.error is None else repr(trial.error)
         writer.writerow([trial.number, trial.state, error, *(trial.values[name] for name in space), trial.reason])
     write_text(path, text.getvalue())
-
-
-def _without_none(value: Any) -> Any:
-    """TOML has no null: keys without a value are left out, their default is None."""
-    if isinstance(value, dict):
-        return {key: _without_none(v) for key, v in value.items() if v is not None}
-    return [_without_none(v) for v in value] if isinstance(value, list) else value

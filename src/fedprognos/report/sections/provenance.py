@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
-import tomli_w
-
+from fedprognos.files import toml_text
 from fedprognos.report.page_elements import Section
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
@@ -20,16 +18,9 @@ def build(run: RunData) -> Section:
     versions = {str(k): str(v) for k, v in recorded.items()} if isinstance(recorded, dict) else {}
     facts = {key: str(run.provenance[key]) for key in FACTS if key in run.provenance}
     terms = {"fedprognos": run.results.version, **versions, **facts}
-    experiment = Section("The experiment in full", code=tomli_w.dumps(_set(run.results.config)), folded=True)
+    experiment = Section("The experiment in full", code=toml_text(run.results.config), folded=True)
     command = f"fedprognos run {shlex.quote(run.results.experiment)}"
     return Section("How this was made", terms=list(terms.items()), code=command, parts=[experiment], folded=True)
-
-
-def _set(value: Any) -> Any:
-    """Without what was left open, which TOML cannot say."""
-    if isinstance(value, dict):
-        return {key: _set(inner) for key, inner in value.items() if inner is not None}
-    return [_set(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 sections.add(ReportSection("provenance", 120, "How this was made", build, once=True))
