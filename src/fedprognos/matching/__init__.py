@@ -10,8 +10,7 @@ own; nothing here knows torch, files or clients.
 """
 
 from fedprognos.matching.absorb.absorption import ALPHA, RIDGE, Absorption, absorb
-from fedprognos.matching.absorb.client_groups import groups
-from fedprognos.matching.absorb.contributions import contributions, repeats
+from fedprognos.matching.absorb.clients import contributions, groups, repeats
 from fedprognos.matching.absorb.elimination import Absorbed
 from fedprognos.matching.absorb.output_sums import LabelledSums, OutputSums
 from fedprognos.matching.arguments import LinearWeights, RecurrentWeights

@@ -20,6 +20,8 @@ from fedprognos.matching.arguments import Floats, Indices, LinearWeights, Recurr
 
 Layer: TypeAlias = RecurrentWeights | LinearWeights
 Tensors: TypeAlias = dict[str, Floats]
+LayerLeft: TypeAlias = tuple[Indices, tuple[Absorbed, ...], Mapping[int, float], Floats]
+"""What is left of one layer: neurons kept, those absorbed, losses by width, mixture; see :class:`Absorption`."""
 ALPHA = 0.3
 """Weight of the gates against the head by default; 0.1 to 1 did equally well, 10 did worse."""
 RIDGE = 10.0**-3.5
@@ -138,11 +140,8 @@ def absorb(
 
     # The last layer first: which neurons a layer needs depends on what is left of the layer that reads it.
     last = len(layers) - 1
-    kept: list[Indices] = []
-    mixtures: list[Floats] = []
-    absorbed: list[list[Absorbed]] = []
-    losses: list[Mapping[int, float]] = []
-    importance = np.empty(0)
+    left: list[LayerLeft] = []
+    importance = np.empty(0)  # of the neurons left in the layer above
     for k in range(last, -1, -1):
         recurrent_weights = tensors[k].get("weight_hh", np.zeros((0, sizes[k]))).reshape(-1, sizes[k], sizes[k])
         if k == last:
@@ -151,37 +150,40 @@ def absorb(
             above = tensors[k + 1]["weight_ih"]
             row_weights = np.tile(importance, len(above) // len(importance))
             elimination = Elimination(sums[k], recurrent_weights, alpha, above=above, row_weights=row_weights)
-        first_loss, order_of_going = elimination.loss, elimination.run()
-        gone = order_of_going[: sizes[k] - widths[k]]
-        stay = np.setdiff1d(np.arange(sizes[k]), [a.neuron for a in gone])
-        mixture = elimination.mixture(stay)
+        left.insert(0, eliminated(elimination, sizes[k], widths[k]))
+        stay, *_, mixture = left[0]
         let_stand_in(tensors, k, stay, mixture, elimination.mean, elimination.level)
         if k == last:
             v = solve_covariance(C_head[np.ix_(stay, stay)], c_head[stay])
-            importance = np.abs(v) * sd_head[stay]
+            used = np.abs(v) * sd_head[stay]
         else:
-            importance = np.sqrt(row_weights @ tensors[k + 1]["weight_ih"] ** 2) * elimination.sd[stay]
-        importance = shares(importance, np.ones(len(stay), bool))
-        kept.insert(0, stay)
-        mixtures.insert(0, mixture)
-        absorbed.insert(0, gone)
-        losses.insert(
-            0, dict(zip(range(sizes[k], 0, -1), [first_loss, *(a.loss for a in order_of_going)], strict=True))
-        )
+            used = np.sqrt(row_weights @ tensors[k + 1]["weight_ih"] ** 2) * elimination.sd[stay]
+        importance = shares(used, np.ones(len(stay), bool))
 
     # Back to the order, and the types, that were given.
-    places = [np.argsort(order[stay]) for order, stay in zip(orders, kept, strict=True)]
-    for k, order in enumerate(orders):
-        kept[k] = order[kept[k]][places[k]]
-        mixture = np.empty_like(mixtures[k])
-        mixture[order] = mixtures[k][:, places[k]]
-        mixtures[k] = mixture
-        absorbed[k] = [
-            replace(a, neuron=int(order[a.neuron]), partners=tuple(order[list(a.partners)].tolist()))
-            for a in absorbed[k]
-        ]
+    places = [np.argsort(order[stay]) for order, (stay, *_) in zip(orders, left, strict=True)]
     small = [as_given(layer, arrays) for layer, arrays in zip(layers, reordered(tensors, places), strict=True)]
-    return Absorption(tuple(small), tuple(kept), tuple(map(tuple, absorbed)), tuple(losses), tuple(mixtures))
+    kept, absorbed, losses, mixtures = zip(*map(in_given_order, orders, left), strict=True)
+    return Absorption(tuple(small), kept, absorbed, losses, mixtures)
+
+
+def eliminated(elimination: Elimination, size: int, width: int) -> LayerLeft:
+    """Let all neurons but one go in turn; those beyond the width only give losses."""
+    first_loss, order_of_going = elimination.loss, elimination.run()
+    gone = tuple(order_of_going[: size - width])
+    kept = np.setdiff1d(np.arange(size), [a.neuron for a in gone])
+    losses = dict(zip(range(size, 0, -1), [first_loss, *(a.loss for a in order_of_going)], strict=True))
+    return kept, gone, losses, elimination.mixture(kept)
+
+
+def in_given_order(order: Indices, left: LayerLeft) -> LayerLeft:
+    """The same with the neurons numbered as they were given: neuron i of a sorted layer was ``order[i]``."""
+    kept, gone, losses, sorted_mixture = left
+    places = np.argsort(order[kept])
+    mixture = np.empty_like(sorted_mixture)
+    mixture[order] = sorted_mixture[:, places]
+    absorbed = [replace(a, neuron=int(order[a.neuron]), partners=tuple(order[list(a.partners)].tolist())) for a in gone]
+    return order[kept][places], tuple(absorbed), losses, mixture
 
 
 def let_stand_in(tensors: list[Tensors], k: int, kept: Indices, mixture: Floats, mean: Floats, level: Floats) -> None:
