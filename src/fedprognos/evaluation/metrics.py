@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -323,6 +324,11 @@ def _r2_from_points(points: Points) -> float | None:
     return 1.0 - float(np.square(points.error).sum()) / spread if spread > 0 else None
 
 
+_detail = partial(Metric, headline=False)
+"""What long tables alone show."""
+_from_points = partial(Metric, sums=(), pool=None, headline=False)
+"""What sites cannot send sums for."""
+
 for _metric in (
     Metric("rmse", "RMSE", 10, "root mean squared error against raw labels", (SQUARED,), root_mean, weighted_root),
     Metric(
@@ -335,8 +341,8 @@ for _metric in (
         weighted_root,
         tasks=("rul",),
     ),
-    Metric("mae", "MAE", 30, "mean absolute error", (ABSOLUTE,), headline=False),
-    Metric(
+    _detail("mae", "MAE", 30, "mean absolute error", (ABSOLUTE,)),
+    _detail(
         "r2",
         "R²",
         40,
@@ -346,11 +352,10 @@ for _metric in (
         pool=None,
         from_points=_r2_from_points,
         best="highest",
-        headline=False,
     ),
-    Metric("bias", "Bias", 50, "mean of predicted minus true", (ERROR,), best="nearest zero", headline=False),
+    _detail("bias", "Bias", 50, "mean of predicted minus true", (ERROR,), best="nearest zero"),
     # The sum is as published; the mean compares across test fleets of different sizes.
-    Metric(
+    _detail(
         "nasa_score",
         "NASA score, sum",
         60,
@@ -359,18 +364,9 @@ for _metric in (
         _total,
         _total_of_parts,
         tasks=("rul",),
-        headline=False,
     ),
-    Metric(
-        "nasa_score_mean",
-        "NASA score",
-        70,
-        "mean penalty a point",
-        (NASA,),
-        tasks=("rul",),
-        headline=False,
-    ),
-    Metric(
+    _detail("nasa_score_mean", "NASA score", 70, "mean penalty a point", (NASA,), tasks=("rul",)),
+    _detail(
         "nasa_score_capped",
         "NASA score, capped",
         75,
@@ -379,53 +375,27 @@ for _metric in (
         _total,
         _total_of_parts,
         tasks=("rul",),
-        headline=False,
     ),
-    Metric(
+    _from_points(
         "rmse_near_end",
         f"RMSE, RUL ≤ {NEAR_END:g}",
         76,
         "error near the end of life",
-        (),
-        pool=None,
         from_points=_rmse_near_end,
         tasks=("rul",),
-        headline=False,
     ),
-    Metric(
-        "mape",
-        "MAPE",
-        77,
-        "mean error divided by the capped label",
-        (),
-        pool=None,
-        from_points=_mape,
-        percent=True,
-        headline=False,
-    ),
-    Metric(
+    _from_points("mape", "MAPE", 77, "mean error divided by the capped label", from_points=_mape, percent=True),
+    _from_points(
         "relative_accuracy",
         "Relative accuracy",
         78,
         "mean of 1 − error / capped label, at least 0",
-        (),
-        pool=None,
         from_points=_relative_accuracy,
         best="highest",
         percent=True,
-        headline=False,
     ),
-    Metric(
-        "late_rate",
-        "Late",
-        80,
-        "share of points overestimated",
-        (LATE,),
-        best=None,
-        percent=True,
-        headline=False,
-    ),
-    Metric(
+    _detail("late_rate", "Late", 80, "share of points overestimated", (LATE,), best=None, percent=True),
+    _detail(
         "coverage",
         "Coverage",
         90,
@@ -433,26 +403,8 @@ for _metric in (
         (INSIDE,),
         best=None,
         percent=True,
-        headline=False,
     ),
-    Metric(
-        "interval_width",
-        "Interval width",
-        100,
-        "mean width of prediction intervals",
-        (WIDTH,),
-        best=None,
-        headline=False,
-    ),
-    Metric(
-        "crps",
-        "CRPS",
-        110,
-        "continuous ranked probability score against capped labels",
-        (),
-        pool=None,
-        from_points=_crps,
-        headline=False,
-    ),
+    _detail("interval_width", "Interval width", 100, "mean width of prediction intervals", (WIDTH,), best=None),
+    _from_points("crps", "CRPS", 110, "continuous ranked probability score against capped labels", from_points=_crps),
 ):
     metrics.add(_metric)
