@@ -44,8 +44,10 @@ def run(
     ----------
     source
         Name of a preset, path of a TOML file, its content as a mapping, or a fleet of your own.
-    extras, strategies, cells, readers, aggregators, metrics, baselines, mechanisms
-        Things of your own that the experiment may name, as objects: `run(..., strategies=[mine])`.
+    extras
+        Things of your own that the experiment may name. Or give them by kind: `run(..., strategies=[mine])`, likewise
+        `cells`, `readers`, `channels`, `histories`, `aggregators`, `mechanisms`, `exchanges`, `metrics`, `baselines`
+        and `partitions`.
     report_sections
         Sections of your own for the report.
     title, data, partition, recipe, model, train, federation, evaluation

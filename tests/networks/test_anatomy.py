@@ -70,7 +70,6 @@ def test_layers_follow_each_other():
     names = [layer.name for layer in anatomy.layers]
     assert names == ["input", "recurrent.0", "recurrent.1", "head"]
     assert [after.name for layer in anatomy.layers if (after := anatomy.after(layer))] == names[1:]
-    assert anatomy.layer("recurrent.1") is anatomy.layers[2]
 
 
 def test_input_layer_signature_is_weights_and_bias():
@@ -94,7 +93,5 @@ def test_what_does_not_fit_is_refused():
         anatomy_of("rnn", 1, False)
     with refuses(ConfigError, 0):
         anatomy_of("lstm", 0, False)
-    with refuses(ConfigError, "'recurrent.9'"):
-        anatomy.layer("recurrent.9")
     with refuses(ConfigError, "head"):
         anatomy.layers[-1].recurrent(weights)

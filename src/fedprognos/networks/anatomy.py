@@ -94,13 +94,6 @@ class Anatomy:
         """The groups of neurons, in the order of their layers."""
         return tuple(layer.group for layer in self.layers if layer.group is not None)
 
-    def layer(self, name: str) -> Layer:
-        """The layer of that name."""
-        for layer in self.layers:
-            if layer.name == name:
-                return layer
-        raise ConfigError(f"no layer '{name}'", hint=f"layers: {', '.join(layer.name for layer in self.layers)}")
-
     def after(self, layer: Layer) -> Layer | None:
         """The layer that reads this one's neurons; none after the head."""
         place = self.layers.index(layer) + 1

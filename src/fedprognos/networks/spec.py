@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -109,13 +110,7 @@ class NetworkSpec(BaseModel):
     @property
     def parameters(self) -> int:
         """Number of weights and biases."""
-        total = 0
-        for shape in self.shapes.values():
-            size = 1
-            for length in shape:
-                size *= length
-            total += size
-        return total
+        return sum(math.prod(shape) for shape in self.shapes.values())
 
     def with_widths(self, widths: dict[str, int]) -> NetworkSpec:
         """The same network with other numbers of neurons, given by group; groups not named keep theirs."""
