@@ -7,7 +7,7 @@ engines judge, labels capped at 125 cycles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,10 +20,10 @@ from fedprognos.evaluation import baselines
 from fedprognos.experiment import config
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.features import build_windows
-from fedprognos.files import read_json, write_json, write_text
+from fedprognos.files import read_json, write_text
 from fedprognos.fleet import Fleet, catalog, pool
 from fedprognos.networks import Network
-from fedprognos.networks.torch_threads import one_torch_thread
+from studies.cells import measure_missing, not_measured
 from studies.markdown import sample, table
 from studies.own_tables import Case, boosted, fleet_table
 from studies.plotting import BLUE, GREEN, ORANGE, legend, named, panels, svg
@@ -78,18 +78,11 @@ def cells() -> Iterator[Cell]:
         yield from (Cell(subset, units, seed) for units in UNITS for subset in PRESETS)
 
 
-def write_few_machines(data_dir: Path | None, tell: Callable[[str], None] = print) -> Path:
-    """Measure what is missing, and write the results, their picture and their page after each draw."""
-    results: dict[str, dict[str, float]] = read_json(RESULTS) if RESULTS.is_file() else {}
-    with one_torch_thread():
-        for cell in cells():
-            if cell.key not in results:
-                results[cell.key] = measure(cell, data_dir)
-                write_json(RESULTS, results)
-                tell(f"{cell.key}: {results[cell.key]}")
-    write_text(PICTURE, picture(results))
-    write_text(RESULTS.with_suffix(".md"), page(results))
-    return RESULTS.with_suffix(".md")
+def write_few_machines(data_dir: Path | None) -> Path:
+    """Measure what is missing, and write the results, their page and their picture."""
+    written = measure_missing(RESULTS, cells(), lambda cell: measure(cell, data_dir), page)
+    write_text(PICTURE, picture(read_json(RESULTS)))
+    return written
 
 
 def measure(cell: Cell, data_dir: Path | None) -> dict[str, float]:
@@ -181,6 +174,4 @@ def page(results: Mapping[str, Mapping[str, float]]) -> str:
         curves = {method: curve(results, subset, method) for method in METHODS}
         rows = [[method, *(sample(curves[method].get(units), 1) for units in UNITS)] for method in METHODS]
         parts += [f"## {subset}", table(["method", *(f"{units} engines" for units in UNITS)], rows)]
-    if missing := [cell.key for cell in cells() if cell.key not in results]:
-        parts += ["## Not measured yet", "\n".join(f"- {key}" for key in missing)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *not_measured((cell.key for cell in cells()), results)]) + "\n"

@@ -7,7 +7,7 @@ wide network are told from those that are left (U and a constant), and nothing e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +24,9 @@ from fedprognos.federation.averages import average
 from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.plan import Plan
-from fedprognos.files import read_json, write_json, write_text
 from fedprognos.matching import OutputSums
 from fedprognos.networks import Network
-from fedprognos.networks.torch_threads import one_torch_thread
+from studies.cells import measure_missing, not_measured
 from studies.markdown import BLANK, sample, signed, table
 from studies.samples import Sample, paired
 from studies.study.bench import Bench, scope_of
@@ -82,18 +81,9 @@ def cells() -> Iterator[Cell]:
         yield from (Cell(scenario, seed) for scenario in SCENARIOS)
 
 
-def write_merging_rivals(data_dir: Path | None, tell: Callable[[str], None] = print) -> Path:
-    """Measure what is missing, and write the results and their page after each cell."""
-    results: dict[str, dict[str, float]] = read_json(RESULTS) if RESULTS.is_file() else {}
-    with one_torch_thread():
-        for cell in cells():
-            if cell.key not in results:
-                results[cell.key] = measure(cell, data_dir)
-                write_json(RESULTS, results)
-                write_text(RESULTS.with_suffix(".md"), page(results))
-                tell(f"{cell.key}: {results[cell.key]}")
-    write_text(RESULTS.with_suffix(".md"), page(results))
-    return RESULTS.with_suffix(".md")
+def write_merging_rivals(data_dir: Path | None) -> Path:
+    """Measure what is missing, and write the results and their page."""
+    return measure_missing(RESULTS, cells(), lambda cell: measure(cell, data_dir), page)
 
 
 def measure(cell: Cell, data_dir: Path | None) -> dict[str, float]:
@@ -302,9 +292,7 @@ def page(results: Mapping[str, Mapping[str, float]]) -> str:
         samples = {m: Sample({seed: line[m] for seed, line in by_seed.items()}, {}) for m in methods}
         rows = [_row(method, samples[method], samples[methods[0]]) for method in methods]
         parts += [f"## {scenario}", table(["way to merge", "neurons", "error", "against concat"], rows)]
-    if missing := [f"- {cell.key}" for cell in cells() if cell.key not in results]:
-        parts += ["## Not measured yet", "\n".join(missing)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *not_measured((cell.key for cell in cells()), results)]) + "\n"
 
 
 def _row(method: str, errors: Sample, concat: Sample) -> list[str]:

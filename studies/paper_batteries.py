@@ -22,10 +22,9 @@ from fedprognos.features.windows import hold_out, joined
 from fedprognos.federation.plan import Round
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.strategies.fedma import FedMAOptions, Matcher, bbp_map, fedma
-from fedprognos.files import read_json, write_json, write_text
 from fedprognos.matching import Matching
 from fedprognos.networks import Layer, Network
-from fedprognos.networks.torch_threads import one_torch_thread
+from studies.cells import measure_missing, not_measured
 from studies.markdown import BLANK, NOTHING, rounds, sample, signed, stacked, table
 from studies.paper import paper
 from studies.paper_factors import BATTERIES, GRID, PRESET, rmse, rounded
@@ -169,18 +168,9 @@ def cells(size: Size) -> Iterator[Cell]:
         yield from (Cell(ALL, course, size, seed, kept_out=True) for course in (LOCAL, CENTRAL, FEDAVG, FEDMA))
 
 
-def write_batteries(data_dir: Path | None, size: Size, tell: Callable[[str], None] = print) -> Path:
-    """Train what is missing, and write the results and their page after each training."""
-    results: dict[str, Any] = read_json(RESULTS) if RESULTS.is_file() else {}
-    with one_torch_thread():
-        for cell in cells(size):
-            if cell.key not in results:
-                results[cell.key] = measure(cell, data_dir)
-                write_json(RESULTS, results)
-                write_text(RESULTS.with_suffix(".md"), page(results, size))
-                tell(cell.key)
-    write_text(RESULTS.with_suffix(".md"), page(results, size))
-    return RESULTS.with_suffix(".md")
+def write_batteries(data_dir: Path | None, size: Size) -> Path:
+    """Train what is missing, and write the results and their page."""
+    return measure_missing(RESULTS, cells(size), lambda cell: measure(cell, data_dir), lambda r: page(r, size))
 
 
 def measure(cell: Cell, data_dir: Path | None) -> dict[str, list[float]]:
@@ -244,10 +234,7 @@ def page(results: Mapping[str, Mapping[str, Sequence[float]]], size: Size) -> st
         parts.append(table(["method", *BATTERIES], chosen))
     if differences := _differences(results, size):
         parts += [PAIRED, table(["method", *BATTERIES], differences)]
-    missing = [cell.key for cell in cells(size) if cell.key not in results]
-    if missing:
-        parts += ["## Not trained yet", "\n".join(f"- {key}" for key in missing)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *not_measured((cell.key for cell in cells(size)), results)]) + "\n"
 
 
 def _samples(
