@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-long test-soak fuzz newest-flower pins lint docs bench pictures results results-quick release-check clean
+.PHONY: demo test test-long test-soak fuzz newest-flower pins lint docs rooms bench pictures results results-quick release-check clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedprognos demo --out runs/demo
@@ -46,6 +46,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Files and lines of every room, counted into the table of CONTRIBUTING.md.
+rooms:
+	$(PYTHON) docs/count_rooms.py
 
 # The documentation as a site that works offline: build/site/index.html.
 docs: $(VENV)/.dev
