@@ -15,7 +15,7 @@ def check_reader(reader: Reader, context: ReadContext | None = None, **options: 
     """Check a reader on data that it can read.
 
     - Two reads give the same units with the same bytes.
-    - Test units are named or a fraction is, not both; no test unit is a training unit.
+    - It gives test units or a test fraction, not both. No test unit is a training unit.
     - With `tested=False` the reader opens no test data.
 
     Parameters

@@ -1,14 +1,16 @@
-"""What predictions are worth to whoever has to decide, from lives followed point by point.
+"""What predictions are worth for maintenance, from lives followed point by point.
 
 Maintenance: a unit is maintained at the first point where its predicted remaining life is at or below a threshold.
-The life that it then had left is thrown away; a unit that never gets there before it fails breaks unexpectedly. Test
-units often end before failure. Of one that was not maintained by then only this is known: less life is thrown away
-than it had left at its last point, perhaps none. That is censoring, and the product-limit estimator (Kaplan and
-Meier, 1958), run from long remaining life down to none, handles it: at every remaining life it counts only units that
-were still followed there. It assumes that where a unit's record ends has nothing to do with what would have been
-predicted later. Near failure so few units may be followed that one of them would decide everything; so remaining
-lives below the least to which enough units were followed are not looked at, and whoever is not maintained by then
-counts as breaking. Without censoring all this gives plain shares and means.
+The life that it still had is thrown away. A unit that fails before it gets there breaks unexpectedly.
+
+Test units often end before failure. If such a unit was not maintained by its last point, it throws away less life than
+it had left there, perhaps none. This is censoring. The product-limit estimator (Kaplan and Meier, 1958) handles it, run
+from long remaining life down to none: at every remaining life it counts only units that were still followed there. It
+assumes that the end of a unit's record has nothing to do with later predictions.
+
+Near failure few units may be followed, and one of them would decide everything. So remaining lives are looked at only
+down to the least that enough units were followed to. A unit that was not maintained by then counts as breaking. Without
+censoring all this gives plain shares and means.
 
 Alpha-lambda accuracy and the prognostic horizon follow Saxena et al., "Metrics for offline evaluation of prognostic
 performance" (2010).

@@ -29,8 +29,9 @@ class Published:
 def published(experiment: Experiment, records: Mapping[JobKey, JobRecord], scenario: str) -> Published:
     """The federated method with the lowest validation error in a scenario, mean over seeds.
 
-    Where training kept nothing out, or nothing federated was run, the last in the strategies' order is taken: federated
-    before central, central before local. Methods without records were refused by clients; the reason names them.
+    If training kept nothing out, or nothing federated was run, a federated method is preferred to central training, and
+    that to local training; among equals the last in the strategies' order. Methods without records were refused by
+    clients; the reason names them.
     """
     present = {key.method for key in records if key.scenario == scenario}
     methods = tuple(method for method in experiment.federation.methods if method in present)

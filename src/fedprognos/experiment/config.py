@@ -1,7 +1,7 @@
 """An experiment as TOML, validated: sections data, partition, recipe, model, train, federation, evaluation.
 
 Unknown keys are errors with the nearest valid name; every message names section and key. A file may build on a preset
-(`base`) and hold itself in several sizes (`[scales.NAME]`, chosen by `scale`).
+(`base`) and have several sizes (`[scales.NAME]`), of which `scale` chooses one.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _scaled(raw: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables key by key, the higher one counts; a partition is taken as a whole."""
+    """Merge tables key by key, `high` over `low`; a partition is replaced as a whole."""
     merged = dict(low)
     for key, value in high.items():
         below = merged.get(key)

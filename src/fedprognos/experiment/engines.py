@@ -34,7 +34,7 @@ class Engine(ABC):
     lost
         What a future raises whose job did not finish because its process died. The job is done again.
     note
-        Said to the user when the engine starts.
+        Shown to the user when the engine starts.
     """
 
     jobs: int

@@ -25,7 +25,7 @@ SHOWN_CLIENTS = 12
 
 
 def event_words(event: Event | SearchEvent) -> str:
-    """An event in a line; nothing where it is not worth one."""
+    """An event as one line; empty for events that are not shown."""
     match event:
         case LayerMatched():
             return f"{event.job} round {event.round}: {matched_words(event)}"

@@ -1,6 +1,6 @@
 """One job of a run: a method in a scenario with a seed, from its first question to its rows.
 
-Of a method's rounds the one with the lowest validation error is kept, the last where training kept nothing out.
+The round with the lowest validation error is kept, or the last round if training kept nothing out.
 """
 
 from __future__ import annotations

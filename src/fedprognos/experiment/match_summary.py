@@ -58,7 +58,7 @@ def _absorption(record: AbsorptionRecord, probe: NDArray[Any] | None) -> Absorbe
 
 
 def _pairs(record: AbsorptionRecord, probe: NDArray[Any] | None) -> tuple[Pair, ...]:
-    """Absorbed neurons and the kept ones of other clients that put out most nearly the same."""
+    """Pairs of an absorbed neuron and a kept one of another client, those with the most similar outputs."""
     kept, owner = record.result.kept[-1], np.empty(record.before.spec.hidden, dtype=object)
     place = np.empty(record.before.spec.hidden, dtype=np.int64)
     for name, neurons in record.neurons.items():

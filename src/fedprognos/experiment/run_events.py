@@ -115,7 +115,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class RecipeTried:
-    """A recipe was tried before the run; how many training steps of the search are done, of about how many."""
+    """A recipe was tried before the run. The search has used `done` of about `total` training steps."""
 
     text: str
     done: int

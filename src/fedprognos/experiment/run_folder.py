@@ -1,4 +1,4 @@
-"""The folder a run writes into: finished jobs are kept, so that a killed run goes on where it was."""
+"""The folder a run writes into: finished jobs are kept, so that a killed run resumes."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _deal(name: str, source: Source, rule: PartitionOptions) -> Scenario:
 
 
 def _able_to_learn(owners: Mapping[str, Fleet]) -> dict[str, Fleet]:
-    """Owners with a unit whose health is known; the others are left out by name. All, where nobody has one."""
+    """Owners with a unit whose health is known; a warning names the others. All owners if nobody has such a unit."""
     able = {name: fleet for name, fleet in owners.items() if any(unit.labels() is not None for unit in fleet)}
     for name in sorted(owners.keys() - able.keys()) if able else ():
         warnings.warn(

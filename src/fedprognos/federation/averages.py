@@ -198,7 +198,7 @@ def mean(stack: Stack) -> Floats:
 
 
 def map_mean(stack: Stack) -> Floats:
-    """Drawn towards zero the more, the fewer hold a row; the head is not drawn."""
+    """Drawn towards zero, more strongly the fewer clients hold a row; the head is not drawn."""
     total, held = stack.sums()
     return total / np.where(held > 0, held + stack.ratio, 1.0)
 

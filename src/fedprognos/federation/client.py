@@ -1,7 +1,7 @@
 """A client: one owner's fleet behind one gate.
 
 Every request passes the gate: it is decoded, refused where it must be masked and is not, limited, answered by its
-exchange, masked and noted in the ledger. Nothing leaves that has less behind it than the owner's floors.
+exchange, masked and noted in the ledger. No reply leaves that is about less than the owner's floors ask for.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ class Client:
     ----------
     folder
         The owner's own: ledger, log, personal heads, perhaps a model trained earlier.
-    floors, limits
-        The owner's own: the least behind what leaves, which a request can raise but not lower, and the most that a
-        request may take. Runs in one process have no floor of units and do not look for rows that stand out.
+    floors
+        The owner's own: how many windows and units must be behind anything that leaves. A request can raise them, not
+        lower them. Runs in one process have no floor of units and do not look for rows that stand out.
+    limits
+        The most that a request may take.
     test
         Test units that the owner holds; where a runner holds the test units, clients have none.
     device
@@ -126,7 +128,7 @@ class Client:
         return self.member.masked(*tag, asked, values, exchange.limbs, about, hidden)
 
     def _check_part(self, exchange: Exchange, request: Request, reply: Reply) -> None:
-        """Keep a part that is wrong by mistake: under its mask nobody else can check it."""
+        """Keep back a part that is wrong by mistake: under its mask nobody else can check it."""
         exchange.check(request, reply, MOST_ROWS)
 
     def windows(self, recipe: Recipe) -> WindowSet:

@@ -2,9 +2,9 @@
 
 The sums that the head was solved from are known. Each client takes one unit after another out of them, solves the head
 that the others give, and counts its residuals on that unit. The layers below have learnt from the unit, so these
-residuals are too small. By how much is measured: the method is trained once more without every client's reserve,
-a tenth of its units, and on these the errors of both networks are compared. All residuals are stretched by the square
-root of their ratio: from so few units the ratio is as uncertain as it differs from one (docs/results/own-tables.md).
+residuals are too small. To measure by how much, the method is trained once more without every client's reserve,
+a tenth of its units, and the errors of both networks on the reserve are compared. All residuals are stretched by the
+square root of their ratio, halfway to one, because a ratio from so few units is uncertain (docs/results/own-tables.md).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Intervals:
         return calibration_of(residuals.counts, residuals.units, self.plan.recipe)
 
     def _stretch(self, judged: Judged) -> float | None:
-        """How much larger errors are on units kept out of training than on trained ones, halfway to 1; at least 1.
+        """How much larger errors are on units kept out of training than on others, moved halfway to 1; at least 1.
 
         None where no client has a reserve.
         """

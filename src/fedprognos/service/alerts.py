@@ -193,7 +193,7 @@ class AlertRule:
         return alert
 
     def _machine(self, unit: str) -> tuple[str, int]:
-        """A name that ends like a later life is one only where an earlier life is known, as on the page."""
+        """Machine and number of its life. A name such as `pump#2` is a later life only if an earlier life is known."""
         machine, life = machine_and_life(unit)
         if life > 1 and machine not in self._units and machine not in self._standings:
             return unit, 1

@@ -139,14 +139,14 @@ class DurableStream:
             raise
 
     def _last_roles(self, model: HealthModel, shadow: HealthModel | None) -> tuple[HealthModel, HealthModel | None]:
-        """The model that serves and the one that runs along: of the same two, each has the role that it had last."""
+        """The model that serves and the shadow. If the same two ran before, each keeps the role that it had last."""
         last = self.store.models.last()
         if shadow is None or last is None or last.serving != shadow.fingerprint or last.shadow != model.fingerprint:
             return model, shadow
         return shadow, model
 
     def _note_models(self) -> bool:
-        """Write down who serves, where that is new; False where it is."""
+        """Whether the same models had these roles before; if not, the change is written down."""
         last, now = self.store.models.last(), time.time()
         shadow = "" if self.shadow_model is None else self.shadow_model.fingerprint
         roles = (self.model.fingerprint, shadow)
@@ -330,7 +330,7 @@ class DurableStream:
         return ReportResult(Recorded.RECORDED, "", event), alerts
 
     def _machine(self, unit: str) -> tuple[str, int]:
-        """A name that ends like a later life is one only where the first life is known, as on the page."""
+        """Machine and number of its life. A name such as `pump#2` is a later life only if the first life is known."""
         machine, life = machine_and_life(unit)
         return (machine, life) if life == 1 or machine in self._units or machine in self._routes else (unit, 1)
 
@@ -555,7 +555,7 @@ class DurableStream:
         return {number: name for name, number in self._units.items()}
 
     def close(self) -> None:
-        """Leave everything as the next start likes it."""
+        """Write a snapshot and close the database, so that the next start is quick."""
         self.follow()
         if self._since_snapshot:
             self._tidy_if_possible()

@@ -22,10 +22,10 @@ EPOCHS = {"epoch": 1.0, "epoch-ms": 1e-3, "epoch-us": 1e-6, "epoch-ns": 1e-9}
 EXCEL, _EXCEL_1970 = "excel", 25569
 """Days as Excel counts them, and its number for the first day of 1970."""
 DATES_IN_S = 9.4e8
-"""Seconds since 1970 from which on a time is a date of these decades."""
+"""A number above this is a date of these decades, in seconds since 1970."""
 _UNTIL = 4.1e9
 _FIRST = 1000
-"""Cells that are looked at before all are."""
+"""So many cells are looked at first, and all of them only if these look like dates."""
 _PATTERNS = tuple(
     day + time
     for day in (
@@ -93,7 +93,7 @@ def time_format(series: pd.Series) -> str:
 
 
 def find_time_format(table: Table, column: str, clock: str | None) -> str:
-    """How a table writes its times, from a text of every day in it: only late days tell 01/02 from 02/01."""
+    """How a table writes its times. A text of every day counts: only days after the 12th tell 01/02 from 02/01."""
     if table.kind(column) == "date":
         return "iso"
     if clock is None and table.kind(column) == "number":

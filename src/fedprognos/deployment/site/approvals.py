@@ -250,10 +250,10 @@ class Differences:
         return units
 
     def _few_changed(self, now: dict[str, Any], before: dict[str, Any]) -> bool:
-        """Whether sums of two runs are about units that differ by fewer than the floors; of a single unit, by points.
+        """Whether two runs sum over units that differ by fewer than the floors.
 
-        Sums over all units are compared with sums over training units as well: one run's training units can be all
-        but one of the other run's.
+        Where they differ by one unit, its points are counted. Sums over all units are compared with sums over training
+        units as well: one run's training units can be all but one of the other run's.
         """
         for kind, other in (("train", "train"), ("test", "test"), ("all", "all"), ("train", "all"), ("all", "train")):
             units, others = _of_kind(now, kind), _of_kind(before, other)

@@ -22,7 +22,7 @@ COLUMNS = (
 )
 
 WIDE = 6.0
-"""Intervals of so many mean errors need a word: for a bell curve 90 % of all errors lie within 3.3 of them."""
+"""Intervals wider than this many mean errors get an explanation. Of a bell curve, 90 % lie within 3.3 of them."""
 
 
 def build(run: RunData) -> Section:
