@@ -14,7 +14,7 @@ from studies.lines import comparisons
 from studies.markdown import shown
 from studies.paper import paper
 from studies.pictures import Picture, pictures
-from studies.places import LIFE, OTHERS, QUICK, REMARKS, Places
+from studies.places import LIFE, QUICK, REMARKS, TIMES, Places
 from studies.record import Record, changed_options, read_record
 from studies.tables_bars import bars_table
 from studies.tables_comparison import glance_table
@@ -67,11 +67,10 @@ def page_files(where: Places) -> dict[Path, str]:
 
 
 def read_all(where: Places) -> dict[str, Record]:
-    """Every record there is, by the name of its preset without `-quick`."""
-    paths = sorted(where.folder.glob("*.json"))
-    record_files = [p for p in paths if p.name not in OTHERS and not p.stem.endswith(".times")]
-    record_files.sort(key=lambda p: (p.stem not in where.presets, p.stem))
-    return {p.stem.removesuffix(QUICK): read_record(p) for p in record_files}
+    """Every record there is, by the name of its preset without `-quick`; a record has its times beside it."""
+    presets = [path.name.removesuffix(TIMES) for path in where.folder.glob(f"*{TIMES}")]
+    presets.sort(key=lambda preset: (preset not in where.presets, preset))
+    return {preset.removesuffix(QUICK): read_record(where.json(preset)) for preset in presets}
 
 
 def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:

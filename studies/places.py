@@ -12,20 +12,8 @@ PRESETS = (*WINDOWS, "battery-linear", *LIFE)
 QUICK_PRESETS = (*WINDOWS, LIFE[0])
 QUICK = "-quick"
 REMARKS = "remarks.md"
-OTHERS = (
-    "complexity.json",
-    "choices.json",
-    "poisoning.json",
-    "privacy.json",
-    "screening.json",
-    "own-tables.json",
-    "paper-factors.json",
-    "paper-batteries.json",
-    "few-machines.json",
-    "merging-rivals.json",
-    "running.json",
-)
-"""Files in the folder of results that are no records of presets."""
+TIMES = ".times.json"
+"""How the file ends that has the times of a preset's runs."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +50,7 @@ class Places:
 
     def times(self, preset: str) -> Path:
         """What differs from run to run: times and the machine."""
-        return self.folder / f"{preset}.times.json"
+        return self.folder / f"{preset}{TIMES}"
 
 
 def places(quick: bool = False) -> Places:

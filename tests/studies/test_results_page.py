@@ -10,6 +10,7 @@ import pytest
 from small_records import battery_record, turbofan_record
 
 from fedprognos.errors import DataError
+from fedprognos.files import write_json
 from refusals import refuses
 from studies.markdown import BLANK
 from studies.page import page_files, read_all, write_page
@@ -22,10 +23,12 @@ PRESETS = ("battery-paper", "turbofan-tuned")
 
 @pytest.fixture
 def where(tmp_path: Path) -> Places:
-    found = Places(tmp_path / "out", tmp_path / "runs", PRESETS)
-    write_record(found.json("battery-paper"), battery_record())
-    write_record(found.json("turbofan-tuned"), turbofan_record())
-    return found
+    results = Places(tmp_path / "out", tmp_path / "runs", PRESETS)
+    for preset, record in zip(PRESETS, (battery_record(), turbofan_record()), strict=True):
+        write_record(results.json(preset), record)
+        write_json(results.times(preset), {})
+    write_json(results.folder / "privacy.json", {"epsilon": 10})  # the numbers of a study, no preset's record
+    return results
 
 
 def test_the_pages_hold_every_part(where: Places) -> None:
