@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from cohorts import cohort_of, plan_of
+from every_message import every_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedprognos.errors import FederationError
+from fedprognos.errors import FederationError, FedprognosError, MessageError
+from fedprognos.federation.exchanges import exchange_for
 from fedprognos.federation.exchanges.evaluate import ErrorSums, EvaluateReply
 from fedprognos.federation.exchanges.outputs import OutputsReply, OutputsRequest
 from fedprognos.federation.exchanges.residuals import ResidualReply
+from fedprognos.federation.exchanges.wear import WearRequest
 from fedprognos.federation.totals import add_all, total
 from fedprognos.networks import HeadStatistics
 from refusals import refuses
+
+SUMMED = [request for request in every_request() if getattr(exchange_for(request), "template", None)]
 
 
 def statistics(rng: np.random.Generator, rows: int, width: int = 3) -> HeadStatistics:
@@ -68,3 +75,26 @@ def test_a_total_of_a_cohort_is_the_sum_of_its_replies(tmp_path: Path) -> None:
     each = [reply for reply in cohort.ask(asked).values() if isinstance(reply, OutputsReply)]
     assert found.layers[0].n == sum(reply.layers[0].n for reply in each) > 0
     np.testing.assert_allclose(found.layers[0].S, sum(reply.layers[0].S for reply in each), rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 0.5, 2.0**60, -(2.0**60)])
+@pytest.mark.parametrize(
+    "request_",
+    [r for r in every_request() if getattr(exchange_for(r), "template", None)],
+    ids=lambda r: type(r).__name__,
+)
+def test_whatever_a_member_makes_of_a_total_it_is_read_or_refused_in_words(request_: Any, value: float) -> None:
+    """Under masks a member can turn every number of a total into any other, also the counts of parts."""
+    exchange = exchange_for(request_)
+    assert exchange is not None
+    with contextlib.suppress(FedprognosError, ValueError, ArithmeticError):  # what `masked_total` expects
+        total_ = exchange.unvector(request_, np.full(exchange.vector_length(request_), value), 3)
+        exchange.check(request_, total_, 1000)
+
+
+def test_a_total_without_a_part_that_every_reply_has_is_refused() -> None:
+    request = next(one for one in every_request() if isinstance(one, WearRequest))
+    exchange = exchange_for(request)
+    assert exchange is not None
+    with pytest.raises(MessageError):
+        exchange.unvector(request, np.zeros(exchange.vector_length(request)), 3)

@@ -12,6 +12,8 @@ large that sums cannot overflow. It consists of 64-bit limbs, the lowest first, 
 from __future__ import annotations
 
 import dataclasses
+import types
+import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -59,7 +61,23 @@ def from_vector(vector: FloatArray, template: Any, members: int = 1) -> Any:
     reply = reader.read(template, "", 1)
     if reader.at != len(vector):
         raise MessageError(f"{len(vector)} numbers instead of {reader.at}")
+    if _lacks_a_part(reply, type(template)):
+        raise MessageError("holds too few parts of a reply")  # a member can make a count of parts whatever it likes
     return reply
+
+
+def _lacks_a_part(value: Any, kind: Any) -> bool:
+    """Whether a part is missing that every reply of this type has."""
+    kinds = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    if value is None:
+        return types.NoneType not in kinds
+    parts = typing.get_args(next(k for k in kinds if k is not types.NoneType))
+    if dataclasses.is_dataclass(value):
+        hints = typing.get_type_hints(type(value))
+        return any(_lacks_a_part(getattr(value, f.name), hints[f.name]) for f in dataclasses.fields(value))
+    if isinstance(value, tuple):
+        return any(_lacks_a_part(entry, parts[0]) for entry in value)
+    return isinstance(value, Mapping) and any(_lacks_a_part(entry, parts[1]) for entry in value.values())
 
 
 def size_of(template: Any) -> int:
