@@ -29,6 +29,7 @@ from fedprognos.privacy.screening import (
     capped_surveys,
     doubted_surveys,
     harmless_statistics,
+    skill_shares,
 )
 
 ROBUST = [name for name, one in aggregators.items() if one.robust]
@@ -220,3 +221,11 @@ def test_a_body_far_worse_than_most_is_left_out_though_it_hardly_harms_the_mean(
     models.networks["b"] = Network(models.networks["b"].spec, flipped)  # type: ignore[index]
     assert sorted(drop_harmful(cohort, plan, models).networks) == list("acde")
     assert [(f.client, f.code) for f in left] == [("b", "harmful")]
+
+
+def test_who_says_that_all_its_labels_are_zero_judges_nobody() -> None:
+    honest = HeadStatistics(10, 10.0, np.diag([10.0, 10.0]), np.array([8.0, 0.0]))
+    zeros = HeadStatistics(10, 0.0, np.diag([0.0, 10.0]), np.zeros(2))
+    models = {"a": np.array([0.8, 0.0]), "b": np.array([0.8, 0.0]), "z": np.array([0.0, 0.0])}
+    shares = skill_shares(models, {"a": honest, "b": honest, "z": zeros})
+    assert (shares["a"], shares["z"]) == (1.0, 0.0)

@@ -186,6 +186,8 @@ def skill_shares(heads: Mapping[str, FloatArray], judges: Mapping[str, HeadStati
     """
     shares: dict[str, list[float]] = {name: [] for name in heads}
     for judge, statistics in judges.items():
+        if not statistics.yy:  # a hostile judge can say that all its labels are zero
+            continue
         explained = {
             n: 1 - mean_squared_error(statistics, head) * statistics.n / statistics.yy for n, head in heads.items()
         }
