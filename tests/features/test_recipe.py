@@ -142,7 +142,18 @@ def test_json_gives_the_same_recipe_back() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"version": 2}, {"std": [[0.0, 1.0]]}, {"mean": [[1.0]]}, {"label_std": -1}, {"surprise": 1}, {"window": 0}],
+    [
+        {"version": 2},
+        {"std": [[0.0, 1.0]]},
+        {"mean": [[1.0]]},
+        {"label_std": -1},
+        {"surprise": 1},
+        {"window": 0},
+        {"settings": ["altitude", "mach", "altitude"]},
+        {"conditions": {"elsewhere": 0}},
+        {"condition_keys": [[0.0]]},
+        {"conditions": {"altitude": 10**30}},
+    ],
 )
 def test_an_altered_recipe_is_refused(change: dict[str, object]) -> None:
     raw = {**json.loads(recipe_of(series_fleet([50], conditions=1)).to_json()), **change}

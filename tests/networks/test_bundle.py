@@ -11,6 +11,7 @@ import pytest
 from fedprognos.errors import BundleError, OutputError
 from fedprognos.features import build_windows
 from fedprognos.networks import Bundle, Network, NetworkSpec, predict
+from fedprognos.networks.bundle import _digest
 from refusals import refuses
 from small_fleets import recipe_of, series_fleet
 
@@ -64,6 +65,17 @@ def test_a_damaged_bundle_is_refused(tmp_path: Path, damage, named: str) -> None
     folder = bundle().save(tmp_path / "b")
     damage(folder)
     with refuses(BundleError, named):
+        Bundle.load(folder)
+
+
+@pytest.mark.parametrize("part", ["recipe", "network", "provenance", "metrics"])
+def test_a_bundle_whose_digest_was_made_again_for_something_else_than_tables_is_refused(
+    tmp_path: Path, part: str
+) -> None:
+    folder = bundle().save(tmp_path / "b")
+    document = {**json.loads((folder / "bundle.json").read_text()), part: ["no table"]}
+    edit(folder, **{**document, "digest": _digest(document)})
+    with refuses(BundleError, "bundle"):
         Bundle.load(folder)
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import warnings
 from functools import cached_property
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from fedprognos.arrays import BoolArray, FloatArray
 from fedprognos.errors import RecipeError
@@ -75,7 +75,7 @@ class Recipe(BaseModel):
     level_bounds: tuple[float, float] | None = None
     cap: float | None = None
     relative: bool = False
-    conditions: dict[str, int] = {}
+    conditions: dict[str, Annotated[int, Field(ge=-6, le=9)]] = {}
     condition_inputs: bool = False
     condition_keys: tuple[tuple[float, ...], ...] = ((),)
     mean: tuple[tuple[float, ...], ...]
@@ -104,6 +104,13 @@ class Recipe(BaseModel):
         for name, table in (("mean", self.mean), ("std", self.std)):
             if len(table) != shape[0] or any(len(row) != shape[1] for row in table):
                 raise ValueError(f"{name} must have {shape[0]} rows of {shape[1]} values")
+        columns = (*self.sensors, *self.settings)
+        if len(set(columns)) < len(columns):
+            raise ValueError("a column is named twice")
+        if not self.conditions.keys() <= set(self.settings):
+            raise ValueError("conditions must be those of settings")
+        if any(len(key) != len(self.conditions) for key in self.condition_keys):
+            raise ValueError(f"condition_keys must have {len(self.conditions)} values each")
         if not all(np.isfinite(row).all() for row in self.mean) or not all(
             np.isfinite(row).all() and min(row) > 0 for row in self.std
         ):

@@ -177,6 +177,8 @@ def _read_document(path: Path) -> dict[str, Any]:
     needed = {"recipe", "network", "provenance", "metrics", "calibration", "weights_sha256", "digest"}
     if missing := sorted(needed - document.keys()):
         raise BundleError(f"'{missing[0]}' is missing", where=str(path), hint="get the bundle again")
+    if not all(isinstance(document[name], dict) for name in ("recipe", "network", "provenance", "metrics")):
+        raise BundleError("a part of it is not a table", where=str(path), hint="get the bundle again")
     if document["digest"] != _digest(document):
         raise BundleError("the bundle was altered after it was saved", where=str(path), hint="get the bundle again")
     return document
