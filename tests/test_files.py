@@ -48,12 +48,20 @@ def test_values_that_are_nested_too_deeply_are_refused(tmp_path: Path) -> None:
         config.load("demo", (f"data.seed={'[' * DEEP}",))
 
 
+@pytest.mark.parametrize("text", [r'"\ud800"', r'{"\uDFFF": 1}', '"\ud800"', b'"\xed\xa0\x80"'], ids=ascii)
+def test_half_a_character_is_refused(text: str | bytes) -> None:
+    with refuses(ValueError):
+        parse_json(text)
+    assert parse_json(r'["\ud83d\ude00", "\\ud800"]') == ["😀", r"\ud800"]
+
+
 def test_what_steers_a_terminal_is_taken_out_of_errors_and_texts() -> None:
     hostile = "plant\x1b[2J\x1b[31m-a\x1b]0;owned\x07\x9b5n\r\u202e\x00\ttab\nline"
     shown = printable(hostile)
     assert not any(ord(c) < 32 and c not in "\n\t" for c in shown)
     assert shown.startswith("plant-a")
     assert "owned" not in shown
+    assert printable("half \ud800 a character").encode()
     assert str(FedprognosError(hostile, where="x\x1b[H")).startswith("x: plant-a")
     assert printable("Ünïcode 机器 ok") == "Ünïcode 机器 ok"
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-?]*[ -/]*[@-~]")
 """Sequences that move the cursor, colour text or set a terminal's title."""
-UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Other control characters, and marks that turn the direction of a text."""
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Other control characters, marks that turn the direction of a text, and halves of characters, which no file takes."""
 
 
 def printable(text: str) -> str:

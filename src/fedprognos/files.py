@@ -104,12 +104,21 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The content of JSON; ValueError for anything else, also where it is nested too deeply to be read."""
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """The content of JSON; ValueError for anything else: nested too deeply, or with texts that cannot be written.
+
+    >>> parse_json('["a"]')
+    ['a']
+    """
     try:
-        return json.loads(text)
+        text = text.decode(json.detect_encoding(text)) if isinstance(text, bytes) else text
+        text.encode()  # half a character as such, or escaped: no file and no terminal takes it
+        content = json.loads(text, **options)
+        if r"\ud" in text.lower():
+            json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    return content
 
 
 def read_json(path: Path) -> Any:

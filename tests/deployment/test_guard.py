@@ -49,6 +49,7 @@ def test_what_has_locks_of_its_own_is_let_through_up_to_the_limit() -> None:
     assert call(guard, "/v1/fleet/push-object", chunks=(bytes(60), bytes(40))) == 200
     assert call(guard, "/v1/fleet/push-object", {"content-length": "101"}) == 413
     assert call(guard, "/v1/fleet/push-object", {"content-length": "many"}) == 413
+    assert call(guard, "/v1/fleet/push-object", {"content-length": "9" * 5000}) == 413
     assert call(guard, "/v1/fleet/push-object", chunks=(bytes(60), bytes(60))) == 413  # a length that was not told
 
 

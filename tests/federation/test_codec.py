@@ -67,6 +67,15 @@ def test_rubbish_is_not_a_message(data: bytes) -> None:
         decode(data, reply_kinds())
 
 
+def test_a_text_that_no_file_and_no_terminal_takes_is_refused() -> None:
+    """A site could end the coordinator with it, and so again at every start."""
+    good = encode(Failure("a", "b", "\N{GRINNING FACE}"))
+    assert decode(good, (Failure,)).text.encode()
+    for half in ("\ud800", "\udfff x"):
+        with pytest.raises(MessageError):
+            decode(encode(Failure("a", "b", half)), (Failure,))
+
+
 def test_numbers_that_are_none_are_refused_by_name() -> None:
     broken = {**WEIGHTS, "head.bias": np.array([np.nan], np.float32)}
     with refuses(MessageError, "head.bias", "NaN"):

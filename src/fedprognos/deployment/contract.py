@@ -19,6 +19,7 @@ from fedprognos.experiment import config
 from fedprognos.federation import FederationOptions
 from fedprognos.federation.exchanges import what_can_leave
 from fedprognos.federation.strategies import strategies
+from fedprognos.files import parse_json
 from fedprognos.identity import fingerprint
 from fedprognos.options import Options
 from fedprognos.privacy import LEAST_MEMBERS
@@ -89,7 +90,7 @@ class Contract:
         try:
             if len(text) > MAX_CONTRACT_IN_BYTES:
                 raise ValueError("too long")
-            document = json.loads(text)
+            document = parse_json(text)
             _check_version(document["version"])  # first: a contract of another version may have other parts
             contract = Contract(**document)
             if contract.text != text:

@@ -27,6 +27,7 @@ from safetensors.numpy import save as save_tensors
 
 from fedprognos.errors import MessageError
 from fedprognos.federation.federation_section import Wire
+from fedprognos.files import parse_json
 
 VERSION = 2
 ENVELOPE = "fedprognos"
@@ -128,7 +129,7 @@ def _envelope(data: bytes, where: str) -> dict[str, Any]:
     if 0 < size <= min(len(data) - 8, MAX_HEADER_IN_BYTES):
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             text = json.loads(data[8 : 8 + size])["__metadata__"][ENVELOPE]
-            envelope = json.loads(text, parse_float=_finite, parse_constant=_finite)
+            envelope = parse_json(text, parse_float=_finite, parse_constant=_finite)
     if not isinstance(envelope, dict):
         raise MessageError("not a message", where=where)
     return envelope

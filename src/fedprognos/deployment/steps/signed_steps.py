@@ -24,6 +24,7 @@ from fedprognos.deployment.steps.fingerprint import Fingerprint
 from fedprognos.errors import MessageError
 from fedprognos.federation import ReplyJournal
 from fedprognos.federation.exchanges import Failure
+from fedprognos.files import parse_json
 from fedprognos.identity import Identity, verify
 
 STEP, REPLY, OUTCOMES = b"fedprognos step 2\n", b"fedprognos step reply 2\n", b"fedprognos outcomes 2\n"
@@ -184,8 +185,8 @@ def _unpacked(mark: bytes, data: bytes) -> tuple[dict[str, Any], bytes]:
     if not data.startswith(mark) or len(data) < start or size > min(len(data) - start, MAX_HEADER_IN_BYTES):
         raise MessageError("not a step of a run")
     try:
-        document = json.loads(data[start : start + size])
-    except (ValueError, RecursionError):
+        document = parse_json(data[start : start + size])
+    except ValueError:
         document = None
     if not isinstance(document, dict):
         raise MessageError("not a step of a run")
