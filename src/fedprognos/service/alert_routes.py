@@ -9,14 +9,13 @@ from typing import Annotated
 
 from fastapi import FastAPI, Query, Response
 from pydantic import Field
-from pydantic_core import to_json
 
 from fedprognos.options import Options
 from fedprognos.prognosis import machine_and_life
 from fedprognos.service.alert_log import Mute, SinkState
 from fedprognos.service.alerts import Alert
 from fedprognos.service.fleet_service import FleetService
-from fedprognos.service.http_guards import refuse
+from fedprognos.service.json_shapes import refuse, refuse_unit, respond
 from fedprognos.service.maintenance import Note, Who
 
 LONGEST_MUTE_IN_S = 366 * 86400
@@ -69,7 +68,7 @@ def add_alert_routes(app: FastAPI, service: FleetService) -> None:
             alerts = log.latest(limit, before or None, machine)
             return AlertsAnswer(now, alerts, log.mutes(now), log.sink_states(), dict(service.delivery.problems))
 
-        return _json(await service.batcher.ask(read))
+        return respond(await service.batcher.ask(read))
 
     @app.post("/v1/alerts/{alert_id}/acknowledged", response_model=Alert)
     async def acknowledge_alert(alert_id: str, by: Acknowledgement) -> Response:
@@ -78,18 +77,18 @@ def add_alert_routes(app: FastAPI, service: FleetService) -> None:
         if alert is None:
             return refuse(404, f"no alert '{alert_id[:40]}'")
         changed()
-        return _json(alert)
+        return respond(alert)
 
     @app.put("/v1/mutes/{unit:path}", response_model=Mute)
     async def mute_unit(unit: str, by: MuteRequest) -> Response:
         """Tell no sink about a machine for a while. Its alerts are in the log all the same."""
         if unit not in service.view.units:
-            return refuse(404, f"no unit '{unit[:256]}' is watched")
+            return refuse_unit(unit)
         now = time.time()
         mute = Mute(machine_of(service, unit), now + by.for_in_s, now, by.who, by.note)
         await service.batcher.ask(partial(log.mute, mute))
         changed()
-        return _json(mute)
+        return respond(mute)
 
     @app.delete("/v1/mutes/{unit:path}", status_code=204, response_class=Response)
     async def unmute_unit(unit: str) -> Response:
@@ -104,7 +103,3 @@ def machine_of(service: FleetService, unit: str) -> str:
     """The machine that a unit is a life of."""
     view = service.view.units.get(unit)
     return machine_and_life(unit)[0] if view is None else view.machine
-
-
-def _json(value: object) -> Response:
-    return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")

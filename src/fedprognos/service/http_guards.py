@@ -6,12 +6,13 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from http import HTTPStatus
 
-from fastapi.responses import JSONResponse
+from fastapi import HTTPException, Request, Response
+from fastapi.dependencies.utils import get_flat_dependant
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedprognos.service.json_shapes import refuse
 from fedprognos.service.service_options import LOOPBACK, ServiceOptions
 
 HEALTH_CHECKS = frozenset({"/healthz", "/readyz"})
@@ -95,7 +96,7 @@ class Guard:
             return
         await self._app(scope, self._measured(receive), dressed)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         address = scope["client"][0] if scope.get("client") else "unknown"
         if self._token is None and (address not in LOOPBACK or _host(headers) not in LOOPBACK):
             return refuse(403, "without a token this service answers this machine only")
@@ -114,7 +115,7 @@ class Guard:
         expected = self._token or b""
         return scheme.lower() == "bearer" and hmac.compare_digest(shown.strip().encode("latin-1"), expected)
 
-    def _too_large(self) -> JSONResponse:
+    def _too_large(self) -> Response:
         return refuse(413, f"the body is larger than {self._max_body} bytes", {"connection": "close"})
 
     def _measured(self, receive: Receive) -> Receive:
@@ -137,10 +138,16 @@ class TooLargeError(Exception):
     """A body went over the limit while it was read."""
 
 
-def refuse(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An answer that says what is wrong, as RFC 9457 wants it."""
-    problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    return JSONResponse(problem, status, headers=headers, media_type="application/problem+json")
+def only_known_parameters(request: Request) -> None:
+    """Refuse a request with a parameter that its address does not know: a misspelt filter would show everything."""
+    if not request.scope["query_string"]:
+        return
+    dependant = get_flat_dependant(request.scope["route"].dependant)
+    allowed = {parameter.alias for parameter in dependant.query_params}
+    unknown = sorted(request.query_params.keys() - allowed)
+    if unknown:
+        there = f"there are {', '.join(sorted(allowed))}" if allowed else "there are none here"
+        raise HTTPException(400, f"unknown parameter '{unknown[0][:40]}'; {there}")
 
 
 def _host(headers: Headers) -> str:

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
-from pydantic_core import to_json
 
 from fedprognos.errors import DataError
 from fedprognos.service.alert_routes import machine_of
 from fedprognos.service.fleet_service import FleetService
-from fedprognos.service.http_guards import refuse
-from fedprognos.service.json_shapes import parse
+from fedprognos.service.json_shapes import parse, refuse, respond
 from fedprognos.service.maintenance import (
     MaintenanceEvent,
     MaintenanceReport,
@@ -77,7 +75,7 @@ def add_maintenance_routes(app: FastAPI, service: FleetService) -> None:
         counts = Counter(result.result for result in results)
         refused = counts[Recorded.REFUSED]
         answer = MaintenanceAnswer(counts[Recorded.RECORDED], counts[Recorded.DUPLICATE], refused, results)
-        return _json(answer, 422 if refused == len(results) else 200)
+        return respond(answer, 422 if refused == len(results) else 200)
 
     @app.get("/v1/maintenance", response_model=MaintenanceLogAnswer)
     async def get_maintenance(
@@ -88,7 +86,7 @@ def add_maintenance_routes(app: FastAPI, service: FleetService) -> None:
         """What was done to machines, the latest first."""
         machine = machine_of(service, unit) if unit else None
         events = await service.batcher.ask(lambda: log.latest(limit, before or None, machine))
-        return _json(MaintenanceLogAnswer(time.time(), events))
+        return respond(MaintenanceLogAnswer(time.time(), events))
 
 
 def _table(body: bytes) -> list[dict[str, str]]:
@@ -104,7 +102,3 @@ def _body() -> dict[str, Any]:
     table = {"type": "string", "description": "A head line, then one event a line"}
     content = {"application/json": {"schema": {"anyOf": [event, events]}}, "text/csv": {"schema": table}}
     return {"required": True, "content": content}
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json")

@@ -9,13 +9,11 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Response
 from pydantic import Field
-from pydantic_core import to_json
 
 from fedprognos.options import Options
 from fedprognos.prognosis import Predictor, Stream, Verdict
 from fedprognos.service.fleet_service import FleetService
-from fedprognos.service.http_guards import refuse
-from fedprognos.service.json_shapes import PROBLEM, ModelOrigin
+from fedprognos.service.json_shapes import PROBLEM, ModelOrigin, refuse, respond
 from fedprognos.service.maintenance import Note, Who
 from fedprognos.service.model_log import ChangeKind, ModelChange
 from fedprognos.service.shadow import Comparison, Outcomes
@@ -100,7 +98,7 @@ def add_model_routes(app: FastAPI, service: FleetService) -> None:
             errors,
             changes,
         )
-        return _json(answer)
+        return respond(answer)
 
     @app.post("/v1/models/promote", response_model=ModelChange, responses=CONFLICT)
     async def promote(request: Promotion) -> Response:
@@ -119,7 +117,9 @@ def add_model_routes(app: FastAPI, service: FleetService) -> None:
 
     async def _swapped(kind: ChangeKind, who: str, note: str) -> Response:
         change = await service.swap_models(kind, who, note, service.predictor.fingerprint)
-        return refuse(409, "the second model failed, or somebody else was faster") if change is None else _json(change)
+        return (
+            refuse(409, "the second model failed, or somebody else was faster") if change is None else respond(change)
+        )
 
 
 def _view(model: Predictor, stream: Stream | None, since: float, problem: str = "") -> ModelView:
@@ -136,7 +136,3 @@ def _since(changes: Sequence[ModelChange], role: Callable[[ModelChange], str]) -
             break
         since = change.at
     return since
-
-
-def _json(value: object) -> Response:
-    return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
