@@ -198,6 +198,20 @@ def test_alerts_are_listed_acknowledged_and_muted(browser: Browser, address: str
 
 
 @pytest.mark.long
+def test_a_refused_event_says_why(browser: Browser, address: str) -> None:
+    browser.open(f"{address}/#")
+    browser.wait("document.querySelector('.pill.live')")
+    event = {"unit": "nobody", "kind": "inspection", "at": "2024-05-01T12:00:00Z", "who": "Mia"}
+    (result,) = httpx.post(f"{address}/v1/maintenance", json=event).json()["results"]
+    browser.run("Maintenance.open('nobody', 'inspection')")
+    browser.run("document.querySelector('#done-who').value = 'Mia'")
+    browser.click("#done-form button[value=record]")
+    browser.wait(f"document.querySelector('#done-problem').textContent === {result['reason']!r}")
+    browser.run("document.querySelector('#done-dialog').close()")
+    browser.complaints.clear()  # the console notes every refusal
+
+
+@pytest.mark.long
 def test_a_second_model_is_compared_promoted_and_rolled_back(browser: Browser, tmp_path: Path) -> None:
     second = Predictor.from_bundle(small_bundle(FLEET, seed=4))
     with served(small_bundle(FLEET), tmp_path / "state", threshold=30.0, shadow=second) as address:

@@ -14,7 +14,11 @@ const Link = (function () {
       login();
       throw new Error("a token is needed");
     }
-    if (!answer.ok) throw Object.assign(new Error((await answer.json().catch(() => ({}))).detail || answer.statusText), { status: answer.status });
+    if (!answer.ok) {
+      const problem = await answer.json().catch(() => ({}));
+      const refused = (problem.results || []).map((result) => result.reason).find(Boolean); // of one event or row
+      throw Object.assign(new Error(problem.detail || refused || answer.statusText), { status: answer.status });
+    }
     return answer.status === 204 ? null : read(answer);
   }
   function login() {
