@@ -50,7 +50,7 @@ def factor(x: Tensor, before: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, 
 
 compiled: ModuleType | None
 try:  # built at installation where there is a C compiler; the loops below give the same to rounding
-    compiled = importlib.import_module("fedprognos.networks.cells._gru_steps")
+    compiled = importlib.import_module("fedprognos.networks.cells._steps")
 except ImportError:
     compiled = None
 
@@ -88,14 +88,15 @@ class _Unrolled(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
         x, gates, new, recurrent, states, w_ih, w_hh = ctx.saved_tensors
         (steps, batch, width), columns = new.shape, x.shape[-1]
-        d, d_gates = given[0].contiguous().clone(), x.new_empty(steps, batch, 3 * width)
-        back = run_backward(d, d_gates, gates, new, recurrent, states, w_hh.contiguous())
-        rows, before = d_gates.view(-1, 3 * width), states[:-1]
-        d_hh, d_b_hh = rows.t() @ before.reshape(-1, width), rows.sum(0)
-        # The reset gate stands between the recurrent product of the new state and the rest.
-        d_gates[..., 2 * width :] = d * (1 - gates[..., width:]) * (1 - new * new)
-        d_x = (rows @ w_ih).view(steps, batch, columns) if ctx.needs_input_grad[0] else None
-        return d_x, back, rows.t() @ x.reshape(-1, columns), d_hh, rows.sum(0), d_b_hh
+        d_gates = x.new_empty(steps, batch, 4 * width)
+        back = run_backward(given[0].contiguous(), d_gates, gates, new, recurrent, states, w_hh.contiguous())
+        rows = d_gates.view(-1, 4 * width)
+        of_inputs, of_states, sums = rows[:, : 3 * width], rows[:, width:], rows.sum(0)
+        d_hh = of_states.t() @ states[:-1].reshape(-1, width)
+        # Those of the inputs begin with the new state, which comes last in torch.
+        d_ih, d_b_ih = (of_inputs.t() @ x.reshape(-1, columns)).roll(-width, 0), sums[: 3 * width].roll(-width, 0)
+        d_x = (of_inputs @ w_ih.roll(width, 0)).view(steps, batch, columns) if ctx.needs_input_grad[0] else None
+        return d_x, back, d_ih, d_hh, d_b_ih, sums[width:]
 
 
 def run_forward(gates: Tensor, new: Tensor, recurrent: Tensor, states: Tensor, w: Tensor, bias: Tensor) -> None:
@@ -126,12 +127,15 @@ def run_forward(gates: Tensor, new: Tensor, recurrent: Tensor, states: Tensor, w
 def run_backward(
     d: Tensor, d_gates: Tensor, gates: Tensor, new: Tensor, recurrent: Tensor, states: Tensor, w: Tensor
 ) -> Tensor:
-    """The gradient (B, L) of the first state; fills `d_gates` (T, B, 3 L), that of the recurrent products.
+    """The gradient (B, L) of the first state; fills `d_gates` (T, B, 4 L), that of the products.
+
+    It has four blocks, because the reset gate stands between the recurrent product of the new state and the rest: the
+    input product of the new state, both products of reset, both of update, the recurrent product of the new state.
 
     Parameters
     ----------
     d : (T, B, L)
-        Gradient of the outputs; becomes that of the states.
+        Gradient of the outputs.
     w : (3 L, L)
     """
     steps, batch, width = new.shape
@@ -143,16 +147,15 @@ def run_backward(
     # With d the gradient of a step's output, those of its gates are d times factors that are known beforehand.
     r, z, before = gates[..., :width], gates[..., width:], states[:-1]
     open_ = (1 - z) * (1 - new * new)
-    factors = torch.stack(
-        [open_ * recurrent[..., 2 * width :] * r * (1 - r), (before - new) * z * (1 - z), open_ * r], dim=2
-    )
-    each, flat = d.unbind(0), d_gates.unbind(0)
-    by_gate, factor, kept = d_gates.view(steps, batch, 3, width).unbind(0), factors.unbind(0), z.unbind(0)
+    of_reset, of_update = open_ * recurrent[..., 2 * width :] * r * (1 - r), (before - new) * z * (1 - z)
+    factors = torch.stack([open_, of_reset, of_update, open_ * r], dim=2)
+    each, of_states = d.unbind(0), d_gates[..., width:].unbind(0)
+    by_gate, factor, kept = d_gates.view(steps, batch, 4, width).unbind(0), factors.unbind(0), z.unbind(0)
     for t in range(steps - 1, -1, -1):
-        each[t].add_(back)
-        torch.mul(each[t][:, None], factor[t], out=by_gate[t])
-        torch.mul(each[t], kept[t], out=carry)
-        torch.addmm(carry, flat[t], w, out=back)
+        back.add_(each[t])
+        torch.mul(back[:, None], factor[t], out=by_gate[t])
+        torch.mul(back, kept[t], out=carry)
+        torch.addmm(carry, of_states[t], w, out=back)
     return back
 
 

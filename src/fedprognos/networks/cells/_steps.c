@@ -1,7 +1,7 @@
 /* The steps of a GRU that wait for the step before, forward and back, for a batch of sequences.
 
    Torch does these steps by small calls from Python, and the calls cost more than the arithmetic. Everything that can
-   be done for all steps at once stays in torch: see _unrolled_gru.py, which holds the same loops in plain torch, too. */
+   be done for all steps at once stays in torch: see gru.py, which holds the same loops in plain torch, too. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
@@ -23,9 +23,14 @@
 #define LANES 32
 #define ROWS 4
 
+/* What a sigmoid and a tanh are given: beyond it they do not change, and e^x stays a number. These limits have a loop
+   of their own, because compilers make no vectors of a loop that has both the limits and the exponential. */
+INLINE float limited(float x, float most) { return x < -most ? -most : x > most ? most : x; }
+#define MOST_S 87.0f
+#define MOST_T 43.5f
+
 INLINE float exp_f(float x) {
     /* e^x = 2^n 2^f, f in [-1/2, 1/2]; a polynomial of degree 6 has an error of 2e-8 there. */
-    x = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
     float y = x * 1.44269504f;
     float n = (float)(int32_t)(y + 200.5f) - 200.0f; /* rounds to the nearest, because y + 200 is positive */
     float f = (x - n * 0.693359375f) - n * -2.12194440e-4f;
@@ -91,9 +96,11 @@ CLONES static void run_forward(long T, long B, long H, float *gates, float *fres
         for (long b = 0; b < B; b++) {
             float *restrict gb = g + b * 2 * H, *restrict fb = f + b * H, *restrict ob = out + b * H;
             const float *restrict pb = p + b * 3 * H, *restrict hb = h + b * H;
-            for (long k = 0; k < 2 * H; k++) gb[k] = sigmoid_f(gb[k] + pb[k]);
+            for (long k = 0; k < 2 * H; k++) gb[k] = limited(gb[k] + pb[k], MOST_S);
+            for (long k = 0; k < 2 * H; k++) gb[k] = sigmoid_f(gb[k]);
+            for (long k = 0; k < H; k++) fb[k] = limited(fb[k] + gb[k] * pb[2 * H + k], MOST_T);
             for (long k = 0; k < H; k++) {
-                float n = tanh_f(fb[k] + gb[k] * pb[2 * H + k]);
+                float n = tanh_f(fb[k]);
                 fb[k] = n;
                 ob[k] = n + gb[H + k] * (hb[k] - n);
             }
@@ -101,34 +108,35 @@ CLONES static void run_forward(long T, long B, long H, float *gates, float *fres
     }
 }
 
-/* d (T, B, H) comes as the gradient of the outputs and becomes that of the states; d_gates (T, B, 3H) that of the
-   recurrent products; back (B, H) comes as zeros and becomes the gradient of the first state. w (3H, H), carry
-   (B, H). */
-CLONES static void run_backward(long T, long B, long H, float *d, float *d_gates, const float *gates,
+/* d (T, B, H) is the gradient of the outputs. d_gates (T, B, 4H) becomes that of the products: of the new state by the
+   inputs, of reset and update by both, of the new state by the state before. back (B, H) comes as zeros and becomes the
+   gradient of the first state. w (3H, H), carry (B, H). */
+CLONES static void run_backward(long T, long B, long H, const float *d, float *d_gates, const float *gates,
                                 const float *fresh, const float *recurrent, const float *states, const float *w,
                                 float *back, float *carry) {
     for (long t = T - 1; t >= 0; t--) {
         for (long b = 0; b < B; b++) {
             long at = t * B + b;
-            float *restrict db = d + at * H, *restrict q = d_gates + at * 3 * H;
+            const float *restrict db = d + at * H;
+            float *restrict q = d_gates + at * 4 * H;
             float *restrict bb = back + b * H, *restrict cb = carry + b * H;
             const float *restrict g = gates + at * 2 * H, *restrict f = fresh + at * H;
             const float *restrict p = recurrent + at * 3 * H, *restrict h = states + at * H;
             for (long k = 0; k < H; k++) {
                 float e = db[k] + bb[k], r = g[k], z = g[H + k], n = f[k];
                 float open = (1.0f - z) * (1.0f - n * n) * e;
-                db[k] = e;
-                q[k] = open * p[2 * H + k] * r * (1.0f - r);
-                q[H + k] = (h[k] - n) * z * (1.0f - z) * e;
-                q[2 * H + k] = open * r;
+                q[k] = open;
+                q[H + k] = open * p[2 * H + k] * r * (1.0f - r);
+                q[2 * H + k] = (h[k] - n) * z * (1.0f - z) * e;
+                q[3 * H + k] = open * r;
                 cb[k] = e * z;
             }
         }
-        product(d_gates + t * B * 3 * H, 3 * H, w, carry, H, back, H, B, 3 * H, H);
+        product(d_gates + t * B * 4 * H + H, 4 * H, w, carry, H, back, H, B, 3 * H, H);
     }
 }
 
-/* Addresses come as numbers: torch owns the memory, and _unrolled_gru.py makes every tensor float32 and contiguous. */
+/* Addresses come as numbers: torch owns the memory, and gru.py makes every tensor float32 and contiguous. */
 #define AT(k) ((float *)(uintptr_t)at[k])
 
 static PyObject *forward(PyObject *self, PyObject *args) {
@@ -159,5 +167,5 @@ static PyMethodDef methods[] = {
      "backward(T, B, H, d, d_gates, gates, fresh, recurrent, states, w, back, carry)"},
     {NULL, NULL, 0, NULL},
 };
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_gru_steps", "Steps of a GRU.", -1, methods};
-PyMODINIT_FUNC PyInit__gru_steps(void) { return PyModule_Create(&module); }
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_steps", "Steps of a GRU.", -1, methods};
+PyMODINIT_FUNC PyInit__steps(void) { return PyModule_Create(&module); }
