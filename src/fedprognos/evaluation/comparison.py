@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from fedprognos.arrays import FloatArray
 
@@ -116,7 +116,7 @@ def difference_by_seed(first: FloatArray, second: FloatArray) -> Difference:
     mean, n = float(apart.mean()), len(apart)
     if n < 2:
         return Difference(mean, None, None)
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * float(apart.std(ddof=1)) / float(np.sqrt(n))
+    reach = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * float(apart.std(ddof=1)) / float(np.sqrt(n))
     return Difference(mean, mean - reach, mean + reach)
 
 
