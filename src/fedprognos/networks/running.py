@@ -269,12 +269,11 @@ def cached_inputs(
 def raw_inputs(windows: WindowSet, device: torch.device) -> Inputs:
     """A function from window numbers to windows, gathered from the shared rows."""
     features = torch.from_numpy(windows.features).to(device)
-    starts = torch.from_numpy(windows.starts)
-    steps = torch.arange(windows.length)
+    starts = torch.from_numpy(windows.starts).to(device)
 
     def gather(index: IntArray) -> Tensor:
-        rows = starts[torch.from_numpy(index)][:, None] + steps
-        return features[rows.to(device)]
+        from_every_row = features.unfold(0, windows.length, 1).transpose(1, 2)  # a view; whole windows copy faster
+        return from_every_row[starts[torch.from_numpy(index).to(device)]]
 
     return gather
 
