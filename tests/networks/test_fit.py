@@ -104,6 +104,17 @@ def test_a_model_that_always_says_the_mean_is_called_collapsed() -> None:
     assert train(net, epochs=1, learning_rate=1e-9).collapsed
 
 
+@pytest.mark.parametrize("validation", [0.0, 0.25])
+def test_an_error_far_below_the_labels_deviation_needs_no_look_for_a_collapse(
+    validation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+    loop = importlib.import_module("fedprognos.networks.training_loop")
+    monkeypatch.setattr(loop, "_collapsed", lambda *_: looks.append(1) or True)
+    assert not train(network(), epochs=12, learning_rate=0.05, validation=validation).collapsed
+    assert not looks
+
+
 def test_a_loss_that_is_no_number_stops_with_advice() -> None:
     broken = WINDOWS.features.copy()
     broken[::7] = np.float32(3e38)

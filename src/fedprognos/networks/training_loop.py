@@ -128,7 +128,9 @@ def fit(
             on_epoch(kept.history[-1])
         if stop:
             break
-    collapsed = _collapsed(kept.best.module().to(where), train, recipe)
+    collapsed = not _surely_varies(kept, train, validation, recipe) and _collapsed(
+        kept.best.module().to(where), train, recipe
+    )
     return FitResult(kept.best, tuple(kept.history), kept.best_epoch, collapsed, len(train))
 
 
@@ -165,8 +167,22 @@ def _rmse(network: HealthNetwork, validation: WindowSet, recipe: Recipe) -> floa
     return float(np.sqrt(np.mean(np.square(predicted - recipe.capped(validation.labels)))))
 
 
+def _surely_varies(kept: _BestEpoch, train: WindowSet, validation: WindowSet | None, recipe: Recipe) -> bool:
+    """Whether an error that is known already shows that predictions vary.
+
+    Deviations obey the triangle inequality: that of the labels is at most that of the predictions plus the error.
+    """
+    if validation is not None and len(validation):
+        judged, error = validation, kept.best_rmse
+    elif train.lives is None:
+        judged, error = train, kept.history[-1].train_rmse
+    else:  # lives are shown at other paces, and some labels count more than others
+        return False
+    return bool(error < (1 - COLLAPSE) * recipe.capped(judged.labels).std())
+
+
 def _collapsed(network: HealthNetwork, train: WindowSet, recipe: Recipe, sample: int = 512) -> bool:
-    """Whether predictions hardly vary; a few hundred tell, and more would cost a tenth of a short training."""
+    """Whether predictions hardly vary; a few hundred are enough to tell."""
     chosen = train.select(np.linspace(0, len(train) - 1, min(len(train), sample)).astype(np.int64))
     return bool(outputs(network.eval(), chosen).std() < COLLAPSE * recipe.encode(chosen.labels).std())
 
