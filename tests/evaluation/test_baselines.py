@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedprognos.evaluation import baselines, rmse
-from fedprognos.evaluation.baselines import constant, last, ridge, rolling_features
+from fedprognos.evaluation.baselines import boosting, constant, last, ridge, rolling_features
 from fedprognos.features import build_windows
 from fedprognos.fleet.split import split_cycles
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
@@ -89,3 +89,24 @@ def test_boosting_says_the_same_twice_on_more_windows_than_it_is_fitted_to(monke
     assert first is not None
     assert second is not None
     assert first.tobytes() == second.tobytes()
+
+
+def test_an_owner_s_rolling_features_do_not_depend_on_whose_rows_stand_before_its_own() -> None:
+    fleet = series_fleet([40, 50, 60])
+    recipe = recipe_of(fleet, window=None, history="life", cap=60)
+    together, alone = build_windows(recipe, fleet), build_windows(recipe, fleet.select(["engines-1"]))
+    own = together.select(together.unit == 1)
+    np.testing.assert_allclose(rolling_features(own), rolling_features(alone), rtol=1e-5, atol=1e-5)
+
+
+def test_owners_boosting_shares_the_rows_that_all_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, fitted = import_module("fedprognos.evaluation.baselines"), []
+    monkeypatch.setattr(module, "BOOSTING_ROWS", 100)
+    monkeypatch.setattr(
+        module, "rolling_features", lambda windows: fitted.append(len(windows)) or rolling_features(windows)
+    )
+    boosting(A, RECIPE)
+    boosting(A.select(A.unit == 0), RECIPE)
+    part = np.count_nonzero(A.unit == 0) + RECIPE.window - 1
+    assert fitted[2] == 100
+    assert fitted[5] == round(100 * part / len(A.features))

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from fedprognos.evaluation import Baseline, EvaluationOptions, baselines
 from fedprognos.experiment import config
+from fedprognos.experiment.evaluator import assess_baselines, evaluation_windows
 from fedprognos.experiment.scenario import deal_scenarios
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.readers import Source
-from small_fleets import series_fleet
+from small_fleets import recipe_of, series_fleet
 
 EXPERIMENT = config.Experiment.model_validate(
     {"data": {"kind": "synthetic-engines"}, "partition": {"owners": {"by": "column", "column": "site"}}}
@@ -36,3 +38,15 @@ def test_test_units_of_an_owner_left_out_are_not_tested() -> None:
     with pytest.warns(UserWarning, match="client b"):
         dealt = deal_scenarios(EXPERIMENT, Source(owned_fleet(running="b"), test=owned_fleet(running="")))["owners"]
     assert set(dealt.clients) == set(dealt.tests) == {"a", "c"}
+
+
+@pytest.mark.parametrize(("most", "fits"), [(2, 1), (3, 4), (None, 4)])
+def test_a_dear_baseline_is_fitted_to_each_owner_only_where_they_are_few(most: int | None, fits: int) -> None:
+    trained: list[int] = []
+    dear = Baseline("dear", "Dear", 9, lambda train, recipe: trained.append(len(train)), most_owners=most)
+    dealt = deal_scenarios(EXPERIMENT, Source(owned_fleet(running=""), test_fraction=0.25))["owners"]
+    recipe = recipe_of(owned_fleet(running=""), window=5)
+    with baselines.including([dear]):
+        assess_baselines(evaluation_windows(dealt, recipe, EvaluationOptions()), dealt, ["dear"])
+    assert len(trained) == fits
+    assert max(trained) == sum(len(fleet) * (40 - 4) for fleet in dealt.clients.values())

@@ -243,12 +243,16 @@ def assess_baselines(
     everything = build_windows(tests.recipe, pool([scenario.clients[name] for name in tests.clients]))
     train: dict[tuple[str, ...], WindowSet] = {tests.clients: everything}
     for name in tests.clients if len(tests.clients) > 1 else ():
-        owned = [k for k, unit in enumerate(everything.unit_ids) if unit in set(scenario.clients[name].ids)]
-        train[name,] = everything.select(np.isin(everything.unit, owned))
+        ids = set(scenario.clients[name].ids)
+        owned = np.array([unit in ids for unit in everything.unit_ids])
+        train[name,] = everything.select(owned[everything.unit])
     rows: list[ResultRow] = []
     predictions: list[ClientPredictions] = []
     for clients, windows in sorted(train.items()):
         for name in names:
+            most = baselines[name].most_owners
+            if clients != tests.clients and most is not None and len(tests.clients) > most:
+                continue
             fitted = baselines[name].fit(windows, tests.recipe)
             if fitted is not None:
                 predictor = _same_for_all(fitted)

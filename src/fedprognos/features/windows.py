@@ -64,7 +64,7 @@ class WindowSet:
         for start in range(0, len(self), size):
             yield self.batch(slice(start, start + size))
 
-    def select(self, index: IntArray | BoolArray) -> WindowSet:
+    def select(self, index: IntArray | BoolArray | slice) -> WindowSet:
         """Some of the windows; the rows are shared, not copied."""
         return replace(
             self,
