@@ -3,10 +3,12 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,6 +177,22 @@ def test_predictions_read_back_to_the_same_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(frame["prediction"].to_numpy(), values)
     assert frame["test_client"].unique().tolist() == ["NA"]
     assert frame["train_clients"].unique().tolist() == ["NA+b"]
+
+
+def test_of_large_predictions_every_kth_unit_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = series_fleet([40, 30, 35, 30, 32])
+    windows = build_windows(recipe_of(fleet), fleet)
+    paths = [tmp_path / f"{name}.csv" for name in "ab"]
+    for path in paths:
+        write_predictions(path, [ClientPredictions("all", path.stem, None, ("a",), "a", 0, windows, windows.labels)])
+    whole = read_predictions(paths)
+    module = import_module("fedprognos.evaluation.prediction_files")
+    monkeypatch.setattr(module, "READ_IN_BYTES", sum(path.stat().st_size for path in paths) // 2 + 1)
+    monkeypatch.setattr(module, "LINES", 7)
+    some = read_predictions(paths)
+    assert (whole.attrs["every"], some.attrs["every"]) == (1, 2)
+    kept = whole[whole["unit"].isin(["engines-0", "engines-2", "engines-4"])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(some, kept)
 
 
 def test_names_in_predictions_are_no_formulas_and_read_back_as_they_are(tmp_path: Path) -> None:

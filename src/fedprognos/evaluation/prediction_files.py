@@ -7,7 +7,8 @@ points of every test fleet once and the predictions of each model beside them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import DataError
 from fedprognos.features import WindowSet
 from fedprognos.files import from_spreadsheet, replacing, spreadsheet_safe
-from fedprognos.tables import read_exact_csv
+from fedprognos.tables import exact_csv_parts, read_exact_csv
 
 COLUMNS = (
     "scenario",
@@ -42,6 +43,10 @@ COLUMNS = (
 )
 TEXTS = frozenset({"scenario", "method", "head", "train_clients", "test_client", "unit"})
 """Columns of names. A name may come from anybody, so it is written such that no spreadsheet runs it as a formula."""
+LINES = 100_000
+"""Lines that are made and read at a time, so that memory does not grow with the file."""
+READ_IN_BYTES = 100_000_000
+"""Of larger files some units are read: figures need no more points."""
 TRAJECTORIES_VERSION = 1
 METADATA = "fedprognos"
 """The key of our document in the header of a safetensors file."""
@@ -86,17 +91,19 @@ class ClientPredictions:
             "seed": self.seed,
         }
 
-    def frame(self) -> pd.DataFrame:
-        """One line a point."""
+    def frame(self, points: slice = slice(None)) -> pd.DataFrame:
+        """One line a point, names safe for spreadsheets."""
         w = self.windows
-        low, high = self.bounds or (np.nan, np.nan)
+        low, high = (np.nan, np.nan) if self.bounds is None else (end[points] for end in self.bounds)
+        names = np.array([spreadsheet_safe(name) for name in w.unit_ids], dtype=object)
+        model = {k: spreadsheet_safe(v) if isinstance(v, str) else v for k, v in self.model.items()}
         return pd.DataFrame(
             {
-                **self.model,
-                "unit": np.array(w.unit_ids, dtype=object)[w.unit],
-                "position": w.position,
-                "truth": w.labels,
-                "prediction": self.values,
+                **model,
+                "unit": names[w.unit[points]],
+                "position": w.position[points],
+                "truth": w.labels[points],
+                "prediction": self.values[points].astype(np.float64),
                 "low": low,
                 "high": high,
                 "scored": self.scored,
@@ -107,23 +114,46 @@ class ClientPredictions:
 
 def write_predictions(path: Path, predictions: list[ClientPredictions]) -> None:
     """Write the points scored and drawn as a CSV whose floats read back to the same bits."""
-    parts = [p.frame() for p in predictions if not p.trajectory]
-    frame = pd.concat(parts) if parts else pd.DataFrame(columns=list(COLUMNS))
-    for name in TEXTS & set(frame.columns):
-        frame[name] = [spreadsheet_safe(text) if isinstance(text, str) else text for text in frame[name]]
-    with replacing(path) as temporary:
-        frame.to_csv(temporary, index=False)
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        pd.DataFrame(columns=list(COLUMNS)).to_csv(file, index=False)
+        waiting: list[pd.DataFrame] = []
+        for part in predictions:
+            for start in range(0, 0 if part.trajectory else len(part.values), LINES):
+                waiting.append(part.frame(slice(start, start + LINES)))
+                if sum(map(len, waiting)) >= LINES:
+                    pd.concat(waiting).to_csv(file, index=False, header=False)
+                    waiting = []
+        if waiting:
+            pd.concat(waiting).to_csv(file, index=False, header=False)
 
 
 def read_predictions(paths: list[Path]) -> pd.DataFrame:
-    """Read what :func:`write_predictions` wrote, several files into one table."""
-    text = dict.fromkeys(TEXTS, str)
+    """Read what :func:`write_predictions` wrote, several files into one table.
+
+    Of large files every k-th unit is read, with all its points; `attrs["every"]` of the table says which k.
+    """
+    every = max(math.ceil(sum(path.stat().st_size for path in paths) / READ_IN_BYTES), 1)
+    numbers: dict[str, int] = {}
+    frames = [part for path in sorted(paths) for part in _parts(path, every, numbers)]
+    whole = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
+    whole.attrs["every"] = every
+    return whole
+
+
+def _parts(path: Path, every: int, numbers: dict[str, int]) -> Iterator[pd.DataFrame]:
+    """Every k-th unit of a file, some lines at a time; `numbers` counts units as they come."""
+    text: dict[str, Any] = dict.fromkeys(TEXTS, str)
     empty = {"low": [""], "high": [""]}
-    frames = [read_exact_csv(p, dtype=text, keep_default_na=False, na_values=empty) for p in sorted(paths)]
-    for frame in frames:
-        for name in TEXTS & set(frame.columns):
-            frame[name] = frame[name].map(from_spreadsheet)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
+    options: dict[str, Any] = {"dtype": text, "keep_default_na": False, "na_values": empty}
+    parts = exact_csv_parts(path, LINES, **options) if every > 1 else [read_exact_csv(path, **options)]
+    for part in parts:
+        frame = part
+        if every > 1:
+            chosen = {unit: numbers.setdefault(unit, len(numbers)) % every == 0 for unit in frame["unit"].unique()}
+            frame = frame[frame["unit"].map(chosen)].copy()
+        for name in TEXTS & set(frame.columns) if len(frame) else ():
+            frame[name] = frame[name].map({written: from_spreadsheet(written) for written in frame[name].unique()})
+        yield frame
 
 
 @dataclass(frozen=True, eq=False)

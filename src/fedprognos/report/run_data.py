@@ -257,7 +257,9 @@ def _predictions(folder: Path) -> tuple[pd.DataFrame, str]:
     frame["scored"] = frame["scored"].astype(str) == "True"
     for name in (*NUMBERS, *BOUNDS):
         frame[name] = pd.to_numeric(frame[name], errors="coerce") if name in frame else np.nan
-    return frame[np.isfinite(frame[list(NUMBERS)].to_numpy(dtype=float)).all(axis=1)], ""
+    every = frame.attrs["every"]
+    why = f"Figures show one test unit of {every}; scores count all of them." if every > 1 else ""
+    return frame[np.isfinite(frame[list(NUMBERS)].to_numpy(dtype=float)).all(axis=1)], why
 
 
 def _fleet(folder: Path, scenario: str) -> tuple[Mapping[str, Any] | None, str]:

@@ -4,7 +4,7 @@ from fedprognos.tables.columns import Columns, Policy, TableLayout, Task
 from fedprognos.tables.csv_format import FileFormat
 from fedprognos.tables.cycle_rules import END_OF_LIFE, LATEST, broken_off, end_of_life, first_health, is_worn
 from fedprognos.tables.database import literal
-from fedprognos.tables.exact_csv import read_exact_csv
+from fedprognos.tables.exact_csv import exact_csv_parts, read_exact_csv
 from fedprognos.tables.experiment_file import TEST_FRACTION, default_path, experiment_toml, write_experiment
 from fedprognos.tables.level_detection import decimals_of_levels
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
@@ -60,6 +60,7 @@ __all__ = [
     "decimals_of_levels",
     "default_path",
     "end_of_life",
+    "exact_csv_parts",
     "experiment_toml",
     "fill",
     "find_time_format",

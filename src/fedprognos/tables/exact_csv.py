@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,3 +17,9 @@ def read_exact_csv(path: Path, **options: Any) -> pd.DataFrame:
     """:func:`pandas.read_csv` with floats that round-trip, whatever the version of pandas."""
     frame: pd.DataFrame = pd.read_csv(path, **options, **_EXACT)
     return frame
+
+
+def exact_csv_parts(path: Path, rows: int, **options: Any) -> Iterator[pd.DataFrame]:
+    """:func:`read_exact_csv`, so many rows at a time."""
+    with pd.read_csv(path, chunksize=rows, **options, **_EXACT) as parts:
+        yield from parts
