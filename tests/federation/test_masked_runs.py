@@ -67,9 +67,10 @@ def test_masked_runs_have_the_bytes_of_open_sums_and_show_no_sum_of_one_site(tmp
 
 def test_masked_and_plain_totals_lead_to_the_same_model(tmp_path: Path) -> None:
     plan = plan_of(epochs=2)
-    weights = []
+    weights, agreed = [], dict(vars(plan))
     for cohort in (masked_cohort(tmp_path / "masked"), cohort_of(tmp_path / "plain")):
         *_, last = judged_rounds(strategies["fedavg"], cohort, plan)
+        assert vars(plan) == agreed  # no call fills in what another one reads
         (heads,) = last.judged.values()
         weights.append(heads["exact"].network.weights)
     for name, tensor in weights[0].items():

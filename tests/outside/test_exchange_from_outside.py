@@ -17,7 +17,7 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import MessageCohort
-from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.exchanges import Failure, what_can_leave
 from fedprognos.federation.limits import Limits
 from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.totals import total
@@ -82,7 +82,7 @@ def test_it_is_masked_and_never_leaves_alone(tmp_path: Path) -> None:
     assert "EndOfLifeReply" not in {line.kind for line in transport.members["a"].folder.ledger()}
 
 
-def test_its_words_reach_ledger_and_report(tmp_path: Path) -> None:
+def test_its_words_reach_ledger_approval_and_report(tmp_path: Path) -> None:
     transport = ClientsHere(tmp_path)
     asked(transport)
     (line,) = transport.members["a"].folder.ledger()
@@ -91,3 +91,6 @@ def test_its_words_reach_ledger_and_report(tmp_path: Path) -> None:
     assert ledger.build(run).terms == [("EndOfLifeReply", END_OF_LIFE.words.leaves)]
     noted = [{"kind": "MaskedReply", "request": "EndOfLifeRequest", "bytes": 5, "time": "2026-11-18T00:00:00Z"}]
     assert any(END_OF_LIFE.words.leaves in text for text in ledger_in_words(noted, {}))
+    words = END_OF_LIFE.words
+    for masked, leaves in ((False, words.leaves), (True, f"{words.leaves}, masked")):  # what `deploy approve` lists
+        assert leaves in {shown.leaves for shown in what_can_leave(masked)}
