@@ -12,6 +12,7 @@ from fedprognos.experiment.evaluator import assess_baselines, evaluation_windows
 from fedprognos.experiment.scenario import deal_scenarios
 from fedprognos.fleet import Fleet
 from fedprognos.fleet.readers import Source
+from refusals import warns
 from small_fleets import recipe_of, series_fleet
 
 EXPERIMENT = config.Experiment.model_validate(
@@ -29,13 +30,13 @@ def owned_fleet(running: str) -> Fleet:
 
 def test_an_owner_whose_machines_all_run_is_left_out_by_name() -> None:
     fleet = owned_fleet(running="b")
-    with pytest.warns(UserWarning, match="client b"):
+    with warns("client b"):
         dealt = deal_scenarios(EXPERIMENT, Source(fleet, test_fraction=0.25))["owners"]
     assert set(dealt.clients) == set(dealt.tests) == set(dealt.whole) == {"a", "c"}
 
 
 def test_test_units_of_an_owner_left_out_are_not_tested() -> None:
-    with pytest.warns(UserWarning, match="client b"):
+    with warns("client b"):
         dealt = deal_scenarios(EXPERIMENT, Source(owned_fleet(running="b"), test=owned_fleet(running="")))["owners"]
     assert set(dealt.clients) == set(dealt.tests) == {"a", "c"}
 
