@@ -109,26 +109,26 @@ def rising(values: FloatArray) -> FloatArray:
     return fitted
 
 
-def product_limit(values: FloatArray, seen: BoolArray) -> tuple[FloatArray, FloatArray, float]:
+def product_limit(values: FloatArray, observed: BoolArray) -> tuple[FloatArray, FloatArray, float]:
     """Distribution of a quantity of which some values are only known to be smaller than what is given.
 
     Parameters
     ----------
     values : (U,)
-        The quantity where it was seen, else a bound above it.
-    seen : (U,)
+        The quantity where it was observed, else a bound above it.
+    observed : (U,)
         Which is which.
 
     Returns
     -------
     tuple
-        Values seen, from the largest on; the share of units at each; the share below all of them.
+        Values observed, from the largest on; the share of units at each; the share below all of them.
     """
-    points = np.unique(values[seen])[::-1]
+    points = np.unique(values[observed])[::-1]
     left, masses = 1.0, []
     for point in points:
         at_risk = int((values <= point).sum())
-        share = left * int((seen & (values == point)).sum()) / at_risk
+        share = left * int((observed & (values == point)).sum()) / at_risk
         masses.append(share)
         left -= share
     return points, np.array(masses), float(max(left, 0.0))
@@ -165,26 +165,26 @@ def horizons(
     Returns
     -------
     tuple
-        Horizons or bounds (U,), and which were seen.
+        Horizons or bounds (U,), and which were observed.
     """
-    values, seen = [], []
+    values, observed = [], []
     for part in _each(unit):
         true, predicted = truth[part], prediction[part]
         outside = np.flatnonzero(np.abs(predicted - true) > band * true[0])
         first = outside[-1] + 1 if outside.size else 0
         inside = first < len(true)
         values.append(true[first] if inside else true[-1])
-        seen.append(inside)
-    return np.array(values), np.array(seen)
+        observed.append(inside)
+    return np.array(values), np.array(observed)
 
 
-def median_horizon(values: FloatArray, seen: BoolArray) -> float | None:
+def median_horizon(values: FloatArray, observed: BoolArray) -> float | None:
     """The horizon that half of the units reach at least; None where the records end too early to say."""
-    points, masses, _ = product_limit(values, seen)
+    points, masses, _ = product_limit(values, observed)
     reached = np.flatnonzero(np.cumsum(masses) >= 0.5 - 1e-12)
     if reached.size:
         return float(points[reached[0]])
-    return None if (values[~seen] > 0).any() else 0.0
+    return None if (values[~observed] > 0).any() else 0.0
 
 
 def _each(unit: IntArray) -> Iterator[slice]:

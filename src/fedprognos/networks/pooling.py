@@ -7,8 +7,8 @@ deviations e_j minimise, over all clients,
 
 Both have closed forms: the coordinator solves for b from sums alone, each site for its own e_j. How strongly to hold
 slopes back is not chosen: a site averages the heads of all strengths, weighted by how each fitted to its earlier points
-predicts its later ones. That average is again one linear head. Of a single unit recent points count more than old ones:
-what is asked for lies ahead of them.
+predicts its later ones. That average is again one linear head. For a single unit, recent points count more than
+old ones, because the head is used on later ones.
 """
 
 from __future__ import annotations

@@ -137,6 +137,13 @@ def layout(x: dict[str, Any], y: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
+def one_scale(values: Sequence[float]) -> dict[str, Any]:
+    """The layout of small panels that show these values: all have the same vertical scale."""
+    pad = 0.06 * (max(values) - min(values)) or 0.1
+    y = axis(range=[min(values) - pad, max(values) + pad], nticks=4)
+    return layout(axis(nticks=4), y, margin={"l": 34, "r": 6, "t": 4, "b": 24})
+
+
 def line(x: Iterable[float], y: Iterable[float], colour: str, **more: Any) -> Trace:
     """A line; `width` and `dash` go to the line, `key` names the chip that switches it, the rest to the trace."""
     style = {"color": colour, "width": more.pop("width", 1.8), "dash": more.pop("dash", "solid")}

@@ -13,13 +13,12 @@ from fedprognos.report.number_words import not_drawn, number, percent, plural
 from fedprognos.report.page_elements import Chip, Column, Figure, Line, Panel, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.style import TOGETHER, axis, client_colours, dots, hover, layout, line, plain
+from fedprognos.report.style import TOGETHER, axis, client_colours, dots, hover, layout, line, one_scale, plain
 
 TITLE = "What absorption kept"
 CLIENTS_DRAWN = 40
 CLIENTS_WITH_NUMBERS = 12
 """In a matrix of more clients there is no room for numbers."""
-MARGIN = {"l": 34, "r": 6, "t": 4, "b": 24}
 
 
 def build(run: RunData) -> Section:
@@ -170,8 +169,7 @@ def _pair_figures(pairs: Sequence[Pair], colours: Mapping[str, str]) -> list[Fig
     if not drawn:
         return []
     values = [v for pair in drawn for two in (pair.before, pair.after) for outputs in two or () for v in outputs]
-    pad = 0.06 * (max(values) - min(values)) or 0.1
-    style = layout(axis(nticks=4), axis(range=[min(values) - pad, max(values) + pad], nticks=4), margin=MARGIN)
+    style = one_scale(values)
     there = dict.fromkeys(name for pair in drawn for name, _ in (pair.absorbed, pair.kept))
     legend = [Chip(name, name, colours[name]) for name in there]
     before = [Panel(_pair_title(pair), _pair_lines(pair, pair.before, colours), style, 130) for pair in drawn]

@@ -13,7 +13,7 @@ from fedprognos.report.number_words import not_drawn, percent, plural, whole
 from fedprognos.report.page_elements import Chip, Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.style import axis, client_colours, hover, layout, line, plain, thin
+from fedprognos.report.style import axis, client_colours, hover, layout, line, one_scale, plain, thin
 
 CLIENTS_DRAWN = 40
 LINES_DRAWN = 8
@@ -26,7 +26,6 @@ KINDS = (
     ("one", "in one client only", "c1"),
 )
 TITLES = ("Round", "Own neurons, all clients", "Federated neurons", "In all clients", "In several", "In one")
-MARGIN = {"l": 34, "r": 6, "t": 4, "b": 24}
 
 
 def build(run: RunData) -> Section:
@@ -156,8 +155,7 @@ def extractor_figures(everyone: Sequence[str], extractors: Extractors, name: str
     ]
     if not values:
         return []
-    pad = 0.06 * (max(values) - min(values)) or 0.1
-    style = layout(axis(nticks=4), axis(range=[min(values) - pad, max(values) + pad], nticks=4), margin=MARGIN)
+    style = one_scale(values)
     before = {c: extractors.before[c] for c in clients}
     after = {c: extractors.after.get(c, ()) for c in clients}
     first = [

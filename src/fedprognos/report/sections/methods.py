@@ -92,8 +92,8 @@ def _by_client(run: RunData) -> Table:
     colours = client_colours(run.clients)
     lines = []
     for client in run.clients:
-        seen = {e.key: e.mean(run.error) for e in run.entries[client]}
-        means = {title: seen.get(entry.key) for title, entry in shown.items()}
+        error_of = {e.key: e.mean(run.error) for e in run.entries[client]}
+        means = {title: error_of.get(entry.key) for title, entry in shown.items()}
         both = [m for title in ("Together", "Alone") if (m := means.get(title)) is not None]
         lowest = min(both) if len(both) > 1 else None
         cells = [
