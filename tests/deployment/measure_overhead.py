@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from deployments import deployment
 from sites_here import site_here
 
