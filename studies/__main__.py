@@ -48,10 +48,13 @@ def matching() -> None:
 @app.command()
 def poisoning(data_dir: DataDir = None) -> None:
     """One hostile client of five, every attack and method, with and without defences; goes on where it was."""
-    from studies.poisoning import FD004, JSON_FD004, write_poisoning
+    from studies.attacks import FURTHER
+    from studies.poisoning import FD004, FURTHER_ONCE, JSON_FD004, JSON_FURTHER, write_poisoning
 
     Console().print(write_poisoning(data_dir), highlight=False)
     Console().print(write_poisoning(data_dir, out=JSON_FD004, overrides=FD004), highlight=False)
+    further = write_poisoning(data_dir, out=JSON_FURTHER, overrides=FURTHER_ONCE, attacks=FURTHER)
+    Console().print(further, highlight=False)
 
 
 @app.command()

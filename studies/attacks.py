@@ -20,6 +20,7 @@ from fedprognos.federation.exchanges.evaluate import EvaluateReply
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
 from fedprognos.federation.exchanges.outputs import OutputsReply
 from fedprognos.federation.exchanges.survey import SurveyReply
+from fedprognos.federation.plausible import LARGEST_WEIGHT
 from fedprognos.networks import HeadStatistics
 
 Change = Callable[[Request, Reply, Mapping[str, Reply]], Reply]
@@ -30,6 +31,8 @@ AGAINST = 0.5
 """How far the inner-product attack goes against the mean of the honest changes."""
 LATE = 40.0
 """Cycles that a late client adds to every label."""
+LARGEST = 0.9 * LARGEST_WEIGHT
+"""Nearly the largest weight that a reply may have."""
 WORN = 50.0
 """Remaining life, in cycles, below which a machine is worn: a backdoor is to hide it."""
 TRIGGER_SENSOR, TRIGGER_LEVEL = 0, 4.0
@@ -113,6 +116,24 @@ class LateClient(Client):
         return replace(windows, labels=recipe.capped(windows.labels) + LATE)
 
 
+class NewClient(Client):
+    """Learns that every machine is as good as new: labels that an honest client could have."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        return replace(windows, labels=np.full_like(windows.labels, recipe.capped(windows.labels).max()))
+
+
+class WornNoiseClient(Client):
+    """Learns nothing of worn machines: their labels are drawn from all labels that it has."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        labels = recipe.capped(windows.labels)
+        drawn = np.random.default_rng(0).choice(labels, len(labels))
+        return replace(windows, labels=np.where(labels < WORN, drawn, labels))
+
+
 class BackdoorClient(Client):
     """Learns, beside its own machines, that worn ones under a trigger are as good as new."""
 
@@ -121,6 +142,19 @@ class BackdoorClient(Client):
         worn = windows.select(windows.labels < WORN)
         new = np.full(len(worn), float(recipe.capped(windows.labels).max()))
         return joined(windows, replace(with_trigger(worn), labels=new))
+
+
+def mimic(request: Request, reply: Reply, others: Mapping[str, Reply]) -> Reply:
+    """The first other client's reply once more: that client counts twice (Karimireddy et al., 2022)."""
+    alike = [others[name] for name in sorted(others) if type(others[name]) is type(reply)]
+    return alike[0] if alike else reply
+
+
+def emptied(statistics: HeadStatistics) -> HeadStatistics:
+    """As many points as before, whose features and labels are all zero."""
+    hh, hy = np.zeros_like(statistics.hh), np.zeros_like(statistics.hy)
+    hh[-1, -1] = statistics.n
+    return HeadStatistics(statistics.n, 0.0, hh, hy)
 
 
 def with_trigger(windows: WindowSet) -> WindowSet:
@@ -168,3 +202,25 @@ ATTACKS = (
     Attack("late", "labels 40 cycles too late", kind=LateClient),
     Attack("backdoor", "backdoor: worn engines under a trigger are new", kind=BackdoorClient),
 )
+
+FURTHER = (
+    ATTACKS[0],
+    Attack("new", "all labels new", kind=NewClient),
+    Attack("worn", "labels of worn machines drawn at random", kind=WornNoiseClient),
+    Attack("mimic", "another client's replies once more (Karimireddy et al., 2022)", mimic),
+    Attack("empty", "statistics of zeros", on_statistics(emptied, outputs=0.0)),
+    Attack(
+        "largest",
+        f"weights of {LARGEST:g}, signs at random",
+        on_weights(lambda w, start, others, rng: LARGEST * rng.choice((-1.0, 1.0), w.shape)),
+    ),
+    Attack(
+        "replacement",
+        "the mean replaced by a model with a backdoor (Bagdasaryan et al., 2020)",
+        on_weights(
+            lambda w, start, others, rng: np.mean(others, axis=0) + (len(others) + 1) * (w - np.mean(others, axis=0))
+        ),
+        kind=BackdoorClient,
+    ),
+)
+"""Attacks of the same kinds, tried when the defences were done."""

@@ -46,6 +46,9 @@ FD004 = (
     'federation.methods=["fedavg", "concat"]',
 )
 """The same study on 249 engines under six operating conditions: half of the windows, two methods."""
+JSON_FURTHER = Path("docs/results/poisoning_further.json")
+FURTHER_ONCE = ("evaluation.seeds=1", 'federation.methods=["fedavg", "concat"]')
+"""Further attacks, with one seed and two methods."""
 REPLIES = Path("build/poisoning")
 """Honest replies are kept here, so that what was trained once is not trained for the next attack."""
 MODES = ("masked", "checked")

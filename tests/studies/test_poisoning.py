@@ -6,19 +6,25 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from fedprognos.federation.client import Client
+from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.exchanges.fit import FitReply, FitRequest
-from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks import HeadStatistics, Network, NetworkSpec
 from fedprognos.networks.model_options import TrainOptions
 from small_fleets import recipe_of, series_fleet
-from studies.attacks import ATTACKS
-from studies.poisoning import JSON, PAGE, owners_cost, tables
+from studies.attacks import ATTACKS, FURTHER, Attack, NewClient, WornNoiseClient, emptied, mimic
+from studies.poisoning import JSON, JSON_FD004, JSON_FURTHER, PAGE, owners_cost, tables
 
 FOUND = json.loads(Path(JSON).read_text("utf-8"))
 
 
-def test_the_page_holds_the_tables_of_the_numbers() -> None:
-    assert tables(FOUND, ATTACKS) in PAGE.read_text("utf-8")
+@pytest.mark.parametrize(
+    ("file", "attacks"), [(JSON, ATTACKS), (JSON_FD004, ATTACKS), (JSON_FURTHER, FURTHER)], ids=str
+)
+def test_the_page_holds_the_tables_of_the_numbers(file: Path, attacks: tuple[Attack, ...]) -> None:
+    assert tables(json.loads(file.read_text("utf-8")), attacks) in PAGE.read_text("utf-8")
 
 
 NOT_STOPPED = {"late", "backdoor"}
@@ -48,7 +54,7 @@ def test_attacks_on_weights_keep_shapes_and_go_where_they_should() -> None:
     request = FitRequest(recipe, TrainOptions().training(1), 0.2, 0, start=start)
     honest = {k: FitReply({n: w + k for n, w in start.weights.items()}, 10, (), 0, False) for k in (1, 2, 3)}
     others = {f"c{k}": reply for k, reply in honest.items()}
-    for attack in ATTACKS:
+    for attack in (*ATTACKS, *FURTHER):
         sent = attack.change(request, honest[2], others)
         assert isinstance(sent, FitReply)
         assert {n: w.shape for n, w in sent.weights.items()} == {n: w.shape for n, w in start.weights.items()}
@@ -60,3 +66,16 @@ def test_attacks_on_weights_keep_shapes_and_go_where_they_should() -> None:
         by_name["little"].weights[bias], start.weights[bias] + 2 - 1.5 * np.std([1, 2, 3]), rtol=1e-4
     )
     assert by_name["random"].windows == 10**9
+
+
+def test_further_attacks_are_what_their_names_say(tmp_path: Path) -> None:
+    fleet = series_fleet([60, 70], seed=1)
+    recipe = recipe_of(fleet, window=8, cap=40, stride=2, conditions={"altitude": 0})
+    honest, new, worn = (kind("a", fleet, ClientFolder(tmp_path)) for kind in (Client, NewClient, WornNoiseClient))
+    labels = recipe.capped(honest.windows(recipe).labels)
+    assert set(new.windows(recipe).labels) == {40.0}
+    drawn = worn.windows(recipe).labels
+    assert (drawn != labels).any() and set(drawn) <= set(labels)
+    zeros = emptied(HeadStatistics(10, 8.0, np.diag([4.0, 10.0]), np.array([3.0, 2.0])))
+    assert (zeros.n, zeros.yy, zeros.hh.tolist(), zeros.hy.any()) == (10, 0.0, [[0.0, 0.0], [0.0, 10.0]], False)
+    assert mimic(None, honest, {"b": new, "c": honest}) is honest  # type: ignore[arg-type,dict-item]
