@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,9 @@ from fedprognos.federation.heads import judged_rounds
 from fedprognos.federation.masked_sums import MaskedSums
 from fedprognos.federation.strategies import strategies
 from fedprognos.federation.totals import OpenSums, masked_total
+from fedprognos.privacy.mask_messages import KeysReply, KeysRequest, SharesReply, SumRequest
 from fedprognos.privacy.masked_member import LEAST_MEMBERS, Member
+from fedprognos.privacy.masks import keys_text
 from refusals import refuses
 
 OPEN = {"FitReply", "PersonalReply", "OutlineReply"}
@@ -157,6 +161,45 @@ def test_a_part_that_no_honest_site_sends_does_not_leave_it(tmp_path: Path, monk
     left_out: list[str] = []
     plan = replace(plan, left_out=lambda failure: left_out.append(failure.client))
     list(judged_rounds(strategies["fedavg"], cohort, plan))
+    assert set(left_out) == {"d"}
+
+
+SPOILT_KEYS: dict[str, Callable[[KeysReply], KeysReply]] = {
+    "no hexadecimal": lambda keys: replace(keys, sealing="x" * 64),
+    "no point": lambda keys: replace(keys, masking=("00" * 32, *keys.masking[1:])),
+    "too few": lambda keys: replace(keys, masking=keys.masking[:-1]),
+}
+SPOILT_SHARES: dict[str, Callable[[SharesReply], SharesReply]] = {
+    "no hexadecimal": lambda reply: SharesReply(dict.fromkeys(reply.sealed, "x")),
+    "for one only": lambda reply: SharesReply(dict([*reply.sealed.items()][:1])),
+    "none": lambda reply: SharesReply({}),
+}
+
+
+@pytest.mark.parametrize("how", [*SPOILT_KEYS.values(), *SPOILT_SHARES.values()], ids=[*SPOILT_KEYS, *SPOILT_SHARES])
+def test_keys_and_shares_that_others_cannot_use_cost_their_sender_its_place_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[Any], Any]
+) -> None:
+    """Every other member fails over them: before, the run ended, and the honest ones were named."""
+    cohort, plan, left_out = masked_cohort(tmp_path, "abcd"), plan_of(epochs=1, min_clients=3), list[str]()
+    member = cohort.members["d"].member
+    assert member is not None
+    honest, kind = member.answer, KeysReply if how in SPOILT_KEYS.values() else SharesReply
+
+    def hostile(request: SumRequest) -> object:
+        reply = honest(request)
+        if not isinstance(reply, kind):
+            return reply
+        spoilt = how(reply)
+        if isinstance(spoilt, KeysReply) and isinstance(request, KeysRequest):  # it signs whatever it sends
+            text = keys_text(request.batch, request.identities, spoilt.sealing, spoilt.masking)
+            return replace(spoilt, signature=member.identity.sign(text).hex())
+        return spoilt
+
+    monkeypatch.setattr(member, "answer", hostile)
+    plan = replace(plan, left_out=lambda failure: left_out.append(failure.client))
+    request = EvaluateRequest(plan.recipe, plan.common_start(), plan.seed, 0.3, True)
+    assert masked_total(cohort, dict.fromkeys(cohort.clients, request), 3, plan.left_out).fit is not None
     assert set(left_out) == {"d"}
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from fedprognos.errors import FederationError
+from fedprognos.errors import FederationError, MessageError
 from fedprognos.federation.codec import encode
 from fedprognos.federation.cohort import digest
 from fedprognos.federation.exchanges import Failure
@@ -30,6 +30,8 @@ from fedprognos.privacy import (
     UnmaskRequest,
     add,
     agreed,
+    check_keys,
+    check_shares,
     from_fixed,
     join_shares,
     mask,
@@ -161,11 +163,18 @@ class MaskedSums:
         self._batches += 1
         name = f"{self.name}/{self._batches}"
         asked = KeysRequest(name, SUMS_A_BATCH, {member: self.identities[member] for member in everyone})
-        keys = sites.ask(dict.fromkeys(everyone, asked), KeysReply)
+        # What one member sends is passed on to all. Checked here, it costs its sender its place and nobody else.
+        keys = sites.good(
+            sites.ask(dict.fromkeys(everyone, asked), KeysReply),
+            lambda member, reply: check_keys(name, asked.identities, SUMS_A_BATCH, member, reply),
+        )
         places = {member: k for k, member in enumerate(everyone, start=1)}
         batch = _Batch(name, keys, places, quorum(len(everyone)))
         self._check_enough(batch, tuple(keys), "made keys")
-        shared = sites.ask(dict.fromkeys(keys, SharesRequest(name, keys)), SharesReply)
+        shared = sites.good(
+            sites.ask(dict.fromkeys(keys, SharesRequest(name, keys)), SharesReply),
+            lambda member, reply: check_shares(keys, SUMS_A_BATCH, member, reply),
+        )
         self._check_enough(batch, tuple(shared), "shared their secrets")
         sealed = {
             receiver: {sender: reply.sealed[receiver] for sender, reply in shared.items() if receiver in reply.sealed}
@@ -210,3 +219,14 @@ class _Sites:
                 text = "sent another kind of message"
                 self.left_out(reply if isinstance(reply, Failure) else Failure(name, "message", text))
         return {name: reply for name, reply in sorted(replies.items()) if isinstance(reply, kind)}
+
+    def good(self, replies: Mapping[str, Any], check: Callable[[str, Any], None]) -> dict[str, Any]:
+        """Replies that pass a check; the senders of others are left out."""
+        passed = {}
+        for name, reply in replies.items():
+            try:
+                check(name, reply)
+                passed[name] = reply
+            except MessageError as error:
+                self.left_out(Failure(name, error.code, error.what))
+        return passed

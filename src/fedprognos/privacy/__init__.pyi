@@ -16,6 +16,8 @@ from .mask_messages import UnmaskReply as UnmaskReply
 from .mask_messages import UnmaskRequest as UnmaskRequest
 from .mask_messages import quorum as quorum
 from .masked_member import Member as Member
+from .masked_member import check_keys as check_keys
+from .masked_member import check_shares as check_shares
 from .masks import KEY_IN_BYTES as KEY_IN_BYTES
 from .masks import SHARE_IN_BYTES as SHARE_IN_BYTES
 from .masks import agreed as agreed

@@ -7,8 +7,9 @@ member, use a key twice, or take part in a sum of fewer than a quorum of the mem
 from __future__ import annotations
 
 import json
+import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar
@@ -53,6 +54,8 @@ from fedprognos.privacy.masks import (
 from fedprognos.privacy.sum_vectors import LIMBS, Limbs, add, negated, to_fixed
 
 MOST_SUMS = 256
+TAG_IN_BYTES = 16
+"""What sealing adds to a text."""
 
 
 @dataclass(eq=False)
@@ -77,6 +80,29 @@ class _Batch:
     @property
     def threshold(self) -> int:
         return quorum(len(self.identities))
+
+
+def check_keys(batch: str, identities: Mapping[str, str], count: int, name: str, keys: KeysReply) -> None:
+    """Raise unless a member of that name signed these keys, they are of so many sums, and secrets can be agreed on."""
+    text = keys_text(batch, identities, keys.sealing, keys.masking)
+    if name not in identities or not verified(identities[name], keys.signature, text):
+        raise MessageError(f"the keys of {name[:40]!r} are not signed by a member of that name")
+    if len(keys.masking) != count:
+        raise MessageError(f"{name!r} sent keys of {len(keys.masking)} sums instead of {count}")
+    for public in (keys.sealing, *keys.masking):
+        try:
+            agreed(bytes(KEY_IN_BYTES), bytes.fromhex(public), "check")
+        except ValueError:
+            raise MessageError(f"{name!r} sent a key that is not hexadecimal") from None
+
+
+def check_shares(members: Collection[str], count: int, name: str, reply: SharesReply) -> None:
+    """Raise unless a member sealed its shares of so many sums for every other member."""
+    digits = 2 * (2 * SHARE_IN_BYTES * count + TAG_IN_BYTES)
+    if set(reply.sealed) != set(members) - {name}:
+        raise MessageError(f"{name!r} did not seal a share for every other member")
+    if not all(re.fullmatch(f"[0-9a-f]{{{digits}}}", sealed) for sealed in reply.sealed.values()):
+        raise MessageError(f"{name!r} sealed shares of another size")
 
 
 _KEPT = TypeAdapter(dict[str, _Batch])
@@ -160,13 +186,7 @@ class Member:
         if batch.keys and batch.keys != keys:
             raise MessageError("this site shared the secrets of this batch with other keys before")
         for name, member_keys in keys.items():
-            text = keys_text(request.batch, batch.identities, member_keys.sealing, member_keys.masking)
-            if name not in batch.identities or not verified(batch.identities[name], member_keys.signature, text):
-                raise MessageError(f"the keys of {name[:40]!r} are not signed by a member of that name")
-            if len(member_keys.masking) != len(batch.masking):
-                raise MessageError(
-                    f"{name!r} sent keys of {len(member_keys.masking)} sums instead of {len(batch.masking)}"
-                )
+            check_keys(request.batch, batch.identities, len(batch.masking), name, member_keys)
         if self.name not in keys or len(keys) < batch.threshold or len(keys) < LEAST_MEMBERS:
             raise MessageError("too few members, or this site is not among them")
         if keys[self.name].sealing != public_of(batch.sealing).hex():
