@@ -93,7 +93,7 @@ class Client:
             self._check_masked(request, tag)
             reply = answer(request)
             reply = reply if tag is None else self._masked(request, reply, tag)
-            encoded = encode(reply, wire_of(data))
+            encoded = encode(reply, wire_of(data), factors=getattr(request, "factors", False))
         except Exception as error:
             self.folder.log_error(error)
             reply = failure(self.name, error)

@@ -3,8 +3,9 @@
 Decoding follows the field types of the message's dataclass, so whatever a peer sends is either a
 well-formed message or refused with the name of the field that is not. Fields at their default are not sent.
 
-Weights can travel in half the bytes. Only weights are float32 in a message: moments, sums and head statistics are
-float64 and never narrowed.
+Weights can travel in half the bytes. Moments, sums and head statistics are float64 and never narrowed, but for those
+that only choose neurons: a request can ask for their products as a float32 factor. Zeros of large tensors, as between
+networks side by side, do not travel.
 """
 
 from __future__ import annotations
@@ -28,13 +29,21 @@ from safetensors.numpy import save as save_tensors
 from fedprognos.errors import MessageError
 from fedprognos.federation.federation_section import Wire
 from fedprognos.files import parse_json
+from fedprognos.matching import LabelledSums, OutputSums
+from fedprognos.networks import HeadStatistics
 
-VERSION = 2
+VERSION, PACKED_VERSION = 2, 3
+"""Of a message, and of one with zeros left out or with factors."""
 ENVELOPE = "fedprognos"
 DTYPES = ("float32", "float64", "int64")
 WIRES: tuple[Wire, ...] = typing.get_args(Wire)
 MAX_HEADER_IN_BYTES = 4 << 20
 MAX_COUNT = 2**63 - 1
+PACKED_COLUMNS = (64, 2048)
+"""Sums of fewer columns are not worth a factor; of more, a short message would fill the memory of who reads it."""
+PACKED_SIZE = 4096
+"""Numbers in a tensor whose zeros are worth leaving out."""
+PLACES, FACTOR = "|places", "|factor"
 Array = NDArray[Any]
 
 
@@ -47,14 +56,23 @@ class LedgerLine:
     tensors: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
 
-def encode(message: Any, wire: Wire = "float32", tag: tuple[str, int] | None = None, all_units: bool = False) -> bytes:
+def encode(
+    message: Any,
+    wire: Wire = "float32",
+    tag: tuple[str, int] | None = None,
+    all_units: bool = False,
+    factors: bool = False,
+) -> bytes:
     """Bytes of a message dataclass, its weights in the given precision; the answer is asked for in the same.
 
     With a `tag` the answer is to be masked, as a part of that sum of that batch. With `all_units` it is to be about
-    the client's test units as well.
+    the client's test units as well. With `factors`, products of many columns travel as float32 factors.
     """
     tensors: dict[str, np.ndarray[Any, Any]] = {}
-    envelope = {"version": VERSION, "kind": type(message).__name__, "body": _pack(message, "", tensors)}
+    body = _pack(message, "", tensors, factors)
+    envelope: dict[str, Any] = {"version": VERSION, "kind": type(message).__name__, "body": body}
+    if any(name.endswith(FACTOR) for name in tensors):
+        envelope["version"] = PACKED_VERSION
     if tag is not None:
         envelope["sum"] = list(tag)
     if all_units:
@@ -62,6 +80,8 @@ def encode(message: Any, wire: Wire = "float32", tag: tuple[str, int] | None = N
     if wire != "float32":
         envelope["wire"] = wire
         tensors = {name: narrowed(name, tensor, wire) for name, tensor in tensors.items()}
+    if sparse := _leave_zeros_out(tensors):
+        envelope |= {"version": PACKED_VERSION, "sparse": sparse}
     # One entry only: safetensors keeps metadata in a hash map, whose order differs between processes.
     return save_tensors(tensors, metadata={ENVELOPE: json.dumps(envelope, allow_nan=False)})
 
@@ -107,9 +127,9 @@ def ledger_line(data: bytes) -> LedgerLine:
 def decode(data: bytes, kinds: tuple[type, ...], where: str = "message") -> Any:
     """A message of one of the given kinds, or :class:`MessageError`."""
     envelope = _envelope(data, where)
-    if envelope.get("version") != VERSION:
+    if envelope.get("version") not in (VERSION, PACKED_VERSION):
         raise MessageError(
-            f"message version {envelope.get('version')!r}, this program speaks {VERSION}",
+            f"message version {envelope.get('version')!r}, this program speaks {VERSION} and {PACKED_VERSION}",
             where=where,
             hint="use the same version of fedprognos on every site",
         )
@@ -118,8 +138,9 @@ def decode(data: bytes, kinds: tuple[type, ...], where: str = "message") -> Any:
     if kind is None:
         raise MessageError(f"unexpected message {envelope.get('kind')!r}", where=where)
     try:
-        return _unpack(envelope["body"], kind, kind.__name__, load_tensors(data))
-    except (SafetensorError, ValueError, KeyError, TypeError, ValidationError, RecursionError) as error:
+        tensors = _put_zeros_in(load_tensors(data), envelope.get("sparse", {}))
+        return _unpack(envelope["body"], kind, kind.__name__, tensors)
+    except (SafetensorError, ValueError, LookupError, TypeError, ValidationError, RecursionError) as error:
         raise MessageError(f"malformed {kind.__name__}: {_short(error)}", where=where) from None
 
 
@@ -148,7 +169,7 @@ def _short(error: Exception) -> str:
     return str(error)[:200]
 
 
-def _pack(value: Any, path: str, tensors: dict[str, np.ndarray[Any, Any]]) -> Any:
+def _pack(value: Any, path: str, tensors: dict[str, np.ndarray[Any, Any]], factors: bool) -> Any:
     if isinstance(value, np.ndarray):
         tensors[path] = np.ascontiguousarray(value)
         return None
@@ -156,12 +177,76 @@ def _pack(value: Any, path: str, tensors: dict[str, np.ndarray[Any, Any]]) -> An
         return value.model_dump(mode="json", exclude_defaults=True)
     if dataclasses.is_dataclass(value):
         fields = [f for f in dataclasses.fields(value) if not _at_default(f, getattr(value, f.name))]
-        return {f.name: _pack(getattr(value, f.name), f"{path}/{f.name}", tensors) for f in fields}
+        body = {f.name: _pack(getattr(value, f.name), f"{path}/{f.name}", tensors, factors) for f in fields}
+        if factors and isinstance(value, HeadStatistics | OutputSums):
+            _put_factor(value, path, tensors)
+        return body
     if isinstance(value, Mapping):
-        return [[_key(k), _pack(v, f"{path}/{_label(k)}", tensors)] for k, v in sorted(value.items())]
+        return [[_key(k), _pack(v, f"{path}/{_label(k)}", tensors, factors)] for k, v in sorted(value.items())]
     if isinstance(value, tuple | list):
-        return [_pack(v, f"{path}/{i}", tensors) for i, v in enumerate(value)]
+        return [_pack(v, f"{path}/{i}", tensors, factors) for i, v in enumerate(value)]
     return value
+
+
+def _put_factor(value: HeadStatistics | OutputSums, path: str, tensors: dict[str, Array]) -> None:
+    """A factor in place of products, where there is one; of head statistics the column of ones stays."""
+    products = f"{path}/hh" if isinstance(value, HeadStatistics) else f"{path}/S"
+    sums = value.sums if isinstance(value, HeadStatistics) else value
+    fewest, most = PACKED_COLUMNS
+    if sums.n > 0 and fewest <= sums.width <= most and (factor := sums.factor()) is not None:
+        del tensors[products]
+        tensors[products + "|order"], tensors[products + FACTOR] = factor
+        if isinstance(value, HeadStatistics):
+            tensors[products + "|ones"] = np.ascontiguousarray(value.hh[-1])
+
+
+def _products(kind: type, body: Mapping[str, Any], path: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """The products that a factor stands for, by the name of their tensor; nothing where there is no factor."""
+    name = path[path.index("/") :] + ("/hh" if kind is HeadStatistics else "/S")
+    if name + FACTOR not in tensors:
+        return {}
+
+    def part(key: str) -> Array:
+        return _tensor(key, tensors)
+
+    factor = part(f"{name}|order"), part(name + FACTOR)
+    n, none = _plain(body["n"], int, f"{path}/n"), np.zeros((0, 0))
+    s = part(f"{name}|ones") if kind is HeadStatistics else part(name[:-1] + "s")
+    if n < 1 or s.ndim != 1 or len(s) > PACKED_COLUMNS[1] + 1:
+        raise ValueError(f"{path} has a factor that does not fit")
+    if kind is not HeadStatistics:
+        return {name: OutputSums(n, 0, s, none).with_factor(factor).S}
+    hy, yy = part(name[:-2] + "hy"), _plain(body["yy"], float, f"{path}/yy")
+    if hy.shape != s.shape:
+        raise ValueError(f"{path} has a factor that does not fit")
+    sums = LabelledSums(n, 0, s[:-1], none, hy[:-1], float(hy[-1]), yy).with_factor(factor)
+    return {name: np.block([[sums.S, s[:-1, None]], [s[None]]])}
+
+
+def _leave_zeros_out(tensors: dict[str, Array]) -> dict[str, list[int]]:
+    """Keep of large tensors that are mostly zeros the other numbers, and their places as bits; returns the shapes."""
+    sparse = {}
+    for name, tensor in list(tensors.items()):
+        there = tensor.view(f"u{tensor.itemsize}") != 0 if tensor.size >= PACKED_SIZE else np.ones(1, bool)
+        if 2 * np.count_nonzero(there) <= there.size:
+            sparse[name] = list(tensor.shape)
+            tensors[name], tensors[name + PLACES] = tensor[there], np.packbits(there)
+    return sparse
+
+
+def _put_zeros_in(tensors: dict[str, Array], sparse: Mapping[str, Any]) -> dict[str, Array]:
+    """The tensors as they were before zeros were left out. The bits of all places are there, so none can be huge."""
+    for name, shape in sparse.items():
+        size, bits, values = math.prod(shape), tensors.pop(name + PLACES), tensors[name]
+        if bits.dtype != np.uint8 or bits.shape != (-(-size // 8),) or any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError(f"tensor {name[:60]} has places that do not fit")
+        there = np.unpackbits(bits, count=size).astype(bool)
+        if values.shape != (np.count_nonzero(there),):
+            raise ValueError(f"tensor {name[:60]} has places that do not fit")
+        tensors[name] = np.zeros(size, values.dtype)
+        tensors[name][there] = values
+        tensors[name] = tensors[name].reshape(shape)
+    return tensors
 
 
 def _at_default(field: dataclasses.Field[Any], value: Any) -> bool:
@@ -180,7 +265,7 @@ def _label(key: Any) -> str:
 def _unpack(value: Any, kind: Any, path: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is np.ndarray:
-        return _tensor(path, tensors)
+        return _tensor(path[path.index("/") :], tensors)
     if origin in (typing.Union, types.UnionType):
         if value is None and types.NoneType in arguments:
             return None
@@ -194,6 +279,8 @@ def _unpack(value: Any, kind: Any, path: str, tensors: Mapping[str, np.ndarray[A
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         _check_fields(value, dataclasses.fields(kind), path)
+        if kind in (HeadStatistics, OutputSums):
+            tensors = {**tensors, **_products(kind, value, path, tensors)}
         return kind(**{n: _unpack(v, hints[n], f"{path}/{n}", tensors) for n, v in value.items()})  # type: ignore[operator]
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         pairs = [(_unpack(k, arguments[0], path, tensors), v) for k, v in value]
@@ -225,8 +312,7 @@ def _plain(value: Any, kind: Any, path: str) -> Any:
     raise ValueError(f"{path} must be {getattr(kind, '__name__', kind)}")
 
 
-def _tensor(path: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    name = path[path.index("/") :]
+def _tensor(name: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     if name not in tensors:
         raise ValueError(f"tensor {name} is missing")
     tensor = widened(tensors[name])

@@ -42,6 +42,8 @@ class EvaluateRequest:
         Let units count alike in the statistics.
     privacy
         Clip the rows and add noise; nothing else is sent.
+    factors
+        Send products as float32 factors: these statistics choose neurons, and no head is solved from them.
     """
 
     recipe: Recipe
@@ -52,6 +54,7 @@ class EvaluateRequest:
     without_reserve: bool = False
     alike: bool = False
     privacy: Privacy | None = None
+    factors: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,13 @@ class Evaluation:
 
 
 def evaluate(
-    cohort: Cohort, plan: Plan, clients: Iterable[str], network: Network, *, statistics: bool = True
+    cohort: Cohort,
+    plan: Plan,
+    clients: Iterable[str],
+    network: Network,
+    *,
+    statistics: bool = True,
+    factors: bool = False,
 ) -> Evaluation:
     """Clients' errors on what training kept out and, where asked for, statistics of the head, added up."""
     clients, federation = tuple(clients), plan.federation
@@ -192,6 +201,7 @@ def evaluate(
         plan.without_reserve,
         federation.alike,
         plan.privacy(cohort, network.spec, len(clients)),
+        factors and cohort.sums is None,
     )
     requests = dict.fromkeys(clients, request)
     if cohort.sums is not None:

@@ -34,6 +34,7 @@ class OutputsRequest:
     seed: int
     validation_fraction: float
     without_reserve: bool = False
+    factors: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ def _widths(network: Network) -> list[int]:
 def summed_outputs(cohort: Cohort, plan: Plan, clients: Iterable[str], network: Network) -> tuple[OutputSums, ...]:
     """Sums of the outputs of every layer over these clients."""
     fraction = plan.train.validation_fraction
-    request = OutputsRequest(plan.recipe, network, plan.seed, fraction, plan.without_reserve)
+    request = OutputsRequest(plan.recipe, network, plan.seed, fraction, plan.without_reserve, cohort.sums is None)
     requests = dict.fromkeys(clients, request)
     return total(cohort, requests, OutputsReply, plan.federation.min_clients, plan.left_out).layers
 

@@ -6,10 +6,10 @@ Sums of several clients add up to the sums of all their rows, so they can be mas
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedprognos.errors import DataError
 from fedprognos.matching.arguments import Booleans, Floats, Indices
@@ -18,6 +18,10 @@ BLOCK = 16_384
 """Rows turned to float64 at once."""
 TOLERANCE = 1e-9
 """Relative rounding that valid sums may show."""
+NEGLIGIBLE = 1e-12
+"""Share of a neuron's variance below which a factor drops what others do not predict, as elimination does."""
+Factor: TypeAlias = tuple[Indices, NDArray[np.float32]]
+"""Order of the neurons (N,), and the upper trapezoid of a triangular factor, row by row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +110,48 @@ class OutputSums:
     def take(self, neurons: Indices) -> Self:
         """Sums of some of the neurons."""
         return replace(self, s=self.s[neurons], S=self.S[np.ix_(neurons, neurons)])
+
+    def factor(self) -> Factor | None:
+        """What S holds besides the means and labels, in a quarter of the bytes; None where no rows have such an S.
+
+        S is R'R plus what ones and labels explain, which stays as it is. So float32 is enough for R: S is as if each
+        output had been rounded to float32, no two sums contradict each other, and copies of neurons stay copies.
+        """
+        from scipy.linalg.lapack import dpstrf  # loaded late: prediction never needs it
+
+        rest = self.S - self._explained()
+        size = np.sqrt(np.maximum(rest.diagonal(), 0.0))
+        size[size <= np.sqrt(NEGLIGIBLE * self.S.diagonal().clip(0))] = 0.0
+        scale = np.where(size > 0, size, 1.0)
+        triangle, pivots, rank, _ = dpstrf(rest / np.outer(scale, scale), tol=NEGLIGIBLE)
+        order = (pivots - 1).astype(np.int64)
+        rows = (triangle[:rank] * size[order])[np.triu_indices(rank, m=self.width)].astype(np.float32)
+        off = np.abs(self.with_factor((order, rows)).S - self.S)
+        room = np.sqrt(np.maximum(np.outer(self.S.diagonal(), self.S.diagonal()), 0.0))
+        return (order, rows) if (off <= np.finfo(np.float32).eps * room).all() else None
+
+    def with_factor(self, factor: Factor) -> Self:
+        """These sums with the S that the factor stands for."""
+        order, rows = factor
+        width = self.width
+        if order.shape != (width,) or (np.sort(order) != np.arange(width)).any() or rows.ndim != 1:
+            raise ValueError("a factor of another shape")
+        ends = np.cumsum(np.arange(width, 0, -1))
+        rank = int(np.searchsorted(ends, len(rows))) + 1 if len(rows) else 0
+        if rank and (rank > width or ends[rank - 1] != len(rows)):
+            raise ValueError("a factor with a row that is cut off")
+        R = np.zeros((rank, width))
+        R[np.triu_indices(rank, m=width)] = rows
+        R[:, order] = R.copy()
+        return replace(self, S=R.T @ R + self._explained())
+
+    def _explained(self) -> Floats:
+        """``(N, N)`` products of what ones and labels predict of the outputs."""
+        corner, border = self._label_columns()
+        values, vectors = np.linalg.eigh(corner)
+        kept = values > TOLERANCE * max(float(values[-1]), 0.0)
+        predicted = (vectors[:, kept] / np.sqrt(values[kept])).T @ border
+        return np.asarray(predicted.T @ predicted)
 
     def moments(self, *, starts: bool) -> tuple[Floats, Floats]:
         """Mean ``(N,)`` and covariance ``(N, N)``; with ``starts`` the zeros that sequences begin with count, too."""
