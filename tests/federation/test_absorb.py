@@ -126,7 +126,6 @@ def test_with_many_clients_no_message_grows_and_each_client_is_asked_once_a_leve
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(absorb_steps, "MOST_NEURONS", 12)
-    monkeypatch.setattr(absorb_steps, "GROUP_WIDTH", 1.0)
     largest, asked = {}, {}
     for clients in ("abc", "abcdefghi", "abcdefghijklmnopqr"):
         cohort, small = in_groups(tmp_path / clients, clients)
@@ -234,6 +233,20 @@ def test_a_model_of_another_shape_is_left_out_by_name(change: dict[str, object],
         list(ABSORB.run(cohort, federated))
 
 
+def test_over_whole_lives_a_layers_sums_come_with_the_heads_statistics(tmp_path: Path) -> None:
+    plan = plan_of(widths=(5,))
+    plan = replace(plan, recipe=plan.recipe.model_copy(update={"life": True, "window": 1, "stride": 1}))
+    networks = {n: Network.seeded(plan.spec, k) for k, n in enumerate("abc")}
+    cohort, federated = imported(tmp_path, networks, plan, width=1.2)
+    (round_,) = ABSORB.run(cohort, federated)
+    assert not any(isinstance(request, OutputsRequest) for _, request in cohort.asked)
+    (small,) = round_.models.values()
+    assert small.spec.widths == (6,)
+    sums = cohort.ask(dict.fromkeys("abc", OutputsRequest(plan.recipe, round_.absorbed.before, plan.seed, 0.3)))
+    total = sum(reply.layers[0].S for reply in sums.values() if isinstance(reply, OutputsReply))
+    np.testing.assert_allclose(round_.absorbed.sums.S, total, atol=1e-5 * np.abs(total).max())
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("clients", "width"), [(20, 64), (200, 64), (200, 128), (30, 130), (200, 130), (20, 300)])
 def test_no_sums_grow_with_the_clients_however_wide_they_are(
@@ -261,7 +274,6 @@ def test_no_sums_grow_with_the_clients_however_wide_they_are(
 
 def test_a_group_that_is_narrow_enough_asks_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(absorb_steps, "MOST_NEURONS", 8)
-    monkeypatch.setattr(absorb_steps, "GROUP_WIDTH", 0.4)  # below one neuron: one
     plan = plan_of(widths=(2,))
     networks = {name: Network.seeded(plan.spec, k) for k, name in enumerate("abcde")}
     cohort, federated = imported(tmp_path, networks, plan)
@@ -321,7 +333,6 @@ def test_two_groups_keep_as_many_neurons_as_the_last_sums_have_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(absorb_steps, "MOST_NEURONS", 12)
-    monkeypatch.setattr(absorb_steps, "GROUP_WIDTH", 1.0)
     cohort, _ = in_groups(tmp_path, "abcde")  # twenty neurons: twelve and eight, each to six
     asked = [request.network.spec.hidden for _, request in cohort.asked if isinstance(request, OutputsRequest)]
     assert set(asked) == {12, 8}

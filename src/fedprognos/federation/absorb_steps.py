@@ -17,10 +17,10 @@ from fedprognos.matching import Absorption, LabelledSums, LinearWeights, OutputS
 from fedprognos.networks import HeadStatistics, Network, exact_head, solve_head
 from fedprognos.privacy import LEAST_MEMBERS
 
-MOST_NEURONS = 512
-"""Neurons whose sums are sent at once (2 MB, as they grow with the square); more are absorbed in groups first."""
-GROUP_WIDTH = 2.0
-"""A group is absorbed to this many times the widest client's neurons, or to more where the next sums have room."""
+MOST_NEURONS = 640
+"""Neurons whose sums are sent at once (0.8 MB, as they grow with the square); more are absorbed in groups first."""
+GROUP_NEURONS, GROUP_BODIES = 256, 4
+"""A group has so many neurons, or so many of the widest body. Larger groups cost more bytes and are no better."""
 Bodies = Mapping[tuple[str, ...], Network]
 """Networks by the clients they came from."""
 
@@ -118,25 +118,33 @@ def concat_bodies(bodies: Bodies) -> tuple[Network, dict[str, IntArray]]:
 def ask_for_sums(
     cohort: Cohort, plan: Plan, network: Network, clients: Iterable[str]
 ) -> tuple[HeadStatistics, HeadStatistics | None, tuple[OutputSums, ...]]:
-    """Head statistics of these clients' rows (trained on, kept out), and sums of every layer's outputs."""
+    """Head statistics of these clients' rows (trained on, kept out), and sums of every layer's outputs.
+
+    Over whole lives the head sees every step, so one layer's sums are in its statistics already.
+    """
     clients = tuple(clients)
-    evaluation = evaluate(cohort, plan, clients, network)
+    evaluation = evaluate(cohort, plan, clients, network, factors=True)
     fit, held = evaluation.head_statistics
+    if plan.recipe.life and network.spec.layers == 2 and not plan.federation.privacy:
+        return fit, held, (fit.sums.take(np.arange(network.spec.hidden)),)
     return fit, held, summed_outputs(cohort, plan, evaluation.harmless(clients), network)
 
 
 def in_groups(cohort: Cohort, plan: Plan, bodies: Bodies, widest: int, alpha: float) -> Bodies:
     """Absorb groups of bodies by themselves, then groups of groups, until the sums of all fit into one message.
 
-    A group is judged on the rows of its own members. So no message, and nothing that a client does, grows with the
-    number of clients, except for the number of levels: its logarithm. A body so wide that no other fits beside it is
-    absorbed by itself first.
+    A group is judged on the rows of its own members, and absorbed to one client's width, or to more where a single
+    level of groups leaves room for it. So no message, and nothing that a client does, grows with the number of
+    clients, except for the number of levels: its logarithm. A body so wide that no other fits beside it is absorbed
+    by itself first.
     """
-    least = max(min(int(GROUP_WIDTH * widest), MOST_NEURONS // 2), 1)
+    most = min(max(GROUP_NEURONS, GROUP_BODIES * widest), MOST_NEURONS)
+    least, first = min(widest, MOST_NEURONS // 2), True
     while sum(network.spec.hidden for network in bodies.values()) > MOST_NEURONS and len(bodies) > 2:
         by_label = {label_of(members): members for members in bodies}
-        parts = matching.groups({n: bodies[members].spec.hidden for n, members in by_label.items()}, MOST_NEURONS)
-        target = max(least, MOST_NEURONS // len(parts))  # as many as the next sums have room for
+        parts = matching.groups({n: bodies[members].spec.hidden for n, members in by_label.items()}, most)
+        target = max(least, min(MOST_NEURONS // len(parts), most // 2)) if first else least
+        first = False
         absorbed: dict[tuple[str, ...], Network] = {}
         for part in parts:
             members = tuple(sorted(client for label in part for client in by_label[label]))
