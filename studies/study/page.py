@@ -227,10 +227,11 @@ def many(lines: Sequence[Line]) -> list[str]:
         rows.append((str(clients), own, *errors, number(small["bytes"] / 1e6 / clients, 1)))
     header = ("clients", "alone", "mean of predictions", "best body", "absorb to 96", "to 256", "concat", "MB a client")
     words = (
-        "Engines dealt out at random. *Alone* is what a client reaches by itself, mean over clients. They go in groups "
-        "of up to 512 neurons, each judged on its own members' rows: no message grows with their number, and what is "
-        "moved for a client grows with the levels of groups only. Numbers of 249 clients are of two seeds, and of "
-        "a time when the last two groups were kept at 128 neurons each; today they keep 256."
+        "Engines dealt out at random. *Alone* is what a client reaches by itself, mean over clients. They went in "
+        "groups of up to 512 neurons, each judged on its own members' rows: no message grows with their number, and "
+        "what is moved for a client grows with the levels of groups only. Numbers of 249 clients are of two seeds, "
+        "and of a time when the last two groups were kept at 128 neurons each. Today groups hold four networks and "
+        "messages are smaller: `python benchmarks/absorb_bytes.py` counts them."
     )
     return [words, table(header, rows)] if rows else []
 
