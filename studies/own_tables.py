@@ -228,13 +228,14 @@ def measure_cells(
     finished = run(experiment, out=folder / "run", workers=workers)
     method = finished.results.published
 
-    def error(name: str) -> dict[str, float]:
+    def error(name: str, train_clients: int) -> dict[str, float]:
         rows = [row for row in finished.results.rows if row.method == name and row.test_client in cells]
+        rows = [row for row in rows if len(row.train_clients) == train_clients]
         return {row.test_client: round(float(row.scores["rmse"] or 0.0), 5) for row in rows}
 
     return {
-        "owners_end_with": error(f"{method}+choice"),
-        "ridge": error("ridge"),
+        "owners_end_with": error(f"{method}+choice", len(cells)),
+        "ridge": error("ridge", 1),
         "choices": {o: c["kind"] for o, c in finished.bundle.provenance.get("choices", {}).items()},
         "method": method,
         "sensors": list(finished.bundle.recipe.sensors),

@@ -114,7 +114,7 @@ def test_a_current_that_is_held_constant_is_no_sensor(tmp_path: Path) -> None:
 
 
 def test_labels_and_failures_are_recognised(tmp_path: Path) -> None:
-    frame = engine_table()
+    frame = engine_table().reset_index(drop=True)
     frame["RUL"] = frame.groupby("machine_id")["cycle"].transform("max") - frame["cycle"]
     frame["failed"] = (frame["RUL"] == 0).astype(int)
     columns = propose(save(frame, tmp_path / "fleet.csv")).columns
@@ -122,7 +122,7 @@ def test_labels_and_failures_are_recognised(tmp_path: Path) -> None:
 
 
 def test_lifespans_are_those_of_machines_that_failed(tmp_path: Path) -> None:
-    frame = engine_table()
+    frame = engine_table().reset_index(drop=True)
     ends = frame.groupby("machine_id")["cycle"].max()
     still = ends.index[: len(ends) // 2]
     cut = frame[(frame["cycle"] <= 8) | ~frame["machine_id"].isin(still)].copy()
@@ -143,6 +143,9 @@ def test_the_experiment_file_is_valid_and_its_data_readable(tmp_path: Path, tabl
     assert (name, experiment.data.kind, experiment.data.path) == ("fleet", "table", "data/fleet.csv")
     assert len(read_table(folder / experiment.data.path, guess.columns)) == guess.units
     assert next(iter(experiment.partition.values())).by == ("column" if guess.sites else "unit")
+    if guess.columns.task == "soh":  # the linear head sees what the ridge beside it sees
+        sections = experiment.dump()
+        assert sections["federation"]["direct"]["steps"] == sections["recipe"]["grid_points"]
 
 
 def test_what_was_left_out_is_said(tmp_path: Path) -> None:
@@ -202,3 +205,37 @@ def test_tables_without_time_or_sensors_are_refused(tmp_path: Path) -> None:
         propose(save(engine_table()[["machine_id", "cycle"]], tmp_path / "fleet.csv"))
     with refuses(DataError, "none.csv"):
         propose(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("still_run", [False, True])
+def test_columns_worked_out_from_the_end_are_no_sensors_and_a_share_of_life_is_no_remaining_life(
+    tmp_path: Path, still_run: bool
+) -> None:
+    frame = engine_table().reset_index(drop=True)
+    life = frame.groupby("machine_id")["cycle"].transform("max")
+    leaks = {"remaining_percent": (100 * (1 - frame["cycle"] / life)).round(), "used": frame["cycle"] / life}
+    leaks |= {"label": (life - frame["cycle"]).clip(upper=90), "age_at_end": life}
+    table = frame.assign(**leaks, age_in_h=2.0 * frame["cycle"] + 3)
+    if still_run:
+        first = table["machine_id"] == table["machine_id"].iloc[0]
+        table = table[~first | (frame["cycle"] <= 60)].assign(failed=(~first).astype(int))
+    guess = propose(save(table, tmp_path / "fleet.csv"))
+    assert (guess.columns.target, set(guess.answers)) == (None, set(leaks))
+    assert guess.columns.sensors == ("vibration", "heat", "age_in_h")
+    assert "used" in (propose(tmp_path / "fleet.csv", {"sensors": ["used"]}).columns.sensors or ())
+
+
+@pytest.mark.parametrize(
+    "names", [("maszyna", "cykl", "zakład"), ("macchina", "cicli", "stabilimento"), ("machine", "uren", "klant")]
+)
+def test_headers_in_other_languages(tmp_path: Path, names: tuple[str, str, str]) -> None:
+    frame = engine_table().rename(columns=dict(zip(("machine_id", "cycle", "plant"), names, strict=True)))
+    columns = propose(save(frame, tmp_path / "fleet.csv")).columns
+    assert (columns.unit, columns.time, columns.site) == names
+    assert columns.time_measure in ("cycles", "hours")
+
+
+def test_of_two_owners_the_one_of_several_units_is_taken(tmp_path: Path) -> None:
+    frame = engine_table().assign(site=lambda f: f["machine_id"] + "-s").rename(columns={"plant": "kunde"})
+    guess = propose(save(frame, tmp_path / "fleet.csv"))
+    assert (guess.columns.site, guess.sites) == ("kunde", ("north", "south"))

@@ -279,7 +279,7 @@ def _summary(proposal: Proposal) -> Table:
         "held, left out": _listed(proposal.held),
         "number the rows, left out": _listed(proposal.counters),
         "not numbers, left out": _listed(proposal.text),
-        "called a remaining life, left out": _listed(proposal.answers),
+        "tell the end of life, left out": _listed(proposal.answers),
         "mostly blank, left out": "; ".join(f"{column}: {gap}" for column, gap in proposal.sparse.items()),
     }
     for role, value in rows.items():

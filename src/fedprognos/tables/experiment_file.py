@@ -112,7 +112,7 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
     if proposal.text:
         lines += [_comment(f"left out, not numbers in every row: {', '.join(proposal.text)}")]
     if proposal.answers:
-        lines += [_comment(f"left out, called a remaining life: {', '.join(proposal.answers)}")]
+        lines += [_comment(f"left out, they tell the end of life: {', '.join(proposal.answers)}")]
     lines += [_comment(f"left out, mostly blank: {column} ({gap})") for column, gap in proposal.sparse.items()]
     if columns.settings:
         lines += [_key("settings", columns.settings, comments["settings"])]
@@ -226,6 +226,8 @@ def _training(proposal: Proposal, clients: int) -> list[str]:
     if from_new:
         lines += [_key("ridge", 0.01, "strength of exact heads")]
         lines += [_key("alike", True, "heads: every unit counts alike, however many rows it has")]
+    if linear:
+        lines += ["\n[federation.direct]\n", _key("steps", _cycle_points(proposal), "every moment, as the ridge sees")]
     lines += ["\n[evaluation]\n", _key("seeds", 1, "repetitions")]
     lines += [_key("intervals", "published", "the model says how sure it is: about one training more; or none")]
     lines += [_key("refit", True, "the model to use is trained on all units, after its error was measured on some")]

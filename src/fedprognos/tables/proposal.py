@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ class Proposal:
         Decimals by which each operating setting is rounded into operating conditions.
     constant, text, counters, answers
         Columns left out because they never change (within an operating condition), are not numbers, number the rows, or
-        are called a remaining life without being the target.
+        tell the end of life, by name or by value, without being the target.
     held
         Columns left out because a controller holds them at one level: where that breaks off, it says nothing of health.
     sparse, gaps
@@ -219,7 +219,9 @@ class _RoleSearch:
             health, share, worn = self._health(roles.without(numbers, time), lives)
         self._check_once([lives, frame[time], *([] if cycle is None else [frame[cycle]])], time)
         left = roles.without([c for c in free if c in self.numeric], life, time, cycle, target, *self.forms)
-        answers = tuple(c for c in left if task != "soh" and roles.rank(c, "rul") is not None)
+        answers = self._answers(roles.without(left, health), time, target, failed, lives) if task == "rul" else ()
+        if task == "forecast":
+            answers = tuple(c for c in left if roles.rank(c, "rul") is not None)
         if self.given.get("sensors"):
             left = [c for c in left if c in (*self.given["sensors"], health)]
         else:
@@ -399,9 +401,33 @@ class _RoleSearch:
         others = roles.without(free, time)
         target = None
         if self.given.get("ahead") is None:
-            target = self._say("target", lambda: roles.pick(others, "rul", lambda c: True, named=True))
+            target = self._say("target", lambda: roles.pick(others, "rul", self._counts_down(time, groups), named=True))
         self._check_labels(target)
         return "rul", time, None, target, restarts
+
+    def _counts_down(self, time: str, lives: pd.Series) -> Callable[[str], bool]:
+        """Whether a column may be a remaining life, not the share of a life that remains."""
+        complete, times = self.complete, self.frame[time]
+        return lambda c: c not in complete or not roles.is_share_of_life(self.frame[c], times, lives)
+
+    def _answers(
+        self, columns: Sequence[str], time: str, target: str | None, failed: str | None, lives: pd.Series
+    ) -> tuple[str, ...]:
+        """Columns that tell the end of life by their name, or by their values where units have failed.
+
+        As sensors they would give the answer away, and a machine that runs does not have them.
+        """
+        times = self.frame[time]
+        remaining = times.groupby(lives).transform("max") - times if target is None else self.frame[target]
+        whole = lives.notna()
+        if failed is not None:
+            whole = pd.Series(self._flags(failed), index=lives.index).groupby(lives).transform("any")
+        values = self.frame[whole]
+        return tuple(
+            c
+            for c in columns
+            if roles.rank(c, "rul") is not None or roles.tells_the_end(values[c], remaining[whole], lives[whole])
+        )
 
     def _check_blank_times(self, columns: list[str]) -> None:
         """Refuse a few rows without a time by their line: they are mostly totals below a table."""

@@ -17,26 +17,38 @@ from fedprognos.tables.table import yes_and_no
 _NAMES = {
     "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot maschine maschinen "
     "anlage anlagen geraet pumpe motor zelle batterie fahrzeug aggregat serial moteur appareil equipement vehicule "
-    "pompe cellule maquina equipo unidad bateria celda bomba id",
+    "pompe cellule maquina equipo unidad bateria celda bomba id "
+    "maszyna urzadzenie silnik pompa ogniwo macchina motore batteria cella dispositivo pomp",
     "time": "cycle cycles time hour hours step day days date datetime t second seconds sec timestamp ts age flight "
     "zeit zeitstempel datum betriebsstunden stunde stunden zyklus zyklen laufzeit betriebszeit tag temps heure heures "
-    "jour jours horodatage duree tiempo hora horas dia dias fecha ciclo ciclos",
-    "cycle": "cycle cycles discharge charge zyklus zyklen entladung decharge ciclo ciclos descarga",
+    "jour jours horodatage duree tiempo hora horas dia dias fecha ciclo ciclos "
+    "czas godzina godziny cykl cykle dzien tempo ora ore cicli giorno giorni tijd uur uren cyclus dag",
+    "cycle": "cycle cycles discharge charge zyklus zyklen entladung decharge ciclo ciclos descarga "
+    "cykl cykle cicli cyclus rozladowanie scarica",
     "site": "site plant factory location client owner customer region operator airline company depot farm line "
     "werk standort kunde betreiber betrieb firma eigentuemer besitzer halter usine proprietaire exploitant atelier "
-    "entreprise planta fabrica sitio cliente propietario empresa",
+    "entreprise planta fabrica sitio cliente propietario empresa "
+    "zaklad fabryka klient wlasciciel oddzial stabilimento fabbrica impianto proprietario fabriek vestiging klant",
     "life": "life lifetime run repair repairs overhaul installation leben vie vida",
-    "health": "capacity soh health kapazitaet kapazitat capacite sante capacidad salud",
-    "rul": "rul remaining ttf restlebensdauer restlaufzeit restante",
-    "failed": "failed failure event broken fault dead ausfall ausgefallen defekt panne defaillance fallo averia",
+    "health": "capacity soh health kapazitaet kapazitat capacite sante capacidad salud "
+    "pojemnosc capacita capacidade capaciteit",
+    "rul": "rul remaining ttf restlebensdauer restlaufzeit restante verbleibend verbleibende "
+    "pozostalo pozostaly rimanente restduur",
+    "failed": "failed failure event broken fault dead ausfall ausgefallen defekt panne defaillance fallo averia "
+    "awaria uszkodzenie guasto falha storing",
     "status": "status state zustand etat estado",
     "setting": "setting settings condition regime mode load altitude mach tra op throttle ambient",
 }
-"""Words of each role in English, German, French and Spanish, without accents; the earlier, the surer."""
+"""Words of each role, without accents, in English, German, French, Spanish, Polish, Italian, Portuguese and Dutch.
+
+The earlier, the surer.
+"""
 _WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
 _NUMBERS, _STRAYS = 0.8, 20
 """Share of numbers in a sensor's column, and most different texts among them."""
 _OWNERS = 50
+_STRAIGHT, _SAME_END, _LAST = 0.01, 0.01, 3
+"""How far rows are off a straight line and units' ends differ, as shares of a range, over this part of the rows."""
 _HELD_WITHIN, _HELD_ROWS, _UNITS_WITHIN = 0.01, 0.8, 0.05
 """A column is held at a level: how far rows may be off, how many rows are not, and how far units' levels differ."""
 
@@ -69,10 +81,10 @@ def rank(column: str, role: str) -> int | None:
 def plain_letters(text: str) -> str:
     """A text in small letters without accents, umlauts as they are spelled without them.
 
-    >>> plain_letters("Gerät"), plain_letters("Capacité"), plain_letters("Máquina")
-    ('geraet', 'capacite', 'maquina')
+    >>> plain_letters("Gerät"), plain_letters("Capacité"), plain_letters("Zakład")
+    ('geraet', 'capacite', 'zaklad')
     """
-    spelled = text.casefold().translate({ord("ä"): "ae", ord("ö"): "oe", ord("ü"): "ue"})
+    spelled = text.casefold().translate({ord("ä"): "ae", ord("ö"): "oe", ord("ü"): "ue", ord("ł"): "l", ord("ø"): "o"})
     return "".join(c for c in unicodedata.normalize("NFKD", spelled) if not unicodedata.combining(c))
 
 
@@ -231,6 +243,53 @@ def fades(series: pd.Series, groups: pd.Series) -> bool:
     return bool((last < first).mean() > 0.8)
 
 
+def _lines_to_the_end(series: pd.Series, remaining: pd.Series, lives: pd.Series) -> pd.DataFrame | None:
+    """Slope and end of the straight lines that a column follows to each unit's end, and what it ranges over there.
+
+    None if it follows none, or if too few units with different lifespans say so.
+    """
+    place = lives.groupby(lives).cumcount(ascending=False)
+    late = place < (lives.groupby(lives).transform("size") // _LAST).clip(lower=4)
+    x, r, unit = (values[late & series.notna()] for values in (series.astype(np.float64), remaining, lives))
+    mean_x, mean_r = x.groupby(unit).transform("mean"), r.groupby(unit).transform("mean")
+    slope = ((x - mean_x) * (r - mean_r)).groupby(unit).sum() / np.square(r - mean_r).groupby(unit).sum()
+    off = np.sqrt(np.square(x - mean_x - unit.map(slope) * (r - mean_r)).groupby(unit).mean())
+    reach = x.groupby(unit).max() - x.groupby(unit).min()
+    end = x.groupby(unit).mean() - slope * r.groupby(unit).mean()
+    straight = (off <= _STRAIGHT * reach) & (reach > 0) & np.isfinite(slope)
+    longest = remaining.groupby(lives).max()
+    if len(slope) < 3 or straight.mean() < 0.9 or longest.std() < 0.01 * longest.mean():
+        return None
+    return pd.DataFrame({"slope": slope, "end": end, "reach": reach})[straight]
+
+
+def tells_the_end(series: pd.Series, remaining: pd.Series, lives: pd.Series) -> bool:
+    """Whether a column was worked out from the end of life: a share of the life, a remaining life, or the lifespan.
+
+    >>> left, unit = pd.Series([*range(9, -1, -1), *range(19, -1, -1), *range(14, -1, -1)]), [0] * 10 + [1] * 20
+    >>> lives = pd.Series([*unit, *[2] * 15])
+    >>> life = lives.map({0: 10, 1: 20, 2: 15})
+    >>> [tells_the_end(column, left, lives) for column in (left / life, life, life - left)]
+    [True, True, False]
+    """
+    if constant_within(series, lives):
+        value, longest = series.groupby(lives).first(), remaining.groupby(lives).max()
+        return bool(value.nunique() > 2 and abs(value.corr(longest)) > 0.9999)
+    lines = _lines_to_the_end(series, remaining, lives)
+    return lines is not None and bool(lines["end"].std() <= _SAME_END * _LAST * lines["reach"].median())
+
+
+def is_share_of_life(series: pd.Series, time: pd.Series, lives: pd.Series) -> bool:
+    """Whether a column falls straight to the end, faster in short lives: a share of the life, no remaining life.
+
+    >>> left, lives = pd.Series([*range(10), *range(20), *range(15)]), pd.Series([0] * 10 + [1] * 20 + [2] * 15)
+    >>> is_share_of_life(-left / lives.map({0: 10, 1: 20, 2: 15}), left, lives), is_share_of_life(-left, left, lives)
+    (True, False)
+    """
+    lines = _lines_to_the_end(series, time.groupby(lives).transform("max") - time, lives)
+    return lines is not None and bool(lines["slope"].std() > 0.02 * abs(lines["slope"].median()))
+
+
 def owner_columns(frame: pd.DataFrame, columns: Sequence[str], numeric: Sequence[str], units: pd.Series) -> list[str]:
     """Columns that may say who owns a unit, the likeliest first: constant within units, with a few values.
 
@@ -246,7 +305,8 @@ def owner_columns(frame: pd.DataFrame, columns: Sequence[str], numeric: Sequence
             series = pd.Series(pd.factorize(pd.Series(names).map(folded))[0][codes], index=series.index)
         if constant_within(series, units) and (named or 2 <= series.nunique() <= min(_OWNERS, units.nunique() - 1)):
             candidates.append(column)
-    return sorted(candidates, key=lambda c: c in numeric and rank(c, "site") is None)
+    own_name = frame[candidates].nunique() == units.nunique()  # one owner a unit: more likely another name of the unit
+    return sorted(candidates, key=lambda c: (c in numeric and rank(c, "site") is None, own_name[c]))
 
 
 def counts_owners(column: str, series: pd.Series) -> bool:

@@ -32,11 +32,11 @@ BLANKS = (
 """Texts that count as blank in every table: those that pandas knows, and those that spreadsheets write."""
 YES = (
     *("1", "1.0", "true", "yes", "y", "t", "failed", "failure", "fail", "broken", "dead", "defect", "defekt"),
-    *("ja", "wahr", "oui", "vrai", "si", "sí"),
+    *("ja", "wahr", "oui", "vrai", "si", "sí", "sì", "sim", "tak"),
 )
 NO = (
     *("0", "0.0", "false", "no", "n", "f", "running", "run", "ok", "alive", "working", "censored", "healthy"),
-    *("nein", "falsch", "non", "faux"),
+    *("nein", "falsch", "non", "faux", "nie", "nao", "não", "nee"),
 )
 _ANY_SUFFIX = r"\.(csv\.gz|csv|tsv\.gz|tsv|txt|xlsx|parquet|mat)$"
 _WHITE = literal(" \t\u00a0\u202f")

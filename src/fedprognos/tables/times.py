@@ -44,14 +44,15 @@ _PATTERNS = tuple(
 _NAMES = {
     "seconds": "s sec secs second seconds",
     "minutes": "min mins minute minutes",
-    "hours": "h hr hrs hour hours std stunde stunden betriebsstunden heure heures hora horas",
-    "days": "d day days tag tage jour jours dia dias",
+    "hours": "h hr hrs hour hours std stunde stunden betriebsstunden heure heures hora horas godzina godziny ora ore "
+    "uur uren",
+    "days": "d day days tag tage jour jours dia dias dzien dni giorno giorni dag dagen",
     "weeks": "week weeks woche wochen",
     "months": "month months monat monate",
     "years": "year years jahr jahre",
     "km": "km mileage odometer kilometer",
     "flights": "flight flights",
-    "cycles": "cycle cycles zyklus zyklen ciclo ciclos",
+    "cycles": "cycle cycles zyklus zyklen ciclo ciclos cykl cykle cicli cyclus",
 }
 MEASURES = (*_NAMES, "steps", "miles", "rotations", "strokes", "starts", "landings", "operations", "pieces", "shots")
 """Measures of time that an experiment file may name; others come from a column's name, such as `age_in_furlongs`."""
