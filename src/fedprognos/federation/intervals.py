@@ -3,8 +3,9 @@
 The sums that the head was solved from are known. Each client takes one unit after another out of them, solves the head
 that the others give, and counts its residuals on that unit. The layers below have learnt from the unit, so these
 residuals are too small. To measure by how much, the method is trained once more without every client's reserve,
-a tenth of its units, and the errors of both networks on the reserve are compared. All residuals are stretched by the
-square root of their ratio, halfway to one, because a ratio from so few units is uncertain (docs/results/own-tables.md).
+a tenth of its units, and the errors of both networks on the reserve are compared. Residuals are stretched by the square
+root of their ratio, halfway to one, because a ratio from so few units is uncertain (docs/results/own-tables.md). Those
+of RUL are stretched by more the more life is predicted: layers know by heart how far from their ends units are.
 """
 
 from __future__ import annotations

@@ -61,6 +61,19 @@ def residual_unit(recipe: Recipe) -> tuple[float, bool]:
     return recipe.label_std, False
 
 
+def stretches(predictions: FloatArray, recipe: Recipe, halfway: float) -> FloatArray:
+    """Factors of errors for units that the layers never saw; those of RUL grow with the prediction, from 1 at the end.
+
+    Near the end wear is plain in every unit. Long before it, layers know by heart how units go on that they learnt from.
+
+    >>> from types import SimpleNamespace
+    >>> stretches(np.array([0.0, 60.0, 120.0, 130.0]), SimpleNamespace(task="rul", cap=120.0), 1.5).tolist()
+    [1.0, 1.5, 2.0, 2.0]
+    """
+    unit, growing = residual_unit(recipe)
+    return 1 + (halfway - 1) * (2 * np.clip(predictions / unit, 0.0, 1.0) if growing else np.ones_like(predictions))
+
+
 def prediction_ranges(recipe: Recipe) -> tuple[float, ...]:
     """Where ranges of predictions meet, in the label's unit; capacities are all one range."""
     unit, growing = residual_unit(recipe)
@@ -334,7 +347,7 @@ def residuals(
     parts
         The windows behind the client's statistics, as it sent them.
     stretch
-        Factor by which errors are larger on units that the layers below the head never saw.
+        Factor by which errors are larger on units that the layers below the head never saw, halfway to the cap.
     """
     places, predicted = [np.empty(0, dtype=np.int64)], [np.empty(0)]
     near = np.full(len(windows), True) if recipe.cap is None else windows.labels <= FARTHEST * recipe.cap
@@ -349,4 +362,5 @@ def residuals(
     points = windows.select(chosen)
     scale = residual_scale(values, *residual_unit(recipe))
     errors = (values - recipe.capped(points.labels)) / scale
-    return Residuals(values, stretch * errors, points.unit, chosen, float(np.square(errors).sum()))
+    stretched = errors * stretches(values, recipe, stretch)
+    return Residuals(values, stretched, points.unit, chosen, float(np.square(errors).sum()))

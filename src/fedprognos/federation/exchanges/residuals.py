@@ -38,7 +38,8 @@ class ResidualRequest:
     only_reserve
         Only the units of the client's reserve; all of them by default.
     stretch
-        How much larger errors are taken to be, for units that the network's layers have not learnt from.
+        How much larger errors are taken to be, for units that the network's layers have not learnt from; those of RUL
+        halfway to the cap.
     """
 
     recipe: Recipe
