@@ -64,7 +64,7 @@ def residual_unit(recipe: Recipe) -> tuple[float, bool]:
 def stretches(predictions: FloatArray, recipe: Recipe, halfway: float) -> FloatArray:
     """Factors of errors for units that the layers never saw; those of RUL grow with the prediction, from 1 at the end.
 
-    Near the end wear is plain in every unit. Long before it, layers know by heart how units go on that they learnt from.
+    Near the end wear is plain in every unit. Long before it, layers know by heart how the units that they saw go on.
 
     >>> from types import SimpleNamespace
     >>> stretches(np.array([0.0, 60.0, 120.0, 130.0]), SimpleNamespace(task="rul", cap=120.0), 1.5).tolist()

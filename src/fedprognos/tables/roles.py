@@ -252,15 +252,16 @@ def _lines_to_the_end(series: pd.Series, remaining: pd.Series, lives: pd.Series)
     late = place < (lives.groupby(lives).transform("size") // _LAST).clip(lower=4)
     x, r, unit = (values[late & series.notna()] for values in (series.astype(np.float64), remaining, lives))
     mean_x, mean_r = x.groupby(unit).transform("mean"), r.groupby(unit).transform("mean")
-    slope = ((x - mean_x) * (r - mean_r)).groupby(unit).sum() / np.square(r - mean_r).groupby(unit).sum()
-    off = np.sqrt(np.square(x - mean_x - unit.map(slope) * (r - mean_r)).groupby(unit).mean())
+    slope = ((x - mean_x) * (r - mean_r)).groupby(unit).sum() / ((r - mean_r) ** 2).groupby(unit).sum()
+    off = ((x - mean_x - unit.map(slope) * (r - mean_r)) ** 2).groupby(unit).mean() ** 0.5
     reach = x.groupby(unit).max() - x.groupby(unit).min()
     end = x.groupby(unit).mean() - slope * r.groupby(unit).mean()
     straight = (off <= _STRAIGHT * reach) & (reach > 0) & np.isfinite(slope)
     longest = remaining.groupby(lives).max()
     if len(slope) < 3 or straight.mean() < 0.9 or longest.std() < 0.01 * longest.mean():
         return None
-    return pd.DataFrame({"slope": slope, "end": end, "reach": reach})[straight]
+    lines: pd.DataFrame = pd.DataFrame({"slope": slope, "end": end, "reach": reach})[straight]
+    return lines
 
 
 def tells_the_end(series: pd.Series, remaining: pd.Series, lives: pd.Series) -> bool:
