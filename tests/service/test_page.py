@@ -175,6 +175,9 @@ def test_alerts_are_listed_acknowledged_and_muted(browser: Browser, address: str
     browser.open(f"{address}/#")
     browser.wait("document.querySelectorAll('#alerts-list li').length >= 3")
     name = browser.run("document.querySelector('#alerts-list li a').textContent")
+    alerts = httpx.get(f"{address}/v1/alerts").json()["alerts"]
+    urgent = {a["machine"]: a["status"] not in ("ok", "ended") for a in reversed(alerts)}  # by its latest alert
+    assert browser.run("document.querySelectorAll('#alerts-list li button').length") == sum(urgent.values())
     browser.click("#alerts-list li button")
     browser.wait("document.querySelector('#sign-dialog').open")
     browser.click("#sign-who")

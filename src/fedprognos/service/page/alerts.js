@@ -42,7 +42,8 @@ const Alerts = (function () {
     const muted = (unit === null ? answer.mutes : mute ? [mute] : []).map((each) =>
       `${each.machine} is muted until ${time(each.until)} by ${each.who}${each.note ? ": " + each.note : ""}`);
     $("alerts-text").textContent = [...muted, ...waiting, ...refused].join(" · ");
-    const lines = [...answer.alerts.map((alert) => [alert.raised, item(alert)]), ...events.map((event) => [event.recorded, doneItem(event)])];
+    const latest = new Map([...answer.alerts].reverse().map((alert) => [alert.machine, alert.id])); // stands for earlier ones
+    const lines = [...answer.alerts.map((alert) => [alert.raised, item(alert, latest.get(alert.machine) === alert.id)]), ...events.map((event) => [event.recorded, doneItem(event)])];
     lines.sort((a, b) => b[0] - a[0]);
     $("alerts-list").replaceChildren(...lines.slice(0, limit).map(([, line]) => line));
     $("alerts-more").hidden = lines.length < limit;
@@ -58,17 +59,18 @@ const Alerts = (function () {
     line.append(node("time", time(event.recorded), "note"), " ", link, " ", node("span", Maintenance.words(event), "status done"), " ", words.filter(Boolean).join(" · "));
     return line;
   }
-  function item(alert) {
+  function item(alert, open) {
     const line = node("li");
     const link = node("a", alert.unit);
     link.href = "#unit=" + encodeURIComponent(alert.unit);
-    const words = [alert.health ? health(alert.health) : "", alert.reason, `was ${NAMES[alert.before] || alert.before}`];
+    const doubt = alert.health && alert.health.value !== null ? alert.health.reason : ""; // without a value it is said already
+    const words = [alert.health ? health(alert.health) : "", alert.reason || doubt, `was ${NAMES[alert.before] || alert.before}`];
     if (alert.muted_by) words.push("not sent: muted by " + alert.muted_by);
     line.append(node("time", time(alert.raised), "note"), " ", link, " ",
       node("span", NAMES[alert.status] || alert.status, "status " + alert.status), " ", words.filter(Boolean).join(" · "));
     if (alert.acknowledged !== null) {
       line.append(node("span", ` Acknowledged by ${alert.acknowledged_by}, ${time(alert.acknowledged)}${alert.note ? ": " + alert.note : ""}`, "note"));
-    } else if (alert.status !== "ok" && alert.status !== "ended") {
+    } else if (open && alert.status !== "ok" && alert.status !== "ended") {
       const button = node("button", "Acknowledge", "quiet");
       button.type = "button";
       button.setAttribute("aria-label", `Acknowledge the alert about ${alert.unit}`);

@@ -193,7 +193,7 @@
     link.href = "#unit=" + encodeURIComponent(name);
     link.title = name;
     head.append(link);
-    const cells = ["", "number", "span", "", "number minor", "number age", "trust"].map((c) => node("td", undefined, c));
+    const cells = ["", "number", "span", "trend", "number minor", "number age", "trust"].map((c) => node("td", undefined, c));
     row.append(head, ...cells);
     row.addEventListener("click", (event) => {
       if (event.target.closest("a") || String(getSelection())) return;
