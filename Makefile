@@ -21,8 +21,10 @@ test-long: $(VENV)/.dev
 	$(PYTEST) -m "(long or hypothesis) and not soak" --hypothesis-profile=thorough
 
 # Kills, pauses and attacks over TLS with real processes; most of them wait on the clock, so nothing else should run.
+# KILLS is how often the service dies while alerts are raised.
+KILLS ?= 12
 test-soak: $(VENV)/.dev
-	$(BIN)/python -m pytest -m soak
+	KILLS=$(KILLS) $(BIN)/python -m pytest -m soak
 
 # Damaged messages, files and requests: no traceback, no hang, no memory blow-up.
 CASES ?= 2000
