@@ -179,10 +179,14 @@ class FleetView:
         for event in stream.store.maintenance.after(0):
             if event.begins in watched:
                 self.begin_life(event)
-        for number, health in stream.store.latest_healths(SPARK):
+        for number, values in stream.store.latest_values(SPARK):
+            if names[number] in self.units:
+                self.units[names[number]].spark.extend(round(value, 4) for value in values)
+        for number, health in stream.store.latest_healths(1):
             view = self.units.get(names[number])
             if view is not None:
-                self._set_health(view, replace(health, unit=view.unit))
+                view.health = replace(health, unit=view.unit)
+                self._set_status(view)
         self._sorted = None
 
     def apply(self, batch: Batch) -> list[UnitView]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from pydantic_core import from_json
 
 from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis import Health
@@ -314,11 +315,20 @@ class Store:
     def latest_healths(self, limit: int) -> Iterator[tuple[int, Health]]:
         """The latest healths of all units, oldest first, with the number of their unit; they name none."""
         query = (
-            "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY unit ORDER BY id DESC) AS place FROM healths) "
-            "WHERE place <= ? ORDER BY id"
+            "SELECT healths.* FROM units JOIN healths ON healths.id IN "
+            "(SELECT id FROM healths WHERE unit = units.id ORDER BY id DESC LIMIT ?) ORDER BY healths.id"
         )
         for record in self._db.execute(query, (limit,)):
             yield record[1], _health("", record)
+
+    def latest_values(self, limit: int) -> Iterator[tuple[int, list[float]]]:
+        """The latest values of each unit, oldest first, with its number."""
+        query = (
+            "SELECT id, (SELECT json_group_array(value) FROM (SELECT value FROM healths "
+            "WHERE unit = units.id AND value IS NOT NULL ORDER BY id DESC LIMIT ?)) FROM units"
+        )
+        for number, values in self._db.execute(query, (limit,)):
+            yield number, from_json(values)[::-1]
 
     def copy_to(self, path: Path, go_on: Callable[[], None]) -> None:
         """Copy the database while it is used; what is stored meanwhile is in the copy, too.
