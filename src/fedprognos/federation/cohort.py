@@ -169,7 +169,7 @@ def checked_reply(name: str, request: Request, reply: Reply, declared: dict[str,
         if not isinstance(reply, exchange.reply):
             raise MessageError("sent another kind of message")
         exchange.check(request, reply, declared.get(name, MOST_ROWS))
-    except (FedprognosError, ValueError, OverflowError) as error:
+    except (FedprognosError, ValueError, ArithmeticError) as error:
         return Failure(name, "message", error.what if isinstance(error, FedprognosError) else str(error))
     if exchange.declares is not None:
         declared[name] = exchange.declares(reply, declared.get(name))
