@@ -44,5 +44,11 @@ def test_a_front_has_what_its_stub_lists(room: str) -> None:
         assert hasattr(front, name)
 
 
+def test_every_front_has_what_it_lists() -> None:
+    for package in PACKAGES:
+        front = importlib.import_module(package)
+        assert [name for name in getattr(front, "__all__", ()) if not hasattr(front, name)] == [], package
+
+
 def test_rooms_that_many_extras_serve_are_lazy() -> None:
     assert {"deployment", "federation", "prognosis", "service"} <= set(LAZY)

@@ -108,7 +108,6 @@ __all__ = [
     "forward_fits",
     "head_statistics",
     "judged_on_held_out",
-    "keep_signatures",
     "mean_squared_error",
     "neighbours_joined",
     "network_of",

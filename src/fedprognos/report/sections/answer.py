@@ -22,7 +22,7 @@ COLUMNS = (
 )
 
 WIDE = 6.0
-"""Intervals wider than this many mean errors get an explanation. Of a bell curve, 90 % lie within 3.3 of them."""
+"""Intervals wider than this many mean errors get an explanation. Within 3.3 of them lie 90 % of a bell curve."""
 
 
 def build(run: RunData) -> Section:
