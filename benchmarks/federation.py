@@ -49,8 +49,10 @@ def clients_of(sites: int, units: int) -> tuple[dict[str, Fleet], Recipe]:
     return fleets, recipe_for(section, fleets)
 
 
-def plan_of(recipe: Recipe, epochs: int, width: int) -> Plan:
-    federation = federation_options().model_validate({"fedavg": {"rounds": 1, "epochs": 1}, "fedma": {"rounds": 1}})
+def plan_of(recipe: Recipe, epochs: int, width: int, rounds: int = 1) -> Plan:
+    federation = federation_options().model_validate(
+        {"fedavg": {"rounds": rounds, "epochs": 1}, "fedma": {"rounds": 1}}
+    )
     train = TrainOptions(epochs=epochs, validation_fraction=0)
     return Plan(recipe, NetworkSpec(inputs=recipe.channels, widths=(width,)), train, federation, seed=1)
 
@@ -71,6 +73,14 @@ def seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
+
+
+def in_process(fleets: dict[str, Fleet], work: Callable[[MessageCohort], object]) -> None:
+    """Some work with clients that live in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        entries = {name: (name, fleet, ClientFolder(Path(folder) / name)) for name, fleet in fleets.items()}
+        with Workers(entries, None) as workers:
+            work(MessageCohort(WorkerTransport(workers, {name: name for name in fleets})))
 
 
 def in_pool(fleets: dict[str, Fleet], workers: int, work: Callable[[MessageCohort], object]) -> float:
@@ -134,14 +144,18 @@ def workers_ratio(quick: bool) -> dict[str, float]:
 
 
 def many_clients(quick: bool) -> dict[str, float]:
-    """Time a client and memory of the coordinator as clients become many."""
-    found = {}
-    for count in (10, 30) if quick else (25, 50, 100):
-        fleets, recipe = clients_of(count, 2)
-        plan = plan_of(recipe, 1, 16)
-        spent = in_pool(fleets, 2, lambda cohort, plan=plan: federated("fedavg", cohort, plan))
-        found[f"{count} clients: ms a client"] = spent / count * 1e3
-        found[f"{count} clients: peak MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    """Processor time a client and memory of the coordinator as clients become many: FedAvg, all in one process."""
+    found, rounds = {}, 2 if quick else 20
+    for count in (10, 30) if quick else (10, 30, 100, 300, 1000):
+        fleets, recipe = clients_of(count, 1)
+        plan = plan_of(recipe, 1, 8, rounds)
+        begun = time.process_time()
+        in_process(fleets, lambda cohort, plan=plan: federated("fedavg", cohort, plan))
+        spent = time.process_time() - begun
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        print(f"{count} clients, {rounds} rounds: {spent:.2f} s, peak {peak:.0f} MB", flush=True)
+        found[f"{count} clients: ms a client and round"] = spent / count / rounds * 1e3
+        found[f"{count} clients: peak MB"] = peak
     return found
 
 

@@ -4,7 +4,7 @@ and training against a plain torch loop over the same batches.
 All in one process on one thread. Engines are those of C-MAPSS FD004 where it is there, made-up ones otherwise. Run from
 the root of the repository:
 
-    python benchmarks/lives.py [--quick]
+    python benchmarks/lives.py [--quick] [--plain]
 
 Prints a table and writes build/benchmarks/lives.json.
 """
@@ -121,15 +121,21 @@ def plain_seconds(recipe: Recipe, points: WindowSet, training: Training, epochs:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="leave out the time to get as far as windows get")
-    quick = parser.parse_args().quick
+    parser.add_argument("--plain", action="store_true", help="training against the plain loop, and nothing else")
+    options = parser.parse_args()
+    quick = options.quick
     torch.set_num_threads(1)
     console, found = Console(), {}
     life = data_of("turbofan-life")
+    if options.plain:
+        ours, plain = seconds_an_epoch(*life), plain_seconds(*life)
+        console.print(f"an epoch of lives: {ours:.2f} s, in a plain torch loop {plain:.2f} s, ratio {ours / plain:.2f}")
+        return
     dense = data_of("turbofan-tuned", stride=1)
     found["epoch_of_windows_in_s"] = seconds_an_epoch(*dense, epochs=1 if quick else 2)
     found["epoch_of_lives_in_s"] = seconds_an_epoch(*life)
-    plain = life[2].model_copy(update={"warp": 0.0})
-    found["epoch_of_lives_as_they_are_in_s"] = seconds_an_epoch(life[0], life[1], plain)
+    unwarped = life[2].model_copy(update={"warp": 0.0})
+    found["epoch_of_lives_as_they_are_in_s"] = seconds_an_epoch(life[0], life[1], unwarped)
     found["plain_epoch_of_lives_in_s"] = plain_seconds(*life)
     found["windows_over_lives"] = found["epoch_of_windows_in_s"] / found["epoch_of_lives_as_they_are_in_s"]
     found["windows_over_warped_lives"] = found["epoch_of_windows_in_s"] / found["epoch_of_lives_in_s"]
@@ -137,7 +143,7 @@ def main() -> None:
     table = Table("what", "measured", "bar", title="Whole lives, GRU of 64 neurons")
     table.add_row("an epoch of windows of 50 / an epoch of lives", f"{found['windows_over_lives']:.1f}", ">= 10")
     table.add_row("the same, lives shown at other paces", f"{found['windows_over_warped_lives']:.1f}", "")
-    table.add_row("a plain torch loop / ours, same batches", f"{found['plain_over_ours']:.2f}", ">= 0.9")
+    table.add_row("a plain torch loop / ours, same batches", f"{found['plain_over_ours']:.2f}", ">= 2")
     if not quick:
         windows, lives = course(*data_of("turbofan-tuned"), least=50), course(*life, least=50)
         spent, error = windows[-1]
