@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -111,7 +111,7 @@ class Survey:
 def survey(fleet: Fleet, terms: SurveyTerms, counted: CountedRows | None = None) -> Survey:
     """Look at a fleet the way the recipe will; with `counted`, at the rows that sums of histories count, too."""
     sensors = chosen_sensors(fleet.schema, terms)
-    schema = fleet.with_sensors(sensors).schema
+    schema = replace(fleet.schema, sensors=sensors)
     conditions.check_rule(terms.conditions, schema.settings)
     where = fleet.source or f"fleet {fleet.name}"
     order = [fleet.schema.sensors.index(s) for s in sensors]

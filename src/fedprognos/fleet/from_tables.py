@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,8 @@ from fedprognos.tables import (
     unit_files,
 )
 
+MOST_IN_MEMORY = 64_000_000
+"""Bytes of sensors and settings that a fleet keeps in memory; those of a larger one are kept in a file."""
 _NOTHING = np.empty((0, 0))
 _FILLED = {
     "hold": "filled with the last value",
@@ -209,7 +212,7 @@ class _UnitRows:
 def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
     columns, files = reader.columns, unit_files(tables)
     parts: list[Rows] = []
-    measured: list[FloatArray] = []
+    measured = _Stack()
     codes: list[IntArray] = []
     site_codes: list[IntArray] = []
     units: dict[str, int] = {}
@@ -234,16 +237,16 @@ def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
                 site_counts.update(dict(zip(names.tolist(), np.bincount(within).tolist(), strict=True)))
                 numbers = [sites.setdefault(str(name), len(sites)) for name in names]
                 site_codes.append(np.array(numbers, dtype=np.int64)[within])
-            measured.append(np.column_stack([piece.sensors, piece.settings]))
+            measured.add(np.column_stack([piece.sensors, piece.settings]))
             parts.append(replace(piece, units=[], machines=[], sites=None, sensors=_NOTHING, settings=_NOTHING))
     if reader.goes_on and columns.site is None and columns.unit is not None:
         site_codes = []  # files are parts of a history, not owners
     spelling = one_spelling(site_counts) if columns.site is not None else {name: name for name in sites}
     code = np.concatenate(codes)
-    values = _stacked(measured)
+    values = measured.whole()
     split = len(reader.sensors)
     table_numbers = np.concatenate(table_of)
-    gaps = {c: int(n) for c, n in enumerate(np.isnan(values).sum(axis=0)) if n}
+    gaps = {c: int(n) for c, n in enumerate(measured.gaps) if n}
     return _AllRows(
         tables=tables,
         table_of=table_numbers,
@@ -268,15 +271,41 @@ def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
     )
 
 
-def _stacked(blocks: list[FloatArray]) -> FloatArray:
-    """All blocks as one; each is let go as it is copied, so that a large table is not held twice."""
-    whole = np.empty((sum(map(len, blocks)), blocks[0].shape[1]))
-    end = len(whole)
-    while blocks:
-        block = blocks.pop()
-        whole[end - len(block) : end] = block
-        end -= len(block)
-    return whole
+class _Stack:
+    """Blocks of rows as one array (rows, columns).
+
+    Beyond :data:`MOST_IN_MEMORY` it is a file without a name, mapped into memory: the system reads what is used.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[FloatArray] = []
+        self._file: IO[bytes] | None = None
+        self._rows = 0
+        self.gaps: Any = 0
+        """How many values are missing in each column."""
+
+    def add(self, block: FloatArray) -> None:
+        self._rows += len(block)
+        self.gaps = self.gaps + np.isnan(block).sum(axis=0)
+        self._blocks.append(block)
+        if self._file is None and self._rows * block.shape[1] * 8 > MOST_IN_MEMORY:
+            self._file = tempfile.TemporaryFile(prefix="fedprognos-rows-")  # noqa: SIM115 - closed by `whole`
+        while self._file is not None and self._blocks:
+            self._file.write(np.ascontiguousarray(self._blocks.pop(0)).data)
+
+    def whole(self) -> FloatArray:
+        """The array; each block is let go as it is copied, so that a large table is not held twice."""
+        if self._file is not None:
+            self._file.flush()
+            mapped: FloatArray = np.memmap(self._file, np.float64, "r+", shape=(self._rows, len(self.gaps)))
+            self._file.close()
+            return np.asarray(mapped)
+        whole, end = np.empty((self._rows, self._blocks[0].shape[1])), self._rows
+        while self._blocks:
+            block = self._blocks.pop()
+            whole[end - len(block) : end] = block
+            end -= len(block)
+        return whole
 
 
 def _joined(arrays: Sequence[Any]) -> Any:
