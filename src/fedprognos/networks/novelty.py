@@ -8,6 +8,7 @@ the state off the paths that training took, long before the head says anything u
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -51,9 +52,14 @@ class Novelty(BaseModel):
 
     def distance(self, features: NDArray[np.floating]) -> FloatArray:
         """Distances (...) of features (..., L) from training; those of training have a mean square of one."""
-        mean, whitening = np.array(self.mean), np.array(self.whitening)
-        distances: FloatArray = np.linalg.norm((features[..., : len(mean)] - mean) @ whitening.T, axis=-1)
+        mean, whitening = self._arrays
+        deviations = (features[..., : len(mean)] - mean) @ whitening
+        distances: FloatArray = np.sqrt(np.einsum("...k,...k->...", deviations, deviations))
         return distances
+
+    @cached_property
+    def _arrays(self) -> tuple[FloatArray, FloatArray]:
+        return np.array(self.mean), np.array(self.whitening).T.copy()
 
 
 def novelty_from_sums(statistics: HeadStatistics, width: int) -> Novelty | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from fedprognos.arrays import BoolArray, FloatArray
+from fedprognos.arrays import BoolArray, FloatArray, IntArray
 
 HealthState = Literal["ok", "warming-up", "cannot-say"]
+STATES: tuple[HealthState, ...] = ("ok", "warming-up", "cannot-say")
 AT_CAP = "at-cap"
 """The value is the largest that the model can say: it stands for "as much or more", so no end can be told from it."""
 
@@ -47,6 +49,120 @@ class Health:
     state: HealthState = "ok"
     reason: str = ""
     flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class HealthTable:
+    """Many healths as columns.
+
+    Parameters
+    ----------
+    names
+        Of the units.
+    unit : (N,)
+        Numbers of the units among them.
+    position, value, low, high : (N,)
+        NaN where a :class:`Health` has None.
+    state : (N,)
+        Places in :data:`STATES`.
+    flags : (N,)
+        Numbers of the combinations in `combinations`.
+    reasons
+        By row; there is none elsewhere.
+    """
+
+    names: Sequence[str]
+    unit: IntArray
+    position: FloatArray
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+    state: IntArray
+    flags: IntArray
+    combinations: Sequence[tuple[str, ...]]
+    reasons: Mapping[int, str]
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    @staticmethod
+    def from_healths(healths: Sequence[Health]) -> HealthTable:
+        """The columns of some healths."""
+        names, combinations = dict[str, int](), dict[tuple[str, ...], int]()
+        numbers = np.array(
+            [
+                (
+                    names.setdefault(health.unit, len(names)),
+                    health.position,
+                    *(math.nan if x is None else x for x in (health.value, health.low, health.high)),
+                    STATES.index(health.state),
+                    combinations.setdefault(health.flags, len(combinations)),
+                )
+                for health in healths
+            ]
+        ).reshape(-1, 7)
+        unit, position, value, low, high, state, flags = numbers.T
+        reasons = {k: health.reason for k, health in enumerate(healths) if health.reason}
+        codes = (column.astype(np.int64) for column in (unit, state, flags))
+        unit_codes, state_codes, flag_codes = codes
+        return HealthTable(
+            list(names), unit_codes, position, value, low, high, state_codes, flag_codes, list(combinations), reasons
+        )
+
+    def healths(self, rows: Iterable[int] | None = None) -> list[Health]:
+        """Some of the healths, by default all."""
+        columns = (self.position, self.value, self.low, self.high, self.unit, self.state, self.flags)
+        chosen = range(len(self)) if rows is None else list(rows)
+        parts = [column.tolist() if rows is None else column[chosen].tolist() for column in columns]
+        return [
+            Health(
+                self.names[unit],
+                position,
+                None if math.isnan(value) else value,
+                None if math.isnan(low) else low,
+                None if math.isnan(high) else high,
+                STATES[state],
+                self.reasons.get(k, ""),
+                self.combinations[flags],
+            )
+            for k, position, value, low, high, unit, state, flags in zip(chosen, *parts, strict=True)
+        ]
+
+    @staticmethod
+    def joined(tables: Sequence[HealthTable], rows: Sequence[IntArray]) -> HealthTable:
+        """Some tables as one, in the order of the rows (N,) that each health is of."""
+        if len(tables) == 1:
+            return tables[0]
+        order = np.argsort(np.concatenate(rows), kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        starts = np.cumsum([0, *(len(table) for table in tables)]).tolist()
+        names = [name for table in tables for name in table.names]
+        combinations = [flags for table in tables for flags in table.combinations]
+        of_names = np.cumsum([0, *(len(table.names) for table in tables)]).tolist()
+        of_flags = np.cumsum([0, *(len(table.combinations) for table in tables)]).tolist()
+
+        def column(name: str, shifts: Sequence[int] | None = None) -> Any:
+            parts = [getattr(table, name) for table in tables]
+            parts = parts if shifts is None else [part + shift for part, shift in zip(parts, shifts, strict=False)]
+            return np.concatenate(parts)[order]
+
+        return HealthTable(
+            names,
+            column("unit", of_names),
+            column("position"),
+            column("value"),
+            column("low"),
+            column("high"),
+            column("state"),
+            column("flags", of_flags),
+            combinations,
+            {
+                int(place[start + k]): reason
+                for start, table in zip(starts, tables, strict=False)
+                for k, reason in table.reasons.items()
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +223,21 @@ class RowTable:
             self.settings[some],
         )
 
+    def take(self, rows: Sequence[int]) -> RowTable:
+        """Some of the rows, by number."""
+        return RowTable(
+            [self.units[k] for k in rows],
+            [self.positions[k] for k in rows],
+            [self.cycles[k] for k in rows],
+            [self.ends[k] for k in rows],
+            self.sensors[rows],
+            self.settings[rows],
+        )
+
     def accepted(self, updates: Sequence[Update]) -> RowTable:
         """The rows that were accepted."""
         taken = [k for k, update in enumerate(updates) if update.accepted]
-        if len(taken) == len(self):
-            return self
-        return RowTable(
-            [self.units[k] for k in taken],
-            [self.positions[k] for k in taken],
-            [self.cycles[k] for k in taken],
-            [self.ends[k] for k in taken],
-            self.sensors[taken],
-            self.settings[taken],
-        )
+        return self if len(taken) == len(self) else self.take(taken)
 
     @property
     def blank_rows(self) -> BoolArray:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 import duckdb
+import numpy as np
 import pandas as pd
 
+from fedprognos.arrays import IntArray
 from fedprognos.errors import ConfigError
 from fedprognos.files import replacing, spreadsheet_safe
 from fedprognos.prognosis.explanation import Explanation
-from fedprognos.prognosis.health import AT_CAP, Health
+from fedprognos.prognosis.health import AT_CAP, STATES, Health, HealthTable
 from fedprognos.prognosis.sensor_faults import DISTRUSTED
 from fedprognos.tables import date_of, literal
 
@@ -25,14 +26,15 @@ DATES = ("date", "end_date")
 WHY = "why"
 """Where healths are explained: the sensors that changed it most."""
 NUMBERS = ("position", "value", "low", "high")
+TEXTS = ("reason", "flags")
+"""Columns that may be empty."""
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
-Fields = tuple[str | float | None, ...]
 
 
 class Writer(Protocol):
     """Takes healths as they are made."""
 
-    def __call__(self, healths: Sequence[Health]) -> None: ...
+    def __call__(self, healths: HealthTable) -> None: ...
 
 
 @contextmanager
@@ -57,30 +59,71 @@ def writing(
         yield lambda healths: None
         return
     check_output(path)
+    safe = path.suffix.lower() != ".parquet"
     columns = (*COLUMNS, *(() if measure is None else DATES), *(() if why is None else (WHY,)))
 
-    def fields(health: Health) -> Fields:
-        explained = None if why is None or health.unit not in why else why[health.unit].words
-        return (
-            health.unit,
-            health.position,
-            health.value,
-            health.low,
-            health.high,
-            health.state,
-            health.reason,
-            " ".join(health.flags),
-            *(() if measure is None else dates(health, measure, ahead)),
-            *(() if why is None else (explained,)),
-        )
-
     with replacing(path) as temporary:
-        if path.suffix.lower() == ".parquet":
-            with _parquet(temporary, columns, fields) as writer:
-                yield writer
-        else:
-            with _csv(temporary, columns, fields) as writer:
-                yield writer
+        store = temporary.with_suffix(".duckdb")  # healths are gathered here, so that they need not fit into memory
+        with duckdb.connect(str(store)) as database:
+            kinds = ["DOUBLE" if name in NUMBERS else "VARCHAR" for name in columns]
+            typed = ", ".join(f'"{name}" {kind}' for name, kind in zip(columns, kinds, strict=True))
+            database.execute(f"CREATE TABLE healths ({typed})")
+
+            def write(healths: HealthTable) -> None:
+                if len(healths):
+                    database.register("frame", _frame(healths, measure, why, ahead, safe=safe))
+                    database.execute("INSERT INTO healths SELECT * FROM frame")
+                    database.unregister("frame")
+
+            yield write
+            chosen = ", ".join(f"nullif({c}, '') AS {c}" if c in TEXTS and safe else c for c in columns)
+            packed = ", COMPRESSION gzip" if path.name.lower().endswith(".gz") else ""
+            form = f"FORMAT csv, HEADER{packed}" if safe else "FORMAT parquet"
+            query = f"SELECT {chosen} FROM healths"  # noqa: S608 - names of our own columns
+            database.execute(f"COPY ({query}) TO {literal(str(temporary))} ({form})")
+        store.unlink()
+
+
+def _frame(
+    healths: HealthTable,
+    measure: str | None,
+    why: Mapping[str, Explanation] | None,
+    ahead: float | None,
+    *,
+    safe: bool,
+) -> pd.DataFrame:
+    """The columns of a file; with `safe`, no text is taken for a formula by a spreadsheet."""
+    kept = spreadsheet_safe if safe else str
+    reasons = np.full(len(healths), "", dtype=object)
+    for k, reason in healths.reasons.items():
+        reasons[k] = kept(reason)
+    frame = pd.DataFrame(
+        {
+            "unit": _texts(healths.unit, [kept(name) for name in healths.names]),
+            **{name: getattr(healths, name) for name in NUMBERS},
+            "state": _texts(healths.state, STATES),
+            "reason": reasons,
+            "flags": _texts(healths.flags, [" ".join(flags) for flags in healths.combinations]),
+        }
+    )
+    if measure is not None:
+        endless = [bool({AT_CAP, *DISTRUSTED}.intersection(flags)) for flags in healths.combinations]
+        later = healths.value if ahead is None else np.where(np.isnan(healths.value), np.nan, ahead)
+        ends = healths.position + np.where(np.array([*endless, False])[healths.flags], np.nan, later)
+        for name, moments in zip(DATES, (healths.position, ends), strict=True):
+            frame[name] = [None if math.isnan(moment) else date_of(moment, measure) for moment in moments.tolist()]
+    if why is not None:
+        explained = [kept(why[name].words) if name in why else None for name in healths.names]
+        frame[WHY] = np.array([*explained, None], dtype=object)[healths.unit]
+    return frame
+
+
+def _texts(numbers: IntArray, texts: Sequence[str]) -> pd.Categorical:
+    """A column of texts, each given by its number."""
+    distinct = {text: k for k, text in enumerate(dict.fromkeys(texts))}
+    codes = np.array([*(distinct[text] for text in texts), 0])[numbers]
+    column: pd.Categorical = pd.Categorical.from_codes(codes, pd.Index(list(distinct), dtype=object))
+    return column
 
 
 def check_output(path: Path) -> None:
@@ -102,41 +145,3 @@ def dates(health: Health, measure: str, ahead: float | None = None) -> tuple[str
         return date_of(health.position, measure), None
     later = health.value if ahead is None else ahead
     return date_of(health.position, measure), date_of(health.position + later, measure)
-
-
-@contextmanager
-def _csv(path: Path, columns: Sequence[str], fields: Callable[[Health], Fields]) -> Iterator[Writer]:
-    packed = path.name.lower().endswith(".gz")
-    with (
-        gzip.open(path, "wt", encoding="utf-8", newline="")
-        if packed
-        else path.open("w", encoding="utf-8", newline="") as file
-    ):
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(columns)
-
-        def write(healths: Sequence[Health]) -> None:
-            for health in healths:
-                rows.writerow([spreadsheet_safe(f) if isinstance(f, str) else f for f in fields(health)])
-
-        yield write
-
-
-@contextmanager
-def _parquet(path: Path, columns: Sequence[str], fields: Callable[[Health], Fields]) -> Iterator[Writer]:
-    """Healths are gathered in a database beside the file, so that they need not fit into memory."""
-    kinds = ["DOUBLE" if name in NUMBERS else "VARCHAR" for name in columns]
-    store = path.with_suffix(".duckdb")
-    with duckdb.connect(str(store)) as database:
-        typed = ", ".join(f'"{name}" {kind}' for name, kind in zip(columns, kinds, strict=True))
-        database.execute(f"CREATE TABLE healths ({typed})")
-
-        def write(healths: Sequence[Health]) -> None:
-            if healths:
-                frame = pd.DataFrame([fields(health) for health in healths], columns=list(columns))
-                database.register("frame", frame.astype(dict.fromkeys(NUMBERS, float)))
-                database.execute("INSERT INTO healths SELECT * FROM frame")
-
-        yield write
-        database.execute(f"COPY healths TO {literal(str(path))} (FORMAT parquet)")
-    store.unlink()

@@ -17,6 +17,7 @@ from fedprognos.errors import RecipeError
 from fedprognos.features import Recipe
 from fedprognos.networks import Calibration, Novelty
 from fedprognos.prognosis.health import AT_CAP, Health
+from fedprognos.prognosis.row_steps import Steps
 from fedprognos.prognosis.sensor_faults import DISTRUSTED, UNKNOWN_WEAR, SensorLimits, unknown_wear
 from fedprognos.prognosis.unit_state import Question, UnitState
 from fedprognos.prognosis.worn import WORN, WornWatch
@@ -26,13 +27,15 @@ BATCH = 1024
 """Rows looked at together."""
 PASS = 256
 """Windows the network is given at a time: more would no longer fit into the processor's cache."""
+MOST_ROWS = 16_384
+"""Rows of whole lives the network is given at a time."""
 HALF_A_STEP = 0.5
 """A remaining life that is shown as the cap, once it is rounded to whole steps, is the cap."""
 Forward = Callable[[Rows], NDArray[np.floating]]
 """Standardised outputs (B,) of scaled windows (B, window, channels)."""
 
 
-class Steps(Protocol):
+class StatefulNetwork(Protocol):
     """A network that reads whole lives row by row; see :class:`fedprognos.networks.stepping.Stepper`."""
 
     size: int
@@ -68,7 +71,7 @@ class HealthModel:
     def __init__(
         self,
         recipe: Recipe,
-        network: Forward | Steps,
+        network: Forward | StatefulNetwork,
         calibration: Calibration | None = None,
         table: TableLayout | None = None,
         novelty: Novelty | None = None,
@@ -81,7 +84,7 @@ class HealthModel:
         self.policies = (table or TableLayout(time="time")).policies(columns)
         self._forward: Forward = network if callable(network) else self._from_rest
         self.steps = None if callable(network) else network
-        self._limits = SensorLimits.from_recipe(recipe)
+        self.limits = SensorLimits.from_recipe(recipe)
         self._lock = threading.Lock()
 
     @property
@@ -98,7 +101,7 @@ class HealthModel:
     def start(self) -> UnitState:
         """The empty memory of a unit."""
         size = 0 if self.steps is None else self.steps.size
-        return UnitState(self.recipe, self._limits, size, WornWatch.for_model(self.recipe, self.table))
+        return UnitState(self.recipe, self.limits, size, WornWatch.for_model(self.recipe, self.table))
 
     def windows(self, batch: Rows) -> FloatArray:
         """Health (B,) at the last row of scaled histories (B, T, channels). May be called from several threads."""
@@ -133,9 +136,9 @@ class HealthModel:
         if self.steps is None:
             outputs, distances = self.outputs(batch), np.zeros(len(batch))
         else:
-            outputs, distances = self._carry_on(batch, [question.state for question in questions])
+            outputs, distances = self._carried_on(batch, [question.state for question in questions])
         values = self.recipe.decode(outputs).tolist()
-        low, high = _bounds(self.calibration, values, coverage)
+        low, high = ([_finite(bound) for bound in ends.tolist()] for ends in self.bounds(np.array(values), coverage))
         healths = []
         for k, (question, value) in enumerate(zip(questions, values, strict=True)):
             draft, flags, reason = question.health, question.health.flags, question.health.reason
@@ -159,50 +162,64 @@ class HealthModel:
                 healths.append(replace(draft, state="cannot-say", reason=text, flags=flags))
         return healths
 
-    def _carry_on(self, rows: Rows, states: Sequence[UnitState]) -> tuple[FloatArray, FloatArray]:
-        """Outputs at rows (N, 1, channels) of units, each unit's from where it was, and how novel each state is.
+    def bounds(self, values: FloatArray, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Ends of the intervals at values (N,); NaN where there is no calibration or no bound."""
+        if self.calibration is None:
+            return np.full_like(values, np.nan), np.full_like(values, np.nan)
+        if len(values) > BATCH:  # more at a time would no longer fit into the processor's cache
+            parts = [self.bounds(values[a : a + BATCH], coverage) for a in range(0, len(values), BATCH)]
+            return np.concatenate([low for low, _ in parts]), np.concatenate([high for _, high in parts])
+        low, high = self.calibration.interval(values, coverage)
+        return np.where(np.isfinite(low), low, np.nan), np.where(np.isfinite(high), high, np.nan)
 
-        The states go on with them. Units with as many rows run side by side, the longest first; those that have ended
-        drop out.
-        """
-        steps = self.steps
-        if steps is None:
-            raise RecipeError("this model carries no states")
-        places: dict[int, list[int]] = {}
-        for k, state in enumerate(states):
-            places.setdefault(id(state), []).append(k)
-        rows_of_units = sorted(places.values(), key=len, reverse=True)
-        fresh = np.array([not states[k[0]].begun for k in rows_of_units])
-        memory = np.stack([states[k[0]].memory for k in rows_of_units])
-        outputs, distances = np.empty(len(rows)), np.zeros(len(rows))
-        begin = 0
-        with self._lock:
-            if fresh.any():
-                first_rows = [k[0] for k, new in zip(rows_of_units, fresh, strict=True) if new]
-                memory[fresh] = steps.rest(rows[first_rows, 0])
-            while begin < len(rows_of_units[0]):
-                alive = sum(len(k) > begin for k in rows_of_units)
-                end = len(rows_of_units[alive - 1])
-                at = np.array([k[begin:end] for k in rows_of_units[:alive]])
-                outputs[at], features, after = steps.read(rows[at, 0], memory[:alive])
-                if self.novelty is not None:
-                    distances[at] = self.novelty.distance(features)
-                sound = np.isfinite(after).all(axis=1)
-                memory[:alive][sound] = after[sound]  # a row that no number comes of does not spoil the next
-                begin = end
-        for own_rows, numbers in zip(rows_of_units, memory, strict=True):
-            states[own_rows[0]].memory = numbers
+    def _carried_on(self, batch: Rows, states: Sequence[UnitState]) -> tuple[FloatArray, FloatArray]:
+        """:meth:`carry_on` for rows (N, 1, channels) of states in any order, each as often as it has rows."""
+        numbers: dict[int, int] = {}
+        steps = Steps.from_units(np.array([numbers.setdefault(id(state), len(numbers)) for state in states]))
+        firsts = {id(state): state for state in states}
+        by_number = list(firsts.values())
+        outputs, distances = np.empty(len(batch)), np.empty(len(batch))
+        outputs[steps.order], distances[steps.order] = self.carry_on(
+            batch[steps.order, 0], steps, [by_number[k] for k in steps.units.tolist()]
+        )
         return outputs, distances
 
+    def carry_on(self, rows: Rows, steps: Steps, states: Sequence[UnitState]) -> tuple[FloatArray, FloatArray]:
+        """Outputs (N,) at rows (N, channels) of units, each unit's from where it was, and how novel each state is.
 
-def _bounds(
-    calibration: Calibration | None, values: list[float], coverage: float
-) -> tuple[list[float | None], list[float | None]]:
-    """Ends of the intervals; None where one is not bounded, or there is no calibration."""
-    if calibration is None:
-        return [None] * len(values), [None] * len(values)
-    low, high = calibration.interval(np.array(values), coverage)
-    return [_finite(bound) for bound in low.tolist()], [_finite(bound) for bound in high.tolist()]
+        The states go on with them.
+
+        Parameters
+        ----------
+        rows
+            In the order of steps.
+        states : (U,)
+            By rank.
+        """
+        network = self.steps
+        if network is None:
+            raise RecipeError("this model carries no states")
+        fresh = np.array([not state.begun for state in states])
+        memory = np.stack([state.memory for state in states])
+        outputs, distances = np.empty(len(rows)), np.zeros(len(rows))
+        with self._lock:
+            if fresh.any():
+                memory[fresh] = network.rest(rows[: len(states)][fresh])
+            for some in steps.runs(MOST_ROWS):
+                units = some.units
+                part = rows[some.rows].reshape(some.length, units, -1).transpose(1, 0, 2)
+                found, features, after = network.read(part, memory[:units])
+                outputs[some.rows] = found.T.ravel()
+                if self.novelty is not None:
+                    distances[some.rows] = self.novelty.distance(features).T.ravel()
+                sound = np.isfinite(after).all(axis=1)
+                if sound.all():
+                    memory[:units] = after
+                else:
+                    memory[:units][sound] = after[sound]  # a row that no number comes of does not spoil the next
+        for state, numbers in zip(states, memory, strict=True):
+            state.memory = numbers
+        return outputs, distances
 
 
 def _stretched(bound: float | None, value: float, factor: float) -> float | None:

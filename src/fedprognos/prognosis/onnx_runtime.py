@@ -21,7 +21,7 @@ from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.files import replacing
 from fedprognos.networks import Bundle, Calibration, Novelty, Stepper, Trust
-from fedprognos.prognosis.health_model import Forward, Steps
+from fedprognos.prognosis.health_model import Forward, StatefulNetwork
 from fedprognos.prognosis.onnx_graph import FEATURES, OUTPUTS, SCALED, STATE, STATE_AFTER, build_graph, load_onnx
 from fedprognos.prognosis.predictor import Predictor
 from fedprognos.tables import TableLayout
@@ -61,7 +61,7 @@ class OnnxPredictor(Predictor):
             outputs: NDArray[np.floating] = session.run([OUTPUTS], {SCALED: np.ascontiguousarray(batch)})[0]
             return outputs
 
-        network: Forward | Steps = forward
+        network: Forward | StatefulNetwork = forward
         if recipe.life:
             network = OnnxSteps(session, int(properties["state_size"]), properties["state_digest"])
         super().__init__(recipe, network, calibration, bundle, table, novelty)

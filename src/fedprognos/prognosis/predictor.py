@@ -29,7 +29,7 @@ from fedprognos.networks import (
     window_outputs,
 )
 from fedprognos.prognosis.health import Health, RowTable
-from fedprognos.prognosis.health_model import Forward, HealthModel, Steps
+from fedprognos.prognosis.health_model import Forward, HealthModel, StatefulNetwork
 from fedprognos.prognosis.stream import Stream
 from fedprognos.prognosis.table_prediction import predict_frame
 from fedprognos.tables import TableLayout
@@ -61,7 +61,7 @@ class Predictor(HealthModel):
     def __init__(
         self,
         recipe: Recipe,
-        network: Forward | Steps,
+        network: Forward | StatefulNetwork,
         calibration: Calibration | None = None,
         bundle: Bundle | None = None,
         table: TableLayout | None = None,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import FloatArray
 from fedprognos.features import Arrays, RowMemory
 from fedprognos.prognosis.health import Verdict
 
@@ -93,6 +94,17 @@ class Clock(RowMemory):
         if self.cyclic:
             self.cycle = float(cycle)
         return FOLLOWS
+
+    def follow(self, positions: FloatArray, trusting: bool = False) -> None:
+        """Accept rows of a series that are known to follow one another without a jump; see :meth:`judge`."""
+        if not trusting:
+            steps = np.diff(positions, prepend=self.last)[-STEPS:]
+            steps = steps[~np.isnan(steps)].tolist()  # before the first row there is none
+            self.steps = [*self.steps, *steps][-STEPS:]
+            self.suspect = math.nan if steps else self.suspect
+            self.count += len(positions)
+        self._reach(float(positions[0]))
+        self.last = float(positions[-1])
 
     def _reach(self, position: float) -> None:
         self.last = position

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,16 @@ MOVED = 1.0
 UNKNOWN_WEAR_WORDS = "move together as in no training machine: an unknown kind of wear; inspect"
 MOST_ERROR_MAPS = 64
 NEVER = np.iinfo(np.int32).max
+
+
+class WatchedRow(NamedTuple):
+    """What is known of a unit's sensors after one of many rows, (sensors,) each; see :class:`SensorWatch`."""
+
+    latched: NDArray[np.integer]
+    blank: NDArray[np.integer]
+    far: NDArray[np.integer]
+    level: FloatArray
+    still: NDArray[np.integer]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,14 +146,26 @@ class SensorLimits:
         if self.joint is None:
             return 0, 0.0
         sound = (watch.latched == 0) & (watch.blank == 0) & (watch.far > SETTLED) & (watch.seen >= SETTLED)
-        among = np.flatnonzero(sound)
-        if len(among) < 2:
-            return 0, 0.0
-        every = len(among) == len(sound)  # as in nearly every row: nothing has to be picked
-        levels, limit = (watch.level, self._odd_limit) if every else (watch.level[among], self._odd_limit[among])
-        excess = np.abs(self._standard_errors(levels, among.tobytes())) / limit
-        k = int(np.argmax(excess))
-        return int(among[k]), float(excess[k])
+        sensors, excess = self.oddest_sensors(watch.level[None], sound[None])
+        return int(sensors[0]), float(excess[0])
+
+    def oddest_sensors(self, levels: FloatArray, sound: BoolArray) -> tuple[IntArray, FloatArray]:
+        """The same for many rows (N, sensors) at once, of which only sound sensors count: (N,) each."""
+        sensors, excess = np.zeros(len(levels), dtype=np.int64), np.zeros(len(levels))
+        whole = sound.all(axis=1)
+        groups: list[Any] = [slice(None)] if whole.all() else [np.flatnonzero(whole)]  # nearly all rows
+        if not whole.all():
+            others = np.flatnonzero(~whole & (sound.sum(axis=1) > 1))
+            groups += [others[some] for some in _groups(np.packbits(sound[others], axis=1))]
+        for rows in filter(lambda rows: isinstance(rows, slice) or len(rows), groups):
+            among = np.flatnonzero(sound[rows][0])
+            if len(among) < 2:
+                continue
+            chosen = levels[rows] if len(among) == sound.shape[1] else levels[rows][:, among]
+            share = np.abs(self._standard_errors(chosen, among.tobytes())) / self._odd_limit[among]
+            k = share.argmax(axis=1)
+            sensors[rows], excess[rows] = among[k], share[np.arange(len(k)), k]
+        return sensors, excess
 
     @cached_property
     def _odd_limit(self) -> FloatArray:
@@ -167,7 +189,7 @@ class SensorLimits:
     def _error_maps(self) -> dict[bytes, tuple[FloatArray, FloatArray]]:
         return {}
 
-    def faults(self, watch: SensorWatch) -> tuple[tuple[str, ...], str]:
+    def faults(self, watch: SensorWatch | WatchedRow) -> tuple[tuple[str, ...], str]:
         """Flags, and a sentence that names the sensors."""
         if not (watch.latched.any() or watch.blank.any() or watch.far.min(initial=NEVER) < self.span):
             return (), ""  # as for nearly every row
@@ -367,6 +389,16 @@ def unknown_wear(sensors: tuple[str, ...], levels: FloatArray) -> str:
         return f"its sensors {UNKNOWN_WEAR_WORDS}"
     names = ", ".join(moved[:3]) + (f" and {len(moved) - 3} more" if len(moved) > 3 else "")
     return f"{names} {UNKNOWN_WEAR_WORDS}"
+
+
+def _groups(patterns: NDArray[np.uint8]) -> list[IntArray]:
+    """Rows with the same pattern (N, k), group by group."""
+    padded = np.zeros((len(patterns), 8 * -(-patterns.shape[1] // 8)), dtype=np.uint8)
+    padded[:, : patterns.shape[1]] = patterns
+    words = padded.view(np.uint64)
+    key = words[:, 0] if words.shape[1] == 1 else np.unique(words, axis=0, return_inverse=True)[1].reshape(-1)
+    _, group = np.unique(key, return_inverse=True)
+    return np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
 
 
 def _smoothed(before: FloatArray, now: FloatArray, count: IntArray) -> FloatArray:

@@ -5,20 +5,47 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprognos.arrays import IntArray
 from fedprognos.features.history import Cut, rule_of
 from fedprognos.prognosis import stream_snapshot
-from fedprognos.prognosis.health import Health, Row, RowTable, Update, Verdict, machine_and_life
+from fedprognos.prognosis.health import Health, HealthTable, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import BATCH, HealthModel
 from fedprognos.prognosis.incoming_rows import batches, checked, dated, without_blanks
+from fedprognos.prognosis.life_rows import LifeRows, life_before
+from fedprognos.prognosis.sensor_traces import UnsoundRowError
 from fedprognos.prognosis.unit_state import Question, UnitState
-from fedprognos.tables import name_of_life
+
+BLOCK = 131_072
+"""Rows of whole lives taken side by side."""
+LEAST_BLOCK = 32
+"""Fewer are faster one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows that were taken side by side.
+
+    Parameters
+    ----------
+    rows : (N,)
+        Which rows of the table.
+    healths
+        At these rows, or at the last one of each unit.
+    left
+        The other rows, still to be taken.
+    """
+
+    rows: IntArray
+    healths: HealthTable
+    left: list[int]
 
 
 class Stream:
@@ -127,12 +154,82 @@ class Stream:
             Give all healths. False only remembers the rows, and :meth:`health` tells where each unit stands.
         """
         taken: list[Update] = []
-        for some in batches(table, BATCH):
-            with self._lock:
-                taken += self._take(table.part(some), every)
+        for part in self._blocks(table):
+            block, updates = self._take_block(part, every)
+            if block is not None:
+                by_row = dict(zip(block.left, updates, strict=True))
+                healths = iter(block.healths.healths() if every else ())
+                for k in block.rows.tolist():
+                    found = [next(healths)] if every else []
+                    place = part.units[k], part.positions[k], part.cycles[k]
+                    by_row[k] = Update(*place, Verdict.ACCEPTED, "", found)
+                updates = [by_row[k] for k in range(len(part))]
+            taken += updates
         return taken
 
+    def feed_columns(self, table: RowTable, *, every: bool = True) -> tuple[HealthTable, tuple[int, str] | None]:
+        """:meth:`feed_table` for many rows: their healths as columns, and the first row that was not taken, and why."""
+        tables, places, refusals, begin = list[HealthTable](), list[IntArray](), list[tuple[int, str]](), 0
+        for part in self._blocks(table):
+            block, updates = self._take_block(part, every)
+            left = list(range(len(part))) if block is None else block.left
+            if block is not None and every:
+                tables.append(block.healths)
+                places.append(begin + block.rows)
+            if left and every:
+                tables.append(HealthTable.from_healths([h for update in updates for h in update.healths]))
+                places.append(np.repeat(begin + np.array(left), [len(update.healths) for update in updates]))
+            refusals += [(begin + k, u.reason) for k, u in zip(left, updates, strict=True) if not u.accepted][:1]
+            begin += len(part)
+        found = HealthTable.joined(tables, places) if tables else HealthTable.from_healths([])
+        return found, min(refusals, default=None)
+
+    def _blocks(self, table: RowTable) -> Iterator[RowTable]:
+        return (table.part(slice(a, a + BLOCK)) for a in range(0, len(table), BLOCK))
+
+    def _take_block(self, table: RowTable, every: bool) -> tuple[Block | None, list[Update]]:
+        """What was taken side by side, and what became of the rows that were not."""
+        with self._lock:
+            block = self._take_lives(table, every)
+            if block is None:
+                return None, self._take(table, every)
+            left = table.take(block.left)
+            updates = self._take(left, every)
+            heard = dict(zip((table.units[k] for k in block.rows), block.rows.tolist(), strict=True))
+            heard |= {u.unit: k for u, k in zip(updates, block.left, strict=True) if u.verdict is not Verdict.REFUSED}
+            for unit in sorted(heard, key=heard.__getitem__):
+                self._states.move_to_end(unit)
+            return block, updates
+
+    def _take_lives(self, table: RowTable, every: bool) -> Block | None:
+        """Take rows of a model of whole lives side by side; None where they have to be taken one by one."""
+        if not self.model.recipe.life or len(table) < LEAST_BLOCK:
+            return None
+        rows = LifeRows.from_table(table, self.model)
+        new = sum(name not in self._states for name in rows.names)
+        if len(self._states) + new > self.max_units:
+            return None
+        plain, chosen = rows.of_units(rows.plain_units(self._states, self.trusting))
+        if not plain.names:
+            return None
+        states = plain.start(self.model, self._states)
+        try:
+            healths = plain.healths(self.model, states, self.coverage, every=every, trusting=self.trusting)
+        except UnsoundRowError:
+            return None
+        for name, count in zip((*self.model.recipe.sensors, *self.model.recipe.settings), plain.blanks(), strict=True):
+            if count:
+                self.filled[name] += count
+        self._states.update(zip(plain.names, states, strict=True))
+        self.counts[Verdict.ACCEPTED] += len(chosen)
+        left = np.setdiff1d(np.arange(len(table)), chosen, assume_unique=True).tolist()
+        return Block(chosen, healths, left)
+
     def _take(self, table: RowTable, every: bool) -> list[Update]:
+        """Take rows one by one; the network looks at some of them together."""
+        return [update for some in batches(table, BATCH) for update in self._take_batch(table.part(some), every)]
+
+    def _take_batch(self, table: RowTable, every: bool) -> list[Update]:
         updates, questions, places = self._remember(table, every)
         answers = self.model.healths(questions, self.coverage)
         for question, (update, place), health in zip(questions, places, answers, strict=True):
@@ -234,8 +331,7 @@ class Stream:
             self._states.popitem(last=False)
             self.evicted += 1
         state = self._states[unit] = self.model.start()
-        machine, life = machine_and_life(unit)
-        before = self._states.get(name_of_life(machine, str(life - 1))) if life > 1 else None
+        before = self._states.get(life_before(unit))
         if before is not None and not math.isnan(before.clock.last):
             state.clock.origin = before.clock.last  # positions stay those of the machine's own clock
         return state

@@ -18,10 +18,10 @@ import pandas as pd
 
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.prognosis.explanation import Explanation, by_unit, explain
-from fedprognos.prognosis.health import Health, RowTable, Update, Verdict
+from fedprognos.prognosis.health import STATES, Health, HealthTable, RowTable, Update, Verdict
 from fedprognos.prognosis.health_files import Writer, dates, writing
 from fedprognos.prognosis.health_model import HealthModel
-from fedprognos.prognosis.stream import Stream
+from fedprognos.prognosis.stream import BLOCK, Stream
 from fedprognos.tables import (
     ALL_SHEETS,
     PIECE,
@@ -38,6 +38,7 @@ from fedprognos.tables import (
     table_paths,
     unit_files,
 )
+from fedprognos.tables.rows import join_rows
 
 if TYPE_CHECKING:
     from fedprognos.prognosis.predictor import Predictor
@@ -232,7 +233,7 @@ def predict_files(
     cycle: str | None = None,
     why: bool = False,
     progress: Progress | None = None,
-    chunk_rows: int = PIECE,
+    chunk_rows: int = BLOCK,
 ) -> FilePrediction:
     """Predict the units of CSV, Excel or Parquet files.
 
@@ -262,7 +263,7 @@ def predict_files(
     tables = inputs.open(source)
     reader = inputs.reader(tables, unit, time, cycle)
     stream = Stream(predictor, sys.maxsize, coverage=coverage)
-    pieces = read_pieces(reader, tables, chunk_rows)
+    pieces = _gathered(read_pieces(reader, tables, min(chunk_rows, PIECE)), chunk_rows)
     first = next(pieces)
     measure = inputs.time_measure if first[0].dates is not None and first[0].cycles is None else None
     result = FilePrediction([], stream.counts, filled=stream.filled, measure=measure)
@@ -271,18 +272,19 @@ def predict_files(
     with writing(out, measure, result.why if why else None, predictor.recipe.ahead) as write:
         for rows, share in itertools.chain([first], pieces):
             table = row_table(rows)
-            updates = stream.feed_table(table, every=every)
             if why:
+                updates = stream.feed_table(table, every=False)
                 kept.append(table.accepted(updates))
+                refused = next(((k, u.reason) for k, u in enumerate(updates) if not u.accepted), None)
+            else:
+                healths, refused = stream.feed_columns(table, every=every)
+                if every:
+                    _write(write, result, healths)
             appeared.update(dict.fromkeys(rows.units))
-            result.rows += len(updates)
+            result.rows += len(rows)
             result.repeated += rows.repeated
-            if not result.first_refusal:
-                refused = next((k for k, update in enumerate(updates) if not update.accepted), None)
-                if refused is not None:
-                    result.first_refusal = f"{rows.at(refused)}: {updates[refused].reason}"
-            if every:
-                _write(write, result, [health for update in updates for health in update.healths])
+            if refused is not None and not result.first_refusal:
+                result.first_refusal = f"{rows.at(refused[0])}: {refused[1]}"
             if progress is not None:
                 progress(share)
         ended = stream.finish()
@@ -291,15 +293,31 @@ def predict_files(
         rows_of_units = by_unit(kept)
         explained = [health.unit for health in result.now if why and health.value is not None]
         result.why.update({name: explain(predictor, rows_of_units[name]) for name in explained})
-        _write(write, result, ended if every else result.now)
+        _write(write, result, HealthTable.from_healths(ended if every else result.now))
     return result
 
 
-def _write(write: Writer, result: FilePrediction, healths: Sequence[Health]) -> None:
+def _gathered(pieces: Iterator[tuple[Rows, float]], most: int) -> Iterator[tuple[Rows, float]]:
+    """Pieces of the same table put together, up to so many rows and a piece."""
+    waiting, before = list[Rows](), 0.0
+    for rows, share in pieces:
+        if waiting and (rows.table is not waiting[0].table or sum(map(len, waiting)) >= most):
+            yield join_rows(waiting), before
+            waiting = []
+        waiting.append(rows)
+        before = share
+    yield join_rows(waiting), 1.0
+
+
+def _write(write: Writer, result: FilePrediction, healths: HealthTable) -> None:
     write(healths)
     result.written += len(healths)
-    result.states.update(health.state for health in healths)
-    result.flags.update(flag for health in healths for flag in health.flags)
+    for state, count in zip(STATES, np.bincount(healths.state, minlength=len(STATES)).tolist(), strict=True):
+        if count:
+            result.states[state] += count
+    for flags, count in zip(healths.combinations, np.bincount(healths.flags, minlength=1).tolist(), strict=False):
+        for flag in flags:
+            result.flags[flag] += count
 
 
 # --- data frames ------------------------------------------------------------------------------

@@ -162,11 +162,18 @@ class UnitState:
         if self.worn is not None and self.worn.worn:
             return (WORN,), self.worn.words(self.recipe.sensors)
         faults, reason = self.limits.faults(self.sensors)
-        # The life after a repair starts at the repair, so a late first position is normal there.
-        if not self.clock.origin and self.limits.first < self.clock.first < self.limits.dates:
+        if late := self.mid_life:
             faults = (MID_LIFE, *faults)
-            reason = "; ".join(filter(None, (f"watched from {self.clock.first:g} on, not from its first row", reason)))
+            reason = "; ".join(filter(None, (late, reason)))
         return (*(FLAGS[bit] for bit in FLAGS if cut.odd & bit), *faults), reason
+
+    @property
+    def mid_life(self) -> str:
+        """That the beginning of its life was not seen, in words; empty where it was."""
+        # The life after a repair starts at the repair, so a late first position is normal there.
+        if self.clock.origin or not self.limits.first < self.clock.first < self.limits.dates:
+            return ""
+        return f"watched from {self.clock.first:g} on, not from its first row"
 
     def acknowledge(self, sensor: str | None = None) -> None:
         """Drop the faults that latched: those of one sensor that was exchanged, or all."""

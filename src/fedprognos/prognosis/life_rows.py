@@ -1,0 +1,283 @@
+"""Rows of many units at once, where the model reads whole lives: the same healths as row by row, as columns.
+
+A unit whose clock or rows are odd here is left to :class:`fedprognos.prognosis.stream.Stream`, which looks at its rows
+one by one. Tests hold both ways to be equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fedprognos.arrays import BoolArray, FloatArray, IntArray, Rows
+from fedprognos.features.history import UNSEEN
+from fedprognos.features.history.life import LifeHistory
+from fedprognos.networks import LIMIT
+from fedprognos.prognosis.health import AT_CAP, STATES, HealthTable, RowTable, machine_and_life
+from fedprognos.prognosis.health_model import HALF_A_STEP, HealthModel
+from fedprognos.prognosis.row_clock import JUMP
+from fedprognos.prognosis.row_steps import Steps
+from fedprognos.prognosis.sensor_faults import (
+    DISTRUSTED,
+    DRIFT,
+    MID_LIFE,
+    MISSING,
+    OUT_OF_RANGE,
+    STUCK,
+    UNKNOWN_WEAR,
+    unknown_wear,
+)
+from fedprognos.prognosis.sensor_traces import SensorTrace, trace_sensors
+from fedprognos.prognosis.unit_state import FLAGS, UnitState
+from fedprognos.prognosis.worn import WORN
+from fedprognos.tables import name_of_life
+
+FLAG_ORDER = (*FLAGS.values(), MID_LIFE, OUT_OF_RANGE, DRIFT, STUCK, MISSING, UNKNOWN_WEAR, AT_CAP, WORN)
+"""Flags in the order in which a health has them."""
+BITS = {flag: 1 << k for k, flag in enumerate(FLAG_ORDER)}
+
+
+@dataclass(frozen=True, eq=False)
+class LifeRows:
+    """Rows of some units, scaled.
+
+    Parameters
+    ----------
+    table
+        The rows.
+    names : (U,)
+        Of the units, in the order in which they appear.
+    unit : (N,)
+        Numbers of the units among them.
+    given : (N, sensors + settings)
+        Sensors and settings.
+    scaled : (N, columns)
+        Not a number where a sensor is blank.
+    unseen : (N,)
+        Which rows are in a condition that training did not have.
+    """
+
+    table: RowTable
+    names: list[str]
+    unit: IntArray
+    given: FloatArray
+    scaled: Rows
+    unseen: BoolArray
+
+    @staticmethod
+    def from_table(table: RowTable, model: HealthModel) -> LifeRows:
+        """The rows of a table."""
+        unit, names = pd.factorize(np.asarray(table.units, dtype=object))
+        with np.errstate(all="ignore"):
+            scaled, unseen = model.recipe.scale(table.sensors, table.settings)
+        given = np.concatenate([table.sensors, table.settings], axis=1)
+        return LifeRows(table, names.tolist(), unit, given, scaled, unseen)
+
+    def of_units(self, chosen: BoolArray) -> tuple[LifeRows, IntArray]:
+        """The rows of some units (U,), and which rows of these they are."""
+        if chosen.all():
+            return self, np.arange(len(self.unit))
+        rows = np.flatnonzero(chosen[self.unit])
+        number = np.cumsum(chosen) - 1
+        names = [name for name, kept in zip(self.names, chosen.tolist(), strict=True) if kept]
+        part = self.table.take(rows.tolist())
+        return LifeRows(
+            part, names, number[self.unit[rows]], self.given[rows], self.scaled[rows], self.unseen[rows]
+        ), rows
+
+    def plain_units(self, states: Mapping[str, UnitState], trusting: bool) -> BoolArray:
+        """Units (U,) with rows that are all usable and follow each other without doubt: no repeats, no jumps."""
+        count, width = len(self.names), self.table.sensors.shape[1]
+        blank = np.isnan(self.given)
+        finite = np.isfinite(self.scaled)
+        finite[:, :width] |= blank[:, :width]
+        usable = np.asarray(finite.all(axis=1) & ~blank[:, width:].any(axis=1))
+        plain: BoolArray = np.bincount(self.unit[~usable], minlength=count) == 0
+        first, last = self._bounds()
+        before = [states.get(name) for name in self.names]
+        if not trusting:
+            clocks = [None if state is None else state.clock for state in before]
+            order = np.argsort(self.unit, kind="stable")
+            begins = np.searchsorted(self.unit[order], np.arange(count))
+            steps = np.diff(np.asarray(self.table.positions)[order], prepend=math.nan)
+            since = np.array([math.nan if clock is None else clock.last for clock in clocks])
+            steps[begins] = np.asarray(self.table.positions)[first] - since
+            least, most = np.fmin.reduceat(steps, begins), np.fmax.reduceat(steps, begins)
+            usual = np.array(
+                [min(clock.steps, default=math.inf) if clock is not None else math.inf for clock in clocks]
+            )
+            with np.errstate(invalid="ignore"):
+                plain &= np.isnan(least) | ((least > 0) & (most <= JUMP * np.minimum(least, usual)))
+        numbers = {name: k for k, name in enumerate(self.names)}
+        for k, (name, state) in enumerate(zip(self.names, before, strict=True)):
+            earlier = numbers.get(life_before(name)) if state is None else None
+            if earlier is not None and last[earlier] > first[k]:
+                plain[earlier] = plain[k] = False
+            elif earlier is not None:
+                plain[k] &= plain[earlier]
+        return plain
+
+    def _bounds(self) -> tuple[IntArray, IntArray]:
+        """First and last row of every unit: (U,) each."""
+        rows = np.arange(len(self.unit))
+        first, last = np.empty(len(self.names), dtype=np.int64), np.empty(len(self.names), dtype=np.int64)
+        first[self.unit[::-1]], last[self.unit] = rows[::-1], rows
+        return first, last
+
+    def blanks(self) -> list[int]:
+        """Blank cells of each column."""
+        counts: list[int] = np.isnan(self.given).sum(axis=0).tolist()
+        return counts
+
+    def start(self, model: HealthModel, states: Mapping[str, UnitState]) -> list[UnitState]:
+        """The memory of each unit (U,), begun where there is none."""
+        found = [states.get(name) for name in self.names]
+        last = self._bounds()[1]
+        numbers = {name: k for k, name in enumerate(self.names)}
+        memories = []
+        for name, known in zip(self.names, found, strict=True):
+            state = known or model.start()
+            if known is None:
+                before = life_before(name)
+                if before in numbers:
+                    state.clock.origin = float(self.table.positions[last[numbers[before]]])
+                elif before in states and not math.isnan(states[before].clock.last):
+                    state.clock.origin = states[before].clock.last
+            memories.append(state)
+        return memories
+
+    def healths(
+        self, model: HealthModel, states: Sequence[UnitState], coverage: float, *, every: bool, trusting: bool
+    ) -> HealthTable:
+        """Health at every row, or at the last one of each unit; the states (U,) go on with them.
+
+        Raises
+        ------
+        UnsoundRowError
+            Where a row cannot be used; nothing has changed then.
+        """
+        recipe, steps = model.recipe, Steps.from_units(self.unit)
+        ranked = [states[k] for k in steps.units.tolist()]
+        given, inputs = self.given[steps.order], self.scaled[steps.order]
+        latest = np.stack([state.latest_values for state in ranked])
+        width = len(recipe.sensors)
+        watch = ranked[0].worn  # a model has one for every unit, or for none
+        as_given = np.empty(0) if watch is None else inputs[:, watch.column].copy()
+        held = np.array([policy != "mean" for policy in model.policies[:width]])
+        watches = [state.sensors for state in ranked]
+        trace = trace_sensors(watches, latest, model.limits, recipe, steps, given, inputs, held)
+        positions = np.asarray(self.table.positions, dtype=np.float64)[steps.order]
+        self._advance(ranked, steps, positions, trusting)
+        for state, values in zip(ranked, latest, strict=True):
+            state.latest_values = values
+        worn = np.zeros(len(inputs), dtype=bool)
+        if watch is not None:
+            possible = np.where(inputs[:, watch.column] == as_given, given[:, watch.column], math.nan)
+            ends = [state.worn for state in ranked]
+            for k, (rank, value) in enumerate(zip(steps.rank.tolist(), possible.tolist(), strict=True)):
+                if (end := ends[rank]) is not None:
+                    end.push(value)
+                    worn[k] = end.worn
+        if recipe.extra:
+            inputs = np.stack([ranked[rank].channels.extend(row) for rank, row in zip(steps.rank, inputs, strict=True)])
+        outputs, distances = model.carry_on(inputs, steps, ranked)
+        novel = _novel(ranked, steps, distances, worn)
+        last = self._bounds()[1]
+        shown = np.arange(len(self.unit)) if every else np.sort(last)  # rows of the table
+        place = np.argsort(steps.order)
+        table = HealthTable(
+            self.names,
+            self.unit[shown],
+            positions[place[shown]],
+            *_judged(model, self, steps, ranked, place[shown], outputs, trace, novel, worn, coverage),
+        )
+        for k, health in enumerate(table.healths(np.searchsorted(shown, last).tolist())):
+            states[k].health, states[k].pending = health, None
+        return table
+
+    def _advance(self, ranked: Sequence[UnitState], steps: Steps, positions: FloatArray, trusting: bool) -> None:
+        """Set clocks and counts to the last rows."""
+        order = np.argsort(steps.rank, kind="stable")
+        for state, own in zip(ranked, np.split(positions[order], np.cumsum(np.bincount(steps.rank))[:-1]), strict=True):
+            state.clock.follow(own, trusting)
+            if isinstance(state.history, LifeHistory):
+                state.history.count += len(own)
+
+
+def life_before(unit: str) -> str:
+    """The unit that is the life before one of a repaired machine; empty for a first life."""
+    machine, life = machine_and_life(unit)
+    return name_of_life(machine, str(life - 1)) if life > 1 else ""
+
+
+def _novel(ranked: Sequence[UnitState], steps: Steps, distances: FloatArray, worn: BoolArray) -> BoolArray:
+    """At which rows (N,) the unit wears in an unknown way."""
+    novel = np.zeros(len(distances), dtype=bool)
+    odd = np.array([state.novelty.latched or state.novelty.rows > 0 for state in ranked])
+    odd[steps.rank[distances > LIMIT]] = True
+    for k in np.flatnonzero(odd[steps.rank] & ~worn).tolist():
+        novel[k] = ranked[steps.rank[k]].novelty.push(distances[k])
+    return novel
+
+
+def _judged(
+    model: HealthModel,
+    rows: LifeRows,
+    steps: Steps,
+    ranked: Sequence[UnitState],
+    at: IntArray,
+    outputs: FloatArray,
+    trace: SensorTrace,
+    novel: BoolArray,
+    worn: BoolArray,
+    coverage: float,
+) -> tuple[FloatArray, FloatArray, FloatArray, IntArray, IntArray, list[tuple[str, ...]], dict[int, str]]:
+    """Value, bounds, state, flags and reasons of some rows, given by their places `at` in the order of steps.
+
+    What :meth:`HealthModel.healths` and :meth:`UnitState.doubts` find for one row.
+    """
+    recipe = model.recipe
+    value = recipe.decode(outputs[at])
+    low, high = model.bounds(value, coverage)
+    rank, stretch, novel, worn = steps.rank[at], trace.stretch[at], novel[at], worn[at]
+    widened = stretch != 1
+    for bound in (low, high):
+        bound[widened] = np.maximum(value + stretch * (bound - value), 0.0)[widened]
+    bits = np.where(rows.unseen[steps.order[at]], BITS[FLAGS[UNSEEN]], 0)
+    mid_life = [state.mid_life for state in ranked]
+    bits[np.array([bool(text) for text in mid_life])[rank]] |= BITS[MID_LIFE]
+    said = np.flatnonzero(trace.suspect[at] | (bits & BITS[MID_LIFE] > 0) | novel | worn | ~np.isfinite(value))
+    reasons: dict[int, str] = {}
+    for k, place, unit in zip(said.tolist(), at[said].tolist(), rank[said].tolist(), strict=True):
+        if worn[k]:
+            end = ranked[unit].worn
+            reasons[k] = "" if end is None else end.words(recipe.sensors)
+            continue
+        flags, text = model.limits.faults(trace.at(place)) if trace.suspect[place] else ((), "")
+        for flag in flags:
+            bits[k] |= BITS[flag]
+        unknown = ""
+        if novel[k] and UNKNOWN_WEAR not in flags:
+            bits[k] |= BITS[UNKNOWN_WEAR]
+            unknown = unknown_wear(recipe.sensors, trace.level[place])
+        overflow = "" if math.isfinite(value[k]) else "inputs overflow after scaling"
+        if reason := "; ".join(filter(None, (overflow, mid_life[unit], text, unknown))):
+            reasons[k] = reason
+    if recipe.cap is not None:
+        top = recipe.cap - HALF_A_STEP
+        bits[value > top] |= BITS[AT_CAP]
+        high[(value > top) | (high > top)] = math.nan
+    bits[worn] = BITS[WORN]
+    value[worn] = 0.0
+    unbounded = (bits & sum(BITS[flag] for flag in (*DISTRUSTED, WORN))) > 0
+    low[unbounded] = high[unbounded] = math.nan
+    finite = np.isfinite(value)
+    low[~finite] = high[~finite] = value[~finite] = math.nan
+    distinct, flags_of_row = np.unique(bits, return_inverse=True)
+    combinations = [tuple(flag for flag in FLAG_ORDER if BITS[flag] & number) for number in distinct.tolist()]
+    state = np.where(finite, STATES.index("ok"), STATES.index("cannot-say"))
+    return value, low, high, state, flags_of_row.reshape(-1), combinations, reasons
