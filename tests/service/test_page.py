@@ -128,6 +128,8 @@ def test_it_fits_a_phone_and_finds_units(browser: Browser, address: str, tmp_pat
     browser.open(f"{address}/#")
     browser.wait(f"{READY} > 3")
     assert browser.run("document.documentElement.scrollWidth") <= 390
+    browser.run("document.querySelectorAll('#rows .range').forEach((n) => { n.textContent = '102 or more'; })")
+    assert browser.run("(t => t.scrollWidth - t.clientWidth)(document.querySelector('.card-table'))") <= 0
     assert len(browser.picture(tmp_path / "phone.png").read_bytes()) > 10_000
     browser.click("#search")
     browser.type("INES-2")
