@@ -85,6 +85,12 @@ def write_few_machines(data_dir: Path | None) -> Path:
     return written
 
 
+def write_page(results: Mapping[str, Mapping[str, float]]) -> None:
+    """The picture and the page."""
+    write_text(PICTURE, picture(results))
+    write_text(RESULTS.with_suffix(".md"), page(results))
+
+
 def measure(cell: Cell, data_dir: Path | None) -> dict[str, float]:
     """Errors of every method."""
     _, experiment, _ = config.load(PRESETS[cell.subset])
