@@ -233,7 +233,10 @@ def test_a_model_of_another_shape_is_left_out_by_name(change: dict[str, object],
         list(ABSORB.run(cohort, federated))
 
 
-def test_over_whole_lives_a_layers_sums_come_with_the_heads_statistics(tmp_path: Path) -> None:
+def test_over_whole_lives_of_many_a_layers_sums_come_with_the_heads_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(absorb_steps, "MANY_CLIENTS", 2)
     plan = plan_of(widths=(5,))
     plan = replace(plan, recipe=plan.recipe.model_copy(update={"life": True, "window": 1, "stride": 1}))
     networks = {n: Network.seeded(plan.spec, k) for k, n in enumerate("abc")}

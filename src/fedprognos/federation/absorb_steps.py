@@ -20,7 +20,11 @@ from fedprognos.privacy import LEAST_MEMBERS
 MOST_NEURONS = 640
 """Neurons whose sums are sent at once (0.8 MB, as they grow with the square); more are absorbed in groups first."""
 GROUP_NEURONS, GROUP_BODIES = 256, 4
-"""A group has so many neurons, or so many of the widest body. Larger groups cost more bytes and are no better."""
+"""A group has so many neurons, or so many of the widest body, where there are many levels of groups."""
+LARGE_GROUP = 512
+"""Neurons of a group where one level of groups is enough."""
+MANY_CLIENTS = 40
+"""With more, one request does for the head's statistics and the sums."""
 Bodies = Mapping[tuple[str, ...], Network]
 """Networks by the clients they came from."""
 
@@ -120,12 +124,14 @@ def ask_for_sums(
 ) -> tuple[HeadStatistics, HeadStatistics | None, tuple[OutputSums, ...]]:
     """Head statistics of these clients' rows (trained on, kept out), and sums of every layer's outputs.
 
-    Over whole lives the head sees every step, so one layer's sums are in its statistics already.
+    Over whole lives the head sees every step, so its statistics can do for one layer's sums. They do where many
+    clients make bytes scarce; with few clients they were somewhat worse.
     """
     clients = tuple(clients)
     evaluation = evaluate(cohort, plan, clients, network, factors=True)
     fit, held = evaluation.head_statistics
-    if plan.recipe.life and network.spec.layers == 2 and not plan.federation.privacy:
+    many = len(cohort.clients) > MANY_CLIENTS
+    if many and plan.recipe.life and network.spec.layers == 2 and not plan.federation.privacy:
         return fit, held, (fit.sums.take(np.arange(network.spec.hidden)),)
     return fit, held, summed_outputs(cohort, plan, evaluation.harmless(clients), network)
 
@@ -133,17 +139,19 @@ def ask_for_sums(
 def in_groups(cohort: Cohort, plan: Plan, bodies: Bodies, widest: int, alpha: float) -> Bodies:
     """Absorb groups of bodies by themselves, then groups of groups, until the sums of all fit into one message.
 
-    A group is judged on the rows of its own members, and absorbed to one client's width, or to more where a single
-    level of groups leaves room for it. So no message, and nothing that a client does, grows with the number of
-    clients, except for the number of levels: its logarithm. A body so wide that no other fits beside it is absorbed
-    by itself first.
+    A group is judged on the rows of its own members, and absorbed to one client's width. Where a single level is
+    enough, groups are larger and keep up to two clients' width. So no message, and nothing that a client does, grows
+    with the number of clients, except for the number of levels: its logarithm. A body so wide that no other fits
+    beside it is absorbed by itself first.
     """
-    most = min(max(GROUP_NEURONS, GROUP_BODIES * widest), MOST_NEURONS)
+    neurons = sum(network.spec.hidden for network in bodies.values())
+    one_level = 2 * widest * -(-neurons // LARGE_GROUP) <= MOST_NEURONS
+    most = min(LARGE_GROUP if one_level else max(GROUP_NEURONS, GROUP_BODIES * widest), MOST_NEURONS)
     least, first = min(widest, MOST_NEURONS // 2), True
     while sum(network.spec.hidden for network in bodies.values()) > MOST_NEURONS and len(bodies) > 2:
         by_label = {label_of(members): members for members in bodies}
         parts = matching.groups({n: bodies[members].spec.hidden for n, members in by_label.items()}, most)
-        target = max(least, min(MOST_NEURONS // len(parts), most // 2)) if first else least
+        target = max(least, min(MOST_NEURONS // len(parts), 2 * widest)) if first else least
         first = False
         absorbed: dict[tuple[str, ...], Network] = {}
         for part in parts:
