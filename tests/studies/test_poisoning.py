@@ -21,7 +21,9 @@ FOUND = json.loads(Path(JSON).read_text("utf-8"))
 
 
 @pytest.mark.parametrize(
-    ("file", "attacks"), [(JSON, ATTACKS), (JSON_FD004, ATTACKS), (JSON_FURTHER, FURTHER)], ids=str
+    ("file", "attacks"),
+    [(JSON, ATTACKS), (JSON_FD004, ATTACKS), (JSON_FURTHER, FURTHER)],
+    ids=[JSON.stem, JSON_FD004.stem, JSON_FURTHER.stem],
 )
 def test_the_page_holds_the_tables_of_the_numbers(file: Path, attacks: tuple[Attack, ...]) -> None:
     assert tables(json.loads(file.read_text("utf-8")), attacks) in PAGE.read_text("utf-8")
