@@ -88,6 +88,7 @@ POLICIES: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, Any]
     "refuse": (lambda f: f, {"missing": "refuse"}),
     "blanks in names": (lambda f: f.rename(columns={"heat": " heat", "pump": "pump "}), {}),
     "numbered units": (lambda f: f.assign(pump=f["pump"].map({"a": 1.0, "b": 2.0, "007": 3.0})), {}),
+    "plants that number alike": (lambda f: f.assign(pump=1, plant=f["pump"]), {"site": "plant"}),
     "shuffled": (lambda f: f.sample(frac=1, random_state=0), {"sort": True}),
 }
 

@@ -10,10 +10,13 @@ import pytest
 from test_init import fleet_of, owners, pumps
 from test_strange_tables import unchanged
 
+from fedprognos.errors import DataError
 from fedprognos.fleet.from_tables import read_table
+from fedprognos.tables import Columns
 from fedprognos.tables.experiment_file import write_experiment
 from fedprognos.tables.proposal import propose
 from fedprognos.tables.table_files import open_tables
+from refusals import refuses
 
 
 def test_a_file_or_sheet_for_each_machine_with_its_owner_in_a_column(tmp_path: Path) -> None:
@@ -63,6 +66,28 @@ def test_owners_that_begin_the_names_of_units(tmp_path: Path) -> None:
     assert '[partition]  # who owns which units\nby = "name"' in (tmp_path / "experiment.toml").read_text()
     assert owners(clients) == ["N", "S", "W"]
     assert all(unit.id.startswith("N-") for unit in clients["N"])
+
+
+@pytest.mark.parametrize("by", ["plant", "cycle"])
+def test_plants_that_all_count_their_machines_from_one(tmp_path: Path, by: str) -> None:
+    frame = pumps()
+    numbers = frame.groupby("plant")["machine"].transform(lambda names: pd.factorize(names)[0] + 1)
+    frame.assign(machine=numbers).sort_values([by, "plant", "machine", "cycle"]).to_csv(tmp_path / "p.csv", index=False)
+    guess = propose(tmp_path / "p.csv")
+    fleet = read_table(tmp_path / "p.csv", guess.columns)
+    lives = frame.groupby(["plant", "machine"])["cycle"].max()
+    assert (guess.columns.site, guess.units, len(fleet)) == ("plant", 8, 8)
+    rows_of_owners = sorted((str(unit.attributes["site"]), unit.rows) for unit in fleet)
+    assert rows_of_owners == sorted((plant, rows) for (plant, _), rows in lives.items())
+    assert {"south/1", "south/2", "south/3"} <= set(fleet.ids)
+
+
+def test_a_machine_that_was_moved_is_not_taken_for_two(tmp_path: Path) -> None:
+    frame = pumps()
+    frame.loc[(frame["machine"] == "p3") & (frame["cycle"] > 20), "plant"] = "west"
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    with refuses(DataError, "p3", "north", "west"):
+        read_table(tmp_path / "p.csv", Columns(unit="machine", time="cycle", site="plant"))
 
 
 def test_a_status_is_no_owner(tmp_path: Path) -> None:

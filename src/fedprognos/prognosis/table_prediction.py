@@ -97,7 +97,7 @@ class ModelInputs:
             Where a column is missing or cannot be guessed, listing what there is.
         """
         layout = self.table
-        life = clock = failed = new_life = time_format = None
+        life = clock = failed = site = new_life = time_format = None
         if layout is not None:
             unit = unit or (WHOLE_FILE if layout.unit is None else _there(table, layout.unit))
             time, life, cycle = (
@@ -105,6 +105,8 @@ class ModelInputs:
                 _there(table, layout.life),
                 cycle or _there(table, layout.cycle),
             )
+            if unit == layout.unit:
+                site = _there(table, layout.site)
             if time == layout.time:
                 clock, time_format = _there(table, layout.clock), layout.time_format
             new_life, failed = layout.new_life, _there(table, layout.failed) if layout.new_life == "failed" else None
@@ -112,7 +114,7 @@ class ModelInputs:
         table.require([*self.sensors, *self.settings, *named])
         if not self.cyclic and cycle is not None:
             raise ConfigError("this model takes no cycle column", hint="the cycle number is the time: --time COLUMN")
-        taken = {*self.sensors, *self.settings, *named, life, clock}
+        taken = {*self.sensors, *self.settings, *named, life, clock, site}
         if self.cyclic:
             cycle = cycle or _guess(table, taken, "cycle", ("cycle",))
             taken.add(cycle)
@@ -134,6 +136,7 @@ class ModelInputs:
             sensors=self.sensors,
             settings=self.settings,
             missing=dict(zip((*self.sensors, *self.settings), self.policies, strict=True)),
+            site=site,
             failed=failed,
         )
 

@@ -54,7 +54,8 @@ class Columns(Options):
         What stands in for blank cells of sensors and settings (:data:`Policy`): one for all
         sensors, or one for each named column; `hold` for the others.
     site
-        Owner or plant. Where it is None and there are several files of units, the file's name is the site.
+        Owner or plant. Where it is None and there are several files of units, the file's name is the site. Plants may
+        number their machines alike: a name whose clock begins anew at a second site is another machine, `south/1`.
     target, target_measure
         Label and its measure: RUL of each row, or the health of each cycle (the same in all its rows). None derives RUL
         from the end of each unit's history.

@@ -538,9 +538,9 @@ class _RoleSearch:
         return form, given or ("seconds" if cycle else fitting_measure(step_in_s))
 
     def _machines(self, names: pd.Series) -> pd.Series:
-        """The machine of every row; one that begins anew in another file is another one of the same name."""
+        """The machine of every row; one that begins anew in another file or at another site only has the same name."""
         if roles.constant_within(self.files, names):
-            return names
+            return self._machines_at_sites(names)
         within = roles.pairs(names, self.files)
         for column in roles.time_order(self.frame, self.complete, [within]):
             first = self.frame[column].groupby([names, self.files], sort=False).first()
@@ -548,6 +548,24 @@ class _RoleSearch:
                 begins_anew = (first.groupby(level=0).diff() <= 0).any()
                 return within if begins_anew else names
         return within
+
+    def _machines_at_sites(self, names: pd.Series) -> pd.Series:
+        """The machine of every row, where plants may all count from 1: then time only rises within a site."""
+        called = [c for c in roles.by_name(self.names, "site") if roles.rank(c, "site") is not None]
+        for site in [self.given["site"]] if self.given.get("site") else called:
+            values = self.frame[site]
+            if roles.constant_within(values, names) or values.isna().any():
+                continue
+            within = roles.pairs(names, values)
+            time = next(roles.time_order(self.frame, roles.without(self.complete, site), [within]), None)
+            if time is None or not roles.nearly_rises(self.frame[time], [within]):
+                continue
+            first = self.frame[time].groupby([names, values], sort=False).first()
+            last = self.frame[time].groupby([names, values], sort=False).last()
+            # A machine that was moved goes on at the next site, later than it ended at the one before.
+            if (first <= last.groupby(level=0).shift()).groupby(level=0).any().any():
+                return within
+        return names
 
     def _owners(
         self, site: str | None, groups: pd.Series, named: pd.Series | None, names: Sequence[str]

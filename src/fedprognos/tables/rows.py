@@ -16,6 +16,7 @@ import pandas as pd
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import DataError
 from fedprognos.tables.columns import Columns
+from fedprognos.tables.roles import folded
 from fedprognos.tables.table import PIECE, Piece, Table, yes_and_no
 from fedprognos.tables.times import SECONDS, find_time_format, seconds_since_1970, time_expression
 
@@ -100,7 +101,7 @@ class RowReader:
     time_measure
         Of the times, where they are dates.
     labels
-        Read target, site and failures as well.
+        Read target and failures as well.
     own_clock
         Leave a counter that goes on over a repair as it stands; otherwise it begins anew with each life.
 
@@ -137,6 +138,9 @@ class RowReader:
         self.columns, self.sensors, self.labels, self.own_clock = columns, tuple(sensors), labels, own_clock
         self._seconds = SECONDS.get(time_measure)
         self._machines: dict[str, _Machine] = {}
+        self._homes: dict[str, str] = {}
+        self._named: dict[tuple[str, str], str] = {}
+        self._latest: dict[str, float] = {}
         self._table = -1
         self.past: set[str] = set()
         self.again: set[str] = set()
@@ -168,7 +172,7 @@ class RowReader:
         columns = self.columns
         texts = {"unit": columns.unit, "life": columns.life}
         flags = columns.failed if self.labels or columns.new_life == "failed" else None
-        texts |= {"failed": flags, "site": columns.site if self.labels else None}
+        texts |= {"failed": flags, "site": columns.site}
         numbers = {"cycle": columns.cycle, "target": columns.target if self.labels else None}
         measured = (*self.sensors, *columns.settings)
         return {
@@ -199,7 +203,8 @@ class RowReader:
             failed = _flags(table, cells["failed"], columns.failed, places)
         sites = None
         if "site" in cells and columns.site is not None:
-            sites = _names(table, cells["site"], columns.site, places)
+            owners = cells["site"] if self.labels else cells["site"].fillna("")  # a prediction needs no owner
+            sites = _names(table, owners, columns.site, places)
         times = _times(table, cells["time"], columns.time, form, places, units)
         if form != "number":
             dates, times = times, times / (self._seconds or 1.0)
@@ -225,6 +230,8 @@ class RowReader:
     def _told_apart(self, rows: Rows, form: str) -> Rows:
         """Rows with the life of each as its unit, and the time since that life, or that cycle, began."""
         columns = self.columns
+        if rows.sites is not None:
+            rows = self._named_by_sites(rows, rows.sites)
         counts_lives = columns.life is not None or columns.new_life is not None
         by_date = rows.dates is not None and rows.cycles is not None
         codes, machines = pd.factorize(np.asarray(rows.machines, dtype=object))
@@ -257,6 +264,37 @@ class RowReader:
                 goes_on = self.own_clock and state.life.isdecimal()
                 times[k] = time if goes_on else time - state.since
         return replace(rows, units=units, times=times)
+
+    def _named_by_sites(self, rows: Rows, sites: Sequence[str]) -> Rows:
+        """Rows whose machines have one site each, as far as clocks tell: plants may all count their machines from 1.
+
+        If a machine comes at a second site and its clock does not go on there, it is another machine of the same name.
+        Its unit is called after the site: `south/1`.
+        """
+        clock = rows.times if rows.cycles is None else rows.cycles
+        machine_of_row, machines = pd.factorize(np.asarray(rows.machines, dtype=object))
+        site_of_row, site_names = pd.factorize(np.asarray(sites, dtype=object))
+        pair_of_row, pairs = pd.factorize(machine_of_row * len(site_names) + site_of_row)
+        first_rows = np.zeros(len(pairs), dtype=np.int64)
+        first_rows[pair_of_row[::-1]] = np.arange(len(rows))[::-1]
+        names = []
+        for pair, first in zip(pairs.tolist(), first_rows.tolist(), strict=True):
+            machine, site = machines[pair // len(site_names)], folded(site_names[pair % len(site_names)])
+            if (machine, site) not in self._named:
+                name = machine
+                if self._homes.setdefault(machine, site) != site:
+                    before = np.flatnonzero(machine_of_row[:first] == pair // len(site_names))
+                    latest = clock[before[-1]] if before.size else self._latest[machine]
+                    name = f"{site_names[pair % len(site_names)]}/{machine}" if clock[first] <= latest else machine
+                self._named[machine, site] = name
+            names.append(self._named[machine, site])
+        last_rows = np.zeros(len(machines), dtype=np.int64)
+        last_rows[machine_of_row] = np.arange(len(rows))
+        self._latest.update(zip(machines.tolist(), clock[last_rows].tolist(), strict=True))
+        if names == [machines[pair // len(site_names)] for pair in pairs.tolist()]:
+            return rows
+        renamed = np.asarray(names, dtype=object)[pair_of_row].tolist()
+        return replace(rows, machines=renamed, units=rows.units if self.columns.life is not None else renamed)
 
     def _next_life(self, state: _Machine, time: float) -> str:
         rule = self.columns.new_life
