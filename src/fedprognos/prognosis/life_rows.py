@@ -15,7 +15,6 @@ import pandas as pd
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray, Rows
 from fedprognos.features.history import UNSEEN
-from fedprognos.features.history.life import LifeHistory
 from fedprognos.networks import LIMIT
 from fedprognos.prognosis.health import AT_CAP, STATES, HealthTable, RowTable, machine_and_life
 from fedprognos.prognosis.health_model import HALF_A_STEP, HealthModel
@@ -204,8 +203,7 @@ class LifeRows:
         order = np.argsort(steps.rank, kind="stable")
         for state, own in zip(ranked, np.split(positions[order], np.cumsum(np.bincount(steps.rank))[:-1]), strict=True):
             state.clock.follow(own, trusting)
-            if isinstance(state.history, LifeHistory):
-                state.history.count += len(own)
+            state.history.count_rows(len(own))
 
 
 def life_before(unit: str) -> str:

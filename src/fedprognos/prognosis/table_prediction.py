@@ -31,6 +31,7 @@ from fedprognos.tables import (
     Rows,
     Table,
     TableLayout,
+    join_rows,
     open_tables,
     pick,
     sheet_names,
@@ -38,7 +39,6 @@ from fedprognos.tables import (
     table_paths,
     unit_files,
 )
-from fedprognos.tables.rows import join_rows
 
 if TYPE_CHECKING:
     from fedprognos.prognosis.predictor import Predictor

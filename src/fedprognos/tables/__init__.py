@@ -11,7 +11,7 @@ from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.missing import fill
 from fedprognos.tables.proposal import NoTimeError, Proposal, propose, propose_columns
 from fedprognos.tables.roles import one_spelling, pick
-from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, name_of_life
+from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, join_rows, name_of_life
 from fedprognos.tables.table import PIECE, Table
 from fedprognos.tables.table_files import (
     ALL_SHEETS,
@@ -67,6 +67,7 @@ __all__ = [
     "first_health",
     "is_worn",
     "iso",
+    "join_rows",
     "literal",
     "load_rows",
     "measure_of",

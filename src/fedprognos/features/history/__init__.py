@@ -93,6 +93,9 @@ class History(RowMemory, ABC):
             Rows are known to be missing before it.
         """
 
+    def count_rows(self, rows: int) -> None:
+        """So many rows went through the network beside those of other units, not through :meth:`push`."""
+
     def close(self) -> tuple[Cut, ...]:
         """End a running cycle, as at the end of a file; the window that this completes."""
         return ()

@@ -36,6 +36,9 @@ class LifeHistory(History):
         self.count += 1
         return (Cut(position, (GAP if gap else 0) | (UNSEEN if unseen else 0), row[None]),)
 
+    def count_rows(self, rows: int) -> None:
+        self.count += rows
+
     @property
     def progress(self) -> tuple[float, float]:
         return min(self.count, 1), 1
