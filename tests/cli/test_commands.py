@@ -66,6 +66,7 @@ def test_a_csv_goes_from_init_to_a_report_and_a_model(tmp_path: Path) -> None:
     assert (out / "bundle" / "weights.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_a_battery_csv_works_too(tmp_path: Path) -> None:
     fleet = synthetic_batteries(sites=2, units_per_site=2, cycles=40, samples=40)
     frames = []

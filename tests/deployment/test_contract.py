@@ -293,7 +293,7 @@ def test_a_run_that_no_site_may_score_ends_and_says_so(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "contract-done.json").is_file()
 
 
-@pytest.mark.parametrize("mode", ["checked", "masked"])
+@pytest.mark.parametrize("mode", ["checked", pytest.param("masked", marks=pytest.mark.long)])
 def test_a_method_that_floors_refuse_is_left_out_and_the_run_goes_on(tmp_path: Path, mode: str) -> None:
     """A reservoir of more columns than rows has rows that stand out; FedAvg's three neurons have none."""
     federation = {"methods": ["fedavg", "reservoir"], "reservoir": {"units": 300}, "mode": mode, "min_clients": None}
@@ -315,7 +315,7 @@ def test_a_run_whose_only_method_is_refused_ends_and_says_why(tmp_path: Path) ->
         run.perform()
 
 
-@pytest.mark.parametrize("mode", ["checked", "masked"])
+@pytest.mark.parametrize("mode", ["checked", pytest.param("masked", marks=pytest.mark.long)])
 def test_columns_that_wear_and_heads_that_clients_choose_work_deployed(tmp_path: Path, mode: str) -> None:
     federation = {**EXPERIMENT["federation"], "heads": ["exact", "choice"], "mode": mode, "min_clients": None}
     run = SmallRun(tmp_path, {"federation": federation, "recipe": {**EXPERIMENT["recipe"], "columns": "wear"}})

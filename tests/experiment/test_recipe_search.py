@@ -86,6 +86,7 @@ class KilledError(Exception):
     """The process was killed."""
 
 
+@pytest.mark.long
 def test_a_search_that_was_killed_goes_on(tmp_path: Path, searched: tuple[dict[str, object], Run, int]) -> None:
     trained: list[EpochDone] = []
 
@@ -106,6 +107,7 @@ def test_a_search_that_was_killed_goes_on(tmp_path: Path, searched: tuple[dict[s
         assert (resumed.folder / name).read_bytes() == (whole.folder / name).read_bytes()
 
 
+@pytest.mark.long
 def test_a_poor_recipe_is_left_for_a_better_one(tmp_path: Path) -> None:
     """Two noisy rows say little of wear; longer histories say more, and the search takes them."""
     recipe, train = {"history": 2, "cap": 25.0}, {"steps": 60, "learning_rate": 0.01, "validation_fraction": 0.25}

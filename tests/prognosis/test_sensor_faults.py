@@ -32,6 +32,11 @@ REAL = [
     pytest.param("turbofan-fd001", marks=pytest.mark.needs_data("cmapss")),
     pytest.param("battery", marks=pytest.mark.needs_data("nasa-battery")),
 ]
+MORE = [
+    pytest.param(*case.values, marks=[*case.marks, pytest.mark.long])
+    for case in (pytest.param("plants-battery"), *REAL)
+]
+"""Left to the long tests where every sensor is broken in turn."""
 
 
 def preset(name: str) -> tuple[Recipe, Fleet, Fleet]:
@@ -92,7 +97,7 @@ def changed(unit: Unit, fleet: Fleet, recipe: Recipe, sensor: int, how: str) -> 
 
 
 @pytest.mark.parametrize("how", ["frozen", "times 1000", "offset", "swapped"])
-@pytest.mark.parametrize("name", ["plants", "plants-battery", *REAL])
+@pytest.mark.parametrize("name", ["plants", *MORE])
 def test_a_broken_sensor_is_flagged_and_named(name: str, how: str) -> None:
     recipe, _, test = preset(name)
     unit = max(test, key=lambda u: u.rows)
