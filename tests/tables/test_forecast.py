@@ -107,7 +107,7 @@ def test_init_takes_the_distance_and_the_column(tmp_path: Path) -> None:
 def rmse(run: Path, *methods: str) -> list[float]:
     """Test errors of methods, the lowest of each."""
     rows = json.loads((run / "results.json").read_text())["rows"]
-    return [min(row["scores"]["rmse"] for row in rows if row["method"] == method) for method in methods]
+    return [min(row["rmse"] for row in rows if row["method"] == method) for method in methods]
 
 
 @pytest.mark.long
