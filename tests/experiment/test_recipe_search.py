@@ -65,6 +65,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object
     return document, run(document, out=folder / "run", workers=1, observers=[count]), sum(trained)
 
 
+@pytest.mark.long
 def test_a_search_stays_in_its_budget_and_can_be_repeated(
     tmp_path: Path, searched: tuple[dict[str, object], Run, int]
 ) -> None:

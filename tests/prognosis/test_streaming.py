@@ -120,6 +120,7 @@ def test_online_equals_offline_row_by_row(kind: str) -> None:
             assert now.state == "warming-up"
 
 
+@pytest.mark.long
 @ANY
 @settings(max_examples=8, deadline=None)
 @given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=30), seed=st.integers(0, 99))

@@ -77,6 +77,7 @@ def same(one: Health, other: Health, tolerance: float) -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("tidied", ["never", "before", "during"])
 def test_a_restored_stream_goes_on_as_if_nothing_had_happened(
