@@ -134,11 +134,11 @@ class LifeRows:
 
     def start(self, model: HealthModel, states: Mapping[str, UnitState]) -> list[UnitState]:
         """The memory of each unit (U,), begun where there is none."""
-        found = [states.get(name) for name in self.names]
+        states_before = [states.get(name) for name in self.names]
         last = self._bounds()[1]
         numbers = {name: k for k, name in enumerate(self.names)}
         memories = []
-        for name, known in zip(self.names, found, strict=True):
+        for name, known in zip(self.names, states_before, strict=True):
             state = known or model.start()
             if known is None:
                 before = life_before(name)
@@ -248,9 +248,9 @@ def _judged(
     bits = np.where(rows.unseen[steps.order[at]], BITS[FLAGS[UNSEEN]], 0)
     mid_life = [state.mid_life for state in ranked]
     bits[np.array([bool(text) for text in mid_life])[rank]] |= BITS[MID_LIFE]
-    said = np.flatnonzero(trace.suspect[at] | (bits & BITS[MID_LIFE] > 0) | novel | worn | ~np.isfinite(value))
+    in_doubt = np.flatnonzero(trace.suspect[at] | (bits & BITS[MID_LIFE] > 0) | novel | worn | ~np.isfinite(value))
     reasons: dict[int, str] = {}
-    for k, place, unit in zip(said.tolist(), at[said].tolist(), rank[said].tolist(), strict=True):
+    for k, place, unit in zip(in_doubt.tolist(), at[in_doubt].tolist(), rank[in_doubt].tolist(), strict=True):
         if worn[k]:
             end = ranked[unit].worn
             reasons[k] = "" if end is None else end.words(recipe.sensors)

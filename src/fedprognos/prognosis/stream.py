@@ -160,9 +160,9 @@ class Stream:
                 by_row = dict(zip(block.left, updates, strict=True))
                 healths = iter(block.healths.healths() if every else ())
                 for k in block.rows.tolist():
-                    found = [next(healths)] if every else []
+                    shown = [next(healths)] if every else []
                     place = part.units[k], part.positions[k], part.cycles[k]
-                    by_row[k] = Update(*place, Verdict.ACCEPTED, "", found)
+                    by_row[k] = Update(*place, Verdict.ACCEPTED, "", shown)
                 updates = [by_row[k] for k in range(len(part))]
             taken += updates
         return taken
@@ -181,8 +181,8 @@ class Stream:
                 places.append(np.repeat(begin + np.array(left), [len(update.healths) for update in updates]))
             refusals += [(begin + k, u.reason) for k, u in zip(left, updates, strict=True) if not u.accepted][:1]
             begin += len(part)
-        found = HealthTable.joined(tables, places) if tables else HealthTable.from_healths([])
-        return found, min(refusals, default=None)
+        healths_of_rows = HealthTable.joined(tables, places) if tables else HealthTable.from_healths([])
+        return healths_of_rows, min(refusals, default=None)
 
     def _blocks(self, table: RowTable) -> Iterator[RowTable]:
         return (table.part(slice(a, a + BLOCK)) for a in range(0, len(table), BLOCK))
