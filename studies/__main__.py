@@ -16,6 +16,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 Quick = Annotated[bool, typer.Option("--quick", help="The quick presets, into build/results-quick.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")]
+Neurons = Annotated[int | None, typer.Option("--neurons", min=1, help="Only networks of so many neurons.")]
 
 
 @app.command()
@@ -82,17 +83,19 @@ def paper_factors(data_dir: DataDir = None) -> None:
 
 
 @app.command()
-def paper_batteries(
-    data_dir: DataDir = None,
-    neurons: Annotated[int, typer.Option(min=1, help="Neurons of each network; the paper has 128.")] = 32,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of FedMA; the paper has 20.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Local epochs a round; the paper has 120.")] = 40,
-    seeds: Annotated[int, typer.Option(min=1)] = 3,
-) -> None:
+def paper_batteries(data_dir: DataDir = None, neurons: Neurons = None) -> None:
     """The paper's Table IV on a time grid, with controls; goes on where it was cut off."""
-    from studies.paper_batteries import Size, write_batteries
+    from studies.paper_controls import BATTERY_TABLE, write_table
 
-    Console().print(write_batteries(data_dir, Size(neurons, rounds, epochs, seeds)), highlight=False)
+    Console().print(write_table(BATTERY_TABLE, data_dir, neurons), highlight=False)
+
+
+@app.command()
+def paper_engines(data_dir: DataDir = None, neurons: Neurons = None) -> None:
+    """The paper's Table VI, smaller and with controls; goes on where it was cut off."""
+    from studies.paper_controls import ENGINE_TABLE, write_table
+
+    Console().print(write_table(ENGINE_TABLE, data_dir, neurons), highlight=False)
 
 
 @app.command()

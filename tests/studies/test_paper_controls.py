@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedprognos.features import WindowSet
 from fedprognos.federation.strategies.fedma import FedMAOptions, Matcher, algorithm_1
 from fedprognos.networks import Network, NetworkSpec
-from studies import paper_batteries, paper_factors
-from studies.paper_batteries import ALL, COURSES, FEDAVG, FEDMA, Cell, Size, cells, shuffled, unpermuted
+from studies import paper_controls, paper_factors
+from studies.paper_controls import (
+    BATTERY_TABLE,
+    COURSES,
+    ENGINE_TABLE,
+    FEDAVG,
+    FEDMA,
+    LOCAL,
+    Cell,
+    Size,
+    cells,
+    shuffled,
+    unpermuted,
+)
 from studies.paper_factors import BATTERIES, FACTORS, dealt
 
-SMALL = Size(8, 3, 2, 1)
+SMALL = Size(8, 3, 2, seeds=1, local=2, fedavg=(3, 2), equal=2)
+TABLE = replace(BATTERY_TABLE, sizes=(SMALL,))
 SPEC = NetworkSpec(inputs=2, widths=(6,))
 OPTIONS = FedMAOptions(width_limit=1.0, cost="pfnm", signature="ih", estimate=False)
 
@@ -45,22 +60,39 @@ def test_no_permutation_is_the_mean_of_coordinates() -> None:
         assert np.allclose(tensor, (networks["a"].weights[name] + networks["b"].weights[name]) / 2, atol=1e-6)
 
 
-def test_every_cell_has_a_name_of_its_own_and_one_seed_of_all_comes_first() -> None:
-    keys = [cell.key for cell in cells(Size())]
+@pytest.mark.parametrize("table", [BATTERY_TABLE, ENGINE_TABLE])
+def test_every_cell_has_a_name_of_its_own_and_one_seed_of_all_comes_first(table: paper_controls.Table) -> None:
+    keys = [cell.key for size in table.sizes for cell in cells(table, size)]
     assert len(keys) == len(set(keys))
-    assert {cell.course for cell in list(cells(Size()))[: len(COURSES)]} == set(COURSES)
+    assert {cell.course for cell in list(cells(table, table.sizes[0]))[: len(COURSES)]} == set(COURSES)
+
+
+def test_what_is_equal_has_as_many_local_epochs_as_fedma() -> None:
+    for table, trainings in ((BATTERY_TABLE, 1), (ENGINE_TABLE, 1 + len(("input", "recurrent")))):
+        for size in table.sizes:
+            each = [size.epochs, *[size.again or size.epochs] * (trainings - 1)]
+            assert size.equal == sum(each)
 
 
 def test_the_page_takes_the_last_round_the_best_and_the_one_chosen_on_cycles_kept_out() -> None:
     course = {b: [0.5, 0.1, 0.2] for b in BATTERIES}
-    results = {Cell(ALL, FEDMA, SMALL, 0).key: course, Cell(ALL, FEDAVG, SMALL, 0).key: course}
-    results[Cell(ALL, FEDMA, SMALL, 0, kept_out=True).key] = {**course, "kept out": [0.1, 0.3, 0.4]}
-    text = paper_batteries.page(results, SMALL)
+    results = {Cell("all", FEDMA, SMALL, 0).key: course, Cell("all", FEDAVG, SMALL, 0).key: course}
+    results[Cell("all", FEDMA, SMALL, 0, kept_out=True).key] = {**course, "kept out": [0.1, 0.3, 0.4]}
+    text = paper_controls.page(TABLE, results)
     line = next(line for line in text.splitlines() if line.startswith("| all three | FedMA |"))
     assert line.count("0.5000") == line.count("0.2000") == line.count("0.1000") == len(BATTERIES)
     chosen = next(line for line in text.splitlines() if line.startswith("| FedMA |"))
     assert chosen.count("0.5000") == len(BATTERIES)
-    assert text.count("\n- all: ") + text.count("\n- B0006+B0018: ") == len(list(cells(SMALL))) - len(results)
+    missing = len(list(cells(TABLE, SMALL))) - len(results)
+    assert text.count("\n- all: ") + text.count("\n- B0006+B0018: ") == missing
+
+
+def test_owners_who_train_alone_have_a_line_each() -> None:
+    entry = {"a, raw": [3.0], "a, capped": [2.0], "b, raw": [5.0], "b, capped": [4.0]}
+    text = paper_controls.page(ENGINE_TABLE, {Cell("homogeneous", LOCAL, ENGINE_TABLE.sizes[0], 0).key: entry})
+    lines = [line for line in text.splitlines() if line.startswith("| homogeneous | Local, ")]
+    assert [line.split(" | ")[1] for line in lines[:2]] == ["Local, a", "Local, b"]
+    assert [("3.00" in line, "4.00" in line) for line in lines[:2]] == [(True, False), (False, True)]
 
 
 def test_the_page_of_factors_names_seeds_that_are_missing() -> None:
