@@ -32,9 +32,12 @@ def run(
 
 @app.command()
 def page(quick: Quick = False) -> None:
-    """Make the pages and their pictures anew from the JSON files."""
-    from studies.page import write_page
+    """Make all pages and their pictures anew from the JSON files; those of single studies are not quick."""
+    from fedprognos.files import write_text
+    from studies.page import study_files, write_page
 
+    for path, text in ({} if quick else study_files()).items():
+        write_text(path, text)
     Console().print(write_page(places(quick)), highlight=False)
 
 
@@ -123,19 +126,14 @@ def running(data_dir: DataDir = None) -> None:
 
 
 @app.command()
-def study(
-    data_dir: DataDir = None,
-    measured: Annotated[bool, typer.Option(help="Measure what is missing before the page is made.")] = True,
-) -> None:
-    """The study of absorption: measure part by part on one core, or go on with it, and make docs/study.md."""
+def study(data_dir: DataDir = None) -> None:
+    """The study of absorption: measure part by part on one core, or go on with it; `page` makes docs/study.md of it."""
     from studies.study.measure import FOLDER, measure
-    from studies.study.page import write_page
     from studies.study.summary import write_summary
 
-    if measured:
-        measure(data_dir)
-        write_summary(FOLDER, Path("docs/study"))
-    Console().print(write_page(Path("docs/study"), Path("docs/study.md")), highlight=False)
+    measure(data_dir)
+    for path in write_summary(FOLDER, Path("docs/study")):
+        Console().print(path, highlight=False)
 
 
 @app.command()

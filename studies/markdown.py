@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
+from fedprognos.evaluation import Difference
 from studies.pictures import Picture
-from studies.samples import Sample
+from studies.samples import Sample, paired
 
 NOTHING = "–"
 BLANK = "\u00a0"
@@ -74,6 +77,35 @@ def signed(value: float, digits: int, plus: bool = True) -> str:
         return f"{0:.{digits}f}"
     text = f"{value:+.{digits}f}" if plus else f"{value:.{digits}f}"
     return text.replace("-", "−")
+
+
+def difference(gap: Difference | None, digits: int) -> str:
+    """Mean and interval; bold where the interval leaves zero out, and no interval with one seed.
+
+    >>> difference(Difference(-1.5, -2.0, -1.0), 2).replace(BLANK, " ")
+    '**−1.50** [−2.00, −1.00]'
+    """
+    if gap is None:
+        return NOTHING
+    mean = signed(gap.mean, digits)
+    if gap.low is None or gap.high is None:
+        return mean
+    interval = f"[{signed(gap.low, digits)},{BLANK}{signed(gap.high, digits)}]"
+    return f"{f'**{mean}**' if gap.clear else mean}{BLANK}{interval}"
+
+
+def share_of(first: Sample | None, second: Sample | None) -> str:
+    """By how much the first differs, in percent of the second, with the interval over the seeds that both have.
+
+    >>> share_of(Sample({0: 1.0, 1: 1.0}, {}), Sample({0: 2.0, 1: 2.0, 2: 9.0}, {})).replace(BLANK, " ")
+    '−50 % (−50 % to −50 %)'
+    """
+    gap = paired(first, second)
+    if first is None or second is None or gap is None:
+        return NOTHING
+    theirs = float(np.mean([second.by_seed[seed] for seed in first.by_seed.keys() & second.by_seed.keys()]))
+    mean, low, high = (None if end is None else percent(end / theirs, 0) for end in (gap.mean, gap.low, gap.high))
+    return f"{mean} ({low} to {high})" if low is not None else str(mean)
 
 
 def size(count: float | None) -> str:

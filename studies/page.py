@@ -1,4 +1,4 @@
-"""docs/results.md, the tables behind it, and their pictures from the JSON files.
+"""docs/results.md, the tables behind it, the pages of the studies, and their pictures, all from the JSON files.
 
 No number is typed that a file holds. What people conclude is in remarks.md.
 """
@@ -6,16 +6,19 @@ No number is typed that a file holds. What people conclude is in remarks.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from fedprognos.errors import DataError
-from fedprognos.files import write_text
+from fedprognos.files import read_json, write_text
+from studies import few_machines, merging_rivals, own_tables, paper_controls, paper_factors, still_running
 from studies.lines import comparisons
 from studies.markdown import shown
 from studies.paper import paper
 from studies.pictures import Picture, pictures
 from studies.places import LIFE, QUICK, REMARKS, TIMES, Places
 from studies.record import Record, changed_options, read_record
+from studies.study import page as study_page
 from studies.tables_bars import bars_table
 from studies.tables_comparison import glance_table
 from studies.tables_page import TITLES, tables_page
@@ -35,6 +38,7 @@ RIVALS = "Training alone and central training stand at the head that is best on 
 OUTDATED = """\
 **Made before the presets changed.** These presets have other options today than in the runs behind these pages, so that
 running them again gives other numbers:"""
+STUDY_PAGE = Path("docs/study.md")
 LIVES = """\
 ## Turbofan engines, read from their first row on
 
@@ -64,6 +68,17 @@ def page_files(where: Places) -> dict[Path, str]:
     files[where.page] = _text(conclusions(records, drawn, remarks))
     files[where.tables] = _text(tables_page(records, drawn, remarks))
     return files
+
+
+def study_files() -> dict[Path, str]:
+    """The committed pages of the studies and their pictures, by path."""
+    files = {few_machines.PICTURE: few_machines.picture(read_json(few_machines.RESULTS))}
+    files[STUDY_PAGE] = study_page.page(STUDY_PAGE.with_suffix(""))
+    pages = {
+        study.RESULTS: study.page for study in (few_machines, merging_rivals, own_tables, paper_factors, still_running)
+    }
+    pages |= {table.results: partial(paper_controls.page, table) for table in paper_controls.TABLES}
+    return files | {results.with_suffix(".md"): page(read_json(results)) for results, page in pages.items()}
 
 
 def read_all(where: Places) -> dict[str, Record]:

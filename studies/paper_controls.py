@@ -25,7 +25,7 @@ from fedprognos.federation.strategies.fedma import FedMAOptions, Matcher, bbp_ma
 from fedprognos.matching import Matching
 from fedprognos.networks import Layer, Network
 from studies.cells import measure_missing, not_measured
-from studies.markdown import BLANK, NOTHING, rounds, sample, signed, stacked, table
+from studies.markdown import NOTHING, difference, rounds, sample, stacked, table
 from studies.paper import PaperTable, paper
 from studies.paper_factors import BATTERIES, GRID, rmse, rounded
 from studies.samples import Sample, paired
@@ -35,8 +35,8 @@ RUNS = Path("build/paper")
 KEPT_OUT = 0.2
 """Share of each battery's training cycles, the latest, that choose the round where `kept_out` asks for it."""
 PAIRED = """\
-Error after the last round minus that of FedMA, seed by seed, with 95 % intervals. An interval that holds zero shows no
-difference."""
+Error after the last round minus that of FedMA, seed by seed, with 95 % intervals. Bold: the interval leaves zero out.
+Others show no difference; one without an interval is of one seed."""
 TRAINED_ON = {"all": "all three", "B0006+B0018": "B0006 B0018"}
 KEPT = "All three batteries train. Cycles kept out choose the round, which stands below the error."
 BATTERY_PAGE = """\
@@ -120,17 +120,18 @@ class Course:
 LOCAL, CENTRAL = Course("Local", "local"), Course("Central", "central")
 FEDAVG, FEDMA = Course("FedAvg", "fedavg"), Course("FedMA", "fedma")
 COURSES = (
+    FEDMA,
+    Course("FedAvg, at equal epochs", "fedavg", at_equal=True),
+    Course("FedMA, no permutation", "fedma", matcher=unpermuted),
+    FEDAVG,
     LOCAL,
     CENTRAL,
-    FEDAVG,
-    FEDMA,
-    Course("FedMA, no permutation", "fedma", matcher=unpermuted),
     Course("FedMA, random permutations", "fedma", matcher=shuffled),
     Course("FedMA, common start", "fedma", options={"start": "common"}),
-    Course("FedAvg, at equal epochs", "fedavg", at_equal=True),
     Course("Local, at equal epochs", "local", at_equal=True),
     Course("Central, at equal epochs", "central", at_equal=True),
 )
+"""In the order of what they say."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,9 @@ ENGINE_TABLE = Table(
         Size(128, 5, 12, seeds=1, local=30, fedavg=(10, 3), again=6, equal=24, stride=4),
     ),
 )
+
+
+TABLES = (BATTERY_TABLE, ENGINE_TABLE)
 
 
 @dataclass(frozen=True)
@@ -413,21 +417,13 @@ def _chosen_line(table_: Table, results: Results, course: Course, size: Size) ->
 
 
 def _differences(table_: Table, results: Results, scenario: str, size: Size) -> list[list[str]]:
-    """Last rounds minus FedMA's, where at least two seeds of both are there."""
+    """Last rounds minus FedMA's, where there are both."""
     lines = []
     for course in table_.scenarios[scenario]:
-        cells_ = [_difference(table_, results, scenario, course, size, column) for column in table_.columns]
-        if course != FEDMA and set(cells_) != {NOTHING}:
-            lines.append([course.label, *cells_])
+        line = []
+        for column in table_.columns:
+            both = (_sample(results, Cell(scenario, c, size, 0), column, lambda errors: -1) for c in (course, FEDMA))
+            line.append(difference(paired(*both), table_.digits))
+        if course != FEDMA and set(line) != {NOTHING}:
+            lines.append([course.label, *line])
     return lines
-
-
-def _difference(table_: Table, results: Results, scenario: str, course: Course, size: Size, column: str) -> str:
-    samples = [_sample(results, Cell(scenario, c, size, 0), column, lambda errors: -1) for c in (course, FEDMA)]
-    by_seed = [{} if each is None else each.by_seed for each in samples]
-    shared = sorted(by_seed[0].keys() & by_seed[1].keys())
-    if len(shared) < 2:
-        return NOTHING
-    difference = paired(*(Sample({seed: errors[seed] for seed in shared}, {}) for errors in by_seed))
-    low, high = (signed(end or 0.0, table_.digits) for end in (difference.low, difference.high))
-    return f"{signed(difference.mean, table_.digits)}{BLANK}[{low}, {high}]"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedprognos.errors import DataError
 from fedprognos.evaluation import Difference, difference_by_seed
 
 
@@ -32,11 +31,10 @@ class Sample:
         return float(np.std(list(self.by_seed.values()), ddof=1)) if self.seeds > 1 else None
 
 
-def paired(first: Sample, second: Sample) -> Difference:
-    """First minus second, seed by seed."""
-    if first.by_seed.keys() != second.by_seed.keys():
-        raise DataError(f"seeds {sorted(first.by_seed)} and {sorted(second.by_seed)} cannot be paired")
-    seeds = sorted(first.by_seed)
+def paired(first: Sample | None, second: Sample | None) -> Difference | None:
+    """First minus second over the seeds that both have; None where there are none."""
+    if first is None or second is None or not (seeds := sorted(first.by_seed.keys() & second.by_seed.keys())):
+        return None
     return difference_by_seed(*(np.array([s.by_seed[seed] for seed in seeds]) for s in (first, second)))
 
 

@@ -24,8 +24,8 @@ from fedprognos.fleet import Unit, pool
 from fedprognos.networks import Network
 from fedprognos.networks.torch_threads import one_torch_thread
 from studies.few_machines import OWNERS, PRESETS
-from studies.markdown import NOTHING, percent, sample, table
-from studies.samples import Sample, paired
+from studies.markdown import sample, share_of, table
+from studies.samples import Sample
 from studies.study.bench import Bench, scope_of
 from studies.study.parts import exact_only
 
@@ -205,23 +205,10 @@ def page(results: Mapping[str, Mapping[str, float]]) -> str:
         rows = []
         for subset in PRESETS:
             errors = {method: errors_of(results, subset, cut, method) for method in METHODS}
-            against = [_against(errors[USED], errors[other]) for other in (DROPPED, ALL)]
+            against = [share_of(errors[USED], errors[other]) for other in (DROPPED, ALL)]
             rows.append([subset, *(sample(errors[method], 1) for method in METHODS), *against])
         header = ["engines", *METHODS, "used against dropped", "used against all"]
         parts += [f"## {cut.label.capitalize()}", table(header, rows)]
     if missing := [f"{cell.key}, {method}" for cell, method in tasks() if method not in results.get(cell.key, {})]:
         parts += ["## Not measured yet", "\n".join(f"- {key}" for key in missing)]
     return "\n\n".join(parts) + "\n"
-
-
-def _against(first: Sample | None, second: Sample | None) -> str:
-    """By how much the first error differs, in percent of the second, with the 95 % interval over common seeds."""
-    common = set() if first is None or second is None else first.by_seed.keys() & second.by_seed.keys()
-    if first is None or second is None or not common:
-        return NOTHING
-    ours, theirs = (Sample({seed: s.by_seed[seed] for seed in common}, {}) for s in (first, second))
-    difference = paired(ours, theirs)
-    share = percent(difference.mean / theirs.mean, 0)
-    if difference.low is None or difference.high is None:
-        return share
-    return f"{share} ({percent(difference.low / theirs.mean, 0)} to {percent(difference.high / theirs.mean, 0)})"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fedprognos.evaluation import OWN, Difference
+from fedprognos.evaluation import OWN
 from studies.lines import HEADS, Column, Comparison, Line, by_width
-from studies.markdown import BLANK, NOTHING, rounds, sample, signed, size, table
-from studies.samples import Sample, paired
+from studies.markdown import NOTHING, difference, rounds, sample, size, table
+from studies.samples import paired
 
 COSTS = ["width", "parameters", "local epochs", "bytes", "round"]
 
@@ -116,30 +116,12 @@ def differences_table(compared: Comparison) -> str | None:
     rows = []
     for head in HEADS:
         ours = compared.line("fedma", head)
-        for rival in compared.lines if ours is not None else ():
-            if rival.head == head and rival.name != "fedma":
+        for rival in compared.lines:
+            if ours is not None and rival.head == head and rival.name != "fedma":
                 who = f"{rival.method.label} ({rival.client})" if rival.client else rival.method.label
-                rows.append([head, who, *(_difference(ours, rival, c, compared.digits) for c in compared.columns)])
+                gaps = [paired(ours.sample(c), rival.sample(c)) for c in compared.columns]
+                rows.append([head, who, *(difference(gap, compared.digits) for gap in gaps)])
     return table(["head", "FedMA minus", *(c.title for c in compared.columns)], rows, 2) if rows else None
-
-
-def _difference(ours: Line | None, rival: Line, column: Column, digits: int) -> str:
-    mine: Sample | None = None if ours is None else ours.sample(column)
-    theirs = rival.sample(column)
-    return NOTHING if mine is None or theirs is None else difference(paired(mine, theirs), digits)
-
-
-def difference(gap: Difference, digits: int) -> str:
-    """Mean and interval; bold where the interval leaves zero out.
-
-    >>> difference(Difference(-1.5, -2.0, -1.0), 2).replace(BLANK, " ")
-    '**−1.50** [−2.00, −1.00]'
-    """
-    mean = signed(gap.mean, digits)
-    if gap.low is None or gap.high is None:
-        return mean
-    interval = f"[{signed(gap.low, digits)},{BLANK}{signed(gap.high, digits)}]"
-    return f"{f'**{mean}**' if gap.clear else mean}{BLANK}{interval}"
 
 
 def width_table(compared: Sequence[Comparison], head: str) -> str | None:

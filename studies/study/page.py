@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedprognos.files import write_text
 from studies.markdown import table
 from studies.study.words import Line, difference, error, models_table, nearest, number, order, percent, verdict
 
@@ -46,8 +45,8 @@ TRIED = "tried.md"
 """Part 8 as it was written: what it measured is settled, and the code that measured it is gone."""
 
 
-def write_page(folder: Path, page: Path) -> Path:
-    """Make the page anew from the JSON files that there are."""
+def page(folder: Path) -> str:
+    """The page from the JSON files that there are."""
     contents = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
     lines = {name: content["lines"] for name, content in contents.items()}
     about = next(iter(contents.values()))["about"]
@@ -72,8 +71,7 @@ def write_page(folder: Path, page: Path) -> Path:
     parts = ["# Study: absorption", introduction]
     for title, words in sections.items():
         parts += [f"## {title}", *words] if words else []
-    write_text(page, "\n\n".join(part.strip() for part in parts) + "\n")
-    return page
+    return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def conclusions(lines: Mapping[str, Sequence[Line]]) -> list[str]:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from fedprognos.experiment.scenario import Scenario
 from fedprognos.fleet.synthetic import synthetic_engines
-from studies.few_machines import METHODS, OWNERS, UNITS, Cell, cells, owners_of, page, picture
+from studies.few_machines import (
+    METHODS,
+    OWNERS,
+    PRESETS,
+    SEEDS,
+    UNITS,
+    Cell,
+    cells,
+    clear_from,
+    owners_of,
+    page,
+    picture,
+)
+from studies.samples import Sample
 
 
 def test_larger_draws_hold_the_smaller_ones_and_no_engine_has_two_owners() -> None:
@@ -23,4 +36,12 @@ def test_the_page_shows_what_was_measured_and_names_the_rest() -> None:
     assert text.count("12.5") == len(METHODS)
     assert text.count("\n- FD00") == len(list(cells())) - 1
     assert picture(results) == picture(results)
-    assert len(list(cells())) == len({cell.key for cell in cells()}) == 3 * 2 * len(UNITS)
+    assert len(list(cells())) == len({cell.key for cell in cells()}) == SEEDS * len(PRESETS) * len(UNITS)
+
+
+def test_the_rule_needs_a_clear_gain_at_every_larger_number() -> None:
+    theirs = {units: Sample({0: 10.0, 1: 10.1, 2: 9.9}, {}) for units in UNITS}
+    ours = {units: Sample({0: 8.0, 1: 8.1, 2: 7.9}, {}) for units in UNITS}
+    assert clear_from(ours, theirs) == str(UNITS[0])
+    assert clear_from({**ours, UNITS[2]: Sample({0: 5.0, 1: 12.0, 2: 8.0}, {})}, theirs) == str(UNITS[3])
+    assert clear_from(theirs, ours) == clear_from({}, theirs) == "–"

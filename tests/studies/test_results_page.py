@@ -13,7 +13,7 @@ from fedprognos.errors import DataError
 from fedprognos.files import write_json
 from refusals import refuses
 from studies.markdown import BLANK
-from studies.page import page_files, read_all, write_page
+from studies.page import page_files, read_all, study_files, write_page
 from studies.places import Places, places
 from studies.record import write_record
 
@@ -89,10 +89,10 @@ def test_without_results_the_command_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_committed_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_committed_pages_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     where = places()
     if not read_all(where):
         pytest.skip("docs/results holds no JSON yet: make results")
-    for path, text in page_files(where).items():
+    for path, text in {**page_files(where), **study_files()}.items():
         assert path.read_text("utf-8") == text, f"{path} is out of date: python -m studies page"

@@ -12,7 +12,7 @@ import pytest
 
 from fedprognos.experiment import config
 from studies.study.measure import MEASURED, TESTS, measure, read_measured, tasks
-from studies.study.page import write_page
+from studies.study.page import page
 from studies.study.parts import Model, Task
 from studies.study.summary import write_summary
 
@@ -34,7 +34,7 @@ def written(folder: Path, entries: list[dict[str, Any]]) -> str:
     out = folder / "study"
     out.mkdir()
     write_summary(folder, out)
-    return write_page(out, folder / "study.md").read_text("utf-8")
+    return page(out)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def written(folder: Path, entries: list[dict[str, Any]]) -> str:
     [(8.0, "is better than"), (12.0, "is worse than"), (10.0, "is not clearly different from")],
 )
 def test_conclusions_follow_the_numbers_whichever_sign(off: float, verdict: str, tmp_path: Path) -> None:
-    page = written(tmp_path, [entry(m, s, e) for s in range(3) for m, e in (("absorb", off), ("concat", 10.0))])
+    text = written(tmp_path, [entry(m, s, e) for s in range(3) for m, e in (("absorb", off), ("concat", 10.0))])
     percent = f"{10 * off - 100:+.1f} %".replace("-", "−")
-    assert f"3 clients by lifespan: absorbing to 96 neurons {verdict} keeping them all ({percent}" in page
-    assert f"| absorb | 96 | 1,000 |  | 2.0 | {off:.2f} ± 0.00 |" in page
+    assert f"3 clients by lifespan: absorbing to 96 neurons {verdict} keeping them all ({percent}" in text
+    assert f"| absorb | 96 | 1,000 |  | 2.0 | {off:.2f} ± 0.00 |" in text
 
 
 def test_what_was_measured_elsewhere_stays_on_the_page(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_newcomers_are_judged_on_their_own_kind(tmp_path: Path) -> None:
         return entry(method, 0, off, part="newcomers", **more)
 
     new = {"newcomer": "life-over-350"}
-    page = written(
+    text = written(
         tmp_path,
         [
             told("everybody", 5.0, newcomer=""),
@@ -81,9 +81,9 @@ def test_newcomers_are_judged_on_their_own_kind(tmp_path: Path) -> None:
             told("joined", 8.0, share=0.1, **new),
         ],
     )
-    assert "### life-over-350 (1 test engines of that kind)" in page
-    assert "| 10 % |  | 20.00 +100.0 % (+100.0 % to +100.0 %) |  | 8.00 −20.0 % (−20.0 % to −20.0 %) |" in page
-    assert "| life-over-350 | +100.0 % (+100.0 % to +100.0 %) |" in page  # left out: twice the error of everybody
+    assert "### life-over-350 (1 test engines of that kind)" in text
+    assert "| 10 % |  | 20.00 +100.0 % (+100.0 % to +100.0 %) |  | 8.00 −20.0 % (−20.0 % to −20.0 %) |" in text
+    assert "| life-over-350 | +100.0 % (+100.0 % to +100.0 %) |" in text  # left out: twice the error of everybody
 
 
 def test_every_task_has_a_name_of_its_own_and_a_scenario_of_the_preset() -> None:
