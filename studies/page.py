@@ -78,7 +78,8 @@ def study_files() -> dict[Path, str]:
         study.RESULTS: study.page for study in (few_machines, merging_rivals, own_tables, paper_factors, still_running)
     }
     pages |= {table.results: partial(paper_controls.page, table) for table in paper_controls.TABLES}
-    return files | {results.with_suffix(".md"): page(read_json(results)) for results, page in pages.items()}
+    measured = {results: page for results, page in pages.items() if results.is_file()}
+    return files | {results.with_suffix(".md"): page(read_json(results)) for results, page in measured.items()}
 
 
 def read_all(where: Places) -> dict[str, Record]:
