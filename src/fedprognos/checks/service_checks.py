@@ -25,7 +25,8 @@ PATIENCE_IN_S = 30.0
 QUIET_IN_S = 0.3
 """How long a source must wait for a peer without giving up."""
 SEND_AGAIN_IN_S = 1.0
-ROWS = tuple(Row(unit, position, {"heat": position / 4}) for position in range(1, 7) for unit in ("pump-1", "pump-2"))
+UNITS = ("pump-1", "pump-2")
+ROWS = tuple(Row(unit, position, {"heat": position / 4}) for position in range(1, 7) for unit in UNITS)
 """What machines send in a check: two units, a sensor named `heat`. The second half comes after a restart."""
 
 
@@ -40,7 +41,8 @@ def check_source(source: Source, send: Callable[[Sequence[Row]], object] | None 
     ----------
     send
         Sends rows the way machines do, for example writes a file or publishes a message. While the source runs, it is
-        called in a thread, again and again until all rows are stored. Without it no row is sent.
+        called in a thread with the first position of every unit, again and again until it is stored, then with one
+        position more. Without it no row is sent.
     options
         Its keys in `[[sources]]`.
 
@@ -141,7 +143,9 @@ async def _check_reading(
             if send is None:
                 await asyncio.wait([reading], timeout=QUIET_IN_S)
             else:
-                await _send_until_stored(send, rows, batcher, stream, reading)
+                # Position after position: a source that connects half-way must not store a later row of a unit first.
+                for count in range(len(UNITS), len(rows) + 1, len(UNITS)):
+                    await _send_until_stored(send, rows[:count], batcher, stream, reading)
             require(not reading.done(), f"it ends by itself: {_outcome(reading)}", where=at)
             reading.cancel()
             await asyncio.wait([reading], timeout=PATIENCE_IN_S)
