@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test test-long test-soak fuzz newest-flower pins lint docs rooms bench pictures results results-quick release-check clean
+.PHONY: demo test test-long test-soak fuzz newest-flower pins lint docs rooms bench pictures results release-check clean
 
 demo: $(VENV)/.core
 	$(BIN)/fedprognos demo --out runs/demo
@@ -67,9 +67,6 @@ pictures: $(VENV)/.dev
 # The paper's experiments again: runs (hours, they go on where they were), docs/results/*.json, docs/results.md and docs/results/tables.md.
 results: $(VENV)/.dev
 	$(BIN)/python -m studies results
-
-results-quick: $(VENV)/.dev
-	$(BIN)/python -m studies results --quick
 
 # What a release must pass: the wheel is built, installed in an environment of its own, and runs the demo from there.
 release-check: $(VENV)/.dev

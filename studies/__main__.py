@@ -10,10 +10,9 @@ import typer
 from rich.console import Console
 
 from fedprognos.errors import FedprognosError
-from studies.places import QUICK, Places, places
+from studies.places import COMMITTED
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
-Quick = Annotated[bool, typer.Option("--quick", help="The quick presets, into build/results-quick.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Worker processes.", show_default="processors")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the NASA data.")]
 Neurons = Annotated[int | None, typer.Option("--neurons", min=1, help="Only networks of so many neurons.")]
@@ -25,20 +24,26 @@ def run(
     workers: Workers = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Run presets and write their JSON; what was interrupted goes on. Quick ones go to build/results-quick."""
+    """Run presets and write their JSON; what was interrupted goes on."""
+    from fedprognos.cli.terminal import EventView
+    from studies.recording import run_preset
+
+    console = Console()
     for preset in presets:
-        _run([preset], places(preset.endswith(QUICK)), workers, data_dir)
+        with EventView(console) as view:
+            run_preset(preset, COMMITTED, workers=workers, data_dir=data_dir, observers=(view,))
+        console.print(COMMITTED.json(preset), highlight=False)
 
 
 @app.command()
-def page(quick: Quick = False) -> None:
-    """Make all pages and their pictures anew from the JSON files; those of single studies are not quick."""
+def page() -> None:
+    """Make all pages and their pictures anew from the JSON files."""
     from fedprognos.files import write_text
     from studies.page import study_files, write_page
 
-    for path, text in ({} if quick else study_files()).items():
+    for path, text in study_files().items():
         write_text(path, text)
-    Console().print(write_page(places(quick)), highlight=False)
+    Console().print(write_page(COMMITTED), highlight=False)
 
 
 @app.command()
@@ -137,22 +142,10 @@ def study(data_dir: DataDir = None) -> None:
 
 
 @app.command()
-def results(quick: Quick = False, workers: Workers = None, data_dir: DataDir = None) -> None:
+def results(workers: Workers = None, data_dir: DataDir = None) -> None:
     """Everything: all presets, the pages and their pictures."""
-    where = places(quick)
-    _run(where.presets, where, workers, data_dir)
-    page(quick)
-
-
-def _run(presets: list[str] | tuple[str, ...], where: Places, workers: int | None, data_dir: Path | None) -> None:
-    from fedprognos.cli.terminal import EventView
-    from studies.recording import run_preset
-
-    console = Console()
-    for preset in presets:
-        with EventView(console) as view:
-            run_preset(preset, where, workers=workers, data_dir=data_dir, observers=(view,))
-        console.print(where.json(preset), highlight=False)
+    run(list(COMMITTED.presets), workers, data_dir)
+    page()
 
 
 def main() -> None:

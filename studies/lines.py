@@ -157,17 +157,6 @@ def comparison(record: Record | None, scenario: str) -> Comparison | None:
     return next((scenario_lines for scenario_lines in compared if scenario_lines.name == scenario), None)
 
 
-def by_width(compared: Sequence[Comparison], head: str) -> list[tuple[float, Comparison, Line]]:
-    """Lines of one model for everybody, in the order of their width."""
-    lines = [
-        (sum(widths) / len(widths), scenario_lines, line)
-        for scenario_lines in compared
-        for line in scenario_lines.lines
-        if line.head == head and not line.own and (widths := line.fact("width"))
-    ]
-    return sorted(lines, key=lambda item: (item[0], item[1].record.preset, item[2].name))
-
-
 def label(method: str) -> str:
     """A method's name for people."""
     return all_methods()[method].label

@@ -16,7 +16,7 @@ from studies.lines import comparisons
 from studies.markdown import shown
 from studies.paper import paper
 from studies.pictures import Picture, pictures
-from studies.places import LIFE, QUICK, REMARKS, TIMES, Places
+from studies.places import LIFE, REMARKS, TIMES, Places
 from studies.record import Record, changed_options, read_record
 from studies.study import page as study_page
 from studies.tables_bars import bars_table
@@ -83,10 +83,10 @@ def study_files() -> dict[Path, str]:
 
 
 def read_all(where: Places) -> dict[str, Record]:
-    """Every record there is, by the name of its preset without `-quick`; a record has its times beside it."""
+    """Every record there is, by the name of its preset; a record has its times beside it."""
     presets = [path.name.removesuffix(TIMES) for path in where.folder.glob(f"*{TIMES}")]
     presets.sort(key=lambda preset: (preset not in where.presets, preset))
-    return {preset.removesuffix(QUICK): read_record(where.json(preset)) for preset in presets}
+    return {preset: read_record(where.json(preset)) for preset in presets}
 
 
 def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedprognos.evaluation import EVERYONE, rmse
 from studies import plotting
-from studies.lines import Column, Comparison, by_width, comparisons, label
+from studies.lines import Column, Comparison, comparisons, label
 from studies.plotting import BLUE, BROWN, CYCLE, GREEN, INK, ORANGE, PURPLE, QUIET, RED, legend, named, panels
 from studies.record import Record
 
@@ -45,7 +45,6 @@ def pictures(records: Mapping[str, Record]) -> list[Picture]:
             collected += _extractors(both[0])
         for record in both:
             collected += [*_rounds(record), *_predictions(record)]
-        collected += _widths(kind, [r for p, r in records.items() if p.startswith(kind) and p != f"{kind}-paper"])
     return collected
 
 
@@ -255,32 +254,3 @@ def _extractors(record: Record) -> Iterator[Picture]:
             legend(figure, [(client, colour, "-") for client, colour in zip(sides, CYCLE, strict=False)])
             text = caption.format(layer=stored["layer"])
             yield Picture(f"{record.preset}-extractors-{when}", title, text, plotting.svg(figure, title))
-
-
-def _widths(kind: str, records: Sequence[Record]) -> Iterator[Picture]:
-    """Error against width of every model for everybody with the exact head."""
-    scenarios = list(dict.fromkeys(one.name for record in records for one in comparisons(record)))
-    every = [
-        [same for record in records for same in comparisons(record) if same.name == scenario]
-        for scenario in scenarios[: 1 if kind == "battery" else 2]
-    ]
-    places = [compared for compared in every if any(line.name == "fedma" for *_, line in by_width(compared, "exact"))]
-    if not places:
-        return
-    title = "Error against width, exact head"
-    drawn: dict[str, int] = {}
-    with panels(len(places), 2, height=2.5) as (figure, axes):
-        for ax, compared in zip(axes, places, strict=True):
-            column = compared[0].columns[-1 if kind == "battery" else 0]
-            lines = [(width, line) for width, _, line in by_width(compared, "exact") if line.name in COLOURS]
-            for k, (width, line) in enumerate(lines):
-                errors = line.sample(column)
-                if errors is not None:
-                    drawn[line.name] = line.method.order
-                    aside = width + 3 * (k - len(lines) // 2)  # dots of equal width would hide each other
-                    ax.errorbar(aside, errors.mean, errors.spread, fmt="o", color=_colour(line.name), markersize=5)
-            what, measure = f"{compared[0].name}, {column.title}", f"RMSE in {compared[0].measure}"
-            named(ax, what, "neurons of the recurrent layer", measure)
-        legend(figure, [(label(m), _colour(m), "o") for m in sorted(drawn, key=lambda m: drawn[m])])
-        text = "Dots are means over seeds, bars their standard deviation. Dots of equal width are set a little apart."
-        yield Picture(f"{kind}-widths", title, text, plotting.svg(figure, title))

@@ -7,10 +7,7 @@ from pathlib import Path
 
 LIFE = ("turbofan-life", "turbofan-literature", "turbofan-fd001-literature", "turbofan-reservoir")
 """Presets that read whole lives."""
-WINDOWS = ("battery-paper", "battery-tuned", "turbofan-paper", "turbofan-tuned")
-PRESETS = (*WINDOWS, "battery-linear", *LIFE)
-QUICK_PRESETS = (*WINDOWS, LIFE[0])
-QUICK = "-quick"
+PRESETS = ("battery-paper", "battery-tuned", "turbofan-paper", "turbofan-tuned", "battery-linear", *LIFE)
 REMARKS = "remarks.md"
 TIMES = ".times.json"
 """How the file ends that has the times of a preset's runs."""
@@ -53,10 +50,5 @@ class Places:
         return self.folder / f"{preset}{TIMES}"
 
 
-def places(quick: bool = False) -> Places:
-    """Where results lie: the committed ones, or the quick ones that only show that all parts work."""
-    if quick:
-        return Places(
-            Path("build/results-quick"), Path("build/results-quick/runs"), tuple(p + QUICK for p in QUICK_PRESETS)
-        )
-    return Places(Path("docs"), Path("build/results"), PRESETS)
+COMMITTED = Places(Path("docs"), Path("build/results"), PRESETS)
+"""Where the committed results lie."""

@@ -1,11 +1,11 @@
-"""All methods at equal head, with what they cost; FedMA against each of them, seed by seed; accuracy against width."""
+"""All methods at equal head, with what they cost; FedMA against each of them, seed by seed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from fedprognos.evaluation import OWN
-from studies.lines import HEADS, Column, Comparison, Line, by_width
+from studies.lines import HEADS, Column, Comparison, Line
 from studies.markdown import NOTHING, difference, rounds, sample, size, table
 from studies.samples import paired
 
@@ -122,22 +122,3 @@ def differences_table(compared: Comparison) -> str | None:
                 gaps = [paired(ours.sample(c), rival.sample(c)) for c in compared.columns]
                 rows.append([head, who, *(difference(gap, compared.digits) for gap in gaps)])
     return table(["head", "FedMA minus", *(c.title for c in compared.columns)], rows, 2) if rows else None
-
-
-def width_table(compared: Sequence[Comparison], head: str) -> str | None:
-    """Errors by the width of the federated layer, over all records that hold the scenario."""
-    lines, columns = by_width(compared, head), compared[0].columns
-    if not any(line.name == "fedma" for *_, line in lines):
-        return None
-    rows = [
-        [
-            span(line.fact("width")),
-            line.method.label,
-            comparison.record.preset,
-            *(sample(line.sample(c), comparison.digits) for c in columns),
-            span(line.fact("parameters")),
-            size(_mean(line.fact("bytes"))),
-        ]
-        for _, comparison, line in lines
-    ]
-    return table(["width", "method", "preset", *(c.title for c in columns), "parameters", "bytes"], rows, 3)

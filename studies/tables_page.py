@@ -11,7 +11,7 @@ from studies.paper import PaperTable, paper
 from studies.pictures import Picture
 from studies.places import LIFE
 from studies.record import Record
-from studies.tables_comparison import comparison_table, differences_table, width_table
+from studies.tables_comparison import comparison_table, differences_table
 from studies.tables_paper import battery_table, turbofan_table
 
 INTRODUCTION = """\
@@ -64,8 +64,6 @@ def tables_page(
     parts += _experiment("turbofan", printed.turbofan, records, drawn)
     parts += _further(records, remarks)
     parts.append(remarks.get("choices", ""))
-    parts += [*_widths(records, drawn), remarks.get("width", "")]
-    parts += ["## What it costs", remarks["complexity"]] if "complexity" in remarks else []
     return [*parts, *_presets(records), *_made(records)]
 
 
@@ -144,23 +142,6 @@ def _compared(record: Record) -> list[str]:
 def _clients(compared: Comparison) -> str:
     seeds = len({row.seed for row in compared.rows})
     return f"{compared.name}: {', '.join(compared.clients)}; {seeds} seed{'s' if seeds > 1 else ''}"
-
-
-def _widths(records: Mapping[str, Record], drawn: Drawn) -> list[str]:
-    """Accuracy against width, over all presets but those of the paper's protocol."""
-    parts: list[str] = []
-    for kind in TITLES:
-        tuned = records.get(f"{kind}-tuned")
-        if tuned is None:
-            continue
-        others = [r for name, r in records.items() if name.startswith(kind) and not name.endswith("-paper")]
-        tables = []
-        for first in comparisons(tuned)[: 1 if kind == "battery" else None]:
-            compared = [same for record in others for same in comparisons(record) if same.name == first.name]
-            text = width_table(compared, "exact")
-            tables += [f"{kind}, {first.name}:", text] if text else []
-        parts += [*([shown(drawn, f"{kind}-widths")] if tables else []), *tables]
-    return ["## Accuracy against width, exact head", *parts] if parts else []
 
 
 def _presets(records: Mapping[str, Record]) -> list[str]:

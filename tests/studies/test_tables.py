@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from small_records import battery_record, record, row, turbofan_record
+from small_records import battery_record, turbofan_record
 
 from studies.lines import Column, comparisons
 from studies.markdown import BLANK
 from studies.paper import paper
 from studies.samples import Sample, paired
 from studies.tables_bars import bars_table
-from studies.tables_comparison import comparison_table, differences_table, width_table
+from studies.tables_comparison import comparison_table, differences_table
 from studies.tables_paper import battery_table, turbofan_table
 
 
@@ -107,16 +107,6 @@ def test_an_error_must_be_below_its_bar_and_below_the_paper() -> None:
     limits = {bar.case: bar.limit for bar in paper().bars.errors}
     assert limits["B0006"] == 0.0145
     assert limits["FD004 heterogeneous, windows, raw"] == 22.8
-
-
-def test_widths_are_in_order_whichever_preset_they_come_from() -> None:
-    shared = {"scenario": "heterogeneous", "head": "exact", "measure": "cycles", "rmse_capped": 14.0}
-    wide = record("turbofan-width", row("fedma", [21.0, 22.0], width=(90,), **shared), heads=("exact",))
-    places = [comparisons(r)[0] for r in (turbofan_record(), wide)]
-    table = width_table(places, "exact")
-    assert table is not None
-    assert [(c[0], c[1], c[2]) for c in cells(table)][-1] == ("90", "FedMA", "turbofan-width")
-    assert width_table([places[0]], "mean") is None
 
 
 def test_the_round_that_is_best_on_the_test_is_chosen_for_each_test_and_seed() -> None:
