@@ -7,7 +7,7 @@ battery alone (local). Cycles, batteries and the test are the paper's, but where
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -21,10 +21,9 @@ from fedprognos.experiment import config
 from fedprognos.experiment.scenario import scenarios
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.features.windows import hold_out, joined
-from fedprognos.files import read_json, write_json, write_text
 from fedprognos.fleet import Unit
 from fedprognos.networks import Network, fit, predict
-from fedprognos.networks.torch_threads import one_torch_thread
+from studies.cells import measure_missing
 from studies.markdown import NOTHING, sample, table
 from studies.paper import paper
 from studies.samples import Sample
@@ -136,21 +135,27 @@ class BatteryWindows:
     held: WindowSet | None = None
 
 
-def write_factors(data_dir: Path | None, tell: Callable[[str], None] = print) -> Path:
-    """Measure what is missing, seed by seed, and write the results and their page after each."""
-    results: dict[str, Any] = read_json(RESULTS) if RESULTS.is_file() else {}
-    results[SAMPLED] = sampling(data_dir)
-    with one_torch_thread():
-        for factor in FACTORS:
-            for seed in range(SEEDS):
-                by_seed = results.setdefault(factor.key, {})
-                if str(seed) not in by_seed:
-                    by_seed[str(seed)] = measure(factor, seed, data_dir)
-                    write_json(RESULTS, results)
-                    write_text(RESULTS.with_suffix(".md"), page(results))
-                    tell(f"{factor.key}, seed {seed}: {by_seed[str(seed)]}")
-    write_text(RESULTS.with_suffix(".md"), page(results))
-    return RESULTS.with_suffix(".md")
+@dataclass(frozen=True)
+class Cell:
+    """One training of one factor, with one seed; without a factor: how the cycles were sampled."""
+
+    factor: Factor | None
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        return SAMPLED if self.factor is None else f"{self.factor.key}, seed {self.seed}"
+
+
+def write_factors(data_dir: Path | None) -> Path:
+    """Measure what is missing, and write the results and their page after each."""
+    cells = [Cell(None), *(Cell(factor, seed) for factor in FACTORS for seed in range(SEEDS))]
+    return measure_missing(
+        RESULTS,
+        cells,
+        lambda c: sampling(data_dir) if c.factor is None else measure(c.factor, c.seed, data_dir),
+        page,
+    )
 
 
 def measure(factor: Factor, seed: int, data_dir: Path | None) -> dict[str, Any]:
@@ -255,7 +260,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         ["paper", "as printed", NOTHING, *(f"{printed[b, m]:.4f}" for m in ("central", "local") for b in BATTERIES)]
     ]
     for factor in FACTORS:
-        by_seed = results.get(factor.key, {})
+        by_seed = {seed: results[key] for seed in range(SEEDS) if (key := Cell(factor, seed).key) in results}
         name = factor.name if factor.neurons == NEURONS else f"{factor.name}, {factor.neurons} neurons"
         cells = [_cell(by_seed, "train")]
         cells += [_cell(by_seed, method, b) for method in ("central", "local") for b in BATTERIES]
@@ -272,6 +277,6 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _cell(by_seed: Mapping[str, Any], *path: str) -> str:
-    values = {int(seed): float(reduce(lambda at, key: at[key], path, entry)) for seed, entry in by_seed.items()}
+def _cell(by_seed: Mapping[int, Any], *path: str) -> str:
+    values = {seed: float(reduce(lambda at, key: at[key], path, entry)) for seed, entry in by_seed.items()}
     return sample(Sample(values, {}) if values else None, 4)

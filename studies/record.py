@@ -32,7 +32,7 @@ class Record:
     versions
         Python and the packages the numbers came from.
     pictures
-        What figures need besides rows and history: see :mod:`studies.curves`.
+        What figures need besides rows and history: see :mod:`studies.recording`.
     """
 
     results: Results

@@ -97,7 +97,7 @@ def test_owners_who_train_alone_have_a_line_each() -> None:
 
 def test_the_page_of_factors_names_seeds_that_are_missing() -> None:
     entry = {"train": 0.01, "epoch": 1, **{m: dict.fromkeys(BATTERIES, 0.02) for m in ("central", "local")}}
-    text = paper_factors.page({FACTORS[0].key: {"0": entry, "1": entry, "2": entry}})
+    text = paper_factors.page({paper_factors.Cell(FACTORS[0], seed).key: entry for seed in range(paper_factors.SEEDS)})
     assert text.count("3 seeds missing") == len(FACTORS) - 1
     assert text.count("0.0200") == 2 * len(BATTERIES)
 
