@@ -6,6 +6,7 @@ No number is typed that a file holds. What people conclude is in remarks.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,15 +30,16 @@ data: once with the paper's protocol, once as we tuned them. Errors are RMSE, po
 standard deviation over seeds. [All tables](results/tables.md) are on a page of their own. `python -m studies page`
 makes both from the runs' own files, `make results` runs everything again."""
 TARGETS = """\
-The targets were set before these runs, after trials with a few seeds. Concat keeps every client's neurons and merges
-none; Absorb folds those that others already extract into them. Errors are those of the head that the preset
-publishes."""
+All targets followed trials with a few seeds. Git history shows those of windows, batteries and the literature's scoring
+before the runs below. Those of `turbofan-life` came while its run was under way, that of the reservoir four minutes
+after its run. Concat keeps every client's neurons and merges none; Absorb folds those that others already extract into
+them. Errors are those of the head that the preset publishes."""
 GLANCE = """\
 `{preset}`, {head} head, clients {clients}. {rivals}Bold: the lowest error."""
 RIVALS = "Training alone and central training stand at the head that is best on the test, which favours them. "
 OUTDATED = """\
 **Made before the presets changed.** These presets have other options today than in the runs behind these pages, so that
-running them again gives other numbers:"""
+running them again gives other numbers. Options that are new since then are not compared."""
 STUDY_PAGE = Path("docs/study.md")
 LIVES = """\
 ## Turbofan engines, read from their first row on
@@ -86,7 +88,8 @@ def read_all(where: Places) -> dict[str, Record]:
     """Every record there is, by the name of its preset; a record has its times beside it."""
     presets = [path.name.removesuffix(TIMES) for path in where.folder.glob(f"*{TIMES}")]
     presets.sort(key=lambda preset: (preset not in where.presets, preset))
-    return {preset: read_record(where.json(preset)) for preset in presets}
+    days = {preset: str(read_json(where.times(preset)).get("finished", ""))[:10] for preset in presets}
+    return {preset: replace(read_record(where.json(preset)), finished=days[preset]) for preset in presets}
 
 
 def conclusions(records: Mapping[str, Record], drawn: Mapping[str, Picture], remarks: Mapping[str, str]) -> list[str]:

@@ -31,6 +31,8 @@ class Record:
     ----------
     versions
         Python and the packages the numbers came from.
+    finished
+        The day on which the run ended; known where its times lie beside it.
     pictures
         What figures need besides rows and history: see :mod:`studies.recording`.
     """
@@ -38,6 +40,7 @@ class Record:
     results: Results
     versions: Mapping[str, str]
     pictures: Mapping[str, Any]
+    finished: str = ""
 
     @property
     def preset(self) -> str:
@@ -62,6 +65,10 @@ def changed_options(record: Record) -> list[str]:
     then = {k: v for k, v in record.results.config.items() if k != "title"}
     unused = set(strategies) - set(then.get("federation", {}).get("methods", ()))
     then["federation"] = {k: v for k, v in then.get("federation", {}).items() if k not in unused}
+    for experiment in (then, today):  # what is not said is what the cost takes by default
+        fedma = experiment["federation"].get("fedma", {})
+        if fedma.get("estimate", 0) is None:
+            experiment["federation"]["fedma"] = {**fedma, "estimate": fedma["cost"] == "spahm"}
     return [key for key in _changed(then, today, "") if key != "evaluation.baselines"]
 
 

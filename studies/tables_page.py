@@ -191,6 +191,7 @@ def _made(records: Mapping[str, Record]) -> list[str]:
     versions: dict[str, list[str]] = {}
     for record in records.values():
         text = ", ".join(f"{name} {number}" for name, number in sorted(record.versions.items()))
+        text += f" on {record.finished}" if record.finished else ""
         versions.setdefault(text, []).append(f"`{record.preset}`")
     made_with = "; ".join(f"{', '.join(names)} with {text}" for text, names in versions.items())
-    return ["## How it was made", COMMANDS, f"Made by {made_with}."]
+    return ["## How it was made", COMMANDS, f"Runs: {made_with}."]
