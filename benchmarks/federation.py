@@ -1,6 +1,6 @@
 """What a federation costs beside the training in it. Ratios measured side by side in one run.
 
-    python benchmarks/federation.py [--quick]
+    python benchmarks/federation.py [--quick] [--only clients --clients 300 --rounds 20]
 
 Writes build/benchmarks/federation.json.
 """
@@ -13,7 +13,7 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,7 @@ from fedprognos.fleet.synthetic import synthetic_engines
 from fedprognos.networks import Network, NetworkSpec, fit
 from fedprognos.networks.model_options import TrainOptions
 
+COUNTS = (10, 30, 100, 300, 1000)
 CONDITIONS = {"altitude_in_kft": 0, "mach": 2}
 
 
@@ -143,10 +144,10 @@ def workers_ratio(quick: bool) -> dict[str, float]:
     return {"one worker / two workers": one / two, "torch threads / two workers": default / two}
 
 
-def many_clients(quick: bool) -> dict[str, float]:
+def many_clients(counts: Sequence[int], rounds: int) -> dict[str, float]:
     """Processor time a client and memory of the coordinator as clients become many: FedAvg, all in one process."""
-    found, rounds = {}, 2 if quick else 20
-    for count in (10, 30) if quick else (10, 30, 100, 300, 1000):
+    found = {}
+    for count in counts:
         fleets, recipe = clients_of(count, 1)
         plan = plan_of(recipe, 1, 8, rounds)
         begun = time.process_time()
@@ -163,6 +164,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="one of the benchmarks by name")
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not what it costs")
+    parser.add_argument("--clients", type=int, nargs="+", help="clients: so many", default=COUNTS)
+    parser.add_argument("--rounds", type=int, default=20, help="clients: rounds of FedAvg")
     chosen = parser.parse_args()
     quick = chosen.quick
     torch.set_num_threads(1)
@@ -171,7 +174,10 @@ def main() -> None:
     for name, measure in (
         ("round", round_overhead),
         ("workers", workers_ratio),
-        ("clients", many_clients),
+        (
+            "clients",
+            lambda quick: many_clients(COUNTS[:2], 2) if quick else many_clients(chosen.clients, chosen.rounds),
+        ),
     ):
         if chosen.only not in (None, name):
             continue
