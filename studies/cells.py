@@ -24,19 +24,21 @@ def measure_missing(
     file: Path,
     cells: Iterable[C],
     measure: Callable[[C], Any],
-    page: Callable[[Mapping[str, Any]], str],
+    page: Callable[[Mapping[str, Any]], str] | None = None,
     tell: Callable[[str], None] = print,
 ) -> Path:
-    """Measure what the file lacks, and write it and its page after each cell. Returns the page."""
+    """Measure what the file lacks, and write it and its page, if it has one, after each cell. Returns the page."""
     results: dict[str, Any] = read_json(file) if file.is_file() else {}
     with one_torch_thread():
         for cell in cells:
             if cell.key not in results:
                 results[cell.key] = measure(cell)
                 write_json(file, results)
-                write_text(file.with_suffix(".md"), page(results))
+                if page is not None:
+                    write_text(file.with_suffix(".md"), page(results))
                 tell(cell.key)
-    write_text(file.with_suffix(".md"), page(results))
+    if page is not None:
+        write_text(file.with_suffix(".md"), page(results))
     return file.with_suffix(".md")
 
 

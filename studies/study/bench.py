@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import EVERYONE
@@ -32,9 +30,6 @@ from fedprognos.federation.plan import Plan
 from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.fleet import Fleet, pool
 from fedprognos.networks import Network, NetworkSpec, predict
-
-LATENCY_ROWS = 200
-"""Rows that a model is timed on, one after another as a stream brings them."""
 
 
 class Here:
@@ -143,22 +138,6 @@ class Bench:
     def predictions(self, network: Network) -> FloatArray:
         """Predictions for the test units."""
         return predict(network, self.tests, self.recipe)
-
-
-def latency_in_us(network: Network) -> float:
-    """Microseconds a row takes when rows come one by one: the least of many passes, time of the processor."""
-    x = torch.randn(LATENCY_ROWS, 1, 1, network.spec.inputs, generator=torch.Generator().manual_seed(0))
-    module = network.module().eval()
-
-    def once() -> float:
-        states, begin = None, time.process_time()
-        with torch.no_grad(), module.in_blocks():
-            for row in x:
-                hidden, states = module.body(row, states)
-                module.head(hidden[:, -1])
-        return (time.process_time() - begin) / LATENCY_ROWS * 1e6
-
-    return float(f"{min(once() for _ in range(20)):.3g}")
 
 
 def mean_of(predictions: Sequence[FloatArray]) -> FloatArray:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,9 @@ import numpy as np
 
 from fedprognos.experiment import config
 from fedprognos.experiment.scenario import Scenario, scenarios
+from fedprognos.files import read_json, write_json
 from fedprognos.fleet.partition import partition
-from fedprognos.networks.torch_threads import one_torch_thread
+from studies.cells import measure_missing
 from studies.study import parts
 from studies.study.bench import Bench, scope_of
 from studies.study.parts import Task
@@ -21,7 +20,7 @@ from studies.study.parts import Task
 PRESET = "study-clients"
 SEEDS = 3
 FOLDER = Path("build/study")
-MEASURED, TESTS = "measured.jsonl", "tests.json"
+MEASURED, TESTS = "measured.json", "tests.json"
 KINDS = (200, 350)
 """Edges of lifespan that sort test engines by the kind of client they belong to."""
 CHANGES: Mapping[str, tuple[str, ...]] = {
@@ -38,7 +37,7 @@ def tasks(seeds: int = SEEDS) -> Iterator[Task]:
     """All tasks, in the order of importance."""
     every, first = range(seeds), "lifespan-3"
     yield from (_exchange(first, seed) for seed in every)
-    yield from (Task("central", first, parts.central, seed, timed=seed == 0) for seed in every)
+    yield from (Task("central", first, parts.central, seed) for seed in every)
     yield Task("reservoir", first, parts.reservoir, 0)
     for seed in every:
         yield Task("rounds", first, parts.rounds, seed)
@@ -57,56 +56,35 @@ def tasks(seeds: int = SEEDS) -> Iterator[Task]:
 
 
 def _exchange(scenario: str, seed: int) -> Task:
-    return Task("one exchange", scenario, parts.one_exchange, seed, timed=seed == 0)
+    return Task("one exchange", scenario, parts.one_exchange, seed)
 
 
 def measure(
     data_dir: Path | None = None,
     folder: Path = FOLDER,
     *,
-    preset: str = PRESET,
-    wanted: Iterator[Task] | None = None,
+    wanted: Iterable[Task] | None = None,
     tell: Callable[[str], None] = print,
 ) -> Path:
-    """Do what is not done yet and append it to the file of measurements."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / MEASURED
-    done = {entry["task"] for entry in read_measured(path)}
+    """Do what is not done yet and add it to the file of measurements."""
     dealt: dict[tuple[str, int], Scenario] = {}
-    with one_torch_thread():
-        for task in wanted or tasks():
-            if task.key in done:
-                continue
-            _, experiment, _ = config.load(preset, task.overrides)
-            scenario = _scenario(experiment, task, data_dir, dealt)
-            bench = Bench(experiment, scenario, task.seed, folder, scope_of(scenario))
-            if not (folder / TESTS).is_file():
-                (folder / TESTS).write_text(json.dumps(_tests(bench)), "utf-8")
-            begin, cpu = time.monotonic(), time.process_time()
-            entries = [{"task": task.key, **_facts(task), **m.entry(timed=task.timed)} for m in task.run(bench)]
-            lines = [json.dumps(entry) for entry in entries]
-            with path.open("a", encoding="utf-8") as file:
-                file.write("\n".join(lines) + "\n")
-            seconds = f"{time.process_time() - cpu:.0f} s of {time.monotonic() - begin:.0f}"
-            tell(f"{task.key}: {len(entries)} models, {seconds}")
-    return path
+
+    def models(task: Task) -> list[dict[str, Any]]:
+        _, experiment, _ = config.load(PRESET, task.overrides)
+        scenario = _scenario(experiment, task, data_dir, dealt)
+        bench = Bench(experiment, scenario, task.seed, folder, scope_of(scenario))
+        if not (folder / TESTS).is_file():
+            write_json(folder / TESTS, _tests(bench))
+        facts = {"part": task.part, "scenario": task.scenario, "seed": task.seed, "change": task.change}
+        return [{"task": task.key, **facts, **model.entry()} for model in task.run(bench)]
+
+    measure_missing(folder / MEASURED, wanted or tasks(), models, tell=tell)
+    return folder / MEASURED
 
 
 def read_measured(path: Path) -> list[dict[str, Any]]:
-    """All measurements so far; a line that was cut off does not count."""
-    if not path.is_file():
-        return []
-    entries = []
-    for line in path.read_text("utf-8").splitlines():
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            continue
-    return entries
-
-
-def _facts(task: Task) -> dict[str, Any]:
-    return {"part": task.part, "scenario": task.scenario, "seed": task.seed, "change": task.change}
+    """All measurements so far."""
+    return [entry for entries in read_json(path).values() for entry in entries] if path.is_file() else []
 
 
 def _scenario(

@@ -44,8 +44,7 @@ FD004 with 249 training engines and the {engines} test engines that have at leas
 - Every client trains a {cell} of {width} neurons for {steps} steps (presets `study-clients` and `study-rounds`). That
   is fewer than `turbofan-life` takes, so errors are higher here. Heads are exact. Absorption takes `alpha` = 0.3 in
   parts 1 to 7; part 8 tells what trying several is worth. Nothing was chosen on test engines.
-- Bytes are all messages of all clients, both ways, with training and head. Times are of the processor, for one row at a
-  time through the network in torch, on a busy machine: compare them, do not quote them.
+- Bytes are all messages of all clients, both ways, with training and head.
 
 `python -m studies study` makes all numbers. It goes on where it was interrupted, the most important parts first, so
 a part that is missing here was not measured yet.
@@ -300,13 +299,12 @@ def order(line: Line) -> tuple[int, float]:
 
 def models_table(lines: Sequence[Line]) -> str:
     """Models with what they cost and reach."""
-    header = ("method", "width", "parameters", "µs a row", "MB moved", "RMSE", "raw", "difference")
+    header = ("method", "width", "parameters", "MB moved", "RMSE", "raw", "difference")
     rows = [
         (
             line["method"],
             number(line.get("width"), 0),
             number(line.get("parameters"), 0),
-            number(line.get("latency_in_us"), 0),
             number(line["bytes"] / 1e6 if "bytes" in line else None, 1),
             error(line),
             f"{line['rmse_raw']:.1f}",

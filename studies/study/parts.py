@@ -28,7 +28,7 @@ from fedprognos.federation.strategies.fedma import FedMAOptions, algorithm_1
 from fedprognos.matching import Absorption, OutputSums, absorb
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.head import HeadStatistics, exact_head, mean_squared_error
-from studies.study.bench import Bench, latency_in_us, mean_of
+from studies.study.bench import Bench, mean_of
 
 MULTIPLES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Widths, in multiples of a client's."""
@@ -63,7 +63,7 @@ class Model:
     bytes: int | None = None
     more: Mapping[str, Any] | None = None
 
-    def entry(self, *, timed: bool = False) -> Entry:
+    def entry(self) -> Entry:
         """As it is written down."""
         facts: Entry = {"method": self.method, **(self.more or {})}
         if self.predictions is not None:
@@ -72,8 +72,6 @@ class Model:
             facts["bytes"] = self.bytes
         if self.network is not None:
             facts |= {"width": self.network.spec.hidden, "parameters": self.network.spec.parameters}
-            if timed:
-                facts["latency_in_us"] = latency_in_us(self.network)
         return facts
 
 
@@ -340,7 +338,6 @@ class Task:
     seed: int
     overrides: Sequence[str] = ()
     change: str = ""
-    timed: bool = False
 
     @property
     def key(self) -> str:

@@ -17,7 +17,7 @@ from fedprognos.experiment import config
 from fedprognos.files import write_json
 from studies.study.measure import MEASURED, PRESET, TESTS, read_measured
 
-DESCRIBED = ("width", "parameters", "bytes", "latency_in_us", "alone")
+DESCRIBED = ("width", "parameters", "bytes", "alone")
 """Numbers of a model that are means over seeds."""
 Key = tuple[Any, ...]
 KEYS = ("part", "scenario", "change", "method", "newcomer", "share", "round")

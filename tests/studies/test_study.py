@@ -30,7 +30,7 @@ def written(folder: Path, entries: list[dict[str, Any]]) -> str:
     kinds = ["life-under-200", "life-200-350", "life-over-350", "life-under-200"]
     tests = {"truth": TRUTH, "kind": kinds, "cap": 130, "measure": "cycles"}
     (folder / TESTS).write_text(json.dumps(tests), "utf-8")
-    (folder / MEASURED).write_text("\n".join(map(json.dumps, entries)) + "\n", "utf-8")
+    (folder / MEASURED).write_text(json.dumps({"all": entries}), "utf-8")
     out = folder / "study"
     out.mkdir()
     write_summary(folder, out)
@@ -45,7 +45,7 @@ def test_conclusions_follow_the_numbers_whichever_sign(off: float, verdict: str,
     text = written(tmp_path, [entry(m, s, e) for s in range(3) for m, e in (("absorb", off), ("concat", 10.0))])
     percent = f"{10 * off - 100:+.1f} %".replace("-", "−")
     assert f"3 clients by lifespan: absorbing to 96 neurons {verdict} keeping them all ({percent}" in text
-    assert f"| absorb | 96 | 1,000 |  | 2.0 | {off:.2f} ± 0.00 |" in text
+    assert f"| absorb | 96 | 1,000 | 2.0 | {off:.2f} ± 0.00 |" in text
 
 
 def test_what_was_measured_elsewhere_stays_on_the_page(tmp_path: Path) -> None:
