@@ -84,16 +84,15 @@ def test_inputs_alone_win_where_they_say_everything() -> None:
 def test_a_single_unit_keeps_the_linear_head_unless_it_fails() -> None:
     useful, useless = [0.2, 0.2, 0.0, 0.0, 1.0], [2.0, 2.0, 0.0, 0.0, 0.0]
     for slopes, kind in ((useful, "linear"), (useless, "alone")):
-        fit, kept_out = sums(slopes, 60, 0), groups(slopes, 10)
+        fit, kept_out = sums(slopes, 60, 0), add_all(groups(slopes, 10))
         assert choose_ahead(fit, kept_out, np.zeros(6), COLUMNS)[0] == kind
 
 
-def test_a_single_unit_takes_the_shared_head_where_the_linear_one_drifts_away() -> None:
-    """Inputs follow the label, then ever less, as a resistance that grows faster than capacity fades."""
-    early, late = [0.1, 0.1, 0.0, 0.0, 3.0], [0.7, 0.7, 0.0, 0.0, 3.0]
-    fit, kept_out = sums(early, 60, 0), groups(late, 10)
-    for shared, kind in ((late, "together"), (early, "linear")):
-        assert choose_ahead(fit, kept_out, np.array([*shared, 0.5]), COLUMNS)[0] == kind
+def test_a_single_unit_keeps_the_linear_head_where_the_shared_one_did_better_so_far() -> None:
+    """On NASA's cells what was better on the last training cycles was worse on those after them."""
+    shared = [0.2, 0.2, 0.0, 0.0, 1.0]
+    fit, kept_out = sums(shared, 60, 0), add_all(groups(shared, 10))
+    assert choose_ahead(fit, kept_out, np.array([*shared, 0.5]), COLUMNS)[0] == "linear"
 
 
 def test_the_linear_head_is_the_ridge_baseline() -> None:
@@ -113,7 +112,7 @@ def test_the_linear_head_is_the_ridge_baseline() -> None:
     network = Network.seeded(NetworkSpec(inputs=1, widths=(3,), direct=windows.length), 0, 0.0)
     columns = {"personal": np.arange(8), "alone": np.arange(8), "linear": np.arange(3, 8)}
     fit, kept_out = (head_statistics(network, part, recipe) for part in (train, held))
-    option = choose_ahead(fit, [kept_out], np.zeros(9), columns)
+    option = choose_ahead(fit, kept_out, np.zeros(9), columns)
     assert option[0] == "linear"
     head = make_head(*option, fit.add(kept_out), np.zeros(9), columns)
     assert predict(network.with_head(head), windows, recipe) == pytest.approx(ridge(windows, recipe)(windows), abs=1e-6)

@@ -96,7 +96,26 @@ def test_battery_columns_are_recognised(tmp_path: Path) -> None:
     columns = guess.columns
     assert (columns.task, columns.unit, columns.time, columns.cycle) == ("soh", "Battery", "time_in_s", "cycle_no")
     assert (columns.target, columns.sensors) == ("capacity_in_Ah", ("voltage",))
-    assert guess.shortest_cycle == 2590
+    assert (guess.shortest_cycle, guess.levels) == (2590, "voltage")
+
+
+def test_only_the_part_under_load_is_read(tmp_path: Path) -> None:
+    """A voltage recovers once the load is off: samples after that say nothing about the capacity."""
+    frame = battery_table().reset_index(drop=True)
+    frame.loc[frame["voltage"] < 2.7, "voltage"] = 3.3
+    guess = propose(save(frame, tmp_path / "cells.csv"))
+    under_load = frame[frame["voltage"] < 3.3].groupby(["Battery", "cycle_no"])["time_in_s"].max().min()
+    assert (guess.shortest_cycle, guess.levels) == (under_load, "voltage")
+
+
+def test_cycles_without_common_levels_are_read_on_a_grid(tmp_path: Path) -> None:
+    """One cell is far more worn than the others: when its discharges end, theirs have hardly begun."""
+    frame = battery_table().reset_index(drop=True)
+    frame.loc[frame["Battery"] == "B1", "time_in_s"] /= 10
+    guess = propose(save(frame, tmp_path / "cells.csv"))
+    assert (guess.shortest_cycle, guess.levels) == (259, None)
+    rising = battery_table().assign(voltage=lambda table: 6.6 - table["voltage"])
+    assert propose(save(rising, tmp_path / "charged.csv")).levels is None
 
 
 def test_a_current_that_is_held_constant_is_no_sensor(tmp_path: Path) -> None:
@@ -145,7 +164,7 @@ def test_the_experiment_file_is_valid_and_its_data_readable(tmp_path: Path, tabl
     assert next(iter(experiment.partition.values())).by == ("column" if guess.sites else "unit")
     if guess.columns.task == "soh":  # the linear head sees what the ridge beside it sees
         sections = experiment.dump()
-        assert sections["federation"]["direct"]["steps"] == sections["recipe"]["grid_points"]
+        assert sections["federation"]["direct"]["steps"] == sections["recipe"]["level_points"]
 
 
 def test_what_was_left_out_is_said(tmp_path: Path) -> None:

@@ -2,7 +2,15 @@
 
 from fedprognos.tables.columns import Columns, Policy, TableLayout, Task
 from fedprognos.tables.csv_format import FileFormat
-from fedprognos.tables.cycle_rules import END_OF_LIFE, LATEST, broken_off, end_of_life, first_health, is_worn
+from fedprognos.tables.cycle_rules import (
+    END_OF_LIFE,
+    LATEST,
+    broken_off,
+    end_of_life,
+    fall_of_cycle,
+    first_health,
+    is_worn,
+)
 from fedprognos.tables.database import literal
 from fedprognos.tables.exact_csv import exact_csv_parts, read_exact_csv
 from fedprognos.tables.experiment_file import TEST_FRACTION, default_path, experiment_toml, write_experiment
@@ -62,6 +70,7 @@ __all__ = [
     "end_of_life",
     "exact_csv_parts",
     "experiment_toml",
+    "fall_of_cycle",
     "fill",
     "find_time_format",
     "first_health",

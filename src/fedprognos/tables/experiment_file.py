@@ -12,15 +12,17 @@ import tomli_w
 
 from fedprognos.errors import OutputError
 from fedprognos.files import write_text
+from fedprognos.tables.cycle_rules import READ_SHARE
 from fedprognos.tables.proposal import Proposal
 
 _COLUMNS = (
     *("task", "unit", "time", "clock", "time_measure", "time_format", "sort"),
     *("life", "new_life", "cycle", "sensors"),
 )
-_CYCLE_SHARE = 0.9
 _MOST_POINTS = 171
 """Moments of a cycle, as in the presets."""
+_LEVELS = 19
+"""Levels at which a cycle is read, as in the preset, which was tuned on training cycles."""
 _CAP_SHARE = 0.8
 """The cap as a share of a short life: nearly every unit then has rows at the cap, where it is as good as new."""
 _STEPS_AN_EPOCH, _STEPS = 20, 1500
@@ -175,12 +177,18 @@ def _recipe(proposal: Proposal) -> list[str]:
     elif proposal.columns.cycle == proposal.columns.time:
         lines += [_key("cycle", "index", "what was measured in a cycle, as it stands")]
     else:
-        end = float(f"{_CYCLE_SHARE * proposal.shortest_cycle:.3g}")
-        lines += [
-            _key("cycle", "grid", "every cycle resampled onto the same times"),
-            _key("grid_end_in_s", end, f"must end before every cycle; the shortest lasts {proposal.shortest_cycle:g}"),
-            _key("grid_points", _cycle_points(proposal)),
-        ]
+        end = float(f"{READ_SHARE * proposal.shortest_cycle:.3g}")
+        lasts = f"only this part is looked at; the shortest cycle lasts {proposal.shortest_cycle:g}, under load"
+        if proposal.levels is not None:
+            lines += [
+                _key("cycle", "levels", "when one sensor falls to each level: nearly a straight line of the health"),
+                _key("levels", proposal.levels),
+                _key("level_points", _cycle_points(proposal)),
+            ]
+        else:
+            lines += [_key("cycle", "grid", "every cycle resampled onto the same times")]
+            lines += [_key("grid_points", _cycle_points(proposal))]
+        lines += [_key("grid_end_in_s", end, lasts)]
     if proposal.conditions:
         lines += ["\n[recipe.conditions]  # decimals to which settings are rounded into operating conditions\n"]
         lines += [_key(column, decimals) for column, decimals in proposal.conditions.items()]
@@ -191,6 +199,8 @@ def _cycle_points(proposal: Proposal) -> int:
     """Moments of a cycle that the network sees: one where every cycle is a row."""
     if proposal.columns.cycle == proposal.columns.time:
         return 1
+    if proposal.levels is not None:
+        return _LEVELS
     return min(_MOST_POINTS, max(2, proposal.cycle_samples or 2))
 
 

@@ -15,7 +15,15 @@ from fedprognos.errors import DataError
 from fedprognos.tables import roles
 from fedprognos.tables.columns import Columns, Task
 from fedprognos.tables.csv_format import NUMBER, FileFormat
-from fedprognos.tables.cycle_rules import END_OF_LIFE, broken_off, end_of_life
+from fedprognos.tables.cycle_rules import (
+    END_OF_LIFE,
+    LEAST_LOAD,
+    READ_SHARE,
+    broken_off,
+    end_of_life,
+    load_ends,
+    passes_levels,
+)
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.table import yes_and_no
 from fedprognos.tables.table_files import unit_files
@@ -69,8 +77,9 @@ class Proposal:
     median_rows, median_life, short_life, from_new
         Rows of the median unit; the median lifespan, and the one that nine units in ten exceed, of units that failed
         where a column says which; and whether records begin when units are new.
-    shortest_cycle, cycle_samples
-        Duration of the shortest cycle and samples of the median one (task soh).
+    shortest_cycle, cycle_samples, levels
+        Duration of the shortest cycle, or of its load where a sensor falls under load; samples of the median cycle; and
+        that sensor, if every cycle can be read at common levels of it (task soh).
     worn
         Units whose health falls to the end of life, where the threshold of a health says where lives end.
     note
@@ -96,6 +105,7 @@ class Proposal:
     from_new: bool = False
     shortest_cycle: float | None = None
     cycle_samples: int | None = None
+    levels: str | None = None
     note: str = ""
     file_format: FileFormat = field(default_factory=FileFormat)
     counters: tuple[str, ...] = ()
@@ -297,6 +307,39 @@ class _RoleSearch:
         filled = {c: gap for c, gap in gaps.items() if c in columns}
         return _Measured(sensors, settings, constant, counters, sparse, filled)
 
+    def _falling_sensor(
+        self, columns: Columns, rows_of: Mapping[Any, Any], durations: pd.Series, scale: float
+    ) -> tuple[float, str | None]:
+        """How long the load of every cycle lasts, and a sensor that falls under it to levels that every cycle passes.
+
+        Without a sensor that falls it is the whole cycle; where cycles have no levels in common there is no sensor.
+
+        Parameters
+        ----------
+        rows_of
+            The rows of each cycle.
+        durations
+            Of the cycles that were not broken off, those of a unit one after the other.
+        """
+        load = float(durations.min())
+        if columns.cycle == columns.time:
+            return load, None
+        time = self.frame[columns.time].to_numpy(np.float64) / scale
+        times = [time[rows_of[key]] - time[rows_of[key][0]] for key in durations.index]
+        for sensor in (c for c in columns.sensors or () if c in self.complete):
+            values = self.frame[sensor].to_numpy(np.float64)
+            cycles = [(t, values[rows_of[key]]) for t, key in zip(times, durations.index, strict=True)]
+            ends = [load_ends(*cycle) for cycle in cycles]
+            if any(end is None for end in ends):
+                continue
+            lasting = pd.Series(ends, durations.index, dtype=np.float64)
+            least = min(float(p[~broken_off(p.to_numpy())].min()) for _, p in lasting.groupby(level=0))
+            if least >= LEAST_LOAD * durations.min():
+                load = min(load, least)
+                if not columns.settings and passes_levels(cycles, READ_SHARE * least):
+                    return least, sensor
+        return load, None
+
     def _extent(self, columns: Columns, groups: pd.Series, lives: pd.Series) -> dict[str, Any]:
         """How long units and cycles are."""
         time = self.frame[columns.time]
@@ -305,15 +348,18 @@ class _RoleSearch:
         if columns.cycle is not None:
             cycle = self.frame[columns.cycle]
             within = time.groupby([groups, cycle])
-            durations = within.max() - within.min()
-            whole = [part[~broken_off(part.to_numpy())] for _, part in durations.groupby(level=0)]
+            durations = (within.max() - within.min()) / scale
+            broken = [broken_off(part.to_numpy()) for _, part in durations.groupby(level=0)]
+            whole = durations[~np.concatenate(broken)]
+            load, levels = self._falling_sensor(columns, within.indices, whole, scale)
             cycles = cycle.groupby(groups).max()
             return {
                 "median_rows": rows,
                 "median_life": float(cycles.median()),
                 "short_life": float(cycles.quantile(0.1)),
-                "shortest_cycle": float(min(part.min() for part in whole) / scale),
+                "shortest_cycle": load,
                 "cycle_samples": int(within.size().median()),
+                "levels": levels,
             }
         if columns.health is not None:
             alive, _ = self._until_worn(columns.health, columns.end_of_life, lives)

@@ -17,12 +17,10 @@ from fedprognos.features.history._cycle import CycleHistory, cycle_bounds
 from fedprognos.features.history.grid import GAP_SHARE, end_in_s, fits, on_grid
 from fedprognos.features.recipe import Recipe
 from fedprognos.fleet import Unit
+from fedprognos.tables import fall_of_cycle
 
 if TYPE_CHECKING:
     from fedprognos.features.recipe_options import RecipeOptions
-
-SETTLED = 1 / 57
-"""Share of the part looked at after which the load has set in: the highest level is reached later in every cycle."""
 
 
 def levels_of(recipe: Recipe) -> FloatArray:
@@ -65,14 +63,18 @@ def at_levels(levels: FloatArray, column: int, end: float, time: FloatArray, row
 
 
 def bounds_of(units: Iterable[Unit], column: int, end: float) -> tuple[float, float]:
-    """Bounds that every cycle passes after its load has set in: the lowest early value and the highest at the end."""
+    """Bounds that every cycle passes after its load has set in: the lowest early value and the highest one reached.
+
+    A battery's voltage recovers once the load is taken off, so the value at the end need not be the lowest.
+    """
     early, late = [], []
     for unit in units:
         for k in range(len(cycle_bounds(unit)) - 1):
             rows_of_cycle = unit.cycle(k)
-            values = unit.sensors[rows_of_cycle, column]
-            early.append(np.interp(SETTLED * end, unit.time[rows_of_cycle], values))
-            late.append(np.interp(end, unit.time[rows_of_cycle], values))
+            time, values = unit.time[rows_of_cycle], unit.sensors[rows_of_cycle, column]
+            high, low = fall_of_cycle(time, values, end)
+            early.append(high)
+            late.append(low)
     return float(min(early)), float(max(late))
 
 
