@@ -66,16 +66,18 @@ RESULTS = Path("docs/results/own-tables.json")
 @dataclass(frozen=True)
 class Case:
     """A sub-set and how its engines are dealt out: by lot, by size (each owner has twice as many as the next), or by
-    lifespan. French columns come in another order, the owner first."""
+    lifespan. French columns come in another order, the owner first. `engines`: so many of them, drawn by lot."""
 
     subset: str
     by: str
     owners: int
     french: bool = False
+    engines: int | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.subset} by {self.by}, {self.owners} owners{', French' if self.french else ''}"
+        drawn = "" if self.engines is None else f", {self.engines} engines"
+        return f"{self.subset} by {self.by}, {self.owners} owners{drawn}{', French' if self.french else ''}"
 
     def as_written(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A table under the names and in the order of its owners."""
@@ -93,17 +95,30 @@ CASES = (
     Case("FD001", "lot", 10),
     Case("FD001", "size", 4),
     Case("FD001", "lot", 4, french=True),
+    Case("FD004", "lot", 4, engines=100),
+    Case("FD001", "lot", 3, engines=15),
+    Case("FD004", "lot", 3, engines=30),
     Case("FD001", "lot", 30),
     Case("FD004", "lot", 30),
 )
 """In the order of what they say."""
-CELL_CASES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
-    "three cells": {"B0006": (0, None), "B0007": (0, None), "B0018": (0, None)},
-    "two cells": {"B0006": (0, None), "B0018": (0, None)},
-    "three cells, first 90, 120 and 80 cycles": {"B0006": (0, 90), "B0007": (0, 120), "B0018": (0, 80)},
-    "three cells, without the first 40, 30 and 20": {"B0006": (40, None), "B0007": (30, None), "B0018": (20, None)},
+CELL_CASES: Mapping[str, Mapping[str, slice]] = {
+    "three cells": {"B0006": slice(None), "B0007": slice(None), "B0018": slice(None)},
+    "two cells": {"B0006": slice(None), "B0018": slice(None)},
+    "three cells, first 90, 120 and 80 cycles": {"B0006": slice(90), "B0007": slice(120), "B0018": slice(80)},
+    "three cells, without the first 40, 30 and 20": {
+        "B0006": slice(40, None),
+        "B0007": slice(30, None),
+        "B0018": slice(20, None),
+    },
+    "three cells, every third cycle": {
+        "B0006": slice(0, None, 3),
+        "B0007": slice(1, None, 3),
+        "B0018": slice(2, None, 3),
+    },
+    "two cells, first 60 and 70 cycles": {"B0007": slice(60), "B0018": slice(70)},
 }
-"""The discharges of each cell that are in the folder: from the first to the one before the last."""
+"""The discharges of each cell that are in the folder."""
 
 
 def write_own_tables(data_dir: Path | None, runs: Path, workers: int | None = None) -> Path:
@@ -170,7 +185,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 def measure(case: Case, data_dir: Path | None, folder: Path, workers: int | None) -> dict[str, object]:
     """The error of the published model on NASA's test engines, and what the run itself said."""
     source = catalog.find("cmapss", data_dir)
-    train = fleet_table(source / f"train_{case.subset}.txt", case)
+    train = training_table(source, case)
     case.as_written(train).to_csv(folder / "fleet.csv", index=False)
     experiment = write_experiment(propose(folder / "fleet.csv"), folder / "fleet.toml", force=True)
     began = time.monotonic()
@@ -193,7 +208,7 @@ def measure(case: Case, data_dir: Path | None, folder: Path, workers: int | None
 def preset_errors(case: Case, data_dir: Path | None, folder: Path, workers: int | None) -> dict[str, float]:
     """The same by the preset's recipe, network and training, with the same owners; trained on all their engines."""
     source = catalog.find("cmapss", data_dir)
-    fleet_table(source / f"train_{case.subset}.txt", case).to_csv(folder / "fleet.csv", index=False)
+    training_table(source, case).to_csv(folder / "fleet.csv", index=False)
     path = write_experiment(propose(folder / "fleet.csv"), folder / "fleet.toml", force=True)
     written, preset = config.load(path)[1].dump(), config.load(PRESET)[1].dump()
     document = {key: preset[key] for key in ("model", "train")}
@@ -214,13 +229,13 @@ def preset_errors(case: Case, data_dir: Path | None, folder: Path, workers: int 
 
 
 def measure_cells(
-    cells: Mapping[str, tuple[int, int | None]], data_dir: Path | None, folder: Path, workers: int | None
+    cells: Mapping[str, slice], data_dir: Path | None, folder: Path, workers: int | None
 ) -> dict[str, object]:
     """What the owners of cells end with, and the ridge of each, from a folder with some of NASA's discharges."""
     source = catalog.find("nasa-battery", data_dir)
     listed = pd.read_csv(source / "metadata.csv")
     listed = listed[listed["type"] == "discharge"]
-    parts = [listed[listed["battery_id"] == cell].iloc[slice(*span)] for cell, span in cells.items()]
+    parts = [listed[listed["battery_id"] == cell].iloc[span] for cell, span in cells.items()]
     (folder / "cells" / "data").mkdir(parents=True, exist_ok=True)
     pd.concat(parts).to_csv(folder / "cells" / "metadata.csv", index=False)
     for name in pd.concat(parts)["filename"]:
@@ -243,9 +258,17 @@ def measure_cells(
     }
 
 
-def fleet_table(path: Path, case: Case) -> pd.DataFrame:
-    """The rows of a C-MAPSS file under other names, with an owner each."""
+def training_table(source: Path, case: Case) -> pd.DataFrame:
+    """The training engines of a case."""
+    return fleet_table(source / f"train_{case.subset}.txt", case, case.engines)
+
+
+def fleet_table(path: Path, case: Case, engines: int | None = None) -> pd.DataFrame:
+    """The rows of a C-MAPSS file under other names, with an owner each; all engines, or so many of them."""
     frame = pd.DataFrame(np.loadtxt(path), columns=list(HEADER))
+    if engines is not None:
+        drawn = np.random.default_rng(1).permutation(frame["maschine"].unique())[:engines]
+        frame = frame[frame["maschine"].isin(drawn)].reset_index(drop=True)
     frame["maschine"] = frame["maschine"].astype(int).map("M{:03d}".format)
     frame["zyklus"] = frame["zyklus"].astype(int)
     lives = frame.groupby("maschine").size()
