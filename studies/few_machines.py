@@ -27,7 +27,7 @@ from studies.cells import measure_missing, not_measured
 from studies.markdown import NOTHING, sample, share_of, table
 from studies.own_tables import Case, boosted, fleet_table
 from studies.plotting import BLUE, GREEN, ORANGE, legend, named, panels, svg
-from studies.samples import Sample, paired
+from studies.samples import Sample, over_seeds, paired
 from studies.study.bench import Bench, scope_of
 from studies.study.parts import exact_only
 
@@ -151,13 +151,8 @@ def _boosting(cell: Cell, data_dir: Path | None, units: Sequence[str]) -> FloatA
 
 def curve(results: Mapping[str, Mapping[str, float]], subset: str, method: str) -> dict[int, Sample]:
     """The errors of a method over seeds, by units an owner."""
-    samples = {}
-    for units in UNITS:
-        measured = {seed: results.get(Cell(subset, units, seed).key) for seed in range(SEEDS)}
-        by_seed = {seed: errors[method] for seed, errors in measured.items() if errors is not None}
-        if by_seed:
-            samples[units] = Sample(by_seed, {})
-    return samples
+    samples = {units: over_seeds(results, Cell(subset, units, 0), SEEDS, method) for units in UNITS}
+    return {units: errors for units, errors in samples.items() if errors is not None}
 
 
 def picture(results: Mapping[str, Mapping[str, float]]) -> str:

@@ -28,7 +28,7 @@ from fedprognos.matching import OutputSums
 from fedprognos.networks import Network
 from studies.cells import measure_missing, not_measured
 from studies.markdown import difference, sample, table
-from studies.samples import Sample, paired
+from studies.samples import over_seeds, paired
 from studies.study.bench import Bench, scope_of
 from studies.study.measure import PRESET
 from studies.study.parts import SideBySide, exact_only, seeing, side_by_side
@@ -285,17 +285,13 @@ def page(results: Mapping[str, Mapping[str, float]]) -> str:
     """A table a scenario; what is missing is named."""
     parts = [PAGE.format(seeds=SEEDS)]
     for scenario in SCENARIOS:
-        by_seed = {c.seed: results[c.key] for c in cells() if c.scenario == scenario and c.key in results}
-        if not by_seed:
-            continue
-        methods = list(next(iter(by_seed.values())))
-        samples = {m: Sample({seed: line[m] for seed, line in by_seed.items()}, {}) for m in methods}
-        rows = [_row(method, samples[method], samples[methods[0]]) for method in methods]
-        parts += [f"## {scenario}", table(["way to merge", "neurons", "error", "against concat"], rows)]
+        cell, rows, concat = Cell(scenario, 0), [], None
+        for way in results.get(cell.key, {}):
+            name, _, width = way.rpartition(", ")
+            errors = over_seeds(results, cell, SEEDS, way)
+            concat = errors if concat is None else concat
+            against = "" if errors is concat else difference(paired(errors, concat), 2)
+            rows.append([name, width, sample(errors, 2), against])
+        if rows:
+            parts += [f"## {scenario}", table(["way to merge", "neurons", "error", "against concat"], rows)]
     return "\n\n".join([*parts, *not_measured((cell.key for cell in cells()), results)]) + "\n"
-
-
-def _row(method: str, errors: Sample, concat: Sample) -> list[str]:
-    name, _, width = method.rpartition(", ")
-    against = "" if errors.by_seed == concat.by_seed else difference(paired(errors, concat), 2)
-    return [name, width, sample(errors, 2), against]

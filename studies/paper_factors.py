@@ -26,7 +26,7 @@ from fedprognos.networks import Network, fit, predict
 from studies.cells import measure_missing
 from studies.markdown import NOTHING, sample, table
 from studies.paper import paper
-from studies.samples import Sample
+from studies.samples import over_seeds
 from studies.study.bench import Bench, scope_of
 
 PRESET = "battery-paper"
@@ -260,12 +260,13 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         ["paper", "as printed", NOTHING, *(f"{printed[b, m]:.4f}" for m in ("central", "local") for b in BATTERIES)]
     ]
     for factor in FACTORS:
-        by_seed = {seed: results[key] for seed in range(SEEDS) if (key := Cell(factor, seed).key) in results}
+        cell = Cell(factor)
         name = factor.name if factor.neurons == NEURONS else f"{factor.name}, {factor.neurons} neurons"
-        cells = [_cell(by_seed, "train")]
-        cells += [_cell(by_seed, method, b) for method in ("central", "local") for b in BATTERIES]
-        missing = SEEDS - len(by_seed)
-        lines.append([name, factor.level + (f" ({missing} seeds missing)" if missing else ""), *cells])
+        train = over_seeds(results, cell, SEEDS, "train")
+        tested = [over_seeds(results, cell, SEEDS, method, b) for method in ("central", "local") for b in BATTERIES]
+        missing = SEEDS - (0 if train is None else train.seeds)
+        level = factor.level + (f" ({missing} seeds missing)" if missing else "")
+        lines.append([name, level, *(sample(errors, 4) for errors in (train, *tested))])
     parts = [PAGE.format(neurons=NEURONS, seeds=SEEDS), table(header, lines, 2)]
     if SAMPLED in results:
         rows = [
@@ -275,8 +276,3 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         ]
         parts += [SAMPLING.format(slow=SLOW_IN_S), table(["battery", "cycles of", "slow", "median"], rows, 2)]
     return "\n\n".join(parts) + "\n"
-
-
-def _cell(by_seed: Mapping[int, Any], *path: str) -> str:
-    values = {seed: float(reduce(lambda at, key: at[key], path, entry)) for seed, entry in by_seed.items()}
-    return sample(Sample(values, {}) if values else None, 4)

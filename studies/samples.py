@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,6 +30,27 @@ class Sample:
     def spread(self) -> float | None:
         """Sample standard deviation; None with one seed."""
         return float(np.std(list(self.by_seed.values()), ddof=1)) if self.seeds > 1 else None
+
+
+class SeededCell(Protocol):
+    """A training that is done with several seeds: a dataclass that has one, and a key of its results."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def key(self) -> str: ...
+
+
+def over_seeds(results: Mapping[str, Any], cell: SeededCell, seeds: int, *path: str) -> Sample | None:
+    """What the path leads to in the results of a cell, over its seeds; None where nothing was measured."""
+    values = {}
+    for seed in range(seeds):
+        value: Any = results.get(replace(cell, seed=seed).key)  # type: ignore[type-var]
+        for name in path:
+            value = None if value is None else value.get(name)
+        if value is not None:
+            values[seed] = float(value)
+    return Sample(values, {}) if values else None
 
 
 def paired(first: Sample | None, second: Sample | None) -> Difference | None:

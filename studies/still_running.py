@@ -25,7 +25,7 @@ from fedprognos.networks import Network
 from fedprognos.networks.torch_threads import one_torch_thread
 from studies.few_machines import OWNERS, PRESETS
 from studies.markdown import sample, share_of, table
-from studies.samples import Sample
+from studies.samples import over_seeds
 from studies.study.bench import Bench, scope_of
 from studies.study.parts import exact_only
 
@@ -188,23 +188,13 @@ def _rolling(windows: WindowSet, points: Any) -> FloatArray:
     return np.asarray(features, dtype=np.float64)
 
 
-def errors_of(results: Mapping[str, Mapping[str, float]], subset: str, cut: Cut, method: str) -> Sample | None:
-    """The errors of a method over seeds; None where nothing was measured."""
-    by_seed = {
-        seed: errors[method]
-        for seed in range(SEEDS)
-        if method in (errors := results.get(Cell(subset, cut, seed).key, {}))
-    }
-    return Sample(by_seed, {}) if by_seed else None
-
-
 def page(results: Mapping[str, Mapping[str, float]]) -> str:
     """A table a cut; draws that were not measured are named."""
     parts = [PAGE.format(owners=OWNERS, steps=STEPS, rolling=ROLLING, install=INSTALL)]
     for cut in CUTS:
         rows = []
         for subset in PRESETS:
-            errors = {method: errors_of(results, subset, cut, method) for method in METHODS}
+            errors = {method: over_seeds(results, Cell(subset, cut, 0), SEEDS, method) for method in METHODS}
             against = [share_of(errors[USED], errors[other]) for other in (DROPPED, ALL)]
             rows.append([subset, *(sample(errors[method], 1) for method in METHODS), *against])
         header = ["engines", *METHODS, "used against dropped", "used against all"]
