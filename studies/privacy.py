@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,40 +14,28 @@ from fedprognos.arrays import FloatArray
 from fedprognos.evaluation import EVERYONE
 from fedprognos.experiment import config
 from fedprognos.experiment.evaluator import errors, evaluation_windows, network_predictor
-from fedprognos.experiment.job import plan_of
 from fedprognos.experiment.scenario import Scenario, scenarios
 from fedprognos.features import Recipe, WindowSet, build_windows, recipe_for
-from fedprognos.federation.client import Client
-from fedprognos.federation.client_folder import ClientFolder
-from fedprognos.federation.cohort import MessageCohort
 from fedprognos.federation.heads import judged_rounds
-from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import write_json
 from fedprognos.networks import Network
 from fedprognos.networks.head import add_all, head_statistics, solve_head
-from fedprognos.networks.running import pieces
 from fedprognos.networks.torch_threads import one_torch_thread
 from fedprognos.privacy.differential_privacy import Privacy, PrivacyOptions
 from fedprognos.privacy.noise_mechanisms import Account
 from fedprognos.privacy.noised_statistics import ada_ssp, add_noise, clipped_sums
-from studies.attacks import ATTACKS
-from studies.poisoning import HostileTransport, write_between
+from studies.poisoning import write_between
+from studies.study.bench import Bench, scope_of
 
 PRESET = "study-privacy"
 PAGE, JSON = Path("docs/privacy.md"), Path("docs/results/privacy.json")
 EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0)
 DRAWS, SEEDS = 5, 3
 """Noise is drawn so many times for heads that are solved, and networks are trained so often; the table has the mean."""
+RUNS = Path("build/privacy")
 TRAINED = ("recipe.stride=50",)
 """Methods that train see fewer windows: every step takes the gradient of each."""
-
-
-@dataclass(frozen=True)
-class _Names:
-    """A cohort of which strategies that train nothing need the names only."""
-
-    clients: tuple[str, ...]
 
 
 def write_privacy(
@@ -77,8 +63,8 @@ def write_privacy(
                     write_json(out, measured)
             elif not errors_by_rule:
                 windows = {name: build_windows(recipe, fleet) for name, fleet in sorted(scenario.clients.items())}
-                plan = plan_of(changed, recipe, 0)
-                (round_,) = strategies[method].run(_Names(tuple(windows)), plan)  # type: ignore[arg-type]
+                bench = Bench(changed, scenario, 0, RUNS, scope_of(scenario), agreed=recipe)
+                (round_,) = strategies[method].run(bench.cohort(), bench.plan())
                 (network,) = round_.models.values()
                 errors_by_rule |= _measured(changed, scenario, recipe, network, windows)
                 tell(f"{method}: {json.dumps(errors_by_rule)}")
@@ -106,12 +92,9 @@ def _trained(
                 update={"privacy": rule, "methods": (method,), "heads": ("mean",)}
             )
             changed = experiment.model_copy(update={"federation": federation})
-            plan = plan_of(changed, recipe, seed)
-            account = None if rule is None else rule.account(plan.releases, masked=False)
-            with tempfile.TemporaryDirectory() as folder:
-                members = {n: Client(n, f, ClientFolder(Path(folder) / n)) for n, f in scenario.clients.items()}
-                transport = HostileTransport(members, "", ATTACKS[0], ReplyJournal(Path(folder) / "replies"))
-                *_, last = judged_rounds(strategies[method], MessageCohort(transport), plan)
+            bench = Bench(changed, scenario, seed, RUNS, scope_of(scenario), agreed=recipe)
+            account = None if rule is None else rule.account(bench.plan().releases, masked=False)
+            *_, last = judged_rounds(strategies[method], bench.cohort(), bench.plan())
             (heads,) = last.judged.values()
             raw, capped = errors(tests, tests.clients, network_predictor(heads["mean"].network, recipe))[EVERYONE]
             drawn.append((raw, raw if capped is None else capped))
@@ -136,12 +119,9 @@ def _measured(
 ) -> dict[str, Any]:
     """Capped and raw test RMSE without noise, and for every epsilon per unit and per row."""
     tests = evaluation_windows(scenario, recipe, experiment.evaluation)
-    seen = {id(w): _features(network, w) for w in tests.scored.values()}
 
     def rmse(head: FloatArray) -> tuple[float, float]:
-        def predictor(points: WindowSet, _: str) -> FloatArray:
-            return recipe.decode(seen[id(points)] @ head)
-
+        predictor = network_predictor(network.with_head(head), recipe)
         raw, capped = errors(tests, tests.clients, predictor)[EVERYONE]
         return raw, raw if capped is None else capped
 
@@ -163,16 +143,6 @@ def _measured(
                 drawn.append(rmse(ada_ssp(add_all(noised), privacy, len(noised))))
             account = options.model_copy(update={"epsilon": epsilon}).account(1, masked=False)
             measured[f"{per} {epsilon:g}"] = _cell(drawn, account)
-    return measured
-
-
-def _features(network: Network, windows: WindowSet) -> FloatArray:
-    """All that the head sees of every point, with a column of ones last."""
-    measured = np.ones((len(windows), network.spec.features + 1))
-    module = network.module().eval()
-    with module.in_blocks():
-        for piece in pieces(module, windows):
-            measured[piece.index, :-1] = piece.features()
     return measured
 
 
