@@ -52,9 +52,10 @@ ODD_ERRORS, ODD_SENSORS = 6.0, 3
 ODD_FACTOR, USUAL_MOST = 2.0, 4.0
 """Where training machines exceeded the second, sensors do not go together in straight lines. Their largest distance
 varies from fleet to fleet, so the limit is the first times it."""
-DOUBT, MOST_STRETCH = 0.5, 2.0
-"""Share of that limit from which on intervals widen, in proportion, and the most by which they do. A fault begins
-before it is found, and values are worse by then than intervals say."""
+DOUBT = 0.35
+MOST_STRETCH = 1 / DOUBT
+"""Share of that limit from which on intervals widen, in proportion, and so the most by which they do. A fault begins
+before it is found, and values are worse by then than intervals say; `benchmarks/fault_lives.py --choose` chose it."""
 LEAST_JOINT_UNITS = 20
 """Machines from which on it is known how sensors go together."""
 LATCH_RANGE, LATCH_DRIFT, LATCH_STUCK, LATCH_ODD = 1, 2, 4, 8
