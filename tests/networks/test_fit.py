@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from fedprognos.errors import ConfigError, TrainingError
 from fedprognos.features import WindowSet, build_windows, hold_out
-from fedprognos.networks import FitResult, Network, NetworkSpec, fit, predict
-from fedprognos.networks.cells import gru
-from fedprognos.networks.cells.gru import UnrolledGRU
+from fedprognos.networks import FitResult, Network, NetworkSpec, fit, predict, unrolled_gru
 from fedprognos.networks.model_options import Training
 from fedprognos.networks.running import cached_inputs
+from fedprognos.networks.unrolled_gru import UnrolledGRU
 from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
@@ -192,7 +191,7 @@ def test_the_gradient_of_a_gru_written_out_is_that_of_torch(
         torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.skipif(gru.compiled is None, reason="fedprognos was installed without a C compiler")
+@pytest.mark.skipif(unrolled_gru.compiled is None, reason="fedprognos was installed without a C compiler")
 @settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 999),
@@ -208,9 +207,9 @@ def test_compiled_steps_of_a_gru_are_those_in_torch(seed: int, batch: int, steps
     x = 4 * torch.randn(batch, steps, 5)
     weight = torch.randn(batch, steps, width)
     results = {}
-    for name, compiled in (("compiled", gru.compiled), ("torch", None)):
+    for name, compiled in (("compiled", unrolled_gru.compiled), ("torch", None)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gru, "compiled", compiled)
+            patch.setattr(unrolled_gru, "compiled", compiled)
             out, _ = module(x)
             results[name] = [out.detach(), *torch.autograd.grad((out * weight).sum(), list(module.parameters()))]
     for fast, plain in zip(results["compiled"], results["torch"], strict=True):

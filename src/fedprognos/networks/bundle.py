@@ -29,7 +29,6 @@ from fedprognos.fleet import Fleet
 from fedprognos.networks.calibration import Calibration
 from fedprognos.networks.network import Network
 from fedprognos.networks.novelty import Novelty
-from fedprognos.networks.running import predict
 from fedprognos.networks.spec import NetworkSpec
 from fedprognos.networks.trust import Trust, keep_signatures, model_text
 from fedprognos.tables import TableLayout
@@ -143,6 +142,8 @@ class Bundle:
     def predict(self, fleet: Fleet, *, last: bool = True) -> dict[str, FloatArray]:
         """Health of each unit: at its last row or cycle, or at every point a full window reaches."""
         windows = self.windows(fleet, points="last" if last else "all", stride=1)
+        from fedprognos.networks.running import predict
+
         values = predict(self.network, windows, self.recipe)
         return {name: values[windows.unit == k] for k, name in enumerate(windows.unit_ids)}
 

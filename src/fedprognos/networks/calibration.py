@@ -26,7 +26,6 @@ from fedprognos.errors import BundleError
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.head import HeadStatistics, add_all, head_statistics, solve_head
 from fedprognos.networks.network import Network
-from fedprognos.networks.running import predict
 
 FLOOR = 0.1
 """RUL residuals are measured in units of the prediction plus this share of the largest label learnt."""
@@ -349,6 +348,8 @@ def residuals(
     stretch
         Factor by which errors are larger on units that the layers below the head never saw, halfway to the cap.
     """
+    from fedprognos.networks.running import predict
+
     places, predicted = [np.empty(0, dtype=np.int64)], [np.empty(0)]
     near = np.full(len(windows), True) if recipe.cap is None else windows.labels <= FARTHEST * recipe.cap
     for unit in np.unique(windows.unit[near]).tolist():

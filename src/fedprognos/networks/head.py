@@ -17,7 +17,6 @@ from fedprognos.errors import TrainingError
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.matching import LabelledSums
 from fedprognos.networks.network import Network
-from fedprognos.networks.running import pieces
 
 RIDGES = tuple(10.0 ** (k / 2) for k in range(-18, 5))
 """Ridge strengths tried, relative to the mean diagonal of H'H."""
@@ -98,6 +97,8 @@ def weighted_statistics(
 
     Points without weight are not counted.
     """
+    from fedprognos.networks.running import pieces
+
     width = network.spec.features + 1
     hh, hy = np.zeros((len(weights), width, width)), np.zeros((len(weights), width))
     targets = recipe.encode(windows.labels)

@@ -1,15 +1,16 @@
 """Running a network row by row: what it remembers of a unit is one vector of numbers.
 
-Single rows are run in NumPy where the cell knows how, longer runs in torch; the vector is the same.
+Cells that know a step in NumPy are run in it, without torch, which takes most of a second to load; only a very long
+run of rows is faster in torch. All others are run in torch. The vector is the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fedprognos.arrays import FloatArray, Rows
 from fedprognos.networks.cells import Step, cells
@@ -17,6 +18,13 @@ from fedprognos.networks.network import Network, body_digest
 from fedprognos.networks.reservoir_body import reservoir_of
 from fedprognos.networks.torch_threads import one_torch_thread
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedprognos.networks.module import HealthNetwork
+
+LONG = 8192
+"""Rows of a unit in a row from which on torch is faster, the time to load it included."""
 HEAD = ("weight", "reservoir", "direct")
 """What the head sees, in this order."""
 
@@ -46,11 +54,13 @@ class Stepper:
 
     def __init__(self, network: Network) -> None:
         spec, weights = network.spec, network.weights
-        self._module = network.module().eval()
+        self._network = network
         self._reservoir = reservoir_of(spec.reservoir, spec.inputs) if spec.reservoir else None
-        with torch.inference_mode():
-            self._states = self._module.body(torch.zeros(1, 1, spec.inputs))[1]
-        sizes = [sum(_size(part) for part in _leaves(state)) for state in self._states]
+        cell = cells[spec.cell]
+        if cell.step is not None and cell.onnx is not None:
+            sizes = [len(cell.onnx.states) * width for width in spec.widths]
+        else:
+            sizes = [sum(_size(part) for part in _leaves(state)) for state in self._states]
         self._starts = np.cumsum([0, *sizes]).tolist()
         self.size = self._starts[-1] + spec.reservoir
         self.digest = body_digest(network)
@@ -58,9 +68,20 @@ class Stepper:
         self._slopes, self._bias = np.concatenate(parts, axis=1)[0], float(weights["head.bias"][0])
         self._input = (weights["input.weight"].T, weights["input.bias"]) if spec.input_width is not None else None
         self._direct, self._widths = bool(spec.direct), spec.widths
-        step = cells[spec.cell].step
         layers = [layer for layer in network.anatomy.layers if layer.cell == spec.cell]
-        self._steps = None if step is None else [step(*network.layer(layer).values()) for layer in layers]
+        self._steps = None if cell.step is None else [cell.step(*network.layer(layer).values()) for layer in layers]
+
+    @cached_property
+    def _module(self) -> HealthNetwork:
+        return self._network.module().eval()
+
+    @cached_property
+    def _states(self) -> Sequence[object]:
+        """States of one unit, as torch puts them together."""
+        import torch
+
+        with torch.inference_mode():
+            return self._module.body(torch.zeros(1, 1, self._network.spec.inputs))[1]
 
     def rest(self, first: Rows) -> Rows:
         """States (B, size) of units before their first rows (B, inputs)."""
@@ -77,8 +98,8 @@ class Stepper:
     def read(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows, Rows]:
         """What :meth:`run` gives, with the last layer's outputs (B, T, L) in between."""
         after = states.copy()
-        if rows.shape[1] == 1 and self._steps is not None:
-            seen = [self._in_numpy(rows[:, 0], self._steps, after)[:, None]]
+        if rows.shape[1] <= LONG and self._steps is not None:
+            seen = [self._in_numpy(rows, self._steps, after)]
         else:
             seen = [self._in_torch(rows, after)]
         if self._reservoir is not None:
@@ -94,17 +115,25 @@ class Stepper:
         features = np.concatenate(seen, axis=2) if len(seen) > 1 else seen[0]
         return (features @ self._slopes).astype(np.float64) + self._bias, seen[0], after
 
-    def _in_numpy(self, x: Rows, steps: Sequence[Step], states: Rows) -> Rows:
-        """Outputs of the last layer (B, L) after one row; the states are changed in place."""
+    def _in_numpy(self, rows: Rows, steps: Sequence[Step], states: Rows) -> Rows:
+        """Outputs of the last layer (B, T, L) after each of some rows; the states are changed in place."""
         if self._input is not None:
-            x = np.maximum(x @ self._input[0] + self._input[1], 0.0)
-        for start, stop, width, step in zip(self._starts, self._starts[1:], self._widths, steps, strict=False):
-            states[:, start:stop] = step(x, states[:, start:stop])
-            x = states[:, start : start + width]
-        return x if steps else x[:, :0]
+            rows = np.maximum(rows @ self._input[0] + self._input[1], 0.0)
+        outputs: Rows = np.empty((*rows.shape[:2], self._widths[-1] if self._widths else 0), dtype=np.float32)
+        layers = list(zip(self._starts, self._starts[1:], self._widths, steps, strict=False))
+        for t in range(rows.shape[1]):
+            x = rows[:, t]
+            for start, stop, width, step in layers:
+                states[:, start:stop] = step(x, states[:, start:stop])
+                x = states[:, start : start + width]
+            if layers:
+                outputs[:, t] = x
+        return outputs
 
     def _in_torch(self, rows: Rows, states: Rows) -> Rows:
-        """Outputs of the last layer (B, T, L) after each of several rows; the states are changed in place."""
+        """What :meth:`_in_numpy` does, in torch."""
+        import torch
+
         whole, before = torch.from_numpy(states), []
         for state, start in zip(self._states, self._starts, strict=False):
             before.append(_like(state, whole[:, start:]))
@@ -119,6 +148,8 @@ class Stepper:
 
 def _leaves(state: object) -> Iterator[Tensor]:
     """Tensors (layers, B, neurons) of a layer's state, whatever they are put together in."""
+    from torch import Tensor
+
     if isinstance(state, Tensor):
         yield state
     else:
@@ -132,6 +163,8 @@ def _size(part: Tensor) -> int:
 
 def _like(state: object, numbers: Tensor) -> object:
     """A state built like another one, from the first of some numbers (B, ...)."""
+    from torch import Tensor
+
     parts, at = [], 0
     for part in _leaves(state):
         values = numbers[:, at : at + _size(part)].reshape(len(numbers), part.shape[0], part.shape[2])

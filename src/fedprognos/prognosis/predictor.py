@@ -26,7 +26,6 @@ from fedprognos.networks import (
     Stepper,
     Trust,
     one_torch_thread,
-    window_outputs,
 )
 from fedprognos.prognosis.health import Health, RowTable
 from fedprognos.prognosis.health_model import Forward, HealthModel, StatefulNetwork
@@ -222,5 +221,7 @@ class _TorchForward:
         self._blocks.enter_context(self._module.in_blocks())
 
     def __call__(self, batch: Rows) -> FloatArray:
+        from fedprognos.networks import window_outputs
+
         with one_torch_thread():  # windows are small: more threads cost more than they bring
             return window_outputs(self._module, batch)
