@@ -53,13 +53,13 @@ class Novelty(BaseModel):
     def distance(self, features: NDArray[np.floating]) -> FloatArray:
         """Distances (...) of features (..., L) from training; those of training have a mean square of one."""
         mean, whitening = self._arrays
-        deviations = (features[..., : len(mean)] - mean) @ whitening
-        distances: FloatArray = np.sqrt(np.einsum("...k,...k->...", deviations, deviations))
+        deviations = (features[..., : len(mean)].astype(np.float32, copy=False) - mean) @ whitening  # as in ONNX
+        distances: FloatArray = np.sqrt(np.einsum("...k,...k->...", deviations, deviations)).astype(np.float64)
         return distances
 
     @cached_property
-    def _arrays(self) -> tuple[FloatArray, FloatArray]:
-        return np.array(self.mean), np.array(self.whitening).T.copy()
+    def _arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return np.array(self.mean, dtype=np.float32), np.array(self.whitening, dtype=np.float32).T.copy()
 
 
 def novelty_from_sums(statistics: HeadStatistics, width: int) -> Novelty | None:

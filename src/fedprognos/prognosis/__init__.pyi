@@ -22,4 +22,4 @@ from .table_prediction import ModelInputs as ModelInputs
 from .table_prediction import predict_files as predict_files
 from .table_prediction import read_pieces as read_pieces
 from .table_prediction import row_healths as row_healths
-from .worn import WORN as WORN
+from .unit_state import WORN as WORN

@@ -19,8 +19,7 @@ from fedprognos.networks import Calibration, Novelty
 from fedprognos.prognosis.health import AT_CAP, Health
 from fedprognos.prognosis.row_steps import Steps
 from fedprognos.prognosis.sensor_faults import DISTRUSTED, UNKNOWN_WEAR, SensorLimits, unknown_wear
-from fedprognos.prognosis.unit_state import Question, UnitState
-from fedprognos.prognosis.worn import WORN, WornWatch
+from fedprognos.prognosis.unit_state import WORN, Question, UnitState, WornWatch
 from fedprognos.tables import TableLayout
 
 BATCH = 1024

@@ -30,9 +30,8 @@ from fedprognos.prognosis.sensor_faults import (
     UNKNOWN_WEAR,
     unknown_wear,
 )
-from fedprognos.prognosis.sensor_traces import SensorTrace, trace_sensors
-from fedprognos.prognosis.unit_state import FLAGS, UnitState
-from fedprognos.prognosis.worn import WORN
+from fedprognos.prognosis.sensor_traces import SensorTrace, SensorWalk
+from fedprognos.prognosis.unit_state import FLAGS, WORN, UnitState
 from fedprognos.tables import name_of_life
 
 FLAG_ORDER = (*FLAGS.values(), MID_LIFE, OUT_OF_RANGE, DRIFT, STUCK, MISSING, UNKNOWN_WEAR, AT_CAP, WORN)
@@ -96,7 +95,7 @@ class LifeRows:
         finite[:, :width] |= blank[:, :width]
         usable = np.asarray(finite.all(axis=1) & ~blank[:, width:].any(axis=1))
         plain: BoolArray = np.bincount(self.unit[~usable], minlength=count) == 0
-        first, last = self._bounds()
+        first, last = self.bounds()
         before = [states.get(name) for name in self.names]
         if not trusting:
             clocks = [None if state is None else state.clock for state in before]
@@ -120,7 +119,7 @@ class LifeRows:
                 plain[k] &= plain[earlier]
         return plain
 
-    def _bounds(self) -> tuple[IntArray, IntArray]:
+    def bounds(self) -> tuple[IntArray, IntArray]:
         """First and last row of every unit: (U,) each."""
         rows = np.arange(len(self.unit))
         first, last = np.empty(len(self.names), dtype=np.int64), np.empty(len(self.names), dtype=np.int64)
@@ -135,7 +134,7 @@ class LifeRows:
     def start(self, model: HealthModel, states: Mapping[str, UnitState]) -> list[UnitState]:
         """The memory of each unit (U,), begun where there is none."""
         states_before = [states.get(name) for name in self.names]
-        last = self._bounds()[1]
+        last = self.bounds()[1]
         numbers = {name: k for k, name in enumerate(self.names)}
         memories = []
         for name, known in zip(self.names, states_before, strict=True):
@@ -168,7 +167,7 @@ class LifeRows:
         as_given = np.empty(0) if watch is None else inputs[:, watch.column].copy()
         held = np.array([policy != "mean" for policy in model.policies[:width]])
         watches = [state.sensors for state in ranked]
-        trace = trace_sensors(watches, latest, model.limits, recipe, steps, given, inputs, held)
+        trace = SensorWalk(watches, latest, model.limits, recipe, steps, given, inputs, held).trace()
         positions = np.asarray(self.table.positions, dtype=np.float64)[steps.order]
         self._advance(ranked, steps, positions, trusting)
         for state, values in zip(ranked, latest, strict=True):
@@ -185,7 +184,7 @@ class LifeRows:
             inputs = np.stack([ranked[rank].channels.extend(row) for rank, row in zip(steps.rank, inputs, strict=True)])
         outputs, distances = model.carry_on(inputs, steps, ranked)
         novel = _novel(ranked, steps, distances, worn)
-        last = self._bounds()[1]
+        last = self.bounds()[1]
         shown = np.arange(len(self.unit)) if every else np.sort(last)  # rows of the table
         place = np.argsort(steps.order)
         table = HealthTable(

@@ -163,7 +163,7 @@ class SensorLimits:
             if len(among) < 2:
                 continue
             chosen = levels[rows] if len(among) == sound.shape[1] else levels[rows][:, among]
-            share = np.abs(self._standard_errors(chosen, among.tobytes())) / self._odd_limit[among]
+            share = np.abs(self._shares(chosen, among.tobytes()))
             k = share.argmax(axis=1)
             sensors[rows], excess[rows] = among[k], share[np.arange(len(k)), k]
         return sensors, excess
@@ -174,13 +174,13 @@ class SensorLimits:
         limit: FloatArray = np.where(most > USUAL_MOST, ODD_FACTOR * most, ODD_ERRORS)
         return limit
 
-    def _standard_errors(self, levels: FloatArray, among: bytes) -> FloatArray:
-        """As :meth:`JointLevels.errors`, with the matrix kept for each set of sensors that was met."""
+    def _shares(self, levels: FloatArray, among: bytes) -> FloatArray:
+        """:meth:`JointLevels.errors` as shares of their limits, with the matrix kept for each set of sensors met."""
         if among not in self._error_maps:
             chosen = np.frombuffer(among, dtype=np.int64)
-            joint = cast("JointLevels", self.joint)
-            origin = joint.errors(np.zeros(len(chosen)), chosen)
-            self._error_maps[among] = joint.errors(np.eye(len(chosen)), chosen) - origin, origin
+            joint, limit = cast("JointLevels", self.joint), self._odd_limit[chosen]
+            origin = joint.errors(np.zeros(len(chosen)), chosen) / limit
+            self._error_maps[among] = joint.errors(np.eye(len(chosen)), chosen) / limit - origin, origin
             if len(self._error_maps) > MOST_ERROR_MAPS:
                 self._error_maps.pop(next(iter(self._error_maps)))
         slopes, origin = self._error_maps[among]
@@ -207,9 +207,9 @@ class SensorLimits:
             flags.append(DRIFT)
             k = int(np.argmax(np.where(drifted, np.abs(watch.level), -1.0)))
             usual = f"{self.low[k] + MARGIN:.2g} to {self.high[k] - MARGIN:.2g}"
-            sentences.append(
-                f"{self._names(drifted)} {watch.level[k]:+.2g} deviations from the mean, usual are {usual}"
-            )
+            most = f"{self.sensors[k]} most: " if drifted.sum() > 1 else ""
+            distance = f"{most}{watch.level[k]:+.2g} deviations from the mean, usual are {usual}"
+            sentences.append(f"{self._names(drifted)} beyond the levels of training machines, {distance}")
         if 0 < odd.sum() < ODD_SENSORS:
             flags += [DRIFT] if not drifted.any() else []
             sentences.append(f"{self._names(odd)} not as the other sensors say")

@@ -61,17 +61,8 @@ class UnsoundRowError(Exception):
     """A row overflows once its blanks are filled: the rows have to be looked at one by one."""
 
 
-def trace_sensors(
-    watches: Sequence[SensorWatch],
-    latest: FloatArray,
-    limits: SensorLimits,
-    recipe: Recipe,
-    steps: Steps,
-    given: FloatArray,
-    scaled: Rows,
-    held: BoolArray,
-) -> SensorTrace:
-    """Note rows of units; the watches and the latest values are those after them.
+class SensorWalk:
+    """Rows of all units, step by step: what :meth:`SensorWatch.push` does for one row, its verdicts at the end.
 
     Parameters
     ----------
@@ -85,20 +76,7 @@ def trace_sensors(
         The same, scaled; not a number where a sensor is blank. Becomes what the network may see.
     held : (sensors,)
         Whether the latest value stands in for a blank one, or the mean.
-
-    Raises
-    ------
-    UnsoundRowError
-        Where a row cannot be used; the watches are as before then.
     """
-    walk = _Walk(watches, latest, limits, recipe, steps, given, scaled, held)
-    for t, rows in enumerate(steps.slices):
-        walk.take(t, rows)
-    return walk.judged(watches)
-
-
-class _Walk:
-    """Rows of all units, step by step: what :meth:`SensorWatch.push` does for one row, without its verdicts."""
 
     def __init__(
         self,
@@ -112,6 +90,7 @@ class _Walk:
         held: BoolArray,
     ) -> None:
         width, begins = len(recipe.sensors), steps.begins[:-1]
+        self.watches = watches
         self.latest, self.limits, self.recipe, self.steps, self.held = latest, limits, recipe, steps, held
         self.given, self.raw, self.settings = given, given[:, :width], given[:, width:]
         self.scaled, self.deviations = scaled, recipe.deviations(self.raw, scaled)
@@ -135,7 +114,19 @@ class _Walk:
         self.fars, self.ripe = np.full(shape, NEVER, np.int32), np.full(shape, SETTLED + 1, np.int8)
         self.motionless, self.repeated = np.zeros(shape, bool), np.zeros(shape, bool)
 
-    def take(self, t: int, rows: slice) -> None:
+    def trace(self) -> SensorTrace:
+        """What is found at each row; the watches and the latest values are those after the last rows.
+
+        Raises
+        ------
+        UnsoundRowError
+            Where a row cannot be used; the watches are as before then.
+        """
+        for t, rows in enumerate(self.steps.slices):
+            self._take(t, rows)
+        return self._judged()
+
+    def _take(self, t: int, rows: slice) -> None:
         """Take the rows of a step. Units that have ended keep what they had."""
         units = slice(rows.stop - rows.start)
         seen, level, motion, good, share = (
@@ -225,7 +216,7 @@ class _Walk:
         else:
             blank[:] = 0
 
-    def judged(self, watches: Sequence[SensorWatch]) -> SensorTrace:
+    def _judged(self) -> SensorTrace:
         """Which faults latched at which row; the watches are those after the last rows."""
         limits, steps, state, levels = self.limits, self.steps, self.state, self.levels
         events = {
@@ -242,7 +233,7 @@ class _Walk:
         last = steps.last_rows()
         state["latched"] = latched[last].astype(np.int64)
         state["raw"], state["far"] = self.raw[last], steps.step[last][:, None] - self.held_at
-        for k, watch in enumerate(watches):
+        for k, watch in enumerate(self.watches):
             for name, numbers in state.items():
                 setattr(watch, name, numbers[k])
             watch.excess = float(excess[last[k]])

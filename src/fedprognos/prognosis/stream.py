@@ -41,11 +41,14 @@ class Block:
         At these rows, or at the last one of each unit.
     left
         The other rows, still to be taken.
+    latest
+        The last of these rows of each unit.
     """
 
     rows: IntArray
     healths: HealthTable
     left: list[int]
+    latest: dict[str, int]
 
 
 class Stream:
@@ -195,8 +198,9 @@ class Stream:
                 return None, self._take(table, every)
             left = table.take(block.left)
             updates = self._take(left, every)
-            heard = dict(zip((table.units[k] for k in block.rows), block.rows.tolist(), strict=True))
-            heard |= {u.unit: k for u, k in zip(updates, block.left, strict=True) if u.verdict is not Verdict.REFUSED}
+            heard = block.latest | {
+                u.unit: k for u, k in zip(updates, block.left, strict=True) if u.verdict is not Verdict.REFUSED
+            }
             for unit in sorted(heard, key=heard.__getitem__):
                 self._states.move_to_end(unit)
             return block, updates
@@ -223,7 +227,8 @@ class Stream:
         self._states.update(zip(plain.names, states, strict=True))
         self.counts[Verdict.ACCEPTED] += len(chosen)
         left = np.setdiff1d(np.arange(len(table)), chosen, assume_unique=True).tolist()
-        return Block(chosen, healths, left)
+        latest = dict(zip(plain.names, chosen[plain.bounds()[1]].tolist(), strict=True))
+        return Block(chosen, healths, left, latest)
 
     def _take(self, table: RowTable, every: bool) -> list[Update]:
         """Take rows one by one; the network looks at some of them together."""
