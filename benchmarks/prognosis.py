@@ -7,9 +7,11 @@ Run from the root of the repository:
 
     python benchmarks/prognosis.py [--quick]
     python benchmarks/prognosis.py --int8 runs/turbofan/bundle
+    python benchmarks/prognosis.py --file 1000000
 
 The first prints tables and writes build/benchmarks/prognosis.json. The second tells what 8-bit weights change in a
-trained model.
+trained model. The third predicts files of so many rows with the `predict` command (training engines of FD001 again and
+again, a GRU of 64 neurons that reads whole lives), and says how much processor time commands take to start.
 """
 # ruff: noqa: E402 - the number of threads has to be set before NumPy is loaded
 
@@ -23,6 +25,9 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import argparse
 import json
 import platform
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -32,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import psutil
 import torch
 from numpy.typing import NDArray
@@ -42,7 +48,7 @@ from fedprognos.errors import DataNotFoundError
 from fedprognos.experiment import config
 from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, build_windows, recipe_for
-from fedprognos.networks import Bundle, Network, NetworkSpec
+from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec, Novelty
 from fedprognos.prognosis import Predictor, Row, Stream
 from fedprognos.prognosis.onnx_runtime import OnnxPredictor, example_rows, export_onnx
 
@@ -152,7 +158,7 @@ def batches(bundle: Bundle, windows: Windows, loop: int, times: int) -> dict[str
 def streaming(bundle: Bundle, rounds: int) -> dict[str, float]:
     """Ten thousand units that each send a row a round: rows a second, memory taken, size of a snapshot."""
     recipe = bundle.recipe
-    sensors, settings = (rows[:, :50] for rows in example_rows(recipe, count=UNITS, strange=0.0))
+    sensors, settings = (rows[:, :50] for rows in example_rows(recipe, count=UNITS, unseen=0.0))
     predictor = Predictor.from_bundle(bundle)
     stream = Stream(predictor)
     process = psutil.Process()
@@ -234,6 +240,62 @@ def rounding(folder: Path) -> dict[str, float]:
     }
 
 
+def predicted_files(rows: int) -> dict[str, float]:
+    """Processor time of commands, and rows a second of `predict` beyond its time for one engine."""
+    train, _ = load_fleets("turbofan-fd001")
+    options = config.load("turbofan-fd001")[1].recipe.model_copy(update={"history": "life", "window": None})
+    recipe = recipe_for(options, {"all": train})
+    width = 64
+    still = tuple(tuple(1e-3 * (k == c) for c in range(width)) for k in range(width))
+    edges, counts = tuple(np.linspace(-1, 1, 41).round(3).tolist()), (0, *[10] * 40, 0)
+    bundle = Bundle(
+        recipe,
+        Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(width,), cell="gru"), 0),
+        calibration=Calibration(
+            ranges=(), edges=edges, counts=(counts,), units=(40,), unit=125.0, growing=False, cap=recipe.cap
+        ),
+        novelty=Novelty(mean=(0.0,) * width, whitening=still),
+    )
+    parts, total = [], 0
+    while total < rows:
+        unit = train.units[len(parts) % len(train.units)]
+        frame = pd.DataFrame(unit.sensors, columns=list(train.schema.sensors))
+        frame[list(train.schema.settings)] = unit.settings
+        frame.insert(0, "unit", f"engine-{len(parts)}")
+        frame.insert(1, "time", unit.time)
+        parts.append(frame)
+        total += len(frame)
+    table, found = pd.concat(parts).iloc[:rows], {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        bundle.save(folder / "bundle")
+        table.to_csv(folder / "rows.csv", index=False)
+        table.to_parquet(folder / "rows.parquet", index=False)
+        parts[0].to_csv(folder / "one.csv", index=False)
+
+        def processor_time(*command: str) -> float:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+        def predict(source: str, *more: str) -> float:
+            columns = ("--unit", "unit", "--time", "time")
+            return min(
+                processor_time("-m", "fedprognos", "predict", "bundle", source, *columns, *more) for _ in range(2)
+            )
+
+        found["import fedprognos (s)"] = processor_time("-c", "import fedprognos")
+        found["--help (s)"] = processor_time("-m", "fedprognos", "--help")
+        found["predict, one engine (s)"] = start = predict("one.csv")
+        for kind in ("csv", "parquet"):
+            for how, more in (("latest", ()), ("every row", ("--all", "--out", "health.parquet"))):
+                spent = predict(f"rows.{kind}", *more)
+                found[f"{kind}, {how} (s)"] = spent
+                found[f"{kind}, {how} (rows a second)"] = len(table) / (spent - start)
+    return found
+
+
 def show(console: Console, title: str, values: dict[str, float], compared: str | None = None) -> None:
     table = Table("what", "value", *(["ratio"] if compared else []), title=title, title_justify="left")
     for name, value in values.items():
@@ -244,6 +306,7 @@ def show(console: Console, title: str, values: dict[str, float], compared: str |
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--file", type=int, metavar="ROWS", help="predict files of so many rows")
     parser.add_argument("--int8", type=Path, metavar="BUNDLE", help="what 8-bit weights change in this FD004 model")
     options = parser.parse_args()
     quick = options.quick
@@ -251,6 +314,9 @@ def main() -> None:
     console = Console()
     if options.int8 is not None:
         show(console, f"8-bit weights in {options.int8}", rounding(options.int8))
+        return
+    if options.file is not None:
+        show(console, f"Files of {options.file:,} rows, processor time", predicted_files(options.file))
         return
     name, recipe, windows = material()
     spec = NetworkSpec(inputs=recipe.channels, widths=(64,))
