@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from small_models import RULE, bundle_of
 from typer.testing import CliRunner, Result
 
 from fedprognos.cli import app
+from fedprognos.cli.predict import _table
 from fedprognos.errors import ConfigError, DataError, FedprognosError
 from fedprognos.fleet import Fleet
-from fedprognos.prognosis import Predictor
-from fedprognos.prognosis.table_prediction import predict_files
+from fedprognos.prognosis import Health, Predictor
+from fedprognos.prognosis.table_prediction import FilePrediction, predict_files
 from fedprognos.tables.columns import TableLayout
 from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
@@ -98,6 +100,32 @@ def test_the_command_prints_the_most_urgent_first_and_both_engines_agree(tmp_pat
     for other in frames[1:]:
         np.testing.assert_allclose(other["value"], frames[0]["value"], atol=1e-4)
         assert other["flags"].equals(frames[0]["flags"])
+
+
+def test_the_table_puts_units_in_doubt_first_and_shows_no_number_as_surer_than_it_is() -> None:
+    recipe = BUNDLE.recipe.model_copy(update={"target_measure": "cycles"})
+    done = FilePrediction(
+        [
+            Health("young", 5.0, 40.0, 31.0, None, flags=("at-cap",)),
+            Health("near", 55.0, 3.0, 0.0, 9.0),
+            Health("broken", 50.0, 35.0, reason="heat unchanged for 30 rows", flags=("stuck",)),
+            Health("worn", 50.0, 0.0, reason="end of life reached", flags=("worn",)),
+            Health("open", 9.0, 38.0, 30.0, None),
+            Health("new", 1.0, None, state="warming-up", reason="1 of 10 rows"),
+        ],
+        Counter(),
+    )
+    shown = _table(done, Predictor.from_bundle(replace(BUNDLE, recipe=recipe)))
+    unit, _, value, interval, _ = (list(column.cells) for column in shown.columns)
+    assert unit == ["broken", "worn", "near", "open", "young", "new"]
+    assert dict(zip(unit, zip(value, interval, strict=True), strict=True)) == {
+        "broken": ("35 ?", "not known"),
+        "worn": ("worn", ""),
+        "near": ("3", "0 to 9"),
+        "open": ("38", "30 or more"),
+        "young": ("40 or more", "31 or more"),
+        "new": ("warming-up", ""),
+    }
 
 
 def test_a_unit_may_go_on_in_the_next_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fedprognos.cli.data import TrustFile, plain_console, printable, read_trust
 from fedprognos.errors import unknown_name
 
 if TYPE_CHECKING:
-    from fedprognos.prognosis import FilePrediction, Predictor
+    from fedprognos.prognosis import FilePrediction, Health, Predictor
 
 SHOWN = 30
 
@@ -82,19 +82,18 @@ def _predictor(bundle: Path, head: Path | None, runtime: str, trust: Path | None
 
 
 def _table(done: FilePrediction, predictor: Predictor) -> Table:
-    """Units, the most urgent first."""
-    from fedprognos.prognosis import WORN, dates
+    """Units: those whose value cannot be trusted, as nobody knows how long they last; then the most urgent first."""
+    from fedprognos.prognosis import DISTRUSTED, dates
 
     until = ["until"] if done.measure is not None else []
     interval = "interval" if predictor.calibration is not None else "no intervals"
     value_name, causes = f"{predictor.target} ({predictor.target_measure})", ["why"] if done.why else []
     table = Table("unit", "at", value_name, *until, interval, *causes, "note", box=None)
     ahead = predictor.recipe.ahead
-    ordered = sorted(done.now, key=lambda h: (h.value is None, h.value or 0.0))
+    ordered = sorted(done.now, key=lambda h: (h.value is None, DISTRUSTED.isdisjoint(h.flags), h.value or 0.0))
     for health in ordered[:SHOWN]:
-        bounds = "" if health.low is None and health.high is None else f"{_bound(health.low)} to {_bound(health.high)}"
+        value, bounds = _value_and_bounds(health)
         note = ", ".join(x for x in (*health.flags, health.reason) if x)
-        value = health.state if health.value is None else WORN if WORN in health.flags else f"{health.value:.4g}"
         at, *end = (f"{health.position:g}",) if done.measure is None else dates(health, done.measure, ahead)
         explained = done.why[health.unit].words if health.unit in done.why else ""
         words = [printable(explained)] if done.why else []
@@ -104,8 +103,20 @@ def _table(done: FilePrediction, predictor: Predictor) -> Table:
     return table
 
 
-def _bound(value: float | None) -> str:
-    return "?" if value is None else f"{value:.4g}"
+def _value_and_bounds(health: Health) -> tuple[str, str]:
+    """What is known of a health, in words: the cap stands for "or more", and a value in doubt has a question mark."""
+    from fedprognos.prognosis import AT_CAP, DISTRUSTED, WORN
+
+    low, high = health.low, health.high
+    if health.value is None or WORN in health.flags:
+        return (health.state if health.value is None else WORN), ""
+    value = f"{health.value:.4g}"
+    if not DISTRUSTED.isdisjoint(health.flags):
+        return f"{value} ?", "not known"
+    bounds = "" if high is None else f"up to {high:.4g}" if low is None else f"{low:.4g} to {high:.4g}"
+    if low is not None and high is None:
+        bounds = f"{low:.4g} or more"
+    return f"{value} or more" if AT_CAP in health.flags else value, bounds
 
 
 def _summary(console: Console, done: FilePrediction, out: Path | None) -> None:
