@@ -21,7 +21,7 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.networks import Network, NetworkSpec, predict
 from fedprognos.networks.batches import LifeBatches, WindowBatches
 from fedprognos.networks.cells import Cell, cells
-from fedprognos.networks.sample_gradients import sample_gradients
+from fedprognos.networks.gradients_by_sample import sample_gradients
 from fedprognos.privacy.differential_privacy import Privacy
 from fedprognos.privacy.private_training import clipped_sum, private_fit
 from refusals import refuses

@@ -57,7 +57,7 @@ from .running import output_sums as output_sums
 from .running import pieces as pieces
 from .running import predict as predict
 from .running import window_outputs as window_outputs
-from .sample_gradients import sample_gradients as sample_gradients
+from .gradients_by_sample import sample_gradients as sample_gradients
 from .spec import NetworkSpec as NetworkSpec
 from .stepping import Stepper as Stepper
 from .torch_threads import one_torch_thread as one_torch_thread
