@@ -54,8 +54,8 @@ does: nobody can do that in practice.
 - *Local*, *Central*: 100 epochs. *FedAvg*: 20 rounds of 2 epochs. Both are as in the paper. *At equal epochs*: as many
   local epochs in all as FedMA. FedMA also trains its head on the averaged body, as many epochs again.
 
-`python -m studies paper-batteries` trains what is missing, the smaller size first, and goes on where it was cut off.
-`--neurons 128` trains the paper's size only."""
+`python -m studies paper-batteries` trains what is missing, the smallest size first, and goes on where it was cut off.
+The largest size is the paper's; `--neurons 128` leaves out the smallest."""
 ENGINE_PAGE = """\
 # The paper's engines with controls
 
@@ -205,6 +205,7 @@ BATTERY_TABLE = Table(
     Path("docs/results/paper-batteries.json"),
     (
         Size(32, 5, 40, seeds=3, local=100, fedavg=(20, 2), equal=40),
+        Size(128, 5, 40, seeds=3, local=100, fedavg=(20, 2), equal=40),
         Size(128, 20, 120, seeds=3, local=100, fedavg=(20, 2), equal=120),
     ),
 )
@@ -330,14 +331,14 @@ Results = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def page(table_: Table, results: Results) -> str:
-    """Tables of every size of which something was trained; what is missing of it is named."""
-    parts, missing = [table_.page], list[str]()
+    """Tables of every size at which FedMA was trained; what is missing of it is named."""
+    parts, wanted = [table_.page], dict[str, None]()
     for size in table_.sizes:
-        keys = [cell.key for cell in cells(table_, size)]
-        if any(key in results for key in keys):
+        trainings = list(cells(table_, size))
+        if any(cell.course == FEDMA and cell.key in results for cell in trainings):
             parts += _size(table_, results, size)
-            missing += keys
-    return "\n\n".join([*parts, *not_measured(missing, results)]) + "\n"
+            wanted |= dict.fromkeys(cell.key for cell in trainings)
+    return "\n\n".join([*parts, *not_measured(wanted, results)]) + "\n"
 
 
 def _size(table_: Table, results: Results, size: Size) -> list[str]:
