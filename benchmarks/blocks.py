@@ -6,11 +6,10 @@ an evaluation do. Training never uses them: weights that are zero may change.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
+from peers import in_turns
 
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.module import HealthNetwork
@@ -23,17 +22,6 @@ def concatenated(clients: int, cell: str) -> HealthNetwork:
     """Networks of several clients as the method `concat` makes them."""
     spec = NetworkSpec(inputs=INPUTS, widths=(NEURONS,), cell=cell)
     return Network.concat([Network.seeded(spec, seed) for seed in range(clients)]).module()
-
-
-def least(works: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The least time of each in milliseconds, all taken in turns."""
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(REPEATS):
-        for name, work in works.items():
-            start = time.process_time()
-            work()
-            times[name].append(1000 * (time.process_time() - start))
-    return {name: min(found) for name, found in times.items()}
 
 
 def main() -> None:
@@ -55,9 +43,9 @@ def main() -> None:
             for _ in range(ROUNDS):  # in turns, so that other programs disturb both alike
                 for kind, blocks in (("whole", nullcontext()), ("blocks", module.in_blocks())):
                     with blocks:
-                        for name, least_ms in least(works).items():
+                        for name, seconds in in_turns(works, REPEATS).items():
                             key = f"{name} {kind}"
-                            found[key] = min(found.get(key, least_ms), least_ms)
+                            found[key] = min(found.get(key, 1000 * seconds), 1000 * seconds)
             cells = [
                 f"{found[f'{kind} whole']:.1f} | {found[f'{kind} blocks']:.1f} | "
                 f"{found[f'{kind} whole'] / found[f'{kind} blocks']:.1f}"
