@@ -34,7 +34,7 @@ from studies.study.parts import exact_only
 PRESETS = {"FD001": "turbofan-fd001-literature", "FD004": "turbofan-literature"}
 UNITS = (2, 5, 10, 20, 40)
 OWNERS = 2
-SEEDS = 5
+SEEDS = 4
 RESULTS = Path("docs/results/few-machines.json")
 PICTURE = Path("docs/pictures/few-machines.svg")
 RUNS = Path("build/few-machines")
