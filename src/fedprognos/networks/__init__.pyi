@@ -22,6 +22,7 @@ from .calibration import residuals as residuals
 from .cells import Cell as Cell
 from .cells import cells as cells
 from .from_torch import network_of as network_of
+from .gradients_by_sample import sample_gradients as sample_gradients
 from .head import UNIT_WEIGHT as UNIT_WEIGHT
 from .head import HeadStatistics as HeadStatistics
 from .head import add_all as add_all
@@ -57,7 +58,6 @@ from .running import output_sums as output_sums
 from .running import pieces as pieces
 from .running import predict as predict
 from .running import window_outputs as window_outputs
-from .gradients_by_sample import sample_gradients as sample_gradients
 from .spec import NetworkSpec as NetworkSpec
 from .stepping import Stepper as Stepper
 from .torch_threads import one_torch_thread as one_torch_thread
