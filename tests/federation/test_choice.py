@@ -118,24 +118,29 @@ def test_the_linear_head_is_the_ridge_baseline() -> None:
     assert predict(network.with_head(head), windows, recipe) == pytest.approx(ridge(windows, recipe)(windows), abs=1e-6)
 
 
-def test_cells_choose_by_their_last_cycles(tmp_path: Path) -> None:
-    """Health is linear in an input, and the shared head says the mean: its owner takes the linear head."""
-    cells = []
-    for k in range(3):
+@pytest.mark.parametrize("cells", [3, 1])
+def test_cells_choose_by_their_last_cycles(tmp_path: Path, cells: int) -> None:
+    """Health is linear in an input, and the shared head says the mean: its owner takes the linear head.
+
+    The last cycles of a single cell are too few for sums of them to leave; then no shared head was fitted without them.
+    """
+    units = []
+    for k in range(cells):
         health = 1 - (0.005 + 0.001 * k) * np.arange(40)
         rows = np.column_stack([3 * health, np.sin(np.arange(40))])
         target, cycles, numbers = health.copy(), np.arange(41), np.arange(1, 41)
-        cells.append(
+        units.append(
             Unit(f"c{k}", np.arange(40.0), rows, np.empty((40, 0)), target=target, cycles=cycles, cycle_numbers=numbers)
         )
-    fleet = Fleet("cells", Schema("soh", ("volt", "noise"), target="soh"), tuple(cells))
+    fleet = Fleet("cells", Schema("soh", ("volt", "noise"), target="soh"), tuple(units))
     recipe = recipe_for(RecipeOptions(cycle="index"), {"a": fleet})
     network = Network.seeded(NetworkSpec(inputs=2, widths=(3,), direct=1), 0, 0.0)
     network = network.with_head(np.zeros_like(network.head))
     client = Client("a", fleet, ClientFolder(tmp_path))
-    reply = client.answer(ChoiceRequest(recipe, network, 0, 0.25, network.head, head=ONLY_HEAD))
+    fitted = network.head if cells > 1 else np.empty(0)
+    reply = client.answer(ChoiceRequest(recipe, network, 0, 0.25, fitted, head=ONLY_HEAD))
     assert isinstance(reply, ChoiceReply)
-    assert reply.kind == "linear"
+    assert (reply.kind, reply.windows) == ("linear", 40 * cells)
 
 
 def test_neurons_of_others_are_left_alone_where_they_are_many() -> None:

@@ -11,7 +11,8 @@ The shared head is the one fitted without the units kept out. A client of severa
 better by more than chance. Where the health of cycles is asked for, the last cycles of units trained on are kept out.
 They say little about the cycles after them: on NASA's cells B0006 and B0018 shared heads with less than half of the
 linear head's error there had up to five times its error later. Such a client takes the linear head, unless that one
-says hardly more than the mean label.
+says hardly more than the mean label. Too few last cycles for sums of them to leave are enough to choose by: the choice
+stays with the client.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.errors import MessageError
 from fedprognos.evaluation import RIDGE_STRENGTHS, plain_ridge
-from fedprognos.features import Recipe, WindowSet, joined
+from fedprognos.features import Recipe, WindowSet, hold_out, joined
 from fedprognos.federation.cohort import Cohort, gather
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges
 from fedprognos.federation.exchanges.personal import ONLY_HEAD
@@ -60,7 +61,7 @@ SURE = 0.95
 """How sure that must be, by Student's t over groups of units."""
 OUTRIGHT = 0.5
 """A head with less than this share of another's error needs no such proof: the other one is harmful."""
-LINEAR_FAILS = 0.5
+LINEAR_FAILS = 0.9
 """A linear head must have less than this share of the error of saying the mean label."""
 MOST_DEVIATIONS = 512
 """A personal head deviates on more neurons than these only where they are the client's own."""
@@ -118,16 +119,19 @@ def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> 
     if len(request.fitted) not in (0, len(network.head)):
         raise MessageError("a head that does not fit the network")
     train, held = client.head_parts(request.recipe, request.seed, fraction)
+    cycles = request.recipe.task == "soh" and not request.kind
+    if held is None and fraction > 0 and cycles:
+        train, held = hold_out(train, fraction, 0, "soh")
     points = train if held is None else joined(train, held)
     ahead = held is not None and bool(np.isin(held.unit, train.unit).all())  # last cycles are kept out, not units
     kind, strength = request.kind or KINDS[0], request.strength
-    choosing = held is not None and len(request.fitted) > 0 and not request.kind
+    choosing = held is not None and (cycles or len(request.fitted) > 0) and not request.kind
     wide = network.with_reservoir() if kind == "reservoir" or (choosing and not ahead) else network
     columns = columns_of_heads(request, wide)
     if held is not None and choosing and ahead:
         fit = head_statistics(wide, train, request.recipe, alike=request.alike)
         last = head_statistics(wide, held, request.recipe, alike=request.alike)
-        kind, strength = choose_ahead(fit, last, request.fitted, columns)
+        kind, strength = choose_ahead(fit, last, request.fitted if len(request.fitted) else network.head, columns)
         whole = fit.add(last)
     elif choosing:
         groups = grouped_statistics(wide, points, request.recipe, alike=request.alike)
