@@ -75,6 +75,14 @@ def own_tables(data_dir: DataDir = None, workers: Workers = None) -> None:
 
 
 @app.command()
+def intervals(data_dir: DataDir = None) -> None:
+    """Prediction intervals on training engines that draws of owners kept out; goes on where it was."""
+    from studies.intervals import write_intervals
+
+    Console().print(write_intervals(data_dir, Path("build/intervals")), highlight=False)
+
+
+@app.command()
 def privacy(data_dir: DataDir = None) -> None:
     """What differential privacy costs on FD004, for several epsilons, per unit and per row."""
     from studies.privacy import write_privacy

