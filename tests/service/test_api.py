@@ -12,7 +12,8 @@ from fastapi.testclient import TestClient
 from services import Json, rows_of, running, small_bundle
 
 from fedprognos.prognosis.health import Health
-from fedprognos.service.fleet_view import STATUSES, FleetView, forecast, status_of
+from fedprognos.service.fleet_view import STATUSES, FleetView, status_of
+from fedprognos.service.forecasts import forecast
 from small_fleets import cyclic_fleet, series_fleet
 
 FLEET = series_fleet([24, 14, 17])

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from services import rows_of, running, small_bundle
 
 from fedprognos.service.arrivals import DAY_IN_S, KEPT_DAYS, ArrivalLog, rates
-from fedprognos.service.due_dates import Clock, due_date
-from fedprognos.service.fleet_view import Forecast, UnitView
+from fedprognos.service.fleet_view import UnitView
+from fedprognos.service.forecasts import Clock, Forecast, due_date
 from fedprognos.service.row_store import StoredRow
 from small_fleets import series_fleet
 

@@ -269,7 +269,7 @@ def test_promote_and_roll_back_over_http(tmp_path: Path) -> None:
 
 
 def test_a_forecast_rests_on_values_of_one_model() -> None:
-    from fedprognos.service.fleet_view import forecast
+    from fedprognos.service.forecasts import forecast
 
     old = [Health("cell", position, 0.9 - 0.01 * position) for position in range(1, 9)]
     new = [Health("cell", position, 0.7 - 0.02 * (position - 8)) for position in range(8, 15)]

@@ -12,8 +12,7 @@ from fedprognos.errors import ConfigError
 from fedprognos.networks import Calibration
 from fedprognos.prognosis import Health
 from fedprognos.service import ServiceOptions
-from fedprognos.service.due_dates import Clock
-from fedprognos.service.replacement import Costs, best_replacement
+from fedprognos.service.forecasts import Clock, Costs, best_replacement
 from small_fleets import cyclic_fleet, series_fleet
 
 EVEN = Calibration(

@@ -15,7 +15,7 @@ from fedprognos.prognosis import machine_and_life
 from fedprognos.service.alert_log import Mute, SinkState
 from fedprognos.service.alerts import Alert
 from fedprognos.service.fleet_service import FleetService
-from fedprognos.service.json_shapes import refuse, refuse_unit, respond
+from fedprognos.service.http_answers import refuse, refuse_unit, respond
 from fedprognos.service.maintenance import Note, Who
 
 LONGEST_MUTE_IN_S = 366 * 86400

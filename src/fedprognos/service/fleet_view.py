@@ -1,4 +1,4 @@
-"""The fleet as clients see it: where every unit stands, most urgent first, and when maintenance will be due.
+"""The fleet as clients see it: where every unit stands, most urgent first.
 
 It lives in memory and is used from one thread.
 """
@@ -13,8 +13,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
-
-import numpy as np
 
 from fedprognos.errors import DataError
 from fedprognos.prognosis import AT_CAP, DISTRUSTED, WORN, Health, Verdict, machine_and_life
@@ -35,8 +33,6 @@ SILENT_PAUSES, LEAST_SILENCE_IN_S = 20.0, 900.0
 CAUTION = 2.0
 """A value is fine if twice as much as its interval reaches down still stays above the threshold. One true value in
 twenty is below an interval of 90 %, which is too many to call fine."""
-SLOPE_VALUES, LEAST_SLOPE_VALUES = 40, 5
-"""Latest values that a slope of SoH is taken from, and the fewest that give one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -370,77 +366,3 @@ class FleetView:
             for view in self.units.values()
             if view.status != "ended" and view.health is not None and set(view.health.flags) - {AT_CAP, WORN}
         )
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """A straight line from the latest health.
-
-    Parameters
-    ----------
-    slope
-        Change of health per position.
-    due
-        Position at which the line meets the threshold; None where it does not, or there is no threshold.
-    due_low, due_high
-        The same for the ends of the interval: earliest and latest; None where they are not bounded.
-    basis
-        What the line rests on, in words.
-    """
-
-    slope: float
-    due: float | None
-    due_low: float | None
-    due_high: float | None
-    basis: str
-
-
-def forecast(
-    task: str, healths: Sequence[Health], threshold: float | None, ahead: float | None = None
-) -> Forecast | None:
-    """Extrapolate the latest health, which is of a moment `ahead` of its row.
-
-    None without a usable value, as at the cap or with a broken sensor.
-
-    A remaining useful life falls by one a cycle by definition. A state of health keeps its recent slope: the median
-    of the slopes between all pairs of the last values (Theil, 1950; Sen, 1968), which outliers hardly change.
-
-    Examples
-    --------
-    >>> forecast("rul", [Health("pump", 100, 40.0, 30.0, 55.0)], 25.0)
-    Forecast(slope=-1.0, due=115.0, due_low=105.0, due_high=130.0, basis='one cycle less with every cycle')
-    """
-    with_value = [h for h in healths if h.value is not None]
-    if not with_value or with_value[-1] is not healths[-1]:
-        return None
-    last = with_value[-1]
-    if {AT_CAP, *DISTRUSTED}.intersection(last.flags):
-        return None  # a value at the cap is only a lower bound, and a distrusted value gives no date
-    if task == "rul":
-        slope, basis = -1.0, "one cycle less with every cycle"
-    else:
-        recent = _of_one_model(with_value)[-SLOPE_VALUES:]
-        if len(recent) < LEAST_SLOPE_VALUES:
-            return None
-        slope, basis = _median_slope(recent), f"as over the last {len(recent)} values"
-
-    def meets(value: float | None) -> float | None:
-        if value is None or threshold is None or slope >= 0:
-            return None
-        later = (value - threshold) / -slope + (ahead or 0.0)
-        return last.position + max(later, 0.0)
-
-    return Forecast(slope, meets(last.value), meets(last.low), meets(last.high), basis)
-
-
-def _of_one_model(healths: Sequence[Health]) -> Sequence[Health]:
-    """The latest healths that one model gave: one that begins to serve says first where units stand already."""
-    begins = [k for k in range(1, len(healths)) if healths[k].position <= healths[k - 1].position]
-    return healths[begins[-1] if begins else 0 :]
-
-
-def _median_slope(healths: Sequence[Health]) -> float:
-    x = np.array([h.position for h in healths])
-    y = np.array([h.value for h in healths], dtype=np.float64)
-    first, second = np.triu_indices(len(x), 1)
-    return float(np.median((y[second] - y[first]) / (x[second] - x[first])))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -18,14 +19,15 @@ from starlette.exceptions import HTTPException
 from fedprognos import __version__
 from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis import Predictor
-from fedprognos.service import json_shapes
 from fedprognos.service.alert_routes import add_alert_routes
 from fedprognos.service.batching import BusyError
+from fedprognos.service.fleet_routes import add_fleet_routes
 from fedprognos.service.fleet_service import FleetService
+from fedprognos.service.http_answers import PROBLEM, refuse, respond
 from fedprognos.service.http_guards import HEALTH_CHECKS, Guard, TooLargeError, only_known_parameters
-from fedprognos.service.json_shapes import PROBLEM, refuse, respond
 from fedprognos.service.maintenance_routes import add_maintenance_routes
 from fedprognos.service.model_routes import add_model_routes
+from fedprognos.service.row_routes import add_row_routes
 from fedprognos.service.service_metrics import ServiceMetrics
 from fedprognos.service.service_options import ServiceOptions
 from fedprognos.service.unit_routes import add_unit_routes
@@ -46,6 +48,13 @@ FILES = {
     if PurePath(file.name).suffix in CONTENT_TYPES
 }
 """The page's files by their addresses."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Whether rows can be taken."""
+
+    status: Literal["alive", "ready"]
 
 
 def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
@@ -71,7 +80,9 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     )
     app.state.service = service
     app.add_middleware(Guard, options=options, files=frozenset(FILES))
+    add_row_routes(app, service)
     add_unit_routes(app, service)
+    add_fleet_routes(app, service)
     add_alert_routes(app, service)
     add_maintenance_routes(app, service)
     add_model_routes(app, service)
@@ -106,16 +117,16 @@ def _add_operation(app: FastAPI, service: FleetService) -> None:
             return refuse(503, "too many clients follow events", {"retry-after": "30"})
         return StreamingResponse(service.events.follow(), media_type="text/event-stream")
 
-    @app.get("/healthz", response_model=json_shapes.Ready)
+    @app.get("/healthz", response_model=Ready)
     async def healthz() -> Response:
         """Whether the process lives."""
-        return respond(json_shapes.Ready("alive"))
+        return respond(Ready("alive"))
 
-    @app.get("/readyz", response_model=json_shapes.Ready)
+    @app.get("/readyz", response_model=Ready)
     async def readyz() -> Response:
         """Whether rows can be taken and stored."""
         problem = await service.problem()
-        return refuse(503, problem) if problem else respond(json_shapes.Ready("ready"))
+        return refuse(503, problem) if problem else respond(Ready("ready"))
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:

@@ -12,7 +12,7 @@ from fastapi.dependencies.utils import get_flat_dependant
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedprognos.service.json_shapes import refuse
+from fedprognos.service.http_answers import refuse
 from fedprognos.service.service_options import LOOPBACK, ServiceOptions
 
 HEALTH_CHECKS = frozenset({"/healthz", "/readyz"})

@@ -12,7 +12,8 @@ from fastapi import FastAPI, Query, Request, Response
 from fedprognos.errors import DataError
 from fedprognos.service.alert_routes import machine_of
 from fedprognos.service.fleet_service import FleetService
-from fedprognos.service.json_shapes import parse, refuse, respond
+from fedprognos.service.http_answers import refuse, respond
+from fedprognos.service.incoming_rows import parse
 from fedprognos.service.maintenance import (
     MaintenanceEvent,
     MaintenanceReport,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -11,9 +11,9 @@ from fastapi import FastAPI, Response
 from pydantic import Field
 
 from fedprognos.options import Options
-from fedprognos.prognosis import Predictor, Stream, Verdict
+from fedprognos.prognosis import LONGEST_NAME, Predictor, Stream, Verdict
 from fedprognos.service.fleet_service import FleetService
-from fedprognos.service.json_shapes import PROBLEM, ModelOrigin, refuse, respond
+from fedprognos.service.http_answers import PROBLEM, refuse, respond
 from fedprognos.service.maintenance import Note, Who
 from fedprognos.service.model_log import ChangeKind, ModelChange
 from fedprognos.service.shadow import Comparison, Outcomes
@@ -35,6 +35,56 @@ class Rollback(Options):
 
     who: Who
     note: Note = ""
+
+
+@dataclass(frozen=True)
+class ModelOrigin:
+    """Where a model comes from: what its bundle says, which only a signature proves.
+
+    Parameters
+    ----------
+    trained_by
+        The clients that trained it.
+    units
+        Units that it was trained on; None where the bundle does not say.
+    seed, round
+        Of the run; None where the bundle does not say.
+    version
+        Of the program that trained it.
+    """
+
+    experiment: str
+    method: str
+    head: str
+    trained_by: tuple[str, ...]
+    units: int | None
+    seed: int | None
+    round: int | None
+    version: str
+
+    @staticmethod
+    def from_provenance(provenance: Mapping[str, Any]) -> ModelOrigin:
+        """What is known; values of another type than expected count as not given."""
+
+        def text(key: str) -> str:
+            value = provenance.get(key)
+            return value[:LONGEST_NAME] if isinstance(value, str) else ""
+
+        def whole(key: str) -> int | None:
+            value = provenance.get(key)
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+        clients = provenance.get("train_clients")
+        return ModelOrigin(
+            text("experiment"),
+            text("method"),
+            text("head"),
+            tuple(str(name)[:LONGEST_NAME] for name in clients) if isinstance(clients, list | tuple) else (),
+            whole("units"),
+            whole("seed"),
+            whole("round"),
+            text("fedprognos"),
+        )
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from fedprognos.errors import ConfigError
 from fedprognos.features import Recipe
 from fedprognos.prognosis import Predictor
+from fedprognos.service.forecasts import Costs
 from fedprognos.service.plant_file import PlantOptions
-from fedprognos.service.replacement import Costs
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost", "::ffff:127.0.0.1"})
 DUE_SHARE_OF_CAP = 0.2

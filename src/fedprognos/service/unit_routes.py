@@ -1,134 +1,93 @@
-"""The HTTP interface of units: rows in, health and dates out, one by one or as a fleet."""
+"""The HTTP interface of units: where they stand, one by one or as a list, why, and what they are expected to do."""
 
 from __future__ import annotations
 
 import asyncio
+import csv
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
+from io import StringIO
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request, Response
-from fastapi.routing import APIRoute
-from starlette.types import Receive, Scope, Send
 
 from fedprognos.errors import DataError
-from fedprognos.prognosis import Explanation, Health, Row, Verdict, dates, explain
-from fedprognos.service import json_shapes
-from fedprognos.service.due_dates import Clock, due_date
+from fedprognos.features import Recipe
+from fedprognos.files import spreadsheet_safe
+from fedprognos.prognosis import Explanation, Health, dates, explain
 from fedprognos.service.fleet_service import FleetService
-from fedprognos.service.fleet_view import SLOPE_VALUES, FleetView, Status, UnitView, forecast
-from fedprognos.service.http_guards import only_known_parameters
-from fedprognos.service.json_shapes import PROBLEM, parse, read_row, refuse, refuse_unit, respond
-from fedprognos.service.maintenance import MaintenanceReport, Recorded
-from fedprognos.service.replacement import Replacement, best_replacement
-from fedprognos.tables import SECONDS
+from fedprognos.service.fleet_view import FleetView, UnitView
+from fedprognos.service.forecasts import Clock, DueDate, Forecast, Replacement, best_replacement, due_date, forecast
+from fedprognos.service.http_answers import PROBLEM, refuse, refuse_unit, respond
+from fedprognos.service.maintenance import MaintenanceEvent, MaintenanceReport, Recorded
+from fedprognos.service.row_store import StoredRow
 
 UNREADABLE: dict[int | str, dict[str, Any]] = {422: {"description": "A parameter cannot be read", **PROBLEM}}
-
-
 ShownStatus = Literal["due", "unknown", "soon", "ok", "warming-up"]
 Order = Literal["urgency", "-urgency", "unit", "-unit", "health", "-health", "received", "-received"]
 
 
 @dataclass(frozen=True)
-class CalendarEntry:
-    """When maintenance of a machine is due.
-
-    Parameters
-    ----------
-    date, earliest, latest
-        As in the unit's `due_date`; all None where it is due now, but its value is not to be trusted.
-    """
-
-    unit: str
-    status: Status
-    date: str | None
-    earliest: str | None
-    latest: str | None
-
-
-@dataclass(frozen=True)
-class CalendarAnswer:
-    """Machines that are due now, then those with a date, the earliest first.
+class UnitsAnswer:
+    """A part of the fleet in the order asked for.
 
     Parameters
     ----------
     total
-        Machines that are due or have a date, also those that are not listed.
-    undated
-        Machines that are not due and have no date.
+        Units that match, in all parts together.
+    next
+        Cursor of the next part; None where this is the last.
+    """
+
+    total: int
+    now: float
+    units: list[UnitView]
+    next: str | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row as it was taken."""
+
+    position: float
+    cycle: int | None
+    received: float
+    sensors: dict[str, float]
+    settings: dict[str, float]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class UnitAnswer(UnitView):
+    """A unit with its past and what is expected of it.
+
+    Parameters
+    ----------
+    lives
+        Units of the same machine, the first life first.
+    maintenance
+        What was done to the machine, the latest first.
+    date, end_date
+        Where positions are dates: of its health, and when the remaining life is over. No end is told at the cap, nor
+        under a flag that says that the value is not to be trusted.
+    due_date
+        The forecast by the calendar; None where the forecast has no position at which maintenance is due.
+    replacement
+        The best moment to replace it; None where costs are not given, or the remaining life does not give one.
     """
 
     now: float
-    total: int
-    undated: int
-    entries: list[CalendarEntry]
-
-
-class _Direct(APIRoute):
-    """A route that hands the raw request to its function: what FastAPI does around it costs more than a row does."""
-
-    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], **options: Any) -> None:
-        super().__init__(path, endpoint, **options)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            response = await endpoint(Request(scope, receive, send))
-            await response(scope, receive, send)
-
-        self.app = answer
-
-
-def add_unit_routes(app: FastAPI, service: FleetService) -> None:
-    """Put the routes on the application."""
-    _add_rows(app, service)
-    _add_answers(app, service)
-    _add_calendar(app, service)
-
-
-def _add_rows(app: FastAPI, service: FleetService) -> None:
-    no_row_taken = {"model": json_shapes.RowsAnswer, "description": "No row was taken"}
-    conflict = {**no_row_taken, "description": "No row was taken: one was there already, with other values"}
-    body = json_shapes.rows_body(service.predictor.recipe, service.options.max_rows, service.predictor.policies)
-
-    async def post_rows(request: Request) -> Response:
-        """Send one row, or a list of rows of any units; answered when the accepted ones are on disk.
-
-        Rows are judged one by one. A row sent again is a duplicate, which does no harm.
-        """
-        only_known_parameters(request)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            return refuse(415, "send application/json")
-        given = parse(await request.body())
-        if not 1 <= len(given) <= service.options.max_rows:
-            return refuse(400, f"send 1 to {service.options.max_rows} rows, not {len(given)}")
-        read = [read_row(value) for value in given]
-        rows = [row for row in read if isinstance(row, Row)]
-        updates = iter(await service.batcher.submit(rows) if rows else ())
-        for reason in (row for row in read if isinstance(row, str)):
-            service.view.refuse(None, reason, time.time())
-        service.metrics.refused(len(read) - len(rows))
-        results = [json_shapes.row_result(row if isinstance(row, str) else next(updates)) for row in read]
-        accepted = sum(result.result is Verdict.ACCEPTED for result in results)
-        duplicates = sum(result.result is Verdict.DUPLICATE for result in results)
-        answer = json_shapes.RowsAnswer(accepted, duplicates, len(results) - accepted - duplicates, results)
-        if accepted or duplicates:
-            return respond(answer)
-        return respond(answer, 409 if any(result.result is Verdict.CONFLICT for result in results) else 422)
-
-    app.router.add_api_route(
-        "/v1/rows",
-        post_rows,
-        methods=["POST"],
-        response_model=json_shapes.RowsAnswer,
-        responses={409: conflict, 422: no_row_taken},
-        openapi_extra={"requestBody": body},
-        route_class_override=_Direct,
-    )
+    lives: list[str]
+    date: str | None
+    end_date: str | None
+    history: list[Health]
+    forecast: Forecast | None
+    due_date: DueDate | None
+    replacement: Replacement | None
+    samples: list[Sample]
+    maintenance: list[MaintenanceEvent]
 
 
 def _matching(
@@ -148,11 +107,11 @@ def _matching(
 Chosen = Annotated[tuple[list[UnitView], str], Depends(_matching)]
 
 
-def _add_answers(app: FastAPI, service: FleetService) -> None:
-    view, inputs = service.view, service.inputs
-    cyclic, layout = inputs.cyclic, inputs.table
+def add_unit_routes(app: FastAPI, service: FleetService) -> None:
+    """Put the routes on the application."""
+    view, stream, cyclic = service.view, service.stream, service.inputs.cyclic
 
-    @app.get("/v1/units", response_model=json_shapes.UnitsAnswer, responses=UNREADABLE)
+    @app.get("/v1/units", response_model=UnitsAnswer, responses=UNREADABLE)
     async def get_units(
         chosen: Chosen,
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
@@ -161,34 +120,38 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
         """Units, the most urgent first, or in another order; a part at a time."""
         units, sort = chosen
         part, following = view.page(units, sort, limit, cursor)
-        return respond(json_shapes.UnitsAnswer(len(units), time.time(), part, following or None))
+        return respond(UnitsAnswer(len(units), time.time(), part, following or None))
 
     @app.get("/v1/units.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}, **UNREADABLE})
     async def get_csv(chosen: Chosen) -> Response:
         """All units that match, for spreadsheets."""
         headers = {"content-disposition": 'attachment; filename="fleet.csv"'}
-        return Response(json_shapes.fleet_csv(chosen[0]), media_type="text/csv; charset=utf-8", headers=headers)
+        return Response(_csv(chosen[0]), media_type="text/csv; charset=utf-8", headers=headers)
 
-    @app.get("/v1/units/{unit:path}", response_model=json_shapes.UnitAnswer)
+    @app.get("/v1/units/{unit:path}", response_model=UnitAnswer)
     async def get_unit(unit: str) -> Response:
         """One unit: its health, history and forecast, and its latest rows."""
         unit_view = view.units.get(unit)
         if unit_view is None:
             return refuse_unit(unit)
-        recipe = service.predictor.recipe
-        healths, rows = await service.batcher.ask(partial(service.stream.history, unit))
-        log = service.stream.store.maintenance
-        done = await service.batcher.ask(partial(log.latest, 100, machine=unit_view.machine))
-        now = time.time()
-        rate = await service.batcher.ask(partial(service.stream.rate, unit, now))
-        date, end_date = None, None
-        ended = unit_view.status == "ended"
+        recipe, now, ended = service.predictor.recipe, time.time(), unit_view.status == "ended"
+
+        def read() -> tuple[tuple[list[Health], list[StoredRow]], list[MaintenanceEvent], float | None, float | None]:
+            done = stream.store.maintenance.latest(100, machine=unit_view.machine)
+            return stream.history(unit), done, stream.rate(unit, now), stream.first_position(unit)
+
+        (healths, rows), done, rate, first = await service.batcher.ask(read)
+        date = end_date = expected = replacement = None
+        clock = Clock.from_view(unit_view, "" if cyclic else recipe.time_measure, rate, now)
         if unit_view.health is not None and not cyclic:
             date, end_date = dates(unit_view.health, recipe.time_measure, recipe.ahead)
-        expected = None if ended else forecast(recipe.task, healths, view.threshold, recipe.ahead)
-        clock = Clock.from_view(unit_view, "" if cyclic else recipe.time_measure, rate, now)
-        answer = json_shapes.unit_answer(
-            unit_view,
+        if not ended:
+            expected = forecast(recipe.task, healths, view.threshold, recipe.ahead)
+            calibration = service.predictor.calibration
+            if service.costs is not None and calibration is not None and first is not None:
+                replacement = best_replacement(service.costs, calibration, unit_view.health, first, clock)
+        answer = UnitAnswer(
+            **{field.name: getattr(unit_view, field.name) for field in fields(unit_view)},
             now=now,
             lives=view.lives(unit_view),
             date=date,
@@ -196,8 +159,8 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
             history=healths,
             forecast=expected,
             due_date=due_date(expected, clock),
-            replacement=await _replacement(service, unit_view, clock),
-            samples=[json_shapes.sample(row, recipe) for row in rows],
+            replacement=replacement,
+            samples=[_sample(row, recipe) for row in rows],
             maintenance=done,
         )
         return respond(answer)
@@ -231,86 +194,25 @@ def _add_answers(app: FastAPI, service: FleetService) -> None:
         """Forget a unit: its window, rows and healths, here and on disk. Rows sent later begin it anew."""
         return Response(status_code=204) if await service.forget(unit) else refuse_unit(unit)
 
-    @app.get("/v1/fleet", response_model=json_shapes.FleetAnswer)
-    async def get_fleet() -> Response:
-        """The fleet in numbers, and what its model is about."""
-        recipe = service.predictor.recipe
-        answer = json_shapes.FleetAnswer(
-            units=sum(view.counts().values()),
-            counts=view.counts(),
-            flagged=view.flagged(),
-            threshold=view.threshold,
-            margin=view.margin,
-            task=recipe.task,
-            target=recipe.target,
-            target_measure="" if recipe.relative else recipe.target_measure,
-            position_name="cycle" if cyclic or recipe.time_measure == "cycles" else recipe.time_measure,
-            cyclic=cyclic,
-            time_measure=recipe.time_measure,
-            time_in_s=None if cyclic else SECONDS.get(recipe.time_measure),
-            filled=sum(service.stream.stream.filled.values()),
-            refused=view.refused,
-            refusals=list(view.refusals),
-            sites=view.sites(),
-            normal=json_shapes.normal_levels(recipe),
-            table=None if layout is None else layout.model_dump(mode="json", exclude_defaults=True),
-            policies=service.predictor.policies,
-            sensors=recipe.sensors,
-            settings=recipe.settings,
-            cap=recipe.cap,
-            coverage=None if service.predictor.calibration is None else service.options.coverage,
-            no_intervals=service.predictor.no_intervals,
-            signed_by=service.predictor.signed_by,
-            origin=json_shapes.ModelOrigin.from_provenance(service.predictor.provenance),
-            now=time.time(),
-        )
-        return respond(answer)
+
+def _sample(row: StoredRow, recipe: Recipe) -> Sample:
+    """A stored row with the names of its columns."""
+    values, split = row.values, len(recipe.sensors)
+    sensors = dict(zip(recipe.sensors, values[:split], strict=True))
+    return Sample(
+        row.position, row.cycle, row.received, sensors, dict(zip(recipe.settings, values[split:], strict=True))
+    )
 
 
-async def _replacement(service: FleetService, unit: UnitView, clock: Clock) -> Replacement | None:
-    """The best moment to replace a unit; None where costs are not given, or nothing can be said."""
-    calibration = service.predictor.calibration
-    if service.costs is None or calibration is None or unit.status == "ended":
-        return None
-    first = await service.batcher.ask(partial(service.stream.first_position, unit.unit))
-    return None if first is None else best_replacement(service.costs, calibration, unit.health, first, clock)
-
-
-def _add_calendar(app: FastAPI, service: FleetService) -> None:
-    view, stream = service.view, service.stream
-
-    def latest_healths() -> dict[str, list[Health]]:
-        """What a slope is taken from, by unit."""
-        names, healths = stream.names(), defaultdict[str, list[Health]](list)
-        for number, health in stream.store.latest_healths(SLOPE_VALUES):
-            healths[names[number]].append(replace(health, unit=names[number]))
-        return healths
-
-    @app.get("/v1/calendar", response_model=CalendarAnswer)
-    async def get_calendar(
-        q: Annotated[str, Query(max_length=256, description="Part of the name")] = "",
-        site: Annotated[
-            str | None, Query(max_length=256, description='What names begin with before their first "/"')
-        ] = None,
-        limit: Annotated[int, Query(ge=1, le=20_000)] = 200,
-    ) -> Response:
-        """When maintenance of each machine is due: what is due now first, then by date."""
-        recipe = service.predictor.recipe  # of the model in use; another one may be promoted
-        time_measure = "" if recipe.cycle is not None else recipe.time_measure
-        now = time.time()
-        rates = await service.batcher.ask(partial(stream.rates, now))
-        units = view.matching(q, None, site)
-        if recipe.task == "rul":  # needs the latest value only, which is at hand
-            healths = {unit.unit: [unit.health] for unit in units if unit.health is not None}
-        else:
-            healths = await service.batcher.ask(latest_healths)
-        entries: list[CalendarEntry] = []
-        for unit in units:
-            expected = forecast(recipe.task, healths.get(unit.unit, []), view.threshold, recipe.ahead)
-            due = due_date(expected, Clock.from_view(unit, time_measure, rates.get(unit.unit), now))
-            if due is not None and due.date is not None:
-                entries.append(CalendarEntry(unit.unit, unit.status, due.date, due.earliest, due.latest))
-            elif unit.status == "due":
-                entries.append(CalendarEntry(unit.unit, unit.status, None, None, None))
-        entries.sort(key=lambda entry: (entry.status != "due", entry.date or "", entry.unit))
-        return respond(CalendarAnswer(now, len(entries), len(units) - len(entries), entries[:limit]))
+def _csv(units: Iterable[UnitView]) -> str:
+    """Units as a table for spreadsheets."""
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(("unit", "status", "position", "cycle", "value", "low", "high", "flags", "reason", "received"))
+    for view in units:
+        health = view.health or Health(view.unit, view.position, None)
+        flags, received = " ".join(health.flags), datetime.fromtimestamp(view.received, UTC).isoformat("T", "seconds")
+        numbers = (view.position, view.cycle, health.value, health.low, health.high)
+        reason = spreadsheet_safe(health.reason)
+        lines.writerow((spreadsheet_safe(view.unit), view.status, *numbers, flags, reason, received))
+    return text.getvalue()

@@ -18,8 +18,8 @@ from pydantic import Field
 
 from fedprognos.errors import ConfigError, FedprognosError
 from fedprognos.prognosis import Row, read_pieces
+from fedprognos.service.incoming_rows import new_rows
 from fedprognos.service.sources import LOG, Feed, Source, SourceOptions, sources
-from fedprognos.service.table_rows import new_rows
 from fedprognos.tables import SUFFIXES
 
 ROWS_AT_ONCE = 1000

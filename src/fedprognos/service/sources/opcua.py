@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fedprognos.errors import ConfigError, MissingExtraError
 from fedprognos.prognosis import Row
-from fedprognos.service.metric_rows import MetricOptions, MetricRows
+from fedprognos.service.incoming_rows import MetricOptions, MetricRows
 from fedprognos.service.service_options import read_secret
 from fedprognos.service.sources import LOG, Feed, Source, SourceOptions, sources
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedprognos.errors import DataError
 from fedprognos.prognosis import Row
-from fedprognos.service.metric_rows import MetricOptions, MetricRows
+from fedprognos.service.incoming_rows import MetricOptions, MetricRows
 from fedprognos.service.mqtt_broker import BrokerOptions, Connected, broker_client, stay_connected
 from fedprognos.service.sources import Feed, Source, SourceOptions, sources
 from fedprognos.service.sparkplug_payload import BOOLEAN, Metric, Payload, read_payload, write_payload
