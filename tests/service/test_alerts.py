@@ -25,7 +25,7 @@ from fedprognos.features import Recipe
 from fedprognos.prognosis import Health, HealthModel, Row
 from fedprognos.service import DurableStream, alert_delivery, read_plant
 from fedprognos.service.alerts import URGENCY, Alert, AlertRule
-from fedprognos.service.plant_file import PlantOptions
+from fedprognos.service.service_options import PlantOptions
 from refusals import refuses
 from small_fleets import series_fleet
 

@@ -23,8 +23,8 @@ from watchers import Watcher
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.prognosis import Predictor
 from fedprognos.service import DurableStream, read_plant
-from fedprognos.service.incoming_rows import PayloadOptions, read_payload
-from fedprognos.service.plant_file import PlantOptions
+from fedprognos.service.row_readers import PayloadOptions, read_payload
+from fedprognos.service.service_options import PlantOptions
 from fedprognos.service.sources.folder import FolderOptions, FolderSource
 from fedprognos.service.sources.mqtt import MqttOptions, MqttSource
 from fedprognos.service.sources.opcua import OpcuaOptions, OpcuaSource

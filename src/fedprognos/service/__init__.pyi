@@ -7,10 +7,10 @@ from .fleet_service import restore_backup as restore_backup
 from .fleet_view import FleetView as FleetView
 from .http_server import serve as serve
 from .plant_entry import PlantEntry as PlantEntry
-from .plant_file import PlantOptions as PlantOptions
-from .plant_file import read_plant as read_plant
 from .sender import Link as Link
 from .sender import send_files as send_files
+from .service_options import PlantOptions as PlantOptions
 from .service_options import ServiceOptions as ServiceOptions
+from .service_options import read_plant as read_plant
 from .service_options import read_token as read_token
 from .service_options import usual_threshold as usual_threshold

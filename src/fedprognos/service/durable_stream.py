@@ -13,6 +13,7 @@ import sqlite3
 import sys
 import time
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from fedprognos.features.history import rule_of
 from fedprognos.prognosis import FORMAT as SNAPSHOT
 from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Update, Verdict, machine_and_life
 from fedprognos.service.alerts import Alert, AlertRule
+from fedprognos.service.arrivals import DAY_IN_S
 from fedprognos.service.maintenance import NEW_LIFE, MaintenanceEvent, MaintenanceReport, Recorded, ReportResult
 from fedprognos.service.model_log import ChangeKind, ModelChange
 from fedprognos.service.row_store import KEPT_ROWS, Store, StoredRow
@@ -35,6 +37,7 @@ ROWS_BETWEEN_SNAPSHOTS = 50_000
 REPLAYED_AT_ONCE = 1024
 REMEMBERED = {Verdict.ACCEPTED, Verdict.JUMPED}
 """Rows that change the stream: those it took, and those whose clock jumped, which later rows may confirm."""
+Role = Literal["stream", "shadow"]
 LOG = logging.getLogger("fedprognos.service")
 
 
@@ -66,7 +69,7 @@ def state_identity(model: HealthModel) -> tuple[str, str]:
     return columns, f"{model.digest} {SNAPSHOT}"
 
 
-def snapshot_name(number: int | Literal["*"], role: Literal["stream", "shadow"] = "stream") -> str:
+def snapshot_name(number: int | Literal["*"], role: Role = "stream") -> str:
     """The file of a snapshot that holds all rows up to a number."""
     return f"{role}-{number}.safetensors"
 
@@ -89,7 +92,7 @@ class DurableStream:
         Rows a unit that stay for the next model to begin from; by default all where whole lives are read, else as many
         as are shown.
     alert_rule
-        Which healths raise an alert; None raises none.
+        Which healths raise an alert; by default none.
 
     Examples
     --------
@@ -115,7 +118,7 @@ class DurableStream:
         keep_rows: int | None = None,
         alert_rule: AlertRule | None = None,
     ) -> None:
-        self._alert_rule = alert_rule
+        self._alert_rule = alert_rule or AlertRule(lambda health: "")  # a status that nobody is told about
         self.max_units = max_units
         self.coverage = coverage
         recipes = [each.recipe for each in (model, shadow) if each is not None]
@@ -156,16 +159,8 @@ class DurableStream:
 
     def take(self, rows: Sequence[Row]) -> Batch:
         """Feed rows of any units in the order given, in one pass and one transaction."""
-        try:
+        with self._undone_on_failure("nothing of this batch was stored"):
             batch = self._take(rows)
-        except (sqlite3.Error, OSError) as error:
-            self._rebuild()
-            raise OutputError(
-                f"nothing of this batch was stored: {error}", hint="make room on the disk; rows may be sent again"
-            ) from None
-        except Exception:
-            self._rebuild()
-            raise
         if self._since_snapshot >= max(ROWS_BETWEEN_SNAPSHOTS, 2 * len(self._units)):
             self._tidy_if_possible()
         return batch
@@ -185,28 +180,23 @@ class DurableStream:
                 continue
             number = self._units.get(update.unit)
             if number is None:
-                self._number += 1
-                number = self._units[update.unit] = self._number
+                number = self._add_unit(update.unit)
                 new.append((number, update.unit))
             self._last += 1
-            stored.append(self._stored(row, update, number, received))
+            place, values = (row.cycle, update.position, row.end), self._numbers(row)
+            stored.append(StoredRow(self._last, number, *place, received, update.accepted, values))
             stored_units.append(update.unit)
             for health in update.healths:
                 healths.append((number, health))
-                alert = None if self._alert_rule is None else self._alert_rule.note_health(health, received)
+                alert = self._alert_rule.note_health(health, received)
                 alerts += [alert] if alert is not None else []
         if stored:
-            standings = {} if self._alert_rule is None else self._alert_rule.take_changes()
-            self.store.write(new, stored, healths, received, alerts, standings)
+            self.store.write(new, stored, healths, received, alerts, self._alert_rule.take_changes())
             self._since_snapshot += len(stored)
             self._touched.update(row.unit for row in stored)
             if self.shadow is not None:
                 self._unread += [(row, unit) for row, unit in zip(stored, stored_units, strict=True)]
         return Batch(updates, received, between - started, time.perf_counter() - between, alerts)
-
-    def _stored(self, row: Row, update: Update, unit: int, received: float) -> StoredRow:
-        numbers = self._numbers(row)
-        return StoredRow(self._last, unit, row.cycle, update.position, row.end, received, update.accepted, numbers)
 
     def _numbers(self, row: Row) -> bytes:
         recipe = self.model.recipe
@@ -230,6 +220,19 @@ class DurableStream:
                 pass
         return replace(row, unit=event.begins)
 
+    @contextmanager
+    def _undone_on_failure(self, what_failed: str) -> Iterator[None]:
+        """Where something cannot be stored, memory goes back to what the disk holds."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            self._rebuild()
+            hint = "make room on the disk, and send it again"
+            raise OutputError(f"{what_failed}: {error}", hint=hint) from None
+        except Exception:
+            self._rebuild()
+            raise
+
     def check(self) -> None:
         """Raise where rows cannot be stored, such as on a full disk."""
         try:
@@ -245,18 +248,16 @@ class DurableStream:
         number = self._units.get(unit)
         if number is None:
             return False
-        alert = None if self._alert_rule is None else self._alert_rule.forget(unit, time.time())
-        standings = {} if self._alert_rule is None else self._alert_rule.take_changes()
         machine = self._machine(unit)[0]
-        last = machine if self._lives(machine) == [unit] else None
-        try:
-            self.store.forget(number, unit, [] if alert is None else [alert], standings, last)
-        except sqlite3.Error as error:
-            self._rebuild()
-            raise OutputError(f"unit '{unit}' was not forgotten: {error}", hint="make room on the disk") from None
+        last_life_of = machine if self._lives(machine) == [unit] else None
+        with self._undone_on_failure(f"unit '{unit}' was not forgotten"):
+            alert = self._alert_rule.forget(unit, time.time())
+            alerts = [] if alert is None else [alert]
+            self.store.forget(number, unit, alerts, self._alert_rule.take_changes(), last_life_of)
         del self._units[unit]
-        if last is not None:
-            self._routes.pop(last, None)
+        self._same_name[machine_and_life(unit)[0]].remove(unit)
+        if last_life_of is not None:
+            self._routes.pop(last_life_of, None)
         self._tell_shadow(lambda shadow: shadow.forget(unit))
         self.stream.forget(unit)
         self._touched.discard(number)
@@ -265,17 +266,12 @@ class DurableStream:
 
     def note_silence(self, silent: Iterable[tuple[str, Health | None, float]]) -> list[Alert]:
         """Raise alerts about units that were fine and send no rows: their latest health, and since when."""
-        if self._alert_rule is None:
-            return []
         now = time.time()
-        noted = [self._alert_rule.note_silence(unit, health, since, now) for unit, health, since in silent]
-        alerts = [alert for alert in noted if alert is not None]
-        if alerts:
-            try:
+        with self._undone_on_failure("an alert was not stored"):
+            noted = [self._alert_rule.note_silence(unit, health, since, now) for unit, health, since in silent]
+            alerts = [alert for alert in noted if alert is not None]
+            if alerts:
                 self.store.alerts.write_alone(alerts, self._alert_rule.take_changes())
-            except sqlite3.Error as error:
-                self._rebuild()
-                raise OutputError(f"an alert was not stored: {error}", hint="make room on the disk") from None
         return alerts
 
     # --- maintenance -------------------------------------------------------------------------
@@ -288,6 +284,8 @@ class DurableStream:
             return ReportResult(Recorded.REFUSED, f"no unit '{unit[:256]}' is watched"), []
         unit = lives[-1] if unit == machine else unit
         at, now = report.at.timestamp(), time.time()
+        if at > now + DAY_IN_S:  # clocks and zones may differ by less
+            return ReportResult(Recorded.REFUSED, f"{report.at:%Y-%m-%d} is still to come"), []
         known_event = self.store.maintenance.find(machine, report.kind, report.sensor, at)
         if known_event is not None:
             return ReportResult(Recorded.DUPLICATE, "it was recorded before", known_event), []
@@ -296,34 +294,17 @@ class DurableStream:
         begins, next_life = "", self._machine(lives[-1])[1] + 1
         if report.kind in NEW_LIFE and unit == lives[-1] and latest:  # a life without rows need not end
             begins = name_of_life(machine, str(next_life))
-        event = MaintenanceEvent(
-            self._last + 1,
-            machine,
-            unit,
-            report.kind,
-            report.sensor,
-            at,
-            position,
-            begins,
-            report.who,
-            report.note,
-            now,
-        )
-        alert = None
-        if begins and self._alert_rule is not None:
-            alert = self._alert_rule.end_life(unit, next_life, now, f"{report.kind} by {report.who}")
-        standings = {} if self._alert_rule is None else self._alert_rule.take_changes()
-        alerts = [] if alert is None else [alert]
-        try:
-            self.store.write_event(event, [(self._number + 1, begins)] if begins else [], alerts, standings)
-        except sqlite3.Error as error:
-            self._rebuild()
-            raise OutputError(f"the event was not stored: {error}", hint="make room on the disk") from None
+        kind, sensor, who, note = report.kind, report.sensor, report.who, report.note
+        event = MaintenanceEvent(self._last + 1, machine, unit, kind, sensor, at, position, begins, who, note, now)
+        with self._undone_on_failure("the event was not stored"):
+            alert = self._alert_rule.end_life(unit, next_life, now, f"{kind} by {who}") if begins else None
+            alerts = [] if alert is None else [alert]
+            new = [(self._number + 1, begins)] if begins else []
+            self.store.write_event(event, new, alerts, self._alert_rule.take_changes())
         self._last += 1
         self._since_snapshot += 1
         if begins:
-            self._number += 1
-            self._units[begins] = self._number
+            self._add_unit(begins)
             self._routes[machine] = event
         self._tell_shadow(event.apply)
         event.apply(self.stream)
@@ -336,10 +317,16 @@ class DurableStream:
 
     def _lives(self, machine: str) -> list[str]:
         """Units of a machine, the first life first."""
-        return sorted(
-            (name for name in self._units if self._machine(name)[0] == machine),
-            key=lambda name: self._machine(name)[1],
-        )
+        same_name = self._same_name.get(machine_and_life(machine)[0], ())
+        units = [unit for unit in same_name if self._machine(unit)[0] == machine]
+        return sorted(units, key=lambda unit: self._machine(unit)[1])
+
+    def _add_unit(self, unit: str) -> int:
+        """Give a unit the next number."""
+        self._number += 1
+        self._units[unit] = self._number
+        self._same_name[machine_and_life(unit)[0]].append(unit)
+        return self._number
 
     # --- the second model --------------------------------------------------------------------
 
@@ -423,18 +410,20 @@ class DurableStream:
         self._since_snapshot = 0
         self._touched: set[int] = set()
         self._units = self.store.units()
+        self._same_name = defaultdict[str, list[str]](list)  # units whose names differ in the number of the life only
+        for unit in self._units:
+            self._same_name[machine_and_life(unit)[0]].append(unit)
         self._number = max(self._units.values(), default=0)
         self._last = self.store.last_id()
-        if self._alert_rule is not None:
-            log = self.store.alerts
-            self._alert_rule.restore(log.standings(), log.series, log.last_number(), self._units)
+        log = self.store.alerts
+        self._alert_rule.restore(log.standings(), log.series, log.last_number(), self._units)
         self._routes = {event.machine: event for event in self.store.maintenance.after(0) if event.begins}
         self.stream = self._stream_from_disk(self.model, "stream", True)
         self.stream.max_units = self.max_units  # units that are there already stay, however many
         if self.store.model_changed:
             LOG.warning("the model changed: %d units go on from the rows that are stored of them", len(self._units))
 
-    def _stream_from_disk(self, model: HealthModel, role: Literal["stream", "shadow"], from_snapshot: bool) -> Stream:
+    def _stream_from_disk(self, model: HealthModel, role: Role, from_snapshot: bool) -> Stream:
         """A model's stream: its snapshot, where it has one, and the rows and events that came after it."""
         stream = Stream(model, sys.maxsize, when_full="refuse", coverage=self.coverage)
         through, names = self.store.snapshot(), self.names()
@@ -511,7 +500,7 @@ class DurableStream:
             self._since_snapshot //= 2
             LOG.warning("no snapshot could be written: %s", error)
 
-    def _snapshot_path(self, number: int, role: Literal["stream", "shadow"] = "stream") -> Path:
+    def _snapshot_path(self, number: int, role: Role = "stream") -> Path:
         return (self.store.folder or Path()) / snapshot_name(number, role)
 
     @contextmanager

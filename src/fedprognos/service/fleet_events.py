@@ -104,7 +104,7 @@ class FleetEvents:
             "units": [unit for unit in changed.values() if unit is not None],
             "forgotten": [name for name, unit in changed.items() if unit is None],
             "refused": self._view.refused,
-            "alerts": self._view.alerts,
+            "alerts": self._view.log_changes,
             "stalled_in_s": round(self._stalled_in_s(), 1),
         }
         return b"event: " + kind.encode() + b"\ndata: " + to_json(data) + b"\n\n"

@@ -139,7 +139,7 @@ class FleetService:
             return None
         self.predictor, self.shadow = self.shadow, self.predictor
         self.view.change_model(near_margin(self.predictor.recipe), healths)
-        self.view.alerts += 1
+        self.view.log_changes += 1
         self.events.publish(self.view.units.values())
         return await self.batcher.ask(self.stream.store.models.last)
 
@@ -198,28 +198,30 @@ class FleetService:
     def after_alerts(self, alerts: Sequence[Alert]) -> None:
         """Show and send alerts that were stored."""
         if alerts:
-            self.view.alerts += len(alerts)
+            self.view.log_changes += len(alerts)
             self.metrics.alerts_raised(alerts)
             self.delivery.wake()
 
     async def record(self, reports: Sequence[MaintenanceReport]) -> list[ReportResult]:
         """Store what was done to machines, and show it."""
-        recorded = await self.batcher.ask(lambda: [self.stream.record(report) for report in reports])
-        for result, alerts in recorded:
+        results = []
+        for report in reports:  # one at a time, so that rows need not wait for all of them
+            result, alerts = await self.batcher.ask(partial(self.stream.record, report))
+            results.append(result)
             self.after_alerts(alerts)
             event = result.event
             if event is not None and result.result is Recorded.RECORDED:
-                self.view.alerts += 1
+                self.view.log_changes += 1
                 touched = self.view.begin_life(event) if event.begins else [self.view.units[event.unit]]
                 self.events.publish(touched)
-        return [result for result, _ in recorded]
+        return results
 
     async def forget(self, unit: str) -> bool:
         """Drop a unit from the stream, the disk and the page; False if it was not watched."""
         was_watched = await self.batcher.ask(partial(self.stream.forget, unit))
         if was_watched:
             self.view.forget(unit)
-            self.view.alerts += 1
+            self.view.log_changes += 1
             self.delivery.wake()
             self.events.publish_forgotten(unit)
         return was_watched

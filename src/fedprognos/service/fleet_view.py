@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fedprognos.errors import DataError
-from fedprognos.prognosis import AT_CAP, DISTRUSTED, WORN, Health, Verdict, machine_and_life
+from fedprognos.prognosis import AT_CAP, DISTRUSTED, LONGEST_NAME, WORN, Health, Verdict, machine_and_life
 from fedprognos.service.durable_stream import Batch, DurableStream
 from fedprognos.service.maintenance import MaintenanceEvent
 
@@ -26,6 +26,7 @@ one of the same machine has followed is "ended" and in none of them."""
 MOST_SITES = 200
 SPARK = 40
 """Values of a sparkline."""
+LONGEST_REASON = 500
 REFUSALS = 50
 """Refused rows that are remembered."""
 SILENT_PAUSES, LEAST_SILENCE_IN_S = 20.0, 900.0
@@ -160,7 +161,7 @@ class FleetView:
         self.units: dict[str, UnitView] = {}
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS)
         self.refused = 0
-        self.alerts = 0  # changes of the alert log since the start; the page loads it again where this has changed
+        self.log_changes = 0  # of alerts, maintenance and models; the page loads the log again where this has changed
         self._counts: Counter[Status] = Counter()
         self._latest: dict[str, UnitView] = {}  # of each machine
         self._sorted: list[UnitView] | None = None
@@ -191,7 +192,7 @@ class FleetView:
         for update in batch.updates:
             if not update.accepted:
                 if update.verdict is not Verdict.DUPLICATE:
-                    self.refuse(str(update.unit), update.reason, batch.received)
+                    self.refuse(update.unit if isinstance(update.unit, str) else None, update.reason, batch.received)
                 continue
             view = self.units.get(update.unit)
             if view is None:
@@ -234,7 +235,8 @@ class FleetView:
     def refuse(self, unit: str | None, reason: str, received: float) -> None:
         """Note a row that was not taken, so that somebody sees it."""
         self.refused += 1
-        self.refusals.append(Refusal(unit, reason, received))
+        shown = None if unit is None else unit[:LONGEST_NAME]  # what was refused may be as long as a request
+        self.refusals.append(Refusal(shown, reason[:LONGEST_REASON], received))
 
     def note_silence(self, now: float) -> list[UnitView]:
         """Mark units from which no row has come for too long; those that changed."""

@@ -19,13 +19,12 @@ from starlette.exceptions import HTTPException
 from fedprognos import __version__
 from fedprognos.errors import DataError, OutputError
 from fedprognos.prognosis import Predictor
-from fedprognos.service.alert_routes import add_alert_routes
 from fedprognos.service.batching import BusyError
 from fedprognos.service.fleet_routes import add_fleet_routes
 from fedprognos.service.fleet_service import FleetService
 from fedprognos.service.http_answers import PROBLEM, refuse, respond
 from fedprognos.service.http_guards import HEALTH_CHECKS, Guard, TooLargeError, only_known_parameters
-from fedprognos.service.maintenance_routes import add_maintenance_routes
+from fedprognos.service.log_routes import add_log_routes
 from fedprognos.service.model_routes import add_model_routes
 from fedprognos.service.row_routes import add_row_routes
 from fedprognos.service.service_metrics import ServiceMetrics
@@ -83,8 +82,7 @@ def create_app(predictor: Predictor, options: ServiceOptions) -> FastAPI:
     add_row_routes(app, service)
     add_unit_routes(app, service)
     add_fleet_routes(app, service)
-    add_alert_routes(app, service)
-    add_maintenance_routes(app, service)
+    add_log_routes(app, service)
     add_model_routes(app, service)
     _add_operation(app, service)
     _add_page(app)

@@ -13,7 +13,7 @@ import aiomqtt
 from pydantic import Field
 
 from fedprognos.options import Options
-from fedprognos.service.service_options import read_secret
+from fedprognos.service.plant_entry import read_secret
 
 if TYPE_CHECKING:
     from fedprognos.service.sources import Feed

@@ -1,12 +1,14 @@
-"""What every entry of the plant file has: a kind from a shelf, and a name."""
+"""What every entry of the plant file has: a kind from a shelf, a name, and secrets in files of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from fedprognos.errors import ConfigError
 from fedprognos.options import Options
 
 
@@ -21,3 +23,12 @@ class PlantEntry(Options):
     @classmethod
     def _named_by_kind(cls, value: Any) -> Any:
         return {"name": value.get("kind", ""), **value} if isinstance(value, Mapping) else value
+
+
+def read_secret(file: Path) -> str:
+    """A password or token from a text file, without the end of its line."""
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "give a text file that you may read"
+        raise ConfigError(f"cannot read the secret: {error}", where=str(file), hint=hint) from None

@@ -16,7 +16,7 @@ from fedprognos.prognosis import LONGEST_NAME, Health, Row, Update, Verdict
 from fedprognos.service.fleet_service import FleetService
 from fedprognos.service.http_answers import refuse, respond
 from fedprognos.service.http_guards import only_known_parameters
-from fedprognos.service.incoming_rows import parse, read_row
+from fedprognos.service.row_readers import parse, read_row
 from fedprognos.tables import LARGEST_WHOLE, SECONDS
 
 NAME = r"^[^\u0000-\u001f\u007f]+$"

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from fedprognos.errors import ConfigError, DataError, OutputError
 from fedprognos.prognosis import ModelInputs, Verdict, read_pieces
-from fedprognos.service.incoming_rows import new_rows
+from fedprognos.service.row_readers import new_rows
 from fedprognos.tables import TableLayout
 
 ROWS = 1000

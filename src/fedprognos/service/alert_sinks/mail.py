@@ -17,7 +17,7 @@ from pydantic import Field
 from fedprognos.errors import printable
 from fedprognos.service.alert_sinks import AlertSink, RefusedError, Send, SinkOptions, sinks
 from fedprognos.service.alerts import Alert
-from fedprognos.service.service_options import read_secret
+from fedprognos.service.plant_entry import read_secret
 
 TIMEOUT_IN_S = 20.0
 IN_ONE_MAIL = 50

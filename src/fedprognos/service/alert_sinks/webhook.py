@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fedprognos.service.alert_sinks import AlertSink, RefusedError, Send, SinkOptions, sinks
 from fedprognos.service.alerts import Alert
-from fedprognos.service.service_options import read_secret
+from fedprognos.service.plant_entry import read_secret
 
 TIMEOUT_IN_S = 10.0
 WORTH_ANOTHER_TRY = frozenset({401, 403, 404, 408, 425, 429})

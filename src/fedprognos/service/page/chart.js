@@ -47,7 +47,7 @@ const Chart = (function () {
         svg.append(make("rect", { class: "interval", x: round(a), y: 4, width: round(Math.max(b - a, 1)), height: 10, rx: 3 }));
       }
       if (threshold !== null) svg.append(make("line", { class: "tick", x1: x(threshold), x2: x(threshold), y1: 1, y2: 17 }));
-      svg.append(make("circle", { class: "dot", cx: round(x(health.value)), cy: 9, r: 4.5 }));
+      svg.append(make("circle", { class: Words.distrusted(health) ? "hollow" : "dot", cx: round(x(health.value)), cy: 9, r: 4.5 }));
     }
     return svg;
   }
@@ -118,7 +118,7 @@ const Chart = (function () {
       const at = (from) => (p) => Math.max(from + ahead.slope * (p - last.position), least);
       const falls = steps.filter((p) => last.value + ahead.slope * (p - last.position) >= least);
       if (last.low !== null || last.high !== null) {
-        const up = at(last.high === null ? most : last.high);
+        const up = last.high === null ? () => most : at(last.high); // "or more" stays without an upper end
         const down = at(last.low === null ? least : last.low);
         const points = [...steps.map((p) => [x(p), y(up(p))]), ...steps.map((p) => [x(p), y(down(p))]).reverse()];
         svg.append(make("polygon", { class: "ahead", points: path(points) }));
@@ -141,8 +141,14 @@ const Chart = (function () {
       mark.append(make("text", { x: x(event.position) + (late ? -5 : 5), y: top + 10 + 16 * (labels++ % 4), "text-anchor": late ? "end" : "start" }, Maintenance.words(event)));
       svg.append(mark);
     }
-    svg.append(make("polyline", { class: "line", points: path(known.map((h) => [x(h.position), y(h.value)])) }));
-    svg.append(make("circle", { class: "dot", cx: x(last.position), cy: y(last.value), r: 4.5 }));
+    known.forEach((h, k) => { // a line for each run of values that are trusted alike, from the last value of the run before
+      if (k && Words.distrusted(h) === Words.distrusted(known[k - 1])) return;
+      let stop = k + 1;
+      while (stop < known.length && Words.distrusted(known[stop]) === Words.distrusted(h)) stop++;
+      const run = known.slice(Math.max(k - 1, 0), stop).map((each) => [x(each.position), y(each.value)]);
+      svg.append(make("polyline", { class: Words.distrusted(h) ? "line distrusted" : "line", points: path(run) }));
+    });
+    svg.append(make("circle", { class: Words.distrusted(last) ? "hollow" : "dot", cx: x(last.position), cy: y(last.value), r: 4.5 }));
 
     const guide = make("line", { class: "guide", y1: top, y2: height - bottom, visibility: "hidden" });
     svg.append(guide);

@@ -4,6 +4,9 @@ const Models = (function () {
   const { NAMES, number, $, node } = Words;
   const { ask } = Link;
   const SHOWN = 5;
+  const LEAST_FAILURES = 5;
+  const COMPARED_EVERY_IN_MS = 20000; // to compare all units takes the service as long as many rows do
+  let comparedAt = 0;
   const time = (seconds) => new Date(1000 * seconds).toLocaleString();
   const count = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
   const measured = (value, measure) => number(value) + (measure ? " " + measure : "");
@@ -22,9 +25,10 @@ const Models = (function () {
     if (past === null) return "";
     if (!past.failures) return "No failure is recorded yet, so nobody can say which model is closer to the truth. Record failures as maintenance.";
     const [ours, theirs] = [past.serving_error, past.shadow_error];
+    const failed = `Before ${count(past.failures, "failure")} the model in use was off by ${measured(ours, measure)} on average, the second one by ${measured(theirs, measure)}.`;
+    if (past.failures < LEAST_FAILURES) return `${failed} These are too few failures to say which model is closer to the truth.`;
     const better = theirs < ours ? "The second model was closer." : theirs > ours ? "The model in use was closer." : "Both were equally close.";
-    const few = past.failures < 5 ? " These are few failures." : "";
-    return `Before ${count(past.failures, "failure")} the model in use was off by ${measured(ours, measure)} on average, the second one by ${measured(theirs, measure)}. ${better}${few}`;
+    return `${failed} ${better}`;
   }
   function changed(answer) {
     const { changed: all, changed_units: units } = answer.comparison;
@@ -40,10 +44,13 @@ const Models = (function () {
     return [...parts, "."];
   }
   async function load(fleet) {
+    if (Date.now() < comparedAt + COMPARED_EVERY_IN_MS) return;
+    comparedAt = Date.now();
     let answer;
     try {
       answer = await ask("/v1/models");
     } catch (error) {
+      comparedAt = 0;
       return; // the page says elsewhere that the service does not answer
     }
     const { serving, shadow } = answer;
@@ -65,5 +72,9 @@ const Models = (function () {
     $("promote").onclick = () => Alerts.sign("Use the second model", (who, note) => ask("/v1/models/promote", "POST", { digest: shadow.digest, who, note }));
     $("roll-back").onclick = () => Alerts.sign("Go back to the model before", (who, note) => ask("/v1/models/rollback", "POST", { who, note }));
   }
-  return { load };
+  /* The log has changed: another model may serve now. */
+  function forget() {
+    comparedAt = 0;
+  }
+  return { load, forget };
 })();

@@ -1,7 +1,7 @@
 (function () {
   "use strict";
   const SHOWN = 200;
-  const { NAMES, TITLES, number, value, doubts, range, dateOf, age, cycleOf, $, node } = Words;
+  const { NAMES, TITLES, number, value, distrusted, doubts, doubt, range, dateOf, age, cycleOf, $, node } = Words;
   const { ask, connection } = Link;
   const ORDER = Object.keys(NAMES);
   // What is shown of the fleet: a status, a site, an order, and the cursors of the pages up to this one.
@@ -23,7 +23,10 @@
   // --- what the service says -----------------------------------------------------------------
   function receive(kind, message) {
     Link.beat(message.stalled_in_s);
-    if (Alerts.heard(message.alerts)) loadSoon(); // another model may serve
+    if (Alerts.heard(message.alerts)) {
+      Models.forget(); // another one may serve
+      loadSoon();
+    }
     if (kind === "beat") return;
     if (fleet && message.refused !== fleet.refused) loadSoon(); // to show which
     if (kind === "reload") return loadSoon();
@@ -101,7 +104,7 @@
 
   function showRefusals() {
     $("refusals").hidden = !fleet.refused;
-    $("refusals-title").textContent = `${fleet.refused} rows refused since the service was started`;
+    $("refusals-title").textContent = `${fleet.refused} row${fleet.refused === 1 ? "" : "s"} refused since the service was started`;
     $("refusals-list").replaceChildren(...fleet.refusals.slice(-20).reverse().map((row) =>
       node("li", `${new Date(1000 * row.received).toLocaleTimeString()} ${row.unit === null ? "" : row.unit + ": "}${row.reason}`)));
   }
@@ -208,6 +211,7 @@
     status.replaceChildren(node("span", NAMES[unit.status], "status " + unit.status));
     if (doubts(health).length) status.append(node("span", doubts(health).join(", "), "doubt"));
     if (unit.silent_since !== null) status.append(node("span", "silent", "doubt"));
+    amount.classList.toggle("distrusted", distrusted(health));
     amount.replaceChildren(document.createTextNode(value(health)), node("span", range(health), "range"));
     picture.replaceChildren(Chart.span(health, fleet.threshold, most, 180));
     const values = unit.spark;
@@ -217,7 +221,8 @@
     old.dataset.received = unit.received;
     old.textContent = age(unit.received);
     trust.textContent = unit.silent_since !== null ? "silent since " + new Date(1000 * unit.silent_since).toLocaleString()
-      : health ? (doubts(health).length || health.value === null ? health.reason || doubts(health).join(", ") : "") : "";
+      : doubt(health);
+    trust.title = health ? health.reason : "";
   }
   function showTable(changed) {
     if (!fleet) return;

@@ -17,8 +17,8 @@ const UnitPage = (function () {
     const measure = fleet.cyclic ? "cycles" : fleet.time_measure;
     const unitOf = (n) => (n === 1 && measure.endsWith("s") ? measure.slice(0, -1) : measure);
     const left = (p) => Math.max(0, Math.round(p - unit.health.position));
-    const bounds = f.due_low === null && f.due_high === null ? "" :
-      ` (${f.due_low === null ? 0 : left(f.due_low)} to ${f.due_high === null ? "unknown" : left(f.due_high)})`;
+    const least = f.due_low === null ? 0 : left(f.due_low);
+    const bounds = f.due_low === null && f.due_high === null ? "" : f.due_high === null ? ` (at least ${least})` : ` (${least} to ${left(f.due_high)})`;
     const unsure = fleet.coverage === null ? ` No interval: ${fleet.no_intervals}.` : "";
     return `Maintenance due in about ${left(f.due)} ${unitOf(left(f.due))}${bounds}, around ${place(dateOf(f.due) ? f.due : Math.round(f.due), fleet.position_name)}; ${f.basis}.${byCalendar(unit)}${unsure}`;
   }
@@ -38,7 +38,7 @@ const UnitPage = (function () {
     const when = (moment) => place(dateOf(moment.position) ? moment.position : Math.round(moment.position), fleet.position_name) + (moment.date && !dateOf(moment.position) ? ` (about ${day(moment.date)})` : "");
     const words = r.best === null ? "The best moment to replace it is later than the model can say."
       : r.best.position <= unit.health.position ? "By the costs given, the best moment to replace it is now."
-      : `By the costs given, the best moment to replace it is ${when(r.best)}; the chance that it fails before is ${chance(r.best.breakdown)}. Now costs ${money(r.waiting[0].cost)} more.`;
+      : `By the costs given, the best moment to replace it is ${when(r.best)}; the chance that it fails before is ${chance(r.best.breakdown)}. To replace it now costs ${money(r.waiting[0].cost)} more.`;
     const table = node("table");
     const head = node("tr");
     head.append(...["replaced at", "fails before", "costs more"].map((title) => Object.assign(node("th", title), { scope: "col" })));
@@ -108,6 +108,7 @@ const UnitPage = (function () {
     const keys = [["", "health"]];
     if (known.some((h) => h.low !== null || h.high !== null)) keys.push(["key-band", `interval, ${Math.round(100 * fleet.coverage)} %`]);
     if (unit.forecast && unit.forecast.slope < 0) keys.push(["key-ahead", fleet.coverage === null ? "forecast" : "forecast with its band"]);
+    if (known.some(distrusted)) keys.push(["key-distrusted", "health, not to be trusted"]);
     if (fleet.threshold !== null) keys.push(["key-limit", "maintenance due"]);
     $("legend").replaceChildren(...(known.length ? keys.map(([key, words]) => node("li", words, key)) : []));
   }

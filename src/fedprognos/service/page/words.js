@@ -41,11 +41,18 @@ const Words = (function () {
   const atCap = (health) => Boolean(health && health.flags.includes("at-cap"));
   const distrusted = (health) => Boolean(health && health.flags.some((flag) => DISTRUSTED.includes(flag)));
   const doubts = (health) => (health ? health.flags.filter((flag) => flag !== "at-cap" && flag !== "worn") : []);
-  // A value at the cap stands for as much or more.
+  // A value at the cap stands for as much or more, unless it is not to be trusted: then it promises nothing.
   function value(health) {
     if (!health) return "–";
     if (health.flags.includes("worn")) return "worn";
+    if (distrusted(health) && health.value !== null) return number(health.value) + "?";
     return number(health.value) + (atCap(health) ? " or more" : "");
+  }
+  // Why a value is doubted, in one line: the first reason, and how many there are beside it.
+  function doubt(health) {
+    if (!health || (health.value !== null && !doubts(health).length)) return "";
+    const [first, ...rest] = (health.reason || doubts(health).join("; ")).split("; ");
+    return first + (rest.length ? ` (+${rest.length} more)` : "");
   }
   function dateOf(position) {
     const seconds = position * (timeInS || 0);
@@ -81,5 +88,5 @@ const Words = (function () {
     if (className) made.className = className;
     return made;
   }
-  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, value, atCap, distrusted, doubts, range, dateOf, place, age, health, day, cycleOf, $, node };
+  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, value, atCap, distrusted, doubts, doubt, range, dateOf, place, age, health, day, cycleOf, $, node };
 })();

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fedprognos.errors import OutputError
+from fedprognos.errors import OutputError, printable
 from fedprognos.features import Recipe
 from fedprognos.prognosis import Health, ModelInputs, Row, Update, Verdict
 from fedprognos.service.batching import Batcher, BusyError
-from fedprognos.service.fleet_view import FleetView
+from fedprognos.service.fleet_view import LONGEST_REASON, FleetView
 from fedprognos.service.plant_entry import PlantEntry
 from fedprognos.shelf import Shelf
 
@@ -117,7 +117,9 @@ class Feed:
 
     def _log(self, text: str, count: int) -> None:
         if count <= SHOWN_FAULTS or count % 1000 == 0:
-            LOG.warning("%s passed over (%d so far): %s", self.name, count, text)
+            LOG.warning(
+                "%s passed over (%d so far): %s", self.name, count, " ".join(printable(text[:LONGEST_REASON]).split())
+            )
 
 
 @dataclass(frozen=True)

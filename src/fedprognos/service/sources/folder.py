@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fedprognos.errors import ConfigError, FedprognosError
 from fedprognos.prognosis import Row, read_pieces
-from fedprognos.service.incoming_rows import new_rows
+from fedprognos.service.row_readers import new_rows
 from fedprognos.service.sources import LOG, Feed, Source, SourceOptions, sources
 from fedprognos.tables import SUFFIXES
 

@@ -20,8 +20,8 @@ from pydantic_core import to_json
 
 from fedprognos.errors import ConfigError, DataError
 from fedprognos.prognosis import Health, Row, Update, Verdict
-from fedprognos.service.incoming_rows import PayloadOptions, parse, read_payload, read_row
 from fedprognos.service.mqtt_broker import BrokerOptions, Connected, broker_client, stay_connected, topic_level
+from fedprognos.service.row_readers import PayloadOptions, parse, read_payload, read_row
 from fedprognos.service.sources import Feed, Source, SourceOptions, sources
 
 LARGEST_PAYLOAD = 5_000_000

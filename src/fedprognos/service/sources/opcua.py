@@ -14,8 +14,8 @@ from pydantic import Field
 
 from fedprognos.errors import ConfigError, MissingExtraError
 from fedprognos.prognosis import Row
-from fedprognos.service.incoming_rows import MetricOptions, MetricRows
-from fedprognos.service.service_options import read_secret
+from fedprognos.service.plant_entry import read_secret
+from fedprognos.service.row_readers import MetricOptions, MetricRows
 from fedprognos.service.sources import LOG, Feed, Source, SourceOptions, sources
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from fedprognos.errors import DataError
 from fedprognos.prognosis import Row
-from fedprognos.service.incoming_rows import MetricOptions, MetricRows
 from fedprognos.service.mqtt_broker import BrokerOptions, Connected, broker_client, stay_connected
+from fedprognos.service.row_readers import MetricOptions, MetricRows
 from fedprognos.service.sources import Feed, Source, SourceOptions, sources
 from fedprognos.service.sparkplug_payload import BOOLEAN, Metric, Payload, read_payload, write_payload
 
