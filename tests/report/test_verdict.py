@@ -37,7 +37,7 @@ def test_worth_it_with_all_four_numbers(tmp_path: Path) -> None:
     assert found.headline.startswith(
         f"Together {number(values['fedma'])} cycles off, alone {number(values['local'])}: worth it ("
     )
-    assert "less error; chance under 1\u00a0%)" in found.headline
+    assert "less error; by chance in under 1\u00a0% of cases)" in found.headline
     assert f"All data in one place {number(values['central'])}; best baseline" in found.beside
     assert found.warnings == ()
     assert found.headline in text_of(write_report(folder).read_text("utf-8")).replace(" %", "\u00a0%")

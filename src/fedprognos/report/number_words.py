@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+APART = 10_000
+"""From this number on thousands stand apart."""
+
 
 def percent(share: float) -> str:
     """A share in whole percent, more exactly where it is small.
@@ -19,13 +22,15 @@ def percent(share: float) -> str:
 def number(value: float | None) -> str:
     """Three significant digits, without an exponent.
 
-    >>> number(54.427), number(0.03172), number(1234.5), number(None)
-    ('54.4', '0.0317', '1234', '–')
+    >>> number(54.427), number(0.03172), number(1234.5), number(275086.0), number(None)
+    ('54.4', '0.0317', '1234', '275\xa0086', '–')
     """
     if value is None or not np.isfinite(value):
         return "–"
     if value == 0:
         return "0"
+    if abs(value) >= APART:
+        return whole(value).replace("-", "−")
     digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))
     return f"{value:.{min(digits, 8)}f}".replace("-", "−")
 

@@ -82,14 +82,15 @@ def amount(comparison: Comparison) -> str:
 
 
 def odds(comparison: Comparison) -> str:
-    """The chance in words."""
+    """How often chance alone gives such a difference, in words."""
     if comparison.few_units:
         return f"{plural(comparison.units, 'test unit')}: too few to say"
     if comparison.chance is None:
         return "how sure is unknown"
     if comparison.chance < CLEAR and comparison.agreeing < AGREE * comparison.seeds:
         return f"only {comparison.agreeing} of {comparison.seeds} seeds agree"
-    return "chance under 1\u00a0%" if comparison.chance < 0.01 else f"chance {percent(comparison.chance)}"
+    share = "under 1\u00a0%" if comparison.chance < 0.01 else percent(comparison.chance)
+    return f"by chance in {share} of cases"
 
 
 def _judged(run: RunData, comparison: Comparison) -> str:
@@ -131,13 +132,13 @@ def _warnings(run: RunData) -> list[str]:
         )
     if any(row.scored_on == "validation" for row in run.rows):
         warnings.append(
-            "Errors are on what sites kept out of training, because some site has too few test units to report on. "
-            "The round was chosen on the same data, which flatters a little."
+            "Some site has too few test units to report on. So errors are on what sites kept out of training. The "
+            "round was chosen on the same data, so errors are a little too low."
         )
     if r.result is not None and r.alone is not None and (few := compare(run, r.result, r.alone)).few_units:
         warnings.append(
-            f"With {plural(few.units, 'test unit')} no difference can be told from chance: test on {FEW_UNITS} "
-            "or more (data.test_fraction, data.test_path)."
+            f"{plural(few.units, 'test unit')} cannot show whether a difference is more than chance. Test on "
+            f"{FEW_UNITS} or more (data.test_fraction, data.test_path)."
         )
     coverage, asked = intervals(run)
     if coverage is not None and coverage < asked - INTERVAL_SLACK:
@@ -156,9 +157,9 @@ def _few_failures(run: RunData) -> list[str]:
     if run.task != "rul" or not clients or failures >= FEW_FAILURES:
         return []
     return [
-        f"Do not trust this model yet: it has seen {plural(failures, 'failure')}, and fewer than {FEW_FAILURES} say "
-        "little about how machines fail. So few have not made networks clearly better than a simple model: compare "
-        "the best baseline."
+        f"Do not trust this model yet: it has seen {plural(failures, 'failure')}. Fewer than {FEW_FAILURES} say little "
+        "about how machines fail, and with so few no network has been clearly better than a simple model: compare the "
+        "best baseline."
     ]
 
 
@@ -170,7 +171,7 @@ def _own_models(run: RunData) -> list[str]:
         for gain in keep[:OWNERS_NAMED]
     ]
     more = len(keep) - len(named)
-    return [*named, *([f"{plural(more, 'more owner')} do so, too."] if more else [])]
+    return [*named, *([f"So {'does' if more == 1 else 'do'} {plural(more, 'more owner')}."] if more else [])]
 
 
 @dataclass(frozen=True)

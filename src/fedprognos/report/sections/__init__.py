@@ -1,4 +1,4 @@
-"""The sections of the report, one file each: a section owns its name, title, place, figures and tables.
+"""The sections of the report, in files of one or two: a section owns its name, title, place, figures and tables.
 
 Another package adds one with an entry point of the group `fedprognos.sections`, a script with `sections.add`.
 """

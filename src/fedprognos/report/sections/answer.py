@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedprognos.evaluation import AGREE, CLEAR, EVERYONE
+from fedprognos.evaluation import AGREE, CLEAR, EVERYONE, Comparison
 from fedprognos.report.method_entries import PRIVATE, best, best_owner, comparable
 from fedprognos.report.number_words import listed, number, percent, plural
 from fedprognos.report.page_elements import Card, Column, Line, Section, Table, TableCell
@@ -14,9 +14,9 @@ COLUMNS = (
     Column("Error"),
     Column("Together has"),
     Column(
-        "Chance",
-        "Paired permutation test, two-sided: how often random signs of each test unit’s difference in squared error, "
-        f"mean over seeds, do as much. Clear: below {percent(CLEAR)}, and {percent(AGREE)} of the seeds agree.",
+        "By chance",
+        "How often chance alone makes a difference as large as this one: a two-sided permutation test, paired by test "
+        f"unit. A difference is clear below {percent(CLEAR)}, where {percent(AGREE)} of the seeds agree.",
     ),
     Column("Seeds that agree"),
 )
@@ -77,11 +77,11 @@ def _intervals(run: RunData) -> list[str]:
         return ["No intervals: the model was not calibrated, so it cannot say how far off a prediction may be."]
     held = f"Its intervals should hold {percent(asked)} of the true values; on the test they hold {percent(coverage)}"
     if run.roles.together is not None and (width := run.roles.together.mean("interval_width")) is not None:
-        held += f" and are {number(width)} {run.measure} wide"
+        held += f" and are {number(width)} {run.measure} wide on average"
         error = run.roles.together.mean(run.error)
         if error is not None and width > WIDE * error:
             times = f"{width / error:.0f} times the error"
-            held += f", {times}: some predictions are far off, and intervals must hold these, too"
+            held += f", {times}: some predictions are far off, and intervals must hold these as well"
     return [] if coverage < asked - INTERVAL_SLACK else [f"{held}."]
 
 
@@ -92,10 +92,15 @@ def _certainty(run: RunData) -> Section:
     if shown is not None:
         seeds, bounds = shown.seeds, shown.intervals.get(run.error)
         words.append(
-            f"Errors are means of {seeds} seeds." if seeds > 1 else "A single seed: how training varies is unknown."
+            f"Errors are means of {seeds} seeds."
+            if seeds > 1
+            else "There is a single seed, so nobody knows how much the error varies from training to training."
         )
         if bounds is not None:
-            words[0] += f" 95 % interval when test units are drawn anew: {number(bounds[0])} to {number(bounds[1])}."
+            words[0] += (
+                f" With other test units of the same kind the error would be between {number(bounds[0])} and "
+                f"{number(bounds[1])} {run.measure} in 95 % of cases."
+            )
     rivals = {"alone": r.alone, "all data in one place": r.central, "mean of the clients’ own predictions": r.ensemble}
     for role, e in {**rivals, "best baseline": r.baseline}.items():
         if e is not None and r.result is not None:
@@ -103,8 +108,8 @@ def _certainty(run: RunData) -> Section:
             agree = TableCell(f"{comparison.agreeing} of {comparison.seeds}", comparison.agreeing)
             cells = [
                 TableCell(number(error), error),
-                TableCell(amount(comparison), comparison.change),
-                TableCell(odds(comparison).removeprefix("chance "), comparison.chance),
+                TableCell(amount(comparison) + _doubt(comparison), comparison.change),
+                TableCell(odds(comparison).removeprefix("by chance in "), comparison.chance),
                 agree,
             ]
             lines.append(Line(role, cells, run.palette.colour(e.method), e.label if e.is_baseline else ""))
@@ -113,10 +118,15 @@ def _certainty(run: RunData) -> Section:
     return Section("How sure is this?", words=words, tables=[table] if lines else [], folded=True)
 
 
+def _doubt(comparison: Comparison) -> str:
+    """What is said beside a difference that nobody can tell from chance."""
+    return "" if comparison.clear or comparison.same else ", may be chance"
+
+
 def _chosen(run: RunData) -> list[str]:
     """Why this model is the published one."""
     chosen, reason = run.roles.together, run.results.reason
-    return [f"{chosen.label} was published: {reason}."] if chosen is not None and reason else []
+    return [f"{chosen.label} is the published model: {reason}."] if chosen is not None and reason else []
 
 
 def _rivals(run: RunData) -> list[str]:
@@ -150,8 +160,8 @@ def _beyond_cap(run: RunData) -> list[str]:
     if beyond < 0.05:
         return []
     return [
-        f"{percent(beyond)} of the test points have more life left than the cap, which no prediction exceeds: raw "
-        "labels would drown every difference."
+        f"{percent(beyond)} of the test points have more life left than the cap of {run.cap:g} {run.measure}. No "
+        "prediction exceeds the cap, so errors are taken against labels that do not exceed it either."
     ]
 
 

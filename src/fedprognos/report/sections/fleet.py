@@ -1,4 +1,4 @@
-"""The fleet: what each client has, lifespans, sensors on their way to failure, discharge curves, capacity fade."""
+"""The fleet: what each client has, lifespans, sensors over life, discharges, fade, and what was odd in the data."""
 
 from __future__ import annotations
 
@@ -205,3 +205,15 @@ def _discharges(fleet: Fleet) -> Figure | None:
 
 
 sections.add(ReportSection("fleet", 60, "The fleet", build, lambda run: run.fleet is not None))
+
+
+def build_remarks(run: RunData) -> Section:
+    """One sentence for each finding."""
+    notes = (run.fleet or {})["notes"]
+    lead = f"{plural(len(notes), 'remark')} on the data as it was read. Look at these before you trust the numbers."
+    return Section("The data", lead, words=[f"{note[0].upper()}{note[1:]}." for note in notes], folded=True)
+
+
+sections.add(
+    ReportSection("quality", 58, "The data", build_remarks, lambda run: bool((run.fleet or {}).get("notes")), once=True)
+)

@@ -1,4 +1,4 @@
-"""What left each site: the sites' own ledgers, added up."""
+"""What left each site: the sites' own ledgers, added up. And what the published model may tell of any unit."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from fedprognos.federation.exchanges import reply_order, words_for
-from fedprognos.report.number_words import plural, size
+from fedprognos.report.number_words import number, plural, size
 from fedprognos.report.page_elements import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
@@ -86,3 +87,48 @@ def _read(path: Path) -> SiteMessages:
 
 
 sections.add(ReportSection("ledger", 100, TITLE, build, lambda run: run.roles.together is not None))
+
+
+PRIVACY = "Differential privacy"
+ACCOUNT = (
+    Column("Epsilon", "What all releases of the run spend together on the data of a client."),
+    Column("Delta", "The chance that the bound does not hold."),
+    Column("Releases", "Noised sums that each client sent: all methods, seeds and folds."),
+    Column("Noise", "Deviation, in multiples of the most that one unit or row can change."),
+    Column("Mechanism"),
+)
+
+
+def build_privacy(run: RunData) -> Section:
+    """A sentence and the account."""
+    account = account_of(run)
+    hidden = "unit" if account["per"] == "unit" else "labelled row"
+    lead = (
+        f"With or without any one {hidden} in the training data, the chance of any result differs by at most a factor "
+        f"of exp({number(account['epsilon'])}), except with a chance of {account['delta']:g}."
+    )
+    cells = [
+        TableCell(number(account["epsilon"]), account["epsilon"]),
+        TableCell(f"{account['delta']:g}", account["delta"]),
+        TableCell(str(account["releases"]), account["releases"]),
+        TableCell(number(account["noise"]), account["noise"]),
+        TableCell(str(account["mechanism"])),
+    ]
+    table = Table("The account of this run.", "Hidden", list(ACCOUNT), [Line(hidden, cells)])
+    words = ["Not covered: moments of the columns, and errors on test units. Other runs on the same data add up."]
+    return Section(PRIVACY, lead, tables=[table], words=words)
+
+
+def account_of(run: RunData) -> dict[str, Any]:
+    """What the bundle says; empty where the run was not private."""
+    try:
+        bundle = json.loads((run.folder / "bundle" / "bundle.json").read_text("utf-8"))
+        account = bundle["provenance"].get("privacy")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    numbers = ("epsilon", "delta", "noise", "releases")
+    good = isinstance(account, dict) and all(isinstance(account.get(name), int | float) for name in numbers)
+    return account if good and {"per", "mechanism"} <= account.keys() else {}
+
+
+sections.add(ReportSection("privacy", 95, PRIVACY, build_privacy, lambda run: bool(account_of(run)), once=True))

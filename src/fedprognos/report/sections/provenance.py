@@ -1,4 +1,4 @@
-"""How this was made: the command, the experiment in full, versions."""
+"""How this was made: the command, the experiment in full, versions. And what the report could not show, and why."""
 
 from __future__ import annotations
 
@@ -24,3 +24,11 @@ def build(run: RunData) -> Section:
 
 
 sections.add(ReportSection("provenance", 120, "How this was made", build, once=True))
+
+
+def build_missing(run: RunData) -> Section:
+    """One sentence for each part that the run's folder does not hold."""
+    return Section("Not shown", words=run.missing)
+
+
+sections.add(ReportSection("not_shown", 130, "Not shown", build_missing, lambda run: bool(run.missing)))

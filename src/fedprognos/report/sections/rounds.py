@@ -1,4 +1,4 @@
-"""Federation round by round: the error after every round, and what it cost in messages."""
+"""The course of training: the error after every round with its cost in messages, and after every epoch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build(run: RunData) -> Section:
     moved = together.mean("bytes") if together is not None else None
     raw = central.mean("bytes") if central is not None else None
     lead = "" if moved is None or together is None else f"{together.short_label} sent and received {size(moved)}"
-    lead += "" if not lead else f"; the raw data, which stay where they are, take {size(raw)}." if raw else "."
+    lead += "" if not lead else f". The raw data, which stay where they are, have {size(raw)}." if raw else "."
     return Section("Rounds and messages", lead, figures=[rounds_figure(run)], folded=True)
 
 
@@ -55,8 +55,8 @@ def rounds_figure(run: RunData) -> Figure:
     methods = dict.fromkeys(rounds_of(run, heads[0]), "solid") | methods
     legend = [Chip(m, run.results.method(m).label, run.palette.colour(m), dash) for m, dash in methods.items()]
     caption = (
-        "Thin: single seeds. Thick: their mean, with a mark where the round was chosen, by the validation part alone. "
-        "Dashed: alone and all data in one place, which know no rounds. MB count all that was sent and received."
+        "Thin: single seeds. Thick: their mean; the mark is the round that was chosen, by the validation part alone. "
+        "Dashed: alone and all data in one place, which have no rounds. MB count all that was sent and received."
     )
     notes = not_drawn(len(clients) - CLIENTS_DRAWN, "client")
     notes += ["Personal heads are made once, after the chosen round."] if PERSONAL in run.heads else []
@@ -133,3 +133,61 @@ def _applies(run: RunData) -> bool:
 
 
 sections.add(ReportSection("rounds", 70, "Rounds and messages", build, _applies))
+
+
+LINES_DRAWN = 60
+
+
+def build_epochs(run: RunData) -> Section:
+    """One figure."""
+    return Section("Training", figures=[history_figure(run)], folded=True)
+
+
+def history_figure(run: RunData) -> Figure:
+    """Error over the epochs, a thin line a client and seed and their median."""
+    rows = [r for r in run.history if r.epoch is not None]
+    held = any(row.validation_rmse is not None for row in rows)
+    runs: dict[str, dict[tuple[str, int], list[HistoryRow]]] = {}
+    for row in rows:
+        runs.setdefault(row.method, {}).setdefault((row.client, row.seed), []).append(row)
+    curves = {method: {key: _curve(epochs, held) for key, epochs in mine.items()} for method, mine in runs.items()}
+    values = [v for mine in curves.values() for c in mine.values() for v in c if np.isfinite(v)]
+    top = float(np.quantile(values, 0.995)) * 1.05 if values else 1.0
+    x = axis("epoch, over all rounds" if any(row.round > 1 for row in rows) else "epoch")
+    panels, left = [], 0
+    for method, mine in curves.items():
+        colour, several = run.palette.colour(method), len(mine) > 1
+        style = {"width": 1, "opacity": 0.45} if several else {"width": 2}
+        left += max(0, len(mine) - LINES_DRAWN)
+        traces = [
+            line(range(1, len(c) + 1), c, colour, hovertemplate=hover(f"{client}, seed {seed}", ": %{y}"), **style)
+            for (client, seed), c in list(mine.items())[:LINES_DRAWN]
+        ]
+        if several:
+            longest = max(len(c) for c in mine.values())
+            padded = np.array([[*c, *[np.nan] * (longest - len(c))] for c in mine.values()])
+            in_most = np.isfinite(padded).sum(axis=0) * 2 > len(mine)
+            middle = np.nanmedian(padded[:, in_most], axis=0)
+            tip = hover("median", ": %{y}")
+            traces.append(line(np.flatnonzero(in_most) + 1, middle, colour, width=3, hovertemplate=tip))
+        y = axis(f"RMSE {run.measured}", range=[0, top])
+        panels.append(
+            Panel(f"{run.results.method(method).label} · {plural(len(mine), 'training')}", traces, layout(x, y), 230)
+        )
+    part = "the validation part" if held else "the training data, because no validation part was held out,"
+    caption = (
+        f"Error on {part} after every epoch, against labels as in training. Thin: one client and seed. Thick: their "
+        "median."
+    )
+    return Figure("epochs", "Course of training", caption, [("", panels)], notes=not_drawn(left, "training"))
+
+
+def _curve(rows: Sequence[HistoryRow], held: bool) -> list[float]:
+    ordered = sorted(rows, key=lambda r: r.round)  # within a round as they were trained
+    errors = [row.validation_rmse if held else row.train_rmse for row in ordered]
+    return [float("nan") if v is None else float(v) for v in errors]
+
+
+sections.add(
+    ReportSection("training", 110, "Training", build_epochs, lambda run: any(r.epoch is not None for r in run.history))
+)
