@@ -394,6 +394,12 @@ def test_refused_rows_are_shown(client: TestClient) -> None:
     assert any("temperature" in refusal["reason"] for refusal in fleet["refusals"])
 
 
+def test_refused_rows_are_shown_in_part_where_they_are_long(client: TestClient) -> None:
+    post(client, [changed(unit="x" * 100_000), changed(unit=["x" * 100_000]), {"y" * 100_000: 1}])
+    fleet = client.get("/v1/fleet")
+    assert fleet.json()["refused"] == 3 and len(fleet.content) < 10_000
+
+
 def test_a_unit_that_falls_silent_is_no_longer_fine(client: TestClient) -> None:
     post(client, rows_of(FLEET["engines-0"], FLEET))
     view: FleetView = client.app.state.service.view  # type: ignore[attr-defined]

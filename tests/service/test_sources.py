@@ -151,6 +151,26 @@ def test_files_that_appear_and_grow_in_a_folder_are_read(tmp_path: Path) -> None
     assert "broken.csv" in watch.view.refusals[0].reason
 
 
+def test_a_file_that_ends_within_a_row_is_no_row_until_it_is_complete(tmp_path: Path) -> None:
+    (inbox := tmp_path / "in").mkdir()
+    options = FolderOptions(folder=inbox, every_in_s=0.02)
+    watch = Watcher(DurableStream(PREDICTOR), options, FolderSource)
+    text = table(rows_of(FLEET["engines-0"], FLEET)[:9]).to_csv(index=False)
+    cut = text.rindex(",")  # the last row lacks its last cell
+
+    async def story() -> None:
+        (inbox / "a.csv").write_text(text[:cut])
+        (inbox / "b.csv").write_text(text.replace("engines-0", "other").rstrip())  # complete, but for the line break
+        await until(lambda: watch.tally.faulty == 1 and watch.tally.accepted == 9)
+        (inbox / "a.csv").write_text(text)
+        await until(lambda: watch.tally.accepted == 18)
+
+    at_work(watch, story)
+    assert watch.tally.refused == 0 and "a.csv" in watch.view.refusals[0].reason
+    numbers = [watch.stream.history(unit)[1][-1].numbers for unit in ("engines-0", "other")]
+    assert numbers[0] == numbers[1]
+
+
 def test_files_that_were_read_can_be_moved(tmp_path: Path) -> None:
     for folder in ("in", "done"):
         (tmp_path / folder).mkdir()

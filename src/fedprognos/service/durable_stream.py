@@ -27,7 +27,6 @@ from fedprognos.features.history import rule_of
 from fedprognos.prognosis import FORMAT as SNAPSHOT
 from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Update, Verdict, machine_and_life
 from fedprognos.service.alerts import Alert, AlertRule
-from fedprognos.service.arrivals import DAY_IN_S
 from fedprognos.service.maintenance import NEW_LIFE, MaintenanceEvent, MaintenanceReport, Recorded, ReportResult
 from fedprognos.service.model_log import ChangeKind, ModelChange
 from fedprognos.service.row_store import KEPT_ROWS, Store, StoredRow
@@ -284,8 +283,6 @@ class DurableStream:
             return ReportResult(Recorded.REFUSED, f"no unit '{unit[:256]}' is watched"), []
         unit = lives[-1] if unit == machine else unit
         at, now = report.at.timestamp(), time.time()
-        if at > now + DAY_IN_S:  # clocks and zones may differ by less
-            return ReportResult(Recorded.REFUSED, f"{report.at:%Y-%m-%d} is still to come"), []
         known_event = self.store.maintenance.find(machine, report.kind, report.sensor, at)
         if known_event is not None:
             return ReportResult(Recorded.DUPLICATE, "it was recorded before", known_event), []

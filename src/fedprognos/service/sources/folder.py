@@ -1,7 +1,8 @@
 """Rows from files that appear in a folder, or grow there: CSV, Excel and Parquet, read as those of training are.
 
-A file is read when it has not changed between two looks, so that one that is still being written is left alone. Rows
-that the service has already are passed over: a file that has grown, and all files after a restart, are read again.
+A file is read when it has not changed between two looks, so that one that is still being written is left alone; a text
+whose last line has no end must stay the same for longer. Rows that the service has already are passed over: a file that
+has grown, and all files after a restart, are read again.
 """
 
 from __future__ import annotations
@@ -16,13 +17,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedprognos.errors import ConfigError, FedprognosError
+from fedprognos.errors import ConfigError, DataError, FedprognosError
 from fedprognos.prognosis import Row, read_pieces
 from fedprognos.service.row_readers import new_rows
 from fedprognos.service.sources import LOG, Feed, Source, SourceOptions, sources
 from fedprognos.tables import SUFFIXES
 
 ROWS_AT_ONCE = 1000
+LOOKS = 1
+"""Looks at which a file is as it was before, until it is read."""
+LOOKS_WITHOUT_END = 10
+"""The same for a text whose last line has no end: half of a row is a row with other values."""
+LONGEST_LINE = 1 << 16
+TEXTS = (".csv", ".tsv")
+SEPARATORS = b",;\t|"
 Stamp = tuple[int, int]
 """Size and time of the last change."""
 
@@ -58,6 +66,8 @@ class FolderSource:
     ----------
     seen
         Files at the last look.
+    unchanged
+        Looks since which each file has been as it is.
     done
         Files that were read, or could not be, as they were then.
     """
@@ -65,6 +75,7 @@ class FolderSource:
     options: FolderOptions
     feed: Feed
     seen: dict[Path, Stamp] = field(default_factory=dict)
+    unchanged: dict[Path, int] = field(default_factory=dict)
     done: dict[Path, Stamp] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -78,17 +89,25 @@ class FolderSource:
                 except OSError as error:  # a share that is not mounted at the moment
                     LOG.warning("cannot look into %s: %s", self.options.folder, error)
                     files = {}
-                settled = [path for path, stamp in files.items() if self.seen.get(path) == stamp != self.done.get(path)]
+                self.unchanged = {
+                    path: self.unchanged[path] + 1 if self.seen.get(path) == stamp else 0
+                    for path, stamp in files.items()
+                }
                 self.seen = files
+                settled = [
+                    path for path in files if self.unchanged[path] >= LOOKS and files[path] != self.done.get(path)
+                ]
                 for path in sorted(settled, key=lambda path: (files[path][1], path)):  # in the order of their changes
-                    await self._read(path, thread)
-                    self.done[path] = files[path]
+                    ended = await loop.run_in_executor(thread, last_line_ends, path)
+                    if ended or self.unchanged[path] >= LOOKS_WITHOUT_END:
+                        await self._read(path, thread)
+                        self.done[path] = files[path]
                 await asyncio.sleep(self.options.every_in_s)
 
     def _files(self) -> dict[Path, Stamp]:
         stamps: dict[Path, Stamp] = {}
         for path in self.options.folder.glob(self.options.pattern):
-            if path.suffix.lower() in SUFFIXES and not path.name.startswith((".", "~")) and path.is_file():
+            if path.name.lower().endswith(SUFFIXES) and not path.name.startswith((".", "~")) and path.is_file():
                 facts = path.stat()
                 stamps[path] = (facts.st_size, facts.st_mtime_ns)
         return stamps
@@ -98,6 +117,10 @@ class FolderSource:
         self.feed.tally.messages += 1
         pieces = self._pieces(path)
         try:
+            if await loop.run_in_executor(thread, last_line_is_cut, path):
+                raise DataError(
+                    "its last line has fewer cells than its first; complete it, and end it with a line break"
+                )
             while (rows := await loop.run_in_executor(thread, partial(next, pieces, None))) is not None:
                 await self.feed.submit(rows)
             if self.options.move_to is not None:
@@ -112,6 +135,31 @@ class FolderSource:
         reader = inputs.reader(tables, options.unit, options.time, options.cycle)
         for rows, _ in read_pieces(reader, tables, ROWS_AT_ONCE):
             yield [row for _, row in new_rows(rows, inputs, self.feed.reached)]
+
+
+def last_line_ends(path: Path) -> bool:
+    """False for a text whose last line has no line break: perhaps somebody is still writing it."""
+    try:
+        return not path.name.lower().endswith(TEXTS) or _last_bytes(path, 1) in (b"", b"\n", b"\r")
+    except OSError:
+        return True  # to read it will say what is wrong
+
+
+def last_line_is_cut(path: Path) -> bool:
+    """Whether a text ends within a line that has fewer cells than its first one."""
+    if last_line_ends(path):
+        return False
+    with path.open("rb") as file:
+        head = file.readline()
+    separator = max(SEPARATORS, key=head.count)
+    last = _last_bytes(path, max(len(head), LONGEST_LINE)).splitlines()[-1]
+    return last.count(separator) < head.count(separator)
+
+
+def _last_bytes(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - most, 0))
+        return file.read()
 
 
 async def run_folder(options: FolderOptions, feed: Feed) -> None:
