@@ -94,6 +94,7 @@ const Alerts = (function () {
   $("sign-form").addEventListener("submit", async (event) => {
     event.preventDefault();
     const who = $("sign-who").value.trim();
+    event.submitter.disabled = true; // a second press would sign again
     try {
       await signed(who, $("sign-note").value.trim(), 3600 * Number($("sign-hours").value));
       sessionStorage.setItem("who", who);
@@ -101,6 +102,8 @@ const Alerts = (function () {
       load();
     } catch (error) {
       $("sign-problem").textContent = error.message;
+    } finally {
+      event.submitter.disabled = false;
     }
   });
   $("mute").addEventListener("click", async () => {

@@ -46,7 +46,7 @@ const Calendar = (function () {
     const more = answer.total - answer.entries.length;
     $("calendar-text").textContent = "When maintenance is due, at the pace of the last two weeks." +
       (more ? ` ${more} later ones are not listed.` : "") +
-      (answer.undated ? ` ${answer.undated} of ${answer.total + answer.undated} units have no date.` : "");
+      (answer.undated ? ` No date is known for ${answer.undated} of ${answer.total + answer.undated} units.` : "");
     $("calendar").hidden = !answer.total;
   }
   function item(entry) {

@@ -42,6 +42,7 @@ const Maintenance = (function () {
     const kind = $("done-kind").value;
     const report = { unit, kind, at: new Date($("done-at").value).toISOString(), who: $("done-who").value.trim(), note: $("done-note").value.trim() };
     if (kind === "sensor-exchange") report.sensor = $("done-sensor").value;
+    event.submitter.disabled = true; // a second press would record again
     try {
       const { results: [result] } = await ask("/v1/maintenance", "POST", report);
       sessionStorage.setItem("who", report.who);
@@ -49,6 +50,8 @@ const Maintenance = (function () {
       if (result.event.begins) location.hash = "#unit=" + encodeURIComponent(result.event.begins);
     } catch (error) {
       $("done-problem").textContent = error.message;
+    } finally {
+      event.submitter.disabled = false;
     }
   });
   function setSensors(names) {

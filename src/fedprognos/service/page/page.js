@@ -1,7 +1,7 @@
 (function () {
   "use strict";
   const SHOWN = 200;
-  const { NAMES, TITLES, number, value, distrusted, doubts, doubt, range, dateOf, age, cycleOf, $, node } = Words;
+  const { NAMES, TITLES, number, value, distrusted, doubts, doubt, range, dateOf, age, moment, cycleOf, $, node } = Words;
   const { ask, connection } = Link;
   const ORDER = Object.keys(NAMES);
   // What is shown of the fleet: a status, a site, an order, and the cursors of the pages up to this one.
@@ -220,8 +220,8 @@
     cycle.textContent = dateOf(cycleOf(unit)) || String(cycleOf(unit));
     old.dataset.received = unit.received;
     old.textContent = age(unit.received);
-    trust.textContent = unit.silent_since !== null ? "silent since " + new Date(1000 * unit.silent_since).toLocaleString()
-      : doubt(health);
+    const silent = unit.silent_since === null ? "" : "silent since " + moment(unit.silent_since);
+    trust.textContent = [silent, doubt(health)].filter(Boolean).join("; ");
     trust.title = health ? health.reason : "";
   }
   function showTable(changed) {
@@ -323,6 +323,7 @@
     if (event.submitter.value !== "forget") return;
     event.preventDefault();
     const name = $("forget-name").textContent;
+    event.submitter.disabled = true; // a second press would ask again
     try {
       await ask("/v1/units/" + encodeURIComponent(name), "DELETE");
       $("forget-dialog").close();
@@ -332,6 +333,8 @@
       location.hash = "";
     } catch (error) {
       $("forget-problem").textContent = error.message;
+    } finally {
+      event.submitter.disabled = false;
     }
   });
 

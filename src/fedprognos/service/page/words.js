@@ -80,6 +80,12 @@ const Words = (function () {
   }
   // A date of the service, which is in UTC, as a day here.
   const day = (date) => new Date(date + "Z").toLocaleDateString(undefined, { day: "numeric", month: "short", year: "numeric" });
+  // A moment as short as it can be: of today only the time.
+  function moment(seconds) {
+    const date = new Date(1000 * seconds);
+    const today = date.toDateString() === new Date().toDateString();
+    return today ? date.toLocaleTimeString(undefined, { hour: "numeric", minute: "2-digit" }) : day(date.toISOString().slice(0, -1));
+  }
   const cycleOf = (unit) => (unit.cycle === null ? unit.position : unit.cycle);
   const $ = (id) => document.getElementById(id);
   function node(name, text, className) {
@@ -88,5 +94,5 @@ const Words = (function () {
     if (className) made.className = className;
     return made;
   }
-  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, value, atCap, distrusted, doubts, doubt, range, dateOf, place, age, health, day, cycleOf, $, node };
+  return { NAMES, TITLES, FLAGS, setFleet, setNow, number, value, atCap, distrusted, doubts, doubt, range, dateOf, place, age, health, day, moment, cycleOf, $, node };
 })();
