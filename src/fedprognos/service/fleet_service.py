@@ -242,7 +242,15 @@ class FleetService:
         if self.options.backup_to is not None:
             tasks.append(asyncio.create_task(self.keep_backups(self.options.backup_to)))
         for options in plant.sources:
-            feed = self.feeds[options.name] = self._feed(options)
+            feed = self.feeds[options.name] = Feed(
+                options.name,
+                self.batcher,
+                self.predictor.recipe,
+                self.inputs,
+                self._health,
+                self.view,
+                options.retry_in_s,
+            )
             tasks.append(asyncio.create_task(_read_on(options, feed)))
         try:
             yield
@@ -253,17 +261,6 @@ class FleetService:
             self.events.close()
             await self.delivery.close()
             await self.batcher.close()
-
-    def _feed(self, options: SourceOptions) -> Feed:
-        return Feed(
-            options.name,
-            self.batcher,
-            self.predictor.recipe,
-            self.inputs,
-            self._health,
-            self.view,
-            options.retry_in_s,
-        )
 
 
 def restore_backup(predictor: Predictor, options: ServiceOptions, file: Path) -> None:

@@ -55,8 +55,7 @@ class ServiceMetrics:
         self._alerts = Counter(
             "fedprognos_alerts", "Alerts raised, by the new status", ["status"], registry=self.registry
         )
-        self.registry.register(_Units(view))
-        self.registry.register(_Connections(feeds, sink_problems))
+        self.registry.register(_CountedWhenAsked(view, feeds, sink_problems))
 
     def batch_done(self, batch: Batch) -> None:
         """Count a batch."""
@@ -80,27 +79,20 @@ class ServiceMetrics:
         return generate_latest(self.registry)
 
 
-class _Units(Collector):
-    """Units by status, counted when asked."""
+class _CountedWhenAsked(Collector):
+    """Units by status, what each source has brought, and which sinks take no alerts."""
 
-    def __init__(self, view: FleetView) -> None:
-        self._view = view
+    def __init__(
+        self, view: FleetView, feeds: Mapping[str, Feed], sink_problems: Callable[[], Mapping[str, str]]
+    ) -> None:
+        self._view, self._feeds, self._sink_problems = view, feeds, sink_problems
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
         units = GaugeMetricFamily("fedprognos_units", "Units watched, by status", labels=["status"])
         for status, count in self._view.counts().items():
             units.add_metric([status], count)
         yield units
         yield GaugeMetricFamily("fedprognos_flagged_units", "Units with flags on their health", self._view.flagged())
-
-
-class _Connections(Collector):
-    """Sources and sinks: what each source has brought, and which sinks take no alerts."""
-
-    def __init__(self, feeds: Mapping[str, Feed], sink_problems: Callable[[], Mapping[str, str]]) -> None:
-        self._feeds, self._sink_problems = feeds, sink_problems
-
-    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
         brought = CounterMetricFamily(
             "fedprognos_source", "What a source has brought, by what became of it", labels=["source", "what"]
         )

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -53,6 +53,7 @@ class Tally:
         return ", ".join(f"{count} {name}" for name, count in asdict(self).items())
 
 
+@dataclass
 class Feed:
     """What a source hands its rows to.
 
@@ -62,24 +63,16 @@ class Feed:
         The columns that the model needs, and how its tables were written.
     current_health
         The latest health of a unit.
-    view
-        The fleet as clients see it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        batcher: Batcher,
-        recipe: Recipe,
-        inputs: ModelInputs,
-        current_health: Callable[[str], Health | None],
-        view: FleetView,
-        retry_in_s: float = 1.0,
-    ) -> None:
-        self.name, self.recipe, self.inputs = name, recipe, inputs
-        self.current_health = current_health
-        self.tally = Tally()
-        self._batcher, self._view, self._retry_in_s = batcher, view, retry_in_s
+    name: str
+    _batcher: Batcher
+    recipe: Recipe
+    inputs: ModelInputs
+    current_health: Callable[[str], Health | None]
+    _view: FleetView
+    _retry_in_s: float = 1.0
+    tally: Tally = field(default_factory=Tally)
 
     def reached(self, unit: str) -> tuple[float, float]:
         """The latest cycle (0 for units without cycles) and position of a unit; minus infinity for a new one."""
@@ -117,9 +110,8 @@ class Feed:
 
     def _log(self, text: str, count: int) -> None:
         if count <= SHOWN_FAULTS or count % 1000 == 0:
-            LOG.warning(
-                "%s passed over (%d so far): %s", self.name, count, " ".join(printable(text[:LONGEST_REASON]).split())
-            )
+            line = " ".join(printable(text[:LONGEST_REASON]).split())  # machines choose names, and may lie
+            LOG.warning("%s passed over (%d so far): %s", self.name, count, line)
 
 
 @dataclass(frozen=True)

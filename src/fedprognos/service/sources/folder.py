@@ -162,9 +162,13 @@ def _last_bytes(path: Path, most: int) -> bytes:
         return file.read()
 
 
-async def run_folder(options: FolderOptions, feed: Feed) -> None:
-    """Read files of a folder until cancelled."""
-    await FolderSource(options, feed).run()
-
-
-FOLDER = sources.add(Source("folder", "files that appear in a folder", 20, FolderOptions, run_folder, check_folder))
+FOLDER = sources.add(
+    Source(
+        "folder",
+        "files that appear in a folder",
+        20,
+        FolderOptions,
+        lambda options, feed: FolderSource(options, feed).run(),
+        check_folder,
+    )
+)

@@ -173,9 +173,13 @@ def unit_of(pattern: str, topic: str) -> str | None:
     return None
 
 
-async def run_mqtt(options: MqttOptions, feed: Feed) -> None:
-    """Read rows from a broker until cancelled."""
-    await MqttSource(options, feed).run()
-
-
-MQTT = sources.add(Source("mqtt", "JSON from an MQTT broker", 10, MqttOptions, run_mqtt, check_topics))
+MQTT = sources.add(
+    Source(
+        "mqtt",
+        "JSON from an MQTT broker",
+        10,
+        MqttOptions,
+        lambda options, feed: MqttSource(options, feed).run(),
+        check_topics,
+    )
+)

@@ -147,9 +147,13 @@ class OpcuaSource:
         return rows
 
 
-async def run_opcua(options: OpcuaOptions, feed: Feed) -> None:
-    """Read what a server sends until cancelled."""
-    await OpcuaSource(options, feed).run()
-
-
-OPCUA = sources.add(Source("opcua", "a subscription to an OPC UA server", 40, OpcuaOptions, run_opcua, check_opcua))
+OPCUA = sources.add(
+    Source(
+        "opcua",
+        "a subscription to an OPC UA server",
+        40,
+        OpcuaOptions,
+        lambda options, feed: OpcuaSource(options, feed).run(),
+        check_opcua,
+    )
+)

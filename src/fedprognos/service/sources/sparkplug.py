@@ -193,9 +193,12 @@ def _birth_seq(payload: Payload) -> object:
     return next((metric.value for metric in payload.metrics if metric.name == "bdSeq"), None)
 
 
-async def run_sparkplug(options: SparkplugOptions, feed: Feed) -> None:
-    """Read what edge nodes send until cancelled."""
-    await SparkplugSource(options, feed).run()
-
-
-SPARKPLUG = sources.add(Source("sparkplug", "Sparkplug B over MQTT", 30, SparkplugOptions, run_sparkplug))
+SPARKPLUG = sources.add(
+    Source(
+        "sparkplug",
+        "Sparkplug B over MQTT",
+        30,
+        SparkplugOptions,
+        lambda options, feed: SparkplugSource(options, feed).run(),
+    )
+)
