@@ -12,11 +12,12 @@ from typing import Literal
 
 from pydantic_core import to_json
 
-from fedprognos.prognosis import Health, machine_and_life
+from fedprognos.prognosis import AT_CAP, DISTRUSTED, WORN, Health, machine_and_life
 
 AlertStatus = Literal["due", "unknown", "soon", "ok", "ended"]
 URGENCY: dict[str, int] = {"due": 3, "unknown": 2, "soon": 1, "ok": 0}
 """Of a status that can be announced. A unit that warms up says nothing yet."""
+WORDS = {"due": "due", "unknown": "to be checked", "soon": "due soon", "ok": "fine", "ended": "ended"}
 RAISE_AFTER, CLEAR_AFTER = 3, 20
 
 
@@ -62,14 +63,43 @@ class Alert:
 
     @property
     def text(self) -> str:
-        """The alert in one line."""
-        parts = [f"{self.unit} is {self.status}, was {self.before}"]
-        if self.health is not None and self.health.value is not None:
-            bounds = (self.health.low, self.health.high)
-            interval = "" if None in bounds else f" ({bounds[0]:.4g} to {bounds[1]:.4g})"
-            parts.append(f"health {self.health.value:.4g}{interval} at {self.health.position:.12g}")
+        """The alert in one line.
+
+        >>> health = Health("pump", 312, 125.0, 108.0, None, flags=("at-cap",))
+        >>> Alert("9f-1", "pump", "pump", "unknown", "ok", 0.0, health, "no row for 15 min").text
+        'pump is to be checked, was fine; health 125 or more at 312; no row for 15 min'
+        """
         doubts = self.reason or ("" if self.health is None else self.health.reason)
-        return "; ".join([*parts, *([doubts] if doubts else [])])
+        parts = [f"{self.unit} is {WORDS[self.status]}, was {WORDS[self.before]}", _health_words(self.health), doubts]
+        return "; ".join(part for part in parts if part)
+
+
+def _health_words(health: Health | None) -> str:
+    """A health in words, no surer than it is: at the cap it is a lower bound; one that is not trusted promises nothing."""
+    if health is None or health.value is None:
+        return ""
+    value, at = f"{health.value:.4g}", f"at {health.position:.12g}"
+    if WORN in health.flags:
+        return f"worn {at}"
+    if DISTRUSTED.intersection(health.flags):
+        return f"health {value} {at}, not to be trusted"
+    if AT_CAP in health.flags:
+        return f"health {value} or more {at}"
+    if health.low is None:
+        return f"health {value} {at}"
+    upper = "or more" if health.high is None else f"to {health.high:.4g}"
+    return f"health {value} ({health.low:.4g} {upper}) {at}"
+
+
+def _for_long(seconds: float) -> str:
+    """A time span as people say it.
+
+    >>> _for_long(910.0), _for_long(45.0), _for_long(200_000.0)
+    ('15 min', '45 s', '56 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +194,7 @@ class AlertRule:
         standing = self._standings.get(machine, Standing())
         if life < standing.life or URGENCY["unknown"] <= URGENCY[standing.status]:
             return None
-        reason = f"no row for {now - silent_since:.0f} s"
+        reason = f"no row for {_for_long(now - silent_since)}"
         return self._announce(machine, unit, life, "unknown", now, health, reason)
 
     def forget(self, unit: str, now: float) -> Alert | None:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedprognos.errors import printable
 from fedprognos.service.alert_sinks import AlertSink, RefusedError, Send, SinkOptions, sinks
-from fedprognos.service.alerts import Alert
+from fedprognos.service.alerts import WORDS, Alert
 from fedprognos.service.plant_entry import read_secret
 
 TIMEOUT_IN_S = 20.0
@@ -48,9 +48,9 @@ def message_from(alerts: Sequence[Alert], options: MailOptions) -> EmailMessage:
     message["Date"] = formatdate(alerts[-1].raised)
     message["Message-ID"] = f"<{alerts[0].id}-{len(alerts)}@fedprognos>"
     counts = Counter(alert.status for alert in alerts)
-    subject = ", ".join(f"{count} {status}" for status, count in counts.items())
+    subject = ", ".join(f"{count} {WORDS[status]}" for status, count in counts.items())
     if len(alerts) == 1:
-        subject = f"{alerts[0].unit} is {alerts[0].status}"
+        subject = f"{alerts[0].unit} is {WORDS[alerts[0].status]}"
     message["Subject"] = "[fedprognos] " + " ".join(printable(subject).split())
     for alert in alerts:
         message["X-Fedprognos-Alert"] = alert.id
