@@ -123,6 +123,16 @@ def test_updates_arrive_by_themselves(browser: Browser, address: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.long
+def test_pages_that_were_left_hold_no_connection(browser: Browser, address: str) -> None:
+    """A browser allows six connections to a service, and keeps pages for "back"."""
+    for _ in range(8):
+        browser.open("about:blank")
+        browser.open(f"{address}/#unit=engines-0")
+        browser.wait("document.querySelector('#verdict .big')")
+    assert not browser.complaints
+
+
 def test_it_fits_a_phone_and_finds_units(browser: Browser, address: str, tmp_path: Path) -> None:
     browser.resize(390, 844, phone=True, dark=True)
     browser.open(f"{address}/#")

@@ -75,7 +75,7 @@ class Alert:
 
 
 def _health_words(health: Health | None) -> str:
-    """A health in words, no surer than it is: at the cap it is a lower bound; one that is not trusted promises nothing."""
+    """A health in words, no surer than it is: at the cap it is a lower bound; a distrusted one promises nothing."""
     if health is None or health.value is None:
         return ""
     value, at = f"{health.value:.4g}", f"at {health.position:.12g}"

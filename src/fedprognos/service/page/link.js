@@ -56,12 +56,22 @@ const Link = (function () {
 
   // Events are read with fetch rather than EventSource, which cannot show a token.
   let following = 0;
+  let stream = null;
+  // A browser holds six connections to a service, and each stream is one: a page that nobody sees gives its own up.
+  function pause() {
+    following++;
+    lively = false;
+    if (stream) stream.abort();
+  }
   async function follow(receive, reconnected) {
-    const mine = ++following;
+    pause();
+    const mine = following;
+    stream = new AbortController();
+    const signal = stream.signal;
     let wait = 1000;
     while (mine === following) {
       try {
-        const answer = await fetch("/v1/events", { headers: authorised(), cache: "no-store" });
+        const answer = await fetch("/v1/events", { headers: authorised(), cache: "no-store", signal });
         if (answer.status === 401) return login();
         if (!answer.ok) throw new Error(answer.statusText);
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -92,5 +102,5 @@ const Link = (function () {
       wait = Math.min(wait * 2, 15000);
     }
   }
-  return { ask, onLogin, follow, connection, beat };
+  return { ask, onLogin, follow, pause, connection, beat };
 })();

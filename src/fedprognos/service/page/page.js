@@ -381,10 +381,31 @@
       if (!$("login").open) setTimeout(start, 3000);
       return;
     }
-    Link.follow(receive, load);
+    follow();
     route();
     Alerts.load();
   }
+  // A hidden page asks now and then, for the counts in its title.
+  const HIDDEN_EVERY_IN_MS = 30000;
+  let asking = 0;
+  function follow() {
+    clearInterval(asking);
+    if (document.hidden) {
+      Link.pause();
+      asking = setInterval(load, HIDDEN_EVERY_IN_MS);
+    } else Link.follow(receive, load);
+  }
+  document.addEventListener("visibilitychange", () => {
+    if (fleet === null) return;
+    follow();
+    if (document.hidden) return;
+    load();
+    if (open !== null) loadUnit();
+  });
+  addEventListener("pagehide", Link.pause); // a page that the browser keeps for "back" would hold its connection
+  addEventListener("pageshow", (event) => {
+    if (event.persisted && fleet !== null) follow();
+  });
   Link.onLogin(start);
   start();
 })();
