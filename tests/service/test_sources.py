@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -429,6 +430,53 @@ def test_opcua_gives_the_offline_numbers_and_a_server_that_restarts_is_waited_fo
     at_work(watch, story)
     assert_offline_numbers(watch.stream)
     assert watch.tally.refused == 0
+
+
+def test_opcua_values_of_bad_quality_are_blank_and_a_bad_position_makes_no_row() -> None:
+    asyncua = pytest.importorskip("asyncua")
+    ua, url = asyncua.ua, f"opc.tcp://127.0.0.1:{free_port()}/fleet"
+    options = OpcuaOptions(url=url, parent="ns=2;s=machines", position="cycle", every_in_s=0.05, retry_in_s=0.1)
+    watch = Watcher(DurableStream(PREDICTOR), options, OpcuaSource)
+    values = {**flat(rows_of(FLEET["engines-0"], FLEET)[0]), "cycle": 1.0}
+
+    async def story() -> None:
+        server = asyncua.Server()
+        await server.init()
+        server.set_endpoint(url)
+        await server.register_namespace("http://plant.example.org")
+        parent = await server.nodes.objects.add_object(ua.NodeId("machines", 2), "2:machines")
+        machine = await parent.add_object(ua.NodeId("pump", 2), "2:pump")
+        nodes = {
+            name: await machine.add_variable(ua.NodeId(name, 2), f"2:{name}", float(value))
+            for name, value in values.items()
+        }
+
+        async def write(name: str, value: float | None, status: int) -> None:
+            kind = ua.VariantType.Null if value is None else ua.VariantType.Double
+            await server.write_attribute_value(
+                nodes[name].nodeid, ua.DataValue(ua.Variant(value, kind), StatusCode=ua.StatusCode(status))
+            )
+
+        await server.start()
+        await until(lambda: watch.tally.accepted == 1, 60)
+        codes = ua.StatusCodes
+        for position, value, status in (
+            (2.0, 9999.0, codes.BadSensorFailure),
+            (3.0, None, codes.BadNoCommunication),
+            (4.0, math.nan, codes.Good),
+        ):
+            await write(FLEET.schema.sensors[0], value, status)
+            await write("cycle", position, codes.Good)
+            await until(lambda position=position: watch.tally.accepted == position, 60)
+        await write("cycle", 5.0, codes.BadOutOfService)
+        await write("cycle", 6.0, codes.Good)
+        await until(lambda: watch.tally.accepted == 5, 60)
+        await server.stop()
+
+    at_work(watch, story)
+    rows = watch.stream.history("pump")[1]
+    assert [row.position for row in rows] == [1, 2, 3, 4, 6]
+    assert [math.isnan(row.values[0]) for row in rows] == [False, True, True, True, True]
 
 
 # --- the plant file ----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ order of these times before rows are made of it. Values that change while nobody
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -128,6 +129,7 @@ class OpcuaSource:
         facts = data.monitored_item.Value
         when = facts.SourceTimestamp or facts.ServerTimestamp
         good = facts.StatusCode is None or facts.StatusCode.is_good()
+        good = good and not (isinstance(value, float) and math.isnan(value))  # how many servers say that there is none
         time_in_s = 0.0 if when is None else when.timestamp()
         self.feed.tally.messages += 1
         self._changes.put_nowait((time_in_s, name == self.options.position, unit, name, value if good else None))
