@@ -27,7 +27,7 @@ def test_missing_details_and_ledgers_are_explained(tmp_path: Path) -> None:
     shutil.rmtree(folder / "details")
     shutil.rmtree(folder / "sites")
     text = text_of(write_report(folder).read_text("utf-8"))
-    assert "details/ tells of no matching" in text
+    assert "details/ holds no matching" in text
     assert "no ledgers of the scenario all" in text
 
 
@@ -40,7 +40,7 @@ def test_without_history_and_traffic_these_sections_are_left_out(tmp_path: Path)
     (folder / "details" / "all~fedma~seed0.json").write_text("[]", "utf-8")
     page = write_report(folder).read_text("utf-8")
     assert not any(f'id="{name}"' in page for name in ("rounds", "training", "matching"))
-    assert "details/ tells of no matching" in text_of(page)
+    assert "details/ holds no matching" in text_of(page)
 
 
 @pytest.mark.parametrize(

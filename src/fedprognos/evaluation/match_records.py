@@ -149,5 +149,8 @@ def read_match_records(folder: Path, scenario: str) -> tuple[dict[str, list[Matc
         if merging := [r for r in rounds if r.layers or r.absorption]:
             records[method] = merging
     if not records and not problems:
-        return {}, f"{FOLDER}/ tells of no matching in the scenario {scenario}: no method matches, or it is missing."
+        return (
+            {},
+            f"{FOLDER}/ holds no matching of the scenario {scenario}: no method matches, or files are missing.",
+        )
     return records, " ".join(problems)

@@ -167,7 +167,8 @@ def _own_models(run: RunData) -> list[str]:
     """Owners that keep a model of their own, with both errors."""
     keep = [gain for gain in owner_gains(run) if gain.kind in ("alone", "linear")]
     named = [
-        f"{gain.owner} keeps its own model: {number(gain.end)} against {number(gain.together)} together."
+        f"{gain.owner} keeps its own model: its error is {number(gain.end)}, that of the shared one "
+        f"{number(gain.together)}."
         for gain in keep[:OWNERS_NAMED]
     ]
     more = len(keep) - len(named)

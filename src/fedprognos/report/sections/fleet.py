@@ -210,7 +210,7 @@ sections.add(ReportSection("fleet", 60, "The fleet", build, lambda run: run.flee
 def build_remarks(run: RunData) -> Section:
     """One sentence for each finding."""
     notes = (run.fleet or {})["notes"]
-    lead = f"{plural(len(notes), 'remark')} on the data as it was read. Look at these before you trust the numbers."
+    lead = f"{plural(len(notes), 'remark')} on the data, to be read before you trust the numbers."
     return Section("The data", lead, words=[f"{note[0].upper()}{note[1:]}." for note in notes], folded=True)
 
 

@@ -12,7 +12,7 @@ from fedprognos.report.number_words import number, percent, plural
 from fedprognos.report.page_elements import Column, Line, Section, Table, TableCell
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
-from fedprognos.report.verdict import OwnerGain, owner_gains
+from fedprognos.report.verdict import OwnerGain, compare, owner_gains
 
 KINDS = {
     "together": "the shared model",
@@ -35,10 +35,12 @@ COLUMNS = (
 
 def build(run: RunData) -> Section:
     """A line an owner."""
-    gains = owner_gains(run)
+    r, gains = run.roles, owner_gains(run)
     shares = {g.owner: 1 - g.end / g.alone for g in gains if g.end is not None and g.alone}
     winners = sum(share > 0 for share in shares.values())
     lead = f"{winners} of {plural(len(shares), 'owner')} end with less error than alone." if shares else ""
+    if lead and r.owners is not None and r.alone is not None and not compare(run, r.owners, r.alone).clear:
+        lead += " That may be chance: see above how sure this is."
     caption = f"Error on each owner\u2019s own test units, {run.measured}."
     table = Table(caption, "Owner", COLUMNS, [_line(gain, shares.get(gain.owner)) for gain in gains])
     return Section("Who gains", lead, tables=[table])
