@@ -58,7 +58,7 @@ def test_decisions_follow_from_the_trajectories(folder: Path) -> None:
 def test_when_to_maintain_is_said_before_research_detail(folder: Path) -> None:
     with_trajectories(folder)
     page = write_report(folder).read_text("utf-8")
-    assert "Maintained when Central predicts 2 cycles or less" in text_of(page)
+    assert "maintained when Central predicts 2 cycles or less" in text_of(page)
     places = [
         page.index(f'<section id="{name}"') for name in ("answer", "methods", "decisions", "predictions", "fleet")
     ]

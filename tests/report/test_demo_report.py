@@ -85,7 +85,7 @@ def test_report_terminal_and_bundle_name_the_same_model(folder: Path, page: str)
 def test_the_reason_is_shown(page: str) -> None:
     """Every owner has seen one fault and one kind of routes; of its three test engines one has the same."""
     text = text_of(page)
-    assert re.search(r"new to its owner, alone is [\d.]+ cycles off and together [\d.]+", text)
+    assert re.search(r"had not seen in training, alone is [\d.]+ cycles off and together [\d.]+", text)
     for kind in ("fault", "routes"):
         rows = re.findall(rf">{kind} (seen before|new to its owner)</th>\s*<td[^>]*>(\d+)</td>", page)
         assert rows == [("seen before", "3"), ("new to its owner", "6")]

@@ -106,7 +106,7 @@ def test_traffic_is_drawn_against_error_with_messages_in_the_hover(page: str, fi
     assert way["x"] == [1, 2, 3]
     assert way["text"][1] == "round 2, 12 messages"
     assert end["x"] == [2, 2]
-    assert "the raw data, which stay where they are, take 5.00 MB" in text_of(page)
+    assert "The raw data, which stay where they are, have 5.00 MB" in text_of(page)
 
 
 def test_heat_map_puts_shared_neurons_first(page: str, figures: Read) -> None:

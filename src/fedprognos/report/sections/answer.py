@@ -15,8 +15,8 @@ COLUMNS = (
     Column("Together has"),
     Column(
         "By chance",
-        "How often chance alone makes a difference as large as this one: a two-sided permutation test, paired by test "
-        f"unit. A difference is clear below {percent(CLEAR)}, where {percent(AGREE)} of the seeds agree.",
+        "How often chance alone makes so large a difference: a two-sided permutation test, paired by test unit. Clear: "
+        f"below {percent(CLEAR)}, and {percent(AGREE)} of the seeds agree.",
     ),
     Column("Seeds that agree"),
 )

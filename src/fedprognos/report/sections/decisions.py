@@ -183,12 +183,11 @@ def _table(run: RunData, rules: Sequence[Maintenance]) -> Table:
     near = f"Share of units whose prediction at that moment is within {percent(ALPHA)} of the truth."
     columns = [
         Column("Threshold", f"Lowest predicted life at which at most {percent(BEARABLE)} of the units break."),
-        Column("Life given up", "Mean life that is left when units are maintained at this threshold."),
+        Column("Life given up", "Mean life left at this threshold."),
         *(Column(f"Accurate at {percent(m)} of life", near if m == MOMENTS[0] else "") for m in MOMENTS),
         Column(
             "Horizon",
-            "Remaining life from which on predictions stay right: for half of the units they are never again off by "
-            "more than a tenth of the life that was left at the first prediction.",
+            "Remaining life from which on half of the units are off by less than a tenth of what was left at first.",
         ),
     ]
     lines = []

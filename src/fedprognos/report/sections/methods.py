@@ -48,8 +48,8 @@ def error_figure(run: RunData, name: str, title: str, views: Sequence[str]) -> F
             named = f"{head} head" if len(heads) > 1 else ""
             choices.append((", ".join(part for part in (label, named) if part), panels))
     caption = (
-        "Large mark: mean over seeds, hollow where each client trained alone. Small mark: a single seed. Bar: where "
-        "the error would be in 95 % of cases with other test units of the same kind."
+        "Large mark: mean over seeds, hollow where each client trained alone. Small mark: a single seed. Bar: 95 % "
+        "interval for other test units of the same kind."
     )
     notes, grid = not_drawn(len(views) - PANELS, "client"), "wide" if len(views) == 1 else ""
     return Figure(name, title, caption if grid else "", choices, "RMSE", notes=notes, grid=grid)
