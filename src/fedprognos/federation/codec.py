@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from fedprognos.errors import MessageError
+from fedprognos.errors import FedprognosError, MessageError
 from fedprognos.federation.federation_section import Wire
 from fedprognos.files import parse_json
 from fedprognos.matching import LabelledSums, OutputSums
@@ -129,19 +129,22 @@ def decode(data: bytes, kinds: tuple[type, ...], where: str = "message") -> Any:
     envelope = _envelope(data, where)
     if envelope.get("version") not in (VERSION, PACKED_VERSION):
         raise MessageError(
-            f"message version {envelope.get('version')!r}, this program speaks {VERSION} and {PACKED_VERSION}",
+            f"message version {str(envelope.get('version'))[:20]}, this program speaks {VERSION} and {PACKED_VERSION}",
             where=where,
             hint="use the same version of fedprognos on every site",
         )
     by_name = {kind.__name__: kind for kind in kinds}
     kind = by_name.get(str(envelope.get("kind")))
     if kind is None:
-        raise MessageError(f"unexpected message {envelope.get('kind')!r}", where=where)
+        raise MessageError(f"unexpected message {str(envelope.get('kind'))[:40]!r}", where=where)
     try:
         tensors = _put_zeros_in(load_tensors(data), envelope.get("sparse", {}))
         return _unpack(envelope["body"], kind, kind.__name__, tensors)
-    except (SafetensorError, ValueError, LookupError, TypeError, ValidationError, RecursionError) as error:
-        raise MessageError(f"malformed {kind.__name__}: {_short(error)}", where=where) from None
+    except MessageError:
+        raise
+    # What a message holds may refuse its own values, as columns without a sensor do: no kind of error may end a run.
+    except (SafetensorError, FedprognosError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as e:
+        raise MessageError(f"malformed {kind.__name__}: {_short(e)}", where=where) from None
 
 
 def _envelope(data: bytes, where: str) -> dict[str, Any]:
@@ -165,7 +168,7 @@ def _finite(text: str) -> float:
 def _short(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:200]
     return str(error)[:200]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from fedprognos.errors import FederationError, FedprognosError, MessageError, RefusedByFloorsError
+from fedprognos.errors import FederationError, FedprognosError, MessageError, RefusedByFloorsError, printable
 from fedprognos.federation.codec import decode, encode
 from fedprognos.federation.exchanges import Failure, Reply, Request, exchange_for, reply_kinds
 from fedprognos.federation.federation_section import Wire
@@ -129,7 +129,7 @@ class MessageCohort:
             if tag is None:  # what is masked can be checked as a total only
                 reply = checked_reply(name, requests[name], reply, self.declared)
             if isinstance(reply, Failure):  # a client speaks for itself only, and briefly
-                return Received(Failure(name, reply.code[:40] or "unknown", reply.text[:400]), 0)
+                return Received(Failure(name, printable(reply.code)[:40] or "unknown", printable(reply.text)[:400]), 0)
             return Received(reply, len(data))
 
         def ask(names: list[str]) -> dict[str, tuple[bytes, Received]]:
@@ -181,6 +181,11 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
+def needed(asked: int, min_clients: int | None) -> int:
+    """How many of so many clients must send good replies: all of them by default."""
+    return asked if min_clients is None else min(min_clients, asked)
+
+
 def gather(
     cohort: Cohort,
     requests: Mapping[str, Request],
@@ -204,7 +209,7 @@ def gather(
     good: dict[str, R] = {name: reply for name, reply in sorted(replies.items()) if isinstance(reply, kind)}
     for failure in failures:
         left_out(failure)
-    if len(good) < (len(requests) if min_clients is None else min(min_clients, len(requests))):
+    if len(good) < needed(len(requests), min_clients):
         first = next(iter(failures))
         raise too_few_error(failures)(
             f"{len(good)} of {len(requests)} clients answered; {first.text}",

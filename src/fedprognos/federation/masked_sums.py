@@ -107,11 +107,8 @@ class MaskedSums:
         batch = self._batch_for(sites, names)
         index, batch.used = batch.used, batch.used + 1
         masked = sites.ask(dict.fromkeys(batch.members, request), MaskedReply, (batch.name, index))
-        sent = {
-            name: reply.masked.view(np.uint64)
-            for name, reply in masked.items()
-            if reply.masked.shape == (size, limbs) and reply.masked.dtype == np.int64
-        }
+        parts = sites.good(masked, lambda member, reply: _check_part(member, reply, (size, limbs)))
+        sent = {name: reply.masked.view(np.uint64) for name, reply in parts.items()}
         survivors = tuple(sorted(sent))
         self._check_enough(batch, survivors, "sent their part of a sum", least)
         asked = SurvivorsRequest(batch.name, index, survivors)
@@ -193,6 +190,12 @@ class MaskedSums:
                 f"{len(names)} of {len(batch.places)} sites {what}; {needed} are needed",
                 hint="A masked sum needs more than two thirds of the sites, and three. Fix the others; start again.",
             )
+
+
+def _check_part(member: str, reply: MaskedReply, shape: tuple[int, int]) -> None:
+    """Raise unless a part has the shape of the sum; its numbers say nothing under their mask."""
+    if reply.masked.shape != shape or reply.masked.dtype != np.int64:
+        raise MessageError(f"{member!r} sent a part of {reply.masked.shape} numbers instead of {shape}")
 
 
 def _share(text: str) -> bytes | None:
