@@ -6,12 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedprognos.errors import FederationError
-from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.cohort import Cohort, gather, needed
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.exchanges.fit import ClientModels, train
-from fedprognos.federation.exchanges.import_model import ImportReply, ImportRequest
+from fedprognos.federation.exchanges.import_model import ImportReply, ImportRequest, without_misfits
 from fedprognos.federation.plan import Plan
 from fedprognos.matching import groups
 from fedprognos.networks import Network, NetworkSpec
@@ -33,16 +32,11 @@ def import_models(cohort: Cohort, plan: Plan, clients: Iterable[str]) -> ClientM
     """Models that the clients trained earlier; they must see the data alike and have the same layers."""
     requests = dict.fromkeys(clients, ImportRequest())
     replies = gather(cohort, requests, ImportReply, plan.federation.min_clients, plan.left_out)
-    misfits = {name: why for name, reply in replies.items() if (why := _misfit(plan, reply))}
-    least = len(requests) if plan.federation.min_clients is None else min(plan.federation.min_clients, len(requests))
-    for name, why in sorted(misfits.items()):
-        if len(replies) - len(misfits) < least:
-            raise FederationError(why, where=f"client {name}")
-        plan.left_out(Failure(name, "recipe", why))
-        del replies[name]
-    networks = {name: reply.network for name, reply in replies.items()}
-    sizes = {name: reply.windows for name, reply in replies.items()}
-    return drop_harmful(cohort, plan, ClientModels(networks, sizes, dict.fromkeys(replies, ())))
+    misfits = {name: reason for name, reply in replies.items() if (reason := _misfit(plan, reply))}
+    kept = without_misfits(replies, misfits, needed(len(requests), plan.federation.min_clients), plan.left_out)
+    networks = {name: reply.network for name, reply in kept.items()}
+    sizes = {name: reply.windows for name, reply in kept.items()}
+    return drop_harmful(cohort, plan, ClientModels(networks, sizes, dict.fromkeys(kept, ())))
 
 
 def _misfit(plan: Plan, reply: ImportReply) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, DataError, FederationError, FedprognosError, MessageError, TrainingError
-from fedprognos.federation.cohort import Cohort, gather, too_few_error
+from fedprognos.federation.cohort import Cohort, gather, needed, too_few_error
 from fedprognos.federation.exchanges import Exchange, Failure, Request, exchange_for
 from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.privacy import LEAST_MEMBERS, add, from_fixed, quorum, to_fixed
@@ -121,7 +121,7 @@ def masked_total(
         raise FederationError("the clients' replies are not masked", hint='set federation.mode = "masked"')
     if len(requests) < LEAST_MEMBERS:
         raise FederationError(f"a masked sum needs {LEAST_MEMBERS} clients; {len(requests)} were asked")
-    least = len(requests) if min_clients is None else max(min(min_clients, len(requests)), quorum(len(requests)))
+    least = max(needed(len(requests), min_clients), quorum(len(requests)))
     request = next(iter(requests.values()))
     members: tuple[str, ...] = ()
     failures: list[Failure] = []

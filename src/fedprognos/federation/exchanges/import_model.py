@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedprognos.errors import DataNotFoundError, FederationError
 from fedprognos.features import Recipe
-from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.cohort import Cohort, gather, needed
 from fedprognos.federation.exchanges import Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.federation_section import FederationOptions
 from fedprognos.federation.plausible import check_count, check_weights_size
@@ -58,17 +58,25 @@ def recipe_of_imports(cohort: Cohort, federation: FederationOptions, left_out: C
             "no model was made with the recipe that was agreed on", hint="import models that were, or train anew"
         )
     recipe, _ = Counter(agreed).most_common(1)[0]
-    others = sorted(name for name, reply in models.items() if reply.recipe != recipe)
-    least = len(requests) if federation.min_clients is None else min(federation.min_clients, len(requests))
-    if others and len(models) - len(others) < least:
-        raise FederationError(
-            "its model was made with another recipe than that of most clients",
-            where=f"client {others[0]}",
-            hint="Models can be federated only when they see the data alike; train them with one recipe.",
-        )
-    for name in others:
-        left_out(Failure(name, "recipe", "its model was made with another recipe than that of most clients"))
+    other = "its model was made with another recipe than that of most clients"
+    misfits = {name: other for name, reply in models.items() if reply.recipe != recipe}
+    without_misfits(models, misfits, needed(len(requests), federation.min_clients), left_out)
     return recipe
+
+
+def without_misfits(
+    models: Mapping[str, ImportReply], misfits: Mapping[str, str], least: int, left_out: Callable[[Failure], None]
+) -> dict[str, ImportReply]:
+    """The other models, where enough are left; misfits are left out and named, each with its reason."""
+    for name, reason in sorted(misfits.items()):
+        if len(models) - len(misfits) < least:
+            raise FederationError(
+                reason,
+                where=f"client {name}",
+                hint="Models can be federated only when they see the data alike; train them with one recipe.",
+            )
+        left_out(Failure(name, "recipe", reason))
+    return {name: reply for name, reply in models.items() if name not in misfits}
 
 
 exchanges.add(

@@ -29,7 +29,7 @@ from fedprognos.features import (
     survey,
     survey_terms,
 )
-from fedprognos.federation.cohort import Cohort, gather
+from fedprognos.federation.cohort import Cohort, gather, needed
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.exchanges.import_model import recipe_of_imports
 from fedprognos.federation.exchanges.wear import wear_columns
@@ -262,7 +262,7 @@ def recipe_from_survey(
     requests = dict.fromkeys(cohort.clients, SurveyRequest(survey_terms(options)))
     replies = gather(cohort, requests, SurveyReply, min_clients, left_out)
     surveys = {name: reply.survey for name, reply in replies.items()}
-    least = len(requests) if min_clients is None else min(min_clients, len(requests))
+    least = needed(len(requests), min_clients)
     schema, _ = Counter(survey.schema for survey in surveys.values()).most_common(1)[0]
     others = [name for name, survey in surveys.items() if survey.schema != schema]
     if others and len(surveys) - len(others) >= least:
