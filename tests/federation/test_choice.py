@@ -13,12 +13,15 @@ from fedprognos.features.recipe_survey import recipe_for
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.exchanges.choice import (
+    HARMFUL,
+    LEAST_ADJUSTED,
     MOST_DEVIATIONS,
     ChoiceReply,
     ChoiceRequest,
     choose,
     choose_ahead,
     columns_of_heads,
+    correction_share,
     make_head,
 )
 from fedprognos.federation.exchanges.personal import ONLY_HEAD
@@ -166,3 +169,42 @@ def test_a_poisoned_body_costs_nothing_where_a_fixed_random_one_suits(tmp_path: 
     error, before = (np.sqrt(np.mean((predict(n, windows, recipe) - truth) ** 2)) for n in (owner, dead))
     assert owner.spec.reservoir == OWN_RESERVOIR
     assert error < before / 2
+
+
+def late_units(shift: float, slopes: list[float], count: int = 8) -> tuple[list[HeadStatistics], np.ndarray]:
+    """Units of an owner, and a shared head that says too much, the less life is left: labels of others were late."""
+    honest = np.array([*slopes, 0.5])
+    shared = np.append((1 - shift) * honest[:-1], honest[-1] + shift)
+    return groups(slopes, 30, count), shared
+
+
+def test_a_shared_head_that_is_shifted_is_adjusted() -> None:
+    slopes = [1.0, -1.0, 0.5, 0.5, 0.0]
+    units, shared = late_units(0.08, slopes)
+    kind, share = choose(units, shared, {**COLUMNS, "personal": np.arange(0), "linear": np.arange(0)})
+    assert kind == "adjusted"
+    assert share >= LEAST_ADJUSTED
+    head = make_head(kind, share, add_all(units), shared, COLUMNS)
+    other = sums(slopes, 200, 99)
+    assert mean_squared_error(other, head) < 0.5 * mean_squared_error(other, shared)
+
+
+def test_a_shared_head_without_bias_is_seldom_adjusted() -> None:
+    slopes = [1.0, -1.0, 0.5, 0.5, 0.0]
+    honest, shares = np.array([*slopes, 0.5]), []
+    for seed in range(200):
+        units = [sums(slopes, 30, 100 * seed + k) for k in range(8)]
+        shares.append(correction_share(units, honest))
+    assert np.mean(np.array(shares) >= LEAST_ADJUSTED) < 0.3
+    assert np.mean(np.array(shares) >= HARMFUL) < 0.05
+    assert correction_share(units[:3], honest) == 0.0
+
+
+def test_an_adjusted_head_is_made_again_for_other_sums() -> None:
+    """After a refit the same share of a new correction is taken; a share of one is the line that fits best."""
+    slopes = [1.0, -1.0, 0.5, 0.5, 0.0]
+    units, shared = late_units(0.3, slopes)
+    whole = add_all(units)
+    errors = [mean_squared_error(whole, make_head("adjusted", s, whole, shared, COLUMNS)) for s in (0.5, 0.9, 1.0)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 0.1 * mean_squared_error(whole, shared)

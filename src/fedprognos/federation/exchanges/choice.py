@@ -2,9 +2,13 @@
 
 A client is offered the shared head of a model. From its own sums it makes others for the same features: a personal head
 near the shared one, one that sees the neurons of its own network only (alone), one that sees the inputs only
-(linear: the ridge baseline), the mean of shared and alone, and one that sees a fixed random body and the inputs
+(linear: the ridge baseline), the mean of adjusted and alone, and one that sees a fixed random body and the inputs
 (reservoir): nobody else has a part in that one, so no poison reaches it. The kind that wins is fitted to all units. The
 head stays with the client; which kind it is and its ridge strength leave.
+
+Wrong labels of one client shift the shared head: worn machines read too late, say. A client sees that in the errors of
+its own units before their squares tell it. So it first adjusts the shared head: the line that fits its labels best,
+taken as far as its units prove it (James and Stein's shrinkage). Where they prove nothing, nothing is adjusted.
 
 Units kept out are few, so heads are cross-validated: each group of units is predicted by heads fitted to the others.
 The shared head is the one fitted without the units kept out. A client of several units takes it, unless another is
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
     from fedprognos.federation.client import Client
     from fedprognos.federation.plan import Plan
 
-KINDS = ("together", "personal", "blend", "alone", "linear", "reservoir")
+KINDS = ("together", "adjusted", "personal", "blend", "alone", "linear", "reservoir")
 STRENGTHS = tuple(10.0**k for k in range(-6, 2))
 """Ridge strengths tried, relative to the spread of each feature; the linear head tries those of the baseline."""
 MAX_STRENGTH = 1e3
@@ -63,13 +67,16 @@ OUTRIGHT = 0.5
 """A head with less than this share of another's error needs no such proof: the other one is harmful."""
 LINEAR_FAILS = 0.9
 """A linear head must have less than this share of the error of saying the mean label."""
+LEAST_ADJUSTED, HARMFUL = 0.5, 0.9
+"""A shared head is adjusted where at least this share of the correction is no chance. From the second share on it gets
+no benefit of the doubt: the head with the least error is taken."""
 MOST_DEVIATIONS = 512
 """A personal head deviates on more neurons than these only where they are the client's own."""
 MOST_GROUPS = 8
 """Groups of units from which the chance of a difference is seen."""
 
 Option = tuple[str, float]
-"""A kind of head and its ridge strength."""
+"""A kind of head and its ridge strength; of the adjusted head, how far it is adjusted."""
 TOGETHER: Option = (KINDS[0], 1.0)
 
 
@@ -200,8 +207,10 @@ def choose(groups: Sequence[HeadStatistics], shared: FloatArray, columns: Mappin
     """
     errors: dict[Option, list[float]] = {}
     for k, group in enumerate(groups):
-        fit = add_all([*groups[:k], *groups[k + 1 :]]) if len(groups) > 1 else group
-        for option, head in _heads(fit, shared, columns).items():
+        others = [*groups[:k], *groups[k + 1 :]] if len(groups) > 1 else [group]
+        fit = add_all(others)
+        heads = {**_heads(fit, shared, columns), TOGETHER: make_head(*offered(others, shared), fit, shared, columns)}
+        for option, head in heads.items():
             errors.setdefault(option, []).append(mean_squared_error(group, head))
     sizes = [group.n for group in groups]
     means = {option: float(np.average(of_groups, weights=sizes)) for option, of_groups in errors.items()}
@@ -209,7 +218,40 @@ def choose(groups: Sequence[HeadStatistics], shared: FloatArray, columns: Mappin
     gains = [before - after for before, after in zip(errors[TOGETHER], errors[best], strict=True)]
     gained = np.sqrt(means[best] / max(means[TOGETHER], 1e-12))
     clear = gained < 1 - LEAST_GAIN and _beyond_chance(gains)
-    return best if clear or gained < OUTRIGHT else TOGETHER
+    kind, share = offered(groups, shared)
+    harmful = kind == "adjusted" and share >= HARMFUL
+    return best if best != TOGETHER and (clear or gained < OUTRIGHT or harmful) else (kind, share)
+
+
+def offered(groups: Sequence[HeadStatistics], shared: FloatArray) -> Option:
+    """The shared head, adjusted where the errors of most groups of units ask for the same correction."""
+    share = correction_share(groups, shared)
+    return ("adjusted", share) if share >= LEAST_ADJUSTED else TOGETHER
+
+
+def correction_share(groups: Sequence[HeadStatistics], head: FloatArray) -> float:
+    """How much of the correction of a head is no chance, 0 to 1: one minus what chance gives over what is there.
+
+    What is there: errors and their products with predictions, summed over all groups, measured by how much groups of
+    units differ after the correction. That is Hotelling's T, with a mean of about one where the head is unbiased.
+    """
+    parts = [_errors_of_line(group, head) for group in groups]
+    if len(parts) < 4:  # two numbers are fitted: the spread of fewer groups says nothing
+        return 0.0
+    products, errors = (np.sum([part[k] for part in parts], axis=0) for k in (0, 1))
+    line = np.linalg.lstsq(products, errors, rcond=None)[0]
+    apart = np.array([errors_of_group - products_of_group @ line for products_of_group, errors_of_group in parts])
+    scatter = apart.T @ apart * len(parts) / (len(parts) - 2)
+    there = float(errors @ np.linalg.lstsq(scatter, errors, rcond=None)[0]) / 2
+    return max(0.0, 1.0 - 1.0 / max(there, 1e-12))
+
+
+def _errors_of_line(statistics: HeadStatistics, head: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Products (2, 2) of predictions and ones with each other, and (2,) with the errors: label less prediction."""
+    with_features = statistics.hh @ head
+    squared, total = float(head @ with_features), float(with_features[-1])
+    products = np.array([[squared, total], [total, statistics.hh[-1, -1]]])
+    return products, np.array([head @ statistics.hy - squared, statistics.hy[-1] - total])
 
 
 def choose_ahead(
@@ -230,9 +272,9 @@ def choose_ahead(
 
 
 def _heads(fit: HeadStatistics, shared: FloatArray, columns: Mapping[str, IntArray]) -> dict[Option, FloatArray]:
-    """Every kind of head, with every strength."""
+    """Every kind of head but the adjusted one, with every strength."""
     heads = {TOGETHER: shared}
-    for kind in KINDS[1:]:
+    for kind in KINDS[2:]:
         if kind == "blend" or len(columns[kind]):
             for strength in RIDGE_STRENGTHS if kind == "linear" else STRENGTHS:
                 heads[kind, strength] = make_head(kind, strength, fit, shared, columns)
@@ -253,13 +295,20 @@ def make_head(
     """A head (L + 1,) of one kind from a client's own sums."""
     if kind == "together":
         return shared
+    if kind == "adjusted":  # the line from predictions to labels that fits best, so far of the way
+        products, errors = _errors_of_line(statistics, shared)
+        slope, shift = strength * np.linalg.lstsq(products, errors, rcond=None)[0]
+        head = (1.0 + slope) * shared
+        head[-1] += shift
+        return np.asarray(head, dtype=np.float64)
     if kind == "personal":  # what is left of the labels is fitted by a deviation from the shared head, held small
         seen, places = statistics.only(columns[kind]), np.append(columns[kind], len(shared) - 1)
         head = shared.astype(np.float64)
         head[places] += solve_head(replace(seen, hy=seen.hy - seen.hh @ shared[places]), strength)
         return head
     if kind == "blend":
-        return np.asarray((shared + make_head("alone", strength, statistics, shared, columns)) / 2)
+        halves = (("adjusted", 1.0), ("alone", strength))
+        return np.asarray(np.mean([make_head(*half, statistics, shared, columns) for half in halves], axis=0))
     seen = statistics.only(columns[kind])
     head = np.zeros_like(shared)
     slopes = plain_ridge(seen.hh, seen.hy, strength) if kind == "linear" else solve_head(seen, strength)

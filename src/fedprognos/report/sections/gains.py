@@ -16,6 +16,7 @@ from fedprognos.report.verdict import OwnerGain, compare, owner_gains
 
 KINDS = {
     "together": "the shared model",
+    "adjusted": "the shared model, its bias on own machines removed",
     "personal": "the shared model with a head of its own",
     "blend": "the mean of the shared model and its own",
     "alone": "its own model",
