@@ -338,8 +338,9 @@ class _Layout(NamedTuple):
     rows: list[tuple[int, list[str]]]
     names: int
     first: int
-    fit: tuple[bool, float, int]
-    """Several columns, the share of rows as wide as the names, how many columns."""
+    fit: tuple[bool, float, float, int]
+    """Several columns; the share of rows as wide as the names, by that of cells that are numbers; the first share
+    alone; how many columns."""
 
 
 def _layout(sample: str, separator: str, header: int | None) -> _Layout:
@@ -347,7 +348,9 @@ def _layout(sample: str, separator: str, header: int | None) -> _Layout:
     names, first = find_heading([row for _, row in rows], _place(rows, header))
     width, below = len(rows[names][1]), rows[first:]
     as_wide = sum(len(row) == width for _, row in below) / max(len(below), 1)
-    return _Layout(rows, names, first, (width > 1, as_wide, width))
+    # Rows of decimal commas are all cut alike at their commas, too, but "60;1" between two commas is no number.
+    numbers = sum(bool(NUMBER.fullmatch(cell)) for _, row in below for cell in row) / max(1, width * len(below))
+    return _Layout(rows, names, first, (width > 1, as_wide * numbers, as_wide, width))
 
 
 def _as_option(thousands: str | None) -> str | None:
