@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -132,18 +132,19 @@ class MessageCohort:
                 return Received(Failure(name, printable(reply.code)[:40] or "unknown", printable(reply.text)[:400]), 0)
             return Received(reply, len(data))
 
-        def ask(names: list[str]) -> dict[str, tuple[bytes, Received]]:
-            answers: dict[str, tuple[bytes, Received]] = {}
-            for name, reply in self._transport.send({name: sent[name] for name in names}).items():
+        def ask(names: list[str]) -> Iterator[tuple[str, bytes, Received]]:
+            replies = dict(self._transport.send({name: sent[name] for name in names}))
+            for name in list(replies):
+                # Bytes are let go one by one: a hundred clients' sums are not held as bytes and as numbers.
+                reply = replies.pop(name)
                 data = b"" if isinstance(reply, Failure) else reply
                 received = Received(reply, 0) if isinstance(reply, Failure) else decoded(name, reply)
                 if isinstance(received.reply, Failure) and isinstance(self._transport, RelayingTransport):
                     self._transport.reject(received.reply)
-                answers[name] = data, received
-            return answers
+                yield name, data, received
 
         if self._journal is None:
-            received = {name: each for name, (_, each) in ask(list(sent)).items()}
+            received = {name: each for name, _, each in ask(list(sent))}
         else:
             keys = {name: digest(f"{self._scope}\x1f{name}\x1f".encode() + data) for name, data in sent.items()}
             received = self._journal.ask_once(keys, ask, decoded)

@@ -11,7 +11,7 @@ make the same request with other last digits, so its digest would not be the sam
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ class Received:
     bytes: int
 
 
-Ask = Callable[[list[str]], Mapping[str, tuple[bytes, Received]]]
+Ask = Callable[[list[str]], Iterable[tuple[str, bytes, Received]]]
 """Asks some clients; encoded and decoded replies."""
 Decode = Callable[[str, bytes], Received]
 """Decodes what a client sent; whatever is malformed becomes a failure."""
@@ -101,11 +101,12 @@ class ReplyJournal:
         return replies | self._asked_now([name for name in elsewhere if name not in replies], keys, ask)
 
     def _asked_now(self, names: list[str], keys: Mapping[str, str], ask: Ask) -> dict[str, Received]:
-        answers = ask(names) if names else {}
-        for name, (data, received) in answers.items():
+        replies: dict[str, Received] = {}
+        for name, data, received in ask(names) if names else ():
             if not isinstance(received.reply, Failure):
                 self.keep(keys[name], data)
-        return {name: received for name, (_, received) in answers.items()}
+            replies[name] = received
+        return replies
 
     def _decoded(self, name: str, key: str, decode: Decode) -> Received | None:
         if (data := self.read(key)) is None:
