@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.arrays import BoolArray, FloatArray, IntArray
+from fedprognos.arrays import BoolArray, FloatArray, IntArray, RowStack
 from fedprognos.errors import DataError, RecipeError
 from fedprognos.features.history import UnitCuts, rule_of
 from fedprognos.features.recipe import Recipe
@@ -179,6 +179,7 @@ def build_windows(
     """
     where, rule = recipe.describe(fleet), rule_of(recipe)
     columns = recipe.check(fleet.schema, where)
+    rows, row_counts = RowStack(np.float32), [0]
     used: list[tuple[Unit, UnitCuts]] = []
     labels: list[FloatArray] = []
     too_short = False
@@ -193,13 +194,15 @@ def build_windows(
             continue
         if points == "last":
             cuts = replace(cuts, starts=cuts.starts[-1:], points=cuts.points[-1:], odd=cuts.odd[-1:])
-        used.append((unit, cuts))
+        rows.add(cuts.rows)
+        row_counts.append(len(cuts.rows))
+        used.append((unit, replace(cuts, rows=cuts.rows[:0].copy())))
         labels.append(np.full(len(cuts.points), np.nan) if unit_labels is None else unit_labels[cuts.points])
     if not used:
         raise _nothing_left(recipe, fleet, where, too_short)
-    offsets = np.cumsum([0, *(len(cuts.rows) for _, cuts in used)])
+    offsets = np.cumsum(row_counts)
     return WindowSet(
-        features=np.concatenate([cuts.rows for _, cuts in used]),
+        features=rows.whole(),
         starts=np.concatenate([cuts.starts + offset for (_, cuts), offset in zip(used, offsets, strict=False)]),
         length=recipe.window,
         labels=np.concatenate(labels),

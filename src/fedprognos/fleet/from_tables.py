@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedprognos.arrays import BoolArray, FloatArray, IntArray
+from fedprognos.arrays import BoolArray, FloatArray, IntArray, RowStack
 from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.data_remarks import quality_notes
@@ -38,9 +37,8 @@ from fedprognos.tables import (
     unit_files,
 )
 
-MOST_IN_MEMORY = 64_000_000
-"""Bytes of sensors and settings that a fleet keeps in memory; those of a larger one are kept in a file."""
-_NOTHING = np.empty((0, 0))
+_Codes = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
+"""Numbers of units, tables and conditions by row: half as large as other whole numbers."""
 _FILLED = {
     "hold": "filled with the last value",
     "interpolate": "interpolated",
@@ -97,7 +95,7 @@ def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, r
     units, dropped, left_out = [], list[str](), Counter[str]()
     for code, name_of_unit in enumerate(rows.units):
         unit_rows = rows.rows_of_unit(code)
-        if len(unit_rows.places) < MIN_ROWS:
+        if len(unit_rows) < MIN_ROWS:
             dropped.append(name_of_unit)
             continue
         unit = _unit(unit_rows, rows.machines[code], columns, sensors)
@@ -151,39 +149,46 @@ def _no_labels(columns: Columns, schema: Schema, where: str) -> DataError:
 
 @dataclass(frozen=True, eq=False)
 class _AllRows:
-    """All rows of all tables, column by column.
+    """All rows of all tables, unit after unit, column by column.
 
     Parameters
     ----------
-    order, stops
-        Rows sorted by unit, as they stand in the tables, and where each unit's rows end in that order.
-    means
-        Of sensors and settings with blanks, in the operating condition of each row; NaN for settings.
+    table_of, places : (rows,)
+        The table of each row, and where it stands there.
+    units, machines, stops : (units,)
+        Names of units, the machine of each, and where its rows end.
+    values : (rows, C + S)
+        Sensors and settings.
+    blanks
+        How many values are missing in each column of `values` that has blanks.
+    conditions, means : (rows,), (conditions, columns with blanks)
+        The operating condition of each row, and what a column with blanks has on average there; NaN for settings.
+    sites
+        By unit: its owners, as they are spelled, each with the table and the place of the first row that says so.
     """
 
     tables: Sequence[Table]
-    table_of: IntArray
+    table_of: _Codes
     places: IntArray
     units: list[str]
     machines: list[str]
-    order: IntArray
     stops: IntArray
     times: FloatArray
     dates: FloatArray | None
     cycles: IntArray | None
     values: FloatArray
-    means: dict[int, FloatArray]
+    blanks: dict[int, int]
+    conditions: _Codes
+    means: FloatArray
     targets: FloatArray | None
     failed: BoolArray | None
-    sites: IntArray | None
-    site_names: list[str]
+    sites: dict[int, dict[str, tuple[int, int]]]
     spelling: dict[str, str]
-    blanks: dict[int, int]
     repeated: int
     again: set[str]
 
     def rows_of_unit(self, code: int) -> _UnitRows:
-        return _UnitRows(self, self.units[code], self.order[self.stops[code - 1] if code else 0 : self.stops[code]])
+        return _UnitRows(self, code, slice(int(self.stops[code - 1]) if code else 0, int(self.stops[code])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +196,16 @@ class _UnitRows:
     """Rows of one unit: where they stand in all rows."""
 
     whole: _AllRows
-    unit: str
-    places: IntArray
+    code: int
+    rows: slice
+
+    def __len__(self) -> int:
+        return int(self.rows.stop - self.rows.start)
+
+    @property
+    def unit(self) -> str:
+        """The unit's name."""
+        return self.whole.units[self.code]
 
     def at(self, k: int) -> str:
         """File, line and unit of the k-th row."""
@@ -205,112 +218,89 @@ class _UnitRows:
         return table.cell(column, row)
 
     def _place(self, k: int) -> tuple[Table, int]:
-        row = int(self.places[k])
+        row = self.rows.start + k
         return self.whole.tables[int(self.whole.table_of[row])], int(self.whole.places[row])
 
 
 def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
+    """All rows. What is kept of each row is a few numbers; sensors of a large table are in a file."""
     columns, files = reader.columns, unit_files(tables)
-    parts: list[Rows] = []
-    measured = _Stack()
-    codes: list[IntArray] = []
-    site_codes: list[IntArray] = []
+    measured, missing = RowStack(np.float64), np.zeros(len(reader.sensors) + len(columns.settings), dtype=np.int64)
+    numbers: dict[str, list[Any]] = {name: [] for name in ("places", "times", "dates", "cycles", "targets", "failed")}
+    code_parts: list[_Codes] = []
+    table_parts: list[_Codes] = []
     units: dict[str, int] = {}
     machines: list[str] = []
-    sites: dict[str, int] = {}
-    table_of: list[IntArray] = []
+    sites: dict[int, dict[str, tuple[int, int]]] = {}
     site_counts: Counter[str] = Counter()
+    repeated = 0
     for k, (table, file) in enumerate(zip(tables, files, strict=True)):
         for piece in reader.read(table, file):
-            within, names = pd.factorize(np.asarray(piece.units, dtype=object))
-            firsts = np.zeros(len(names), dtype=np.int64)
-            firsts[within[::-1]] = np.arange(len(within))[::-1]
+            within, names, firsts = _coded(piece.units)
             for name, first in zip(names, firsts, strict=True):
                 if name not in units:
                     units[name] = len(units)
                     machines.append(piece.machines[first])
-            codes.append(np.array([units[name] for name in names], dtype=np.int64)[within])
-            table_of.append(np.full(len(piece), k, dtype=np.int32))
+            codes = np.array([units[name] for name in names], dtype=np.int32)[within]
             owners = piece.sites if columns.site is not None else _file_sites(piece, columns, files)
             if owners is not None:
-                within, names = pd.factorize(np.asarray(owners, dtype=object))
-                site_counts.update(dict(zip(names.tolist(), np.bincount(within).tolist(), strict=True)))
-                numbers = [sites.setdefault(str(name), len(sites)) for name in names]
-                site_codes.append(np.array(numbers, dtype=np.int64)[within])
+                site_of_row, site_names, _ = _coded(owners)
+                site_counts.update(dict(zip(site_names, np.bincount(site_of_row).tolist(), strict=True)))
+                for first in _coded(codes.astype(np.int64) * len(site_names) + site_of_row)[2]:
+                    sites_of_unit = sites.setdefault(int(codes[first]), {})
+                    sites_of_unit.setdefault(site_names[site_of_row[first]], (k, int(piece.places[first])))
             measured.add(np.column_stack([piece.sensors, piece.settings]))
-            parts.append(replace(piece, units=[], machines=[], sites=None, sensors=_NOTHING, settings=_NOTHING))
+            missing += np.concatenate([np.isnan(block).sum(axis=0) for block in (piece.sensors, piece.settings)])
+            code_parts.append(codes)
+            table_parts.append(np.full(len(piece), k, dtype=np.int32))
+            for name, parts in numbers.items():
+                parts.append(getattr(piece, name))
+            repeated += piece.repeated
     if reader.goes_on and columns.site is None and columns.unit is not None:
-        site_codes = []  # files are parts of a history, not owners
-    spelling = one_spelling(site_counts) if columns.site is not None else {name: name for name in sites}
-    code = np.concatenate(codes)
-    values = measured.whole()
-    split = len(reader.sensors)
-    table_numbers = np.concatenate(table_of)
-    gaps = {c: int(n) for c, n in enumerate(measured.gaps) if n}
+        sites = {}  # files are parts of a history, not owners
+    code = np.concatenate(code_parts)
+    order = np.argsort(code, kind="stable") if (code[1:] < code[:-1]).any() else None
+    table_of = _joined(table_parts, order)
+    values, gaps = measured.whole(order), {c: int(n) for c, n in enumerate(missing) if n}
+    conditions, means = _condition_means(
+        tables, table_of, values, len(reader.sensors), list(gaps), (*reader.sensors, *columns.settings)
+    )
     return _AllRows(
         tables=tables,
-        table_of=table_numbers,
-        places=np.concatenate([part.places for part in parts]),
+        table_of=table_of,
         units=list(units),
         machines=machines,
-        order=np.argsort(code, kind="stable"),
         stops=np.cumsum(np.bincount(code)),
-        times=np.concatenate([part.times for part in parts]),
-        dates=_joined([part.dates for part in parts]),
-        cycles=_joined([part.cycles for part in parts]),
         values=values,
-        means=_means(tables, table_numbers, values, split, gaps, (*reader.sensors, *columns.settings)),
-        targets=_joined([part.targets for part in parts]),
-        failed=_joined([part.failed for part in parts]),
-        sites=np.concatenate(site_codes) if site_codes else None,
-        site_names=[spelling[name] for name in sites],
-        spelling=spelling,
         blanks=gaps,
-        repeated=sum(part.repeated for part in parts),
+        conditions=conditions,
+        means=means,
+        sites=sites,
+        spelling=one_spelling(site_counts) if columns.site is not None else {name: name for name in site_counts},
+        repeated=repeated,
         again=reader.again,
+        **{name: _joined(parts, order) for name, parts in numbers.items()},
     )
 
 
-class _Stack:
-    """Blocks of rows as one array (rows, columns).
-
-    Beyond :data:`MOST_IN_MEMORY` it is a file without a name, mapped into memory: the system reads what is used.
-    """
-
-    def __init__(self) -> None:
-        self._blocks: list[FloatArray] = []
-        self._file: IO[bytes] | None = None
-        self._rows = 0
-        self.gaps: Any = 0
-        """How many values are missing in each column."""
-
-    def add(self, block: FloatArray) -> None:
-        self._rows += len(block)
-        self.gaps = self.gaps + np.isnan(block).sum(axis=0)
-        self._blocks.append(block)
-        if self._file is None and self._rows * block.shape[1] * 8 > MOST_IN_MEMORY:
-            self._file = tempfile.TemporaryFile(prefix="fedprognos-rows-")  # noqa: SIM115 - closed by `whole`
-        while self._file is not None and self._blocks:
-            self._file.write(np.ascontiguousarray(self._blocks.pop(0)).data)
-
-    def whole(self) -> FloatArray:
-        """The array; each block is let go as it is copied, so that a large table is not held twice."""
-        if self._file is not None:
-            self._file.flush()
-            mapped: FloatArray = np.memmap(self._file, np.float64, "r+", shape=(self._rows, len(self.gaps)))
-            self._file.close()
-            return np.asarray(mapped)
-        whole, end = np.empty((self._rows, self._blocks[0].shape[1])), self._rows
-        while self._blocks:
-            block = self._blocks.pop()
-            whole[end - len(block) : end] = block
-            end -= len(block)
-        return whole
+def _coded(values: Sequence[str] | IntArray) -> tuple[IntArray, list[Any], list[int]]:
+    """Numbers for values, the values in the order in which they come, and where each comes first."""
+    codes, different = pd.factorize(
+        np.asarray(values) if isinstance(values, np.ndarray) else np.asarray(values, object)
+    )
+    firsts = np.zeros(len(different), dtype=np.int64)
+    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+    return codes, different.tolist(), firsts.tolist()
 
 
-def _joined(arrays: Sequence[Any]) -> Any:
-    present = [array for array in arrays if array is not None]
-    return np.concatenate(present) if present else None
+def _joined(parts: list[Any], order: IntArray | None) -> Any:
+    """One array of all parts; the parts are let go. None where there are none."""
+    present = [part for part in parts if part is not None]
+    parts.clear()
+    if not present:
+        return None
+    whole = np.concatenate(present)
+    return whole if order is None else whole[order]
 
 
 def _file_sites(piece: Rows, columns: Columns, files: Sequence[str]) -> list[str] | None:
@@ -322,44 +312,53 @@ def _file_sites(piece: Rows, columns: Columns, files: Sequence[str]) -> list[str
     return [piece.table.path.parent.name] * len(piece) if piece.table.path is not None and "/" in files[0] else None
 
 
-def _means(
+def _condition_means(
     tables: Sequence[Table],
-    table_of: IntArray,
+    table_of: _Codes,
     values: FloatArray,
     split: int,
-    gaps: dict[int, int],
+    gaps: Sequence[int],
     names: Sequence[str],
-) -> dict[int, FloatArray]:
-    """Mean of each column that has blanks in the operating condition of every row of its table; NaN for settings."""
-    means = {c: np.full(len(values), np.nan) for c in gaps}
+) -> tuple[_Codes, FloatArray]:
+    """The operating condition of each row within its table; means of columns with blanks there, NaN for settings.
+
+    One column of the table is in memory at a time.
+    """
+    conditions, means = np.zeros(len(values) if gaps else 0, dtype=np.int32), [np.empty((0, len(gaps)))]
     for k, table in enumerate(tables) if gaps else ():
-        rows = np.flatnonzero(table_of == k)
-        here = values[rows]
-        keys = []
+        rows = np.flatnonzero(table_of == k) if len(tables) > 1 else slice(None)
+        levels = []
         for c in range(split, values.shape[1]):
-            present = here[:, c][~np.isnan(here[:, c])]
+            setting = values[rows, c]
+            present = setting[~np.isnan(setting)]
             decimals = decimals_of_levels(present) if present.size else None
             if decimals is not None:
-                keys.append(np.round(here[:, c], decimals) + 0.0)
-        for c in gaps:
-            series = pd.Series(here[:, c])
-            if series.isna().all():
+                levels.append(np.round(setting, decimals) + 0.0)
+        count = len(values) if isinstance(rows, slice) else len(rows)
+        within = np.zeros(count, dtype=np.int32)
+        if levels:
+            by_levels = pd.DataFrame(dict(enumerate(levels))).groupby(list(range(len(levels))), dropna=False)
+            within = np.asarray(by_levels.ngroup(), dtype=np.int32)
+        of_table = np.full((int(within.max(initial=-1)) + 1, len(gaps)), np.nan)
+        for g, c in enumerate(gaps):
+            column = pd.Series(values[rows, c])
+            if column.isna().all():
                 what = f"no value at all in column '{names[c]}'"
                 raise DataError(what, where=table.where, hint="leave the column out")
             if c < split:
-                of_all = pd.Series(series.mean(), index=series.index)
-                within = series.groupby(keys, dropna=False).transform("mean") if keys else of_all
-                means[c][rows] = np.asarray(within.fillna(of_all), dtype=np.float64)
-    return means
+                of_table[:, g] = column.groupby(within).mean().fillna(column.mean()) if levels else column.mean()
+        conditions[rows] = within + sum(map(len, means))
+        means.append(of_table)
+    return conditions, np.concatenate(means)
 
 
 def _unit(unit_rows: _UnitRows, machine: str, columns: Columns, sensors: Sequence[str]) -> Unit:
     """One unit from its rows."""
     rows = unit_rows.whole
-    target = None if rows.targets is None else rows.targets[unit_rows.places]
+    target = None if rows.targets is None else rows.targets[unit_rows.rows]
     offsets = numbers = rul_at_end = None
     if rows.cycles is not None:
-        offsets, numbers = _cycles(unit_rows, rows.cycles[unit_rows.places], str(columns.cycle))
+        offsets, numbers = _cycles(unit_rows, rows.cycles[unit_rows.rows], str(columns.cycle))
         target = None if target is None else _one_per_cycle(unit_rows, target, offsets, str(columns.target))
     elif target is not None:
         _check_not_negative(unit_rows, target, str(columns.target))
@@ -367,11 +366,11 @@ def _unit(unit_rows: _UnitRows, machine: str, columns: Columns, sensors: Sequenc
     time = _time(unit_rows, columns, offsets)
     failed = rul_at_end is None or rul_at_end == 0
     if rows.failed is not None:
-        failed = _has_failed(unit_rows, rows.failed[unit_rows.places], str(columns.failed))
+        failed = _has_failed(unit_rows, rows.failed[unit_rows.rows], str(columns.failed))
     if columns.task == "rul" and target is None and failed:
         rul_at_end = 0.0
     has_lives = columns.life is not None or columns.new_life is not None
-    began = None if rows.dates is None else iso(float(rows.dates[unit_rows.places[0]]))
+    began = None if rows.dates is None else iso(float(rows.dates[unit_rows.rows.start]))
     facts = {"site": _site(unit_rows), MACHINE: machine if has_lives else None, START: began}
     values = _filled(unit_rows, columns, (*sensors, *columns.settings), time, offsets)
     return Unit(
@@ -442,16 +441,12 @@ def _filled(
     unit_rows: _UnitRows, columns: Columns, names: Sequence[str], time: FloatArray, offsets: IntArray | None
 ) -> FloatArray:
     """Sensors and settings of the unit, (T, C + S), their blanks filled within each cycle."""
-    first, last = int(unit_rows.places[0]), int(unit_rows.places[-1])
-    together = last - first == len(unit_rows.places) - 1
-    # Rows that stand together stay where they are: a large fleet is not held twice.
-    values = unit_rows.whole.values[first : last + 1] if together else unit_rows.whole.values[unit_rows.places]
-    gaps = list(unit_rows.whole.means)
+    values, gaps = unit_rows.whole.values[unit_rows.rows], list(unit_rows.whole.blanks)
     if not gaps or not np.isnan(values).any():
         return values
     values = values.copy()
     policies = [columns.policies(names)[c] for c in gaps]
-    means = np.column_stack([unit_rows.whole.means[c][unit_rows.places] for c in gaps])
+    means = unit_rows.whole.means[unit_rows.whole.conditions[unit_rows.rows]]
     edges = [0, len(values)] if offsets is None else offsets.tolist()
     for a, b in pairwise(edges):
         values[a:b, gaps] = fill(values[a:b, gaps], time[a:b], policies, means[a:b])
@@ -464,18 +459,18 @@ def _filled(
 
 
 def _site(unit_rows: _UnitRows) -> str | None:
-    rows = unit_rows.whole
-    if rows.sites is None:
-        return None
-    names = [rows.site_names[int(code)] for code in rows.sites[unit_rows.places]]
-    for k, name in enumerate(names):
-        if name != names[0]:
+    whole = unit_rows.whole
+    site: str | None = None
+    for spelled, (table, place) in whole.sites.get(unit_rows.code, {}).items():
+        name = whole.spelling[spelled]
+        if site not in (None, name):
             raise DataError(
-                f"the unit is in two sites: '{names[0]}' and '{name}'",
-                where=unit_rows.at(k),
+                f"the unit is in two sites: '{site}' and '{name}'",
+                where=whole.tables[table].at(place, unit_rows.unit),
                 hint="a unit belongs to one site; make the unit ids unique, such as plantA-7",
             )
-    return names[0]
+        site = name
+    return site
 
 
 def _cycles(unit_rows: _UnitRows, cycle: IntArray, column: str) -> tuple[IntArray, IntArray]:
@@ -513,7 +508,7 @@ def _one_per_cycle(unit_rows: _UnitRows, target: FloatArray, offsets: IntArray, 
 
 def _time(unit_rows: _UnitRows, columns: Columns, offsets: IntArray | None) -> FloatArray:
     """Time of every row, refused where it does not rise; dates count from the unit's first row."""
-    time = unit_rows.whole.times[unit_rows.places]
+    time = unit_rows.whole.times[unit_rows.rows]
     steps = np.diff(time)
     if offsets is not None:
         steps[offsets[1:-1] - 1] = 1.0  # time starts anew with each cycle
