@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pytest
 
+from fedprognos.features import RecipeOptions, build_windows, recipe_for
+from fedprognos.fleet import fleet_digest, load_fleet, save_fleet
 from fedprognos.fleet.from_tables import read_table
 from fedprognos.tables.columns import Columns
 
@@ -47,7 +50,7 @@ def write_table(path: Path, machines: int, sensors: int) -> None:
 def test_a_fleet_in_a_file_has_the_bits_of_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(tmp_path / "fleet.parquet", machines=120, sensors=3)
     here = read_table(tmp_path / "fleet.parquet", COLUMNS)
-    monkeypatch.setattr("fedprognos.fleet.from_tables.MOST_IN_MEMORY", 100_000)
+    monkeypatch.setattr("fedprognos.arrays.MOST_IN_MEMORY", 100_000)
     filed = read_table(tmp_path / "fleet.parquet", COLUMNS)
     assert filed.ids == here.ids
     for a, b in zip(filed, here, strict=True):
@@ -65,3 +68,42 @@ def test_two_million_rows_are_read_in_less_memory_than_their_numbers_take_twice(
     units, rows, peak = map(int, read.stdout.split())
     assert (units, rows) == (10_000, 2_000_000)
     assert peak < 2 * rows * 40 * 8
+
+
+def test_rows_in_the_order_of_time_are_a_fleet_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(tmp_path / "fleet.parquet", machines=30, sensors=3)
+    by_time = f"SELECT * FROM '{tmp_path / 'fleet.parquet'}' ORDER BY cycle, machine"  # noqa: S608 - a path of the test
+    duckdb.execute(f"COPY ({by_time}) TO '{tmp_path / 'by_time.parquet'}' (FORMAT parquet)")
+    here = read_table(tmp_path / "fleet.parquet", COLUMNS)
+    for most in (64_000_000, 10_000):
+        monkeypatch.setattr("fedprognos.arrays.MOST_IN_MEMORY", most)
+        fleet = read_table(tmp_path / "by_time.parquet", COLUMNS)
+        assert sorted(fleet.ids) == sorted(here.ids)
+        for unit in fleet:
+            np.testing.assert_array_equal(unit.sensors, here[unit.id].sensors)
+            np.testing.assert_array_equal(unit.time, here[unit.id].time)
+
+
+def test_windows_in_a_file_have_the_bits_of_those_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(tmp_path / "fleet.parquet", machines=12, sensors=3)
+    fleet = read_table(tmp_path / "fleet.parquet", COLUMNS)
+    recipe = recipe_for(RecipeOptions(history=20), {"all": fleet})
+    here = build_windows(recipe, fleet)
+    monkeypatch.setattr("fedprognos.arrays.MOST_IN_MEMORY", 1_000)
+    filed = build_windows(recipe, fleet)
+    for name in ("features", "starts", "labels", "unit", "position"):
+        np.testing.assert_array_equal(getattr(filed, name), getattr(here, name))
+
+
+def test_a_saved_fleet_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    write_table(tmp_path / "fleet.parquet", machines=12, sensors=3)
+    fleet = read_table(tmp_path / "fleet.parquet", COLUMNS)
+    units = [replace(unit, target=np.arange(unit.rows)[::-1] * 1.0) if k % 2 else unit for k, unit in enumerate(fleet)]
+    fleet = fleet.select(units)
+    save_fleet(tmp_path / "saved", fleet)
+    loaded = load_fleet(tmp_path / "saved")
+    assert (fleet_digest(loaded), loaded.schema, loaded.notes) == (fleet_digest(fleet), fleet.schema, fleet.notes)
+    loaded[fleet.ids[0]].sensors[:] = 0  # what somebody writes stays in that process
+    assert fleet_digest(load_fleet(tmp_path / "saved")) == fleet_digest(fleet)

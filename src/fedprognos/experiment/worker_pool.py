@@ -85,9 +85,9 @@ class Workers:
         self._progress = _Progress(self._store)
         index = {}
         for number, (key, (name, fleet, folder)) in enumerate(fleets.items()):
-            save_fleet(self._store / f"{number}.npz", fleet)
+            save_fleet(self._store / f"{number}", fleet)
             bundle = None if folder.bundle is None else str(folder.bundle.resolve())
-            index[key] = (name, f"{number}.npz", str(folder.folder.resolve()), bundle)
+            index[key] = (name, f"{number}", str(folder.folder.resolve()), bundle)
         (self._store / "index.json").write_text(json.dumps([index, device]), encoding="utf-8")
 
     def answers(

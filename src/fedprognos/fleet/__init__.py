@@ -2,12 +2,10 @@
 
 from fedprognos.fleet.catalog import CATALOG, data_set, find, places, public_data_in
 from fedprognos.fleet.catalog_check import Check, check
-from fedprognos.fleet.digest import fleet_digest
 from fedprognos.fleet.discharge import RATED
 from fedprognos.fleet.download import get
-from fedprognos.fleet.fleet_file import load_fleet, save_fleet
+from fedprognos.fleet.fleet_file import fleet_digest, load_fleet, save_fleet
 from fedprognos.fleet.from_tables import fleet_from_tables, read_table
-from fedprognos.fleet.memory import in_memory
 from fedprognos.fleet.partition import (
     ColumnOptions,
     Partition,
@@ -17,6 +15,7 @@ from fedprognos.fleet.partition import (
     deal,
     partitions,
 )
+from fedprognos.fleet.readers import in_memory
 from fedprognos.fleet.readers.table_reader import TableOptions, layout_of
 from fedprognos.fleet.unit import MACHINE, START, Fleet, Schema, Unit, pool
 from fedprognos.tables import Task

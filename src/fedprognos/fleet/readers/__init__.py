@@ -1,16 +1,20 @@
-"""Readers of fleets, one file each: a reader owns the `kind` of `[data]`, its options and how they become a fleet."""
+"""Readers of fleets, one file each: a reader owns the `kind` of `[data]`, its options and how they become a fleet.
+
+For experiments started from Python, a fleet that is in memory already is a source of data like any other.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedprognos.errors import ConfigError
+from fedprognos.fleet.fleet_file import fleet_digest
 from fedprognos.fleet.unit import Fleet
-from fedprognos.options import Options
+from fedprognos.options import Fraction, Options
 from fedprognos.shelf import Shelf
 
 
@@ -93,3 +97,21 @@ def read(options: ReaderOptions, context: ReadContext | None = None) -> Source:
     for note in source.fleet.notes:
         warnings.warn(f"{source.fleet.source or source.fleet.name}: {note}", stacklevel=2)
     return source
+
+
+class MemoryOptions(ReaderOptions):
+    """A fleet in memory; `digest` tells it from others."""
+
+    kind: Literal["memory"] = "memory"
+    digest: str = ""
+    test_fraction: Fraction = 0.25
+
+
+def in_memory(fleet: Fleet, options: Mapping[str, Any]) -> tuple[Reader, dict[str, Any]]:
+    """A reader that gives this fleet, and the section `[data]` that names it."""
+
+    def read(options: MemoryOptions, _: ReadContext) -> Source:
+        return Source(fleet, test_fraction=options.test_fraction)
+
+    section = {"kind": "memory", "digest": fleet_digest(fleet), **options}
+    return Reader("memory", "a fleet in memory", MemoryOptions, read), section
