@@ -161,7 +161,7 @@ def test_the_experiment_file_is_valid_and_its_data_readable(tmp_path: Path, tabl
     name, experiment, folder = config.load(path)
     assert (name, experiment.data.kind, experiment.data.path) == ("fleet", "table", "data/fleet.csv")
     assert len(read_table(folder / experiment.data.path, guess.columns)) == guess.units
-    assert next(iter(experiment.partition.values())).by == ("column" if guess.sites else "unit")
+    assert next(iter(experiment.partition.values())).by == ("column" if guess.sites else "random")
     if guess.columns.task == "soh":  # the linear head sees what the ridge beside it sees
         sections = experiment.dump()
         assert sections["federation"]["direct"]["steps"] == sections["recipe"]["level_points"]
@@ -234,6 +234,7 @@ def test_columns_worked_out_from_the_end_are_no_sensors_and_a_share_of_life_is_n
     life = frame.groupby("machine_id")["cycle"].transform("max")
     leaks = {"remaining_percent": (100 * (1 - frame["cycle"] / life)).round(), "used": frame["cycle"] / life}
     leaks |= {"label": (life - frame["cycle"]).clip(upper=90), "age_at_end": life}
+    leaks |= {"health": 1 - frame["cycle"] / life, "fails_soon": (life - frame["cycle"] < 30).astype(int)}
     table = frame.assign(**leaks, age_in_h=2.0 * frame["cycle"] + 3)
     if still_run:
         first = table["machine_id"] == table["machine_id"].iloc[0]

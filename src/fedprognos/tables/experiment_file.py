@@ -27,6 +27,10 @@ _CAP_SHARE = 0.8
 """The cap as a share of a short life: nearly every unit then has rows at the cap, where it is as good as new."""
 _STEPS_AN_EPOCH, _STEPS = 20, 1500
 """Least optimizer steps: in an epoch, and in all."""
+_KEPT_OUT = 0.25
+"""Share of an owner's last cycles by which recipes and heads are chosen."""
+_FEWEST_CYCLES = 20
+"""A client says nothing about fewer (:data:`fedprognos.privacy.floors.MIN_COUNT`)."""
 TEST_FRACTION = 0.25
 """Share of the units, or of each unit's cycles, that is held out for the test."""
 
@@ -149,10 +153,14 @@ def _partition(proposal: Proposal) -> tuple[int, list[str]]:
         return len(proposal.sites), [*lines, _key("by", "name", "nothing else names owners"), begins]
     if len(proposal.sites) > 1:
         return len(proposal.sites), [*lines, _key("by", "column"), _key("column", "site", "the owner named in [data]")]
+    clients, why = max(1, min(3, proposal.units // 2)), "nobody is named as owner"
     if proposal.columns.task == "soh":
-        return proposal.units, [*lines, _key("by", "unit", "every unit is a client")]
-    clients = max(1, min(3, proposal.units // 2))
-    return clients, [*lines, _key("by", "random", "nobody is named as owner"), _key("clients", clients)]
+        cycles_to_train_on = max(1.0, proposal.short_life * (1 - TEST_FRACTION) * (1 - _KEPT_OUT))
+        units_a_client = math.ceil(_FEWEST_CYCLES / cycles_to_train_on)
+        if units_a_client == 1:
+            return proposal.units, [*lines, _key("by", "unit", "every unit is a client")]
+        clients, why = max(1, proposal.units // units_a_client), "a unit alone has too few cycles to be a client"
+    return clients, [*lines, _key("by", "random", why), _key("clients", clients)]
 
 
 def _recipe(proposal: Proposal) -> list[str]:
@@ -255,5 +263,5 @@ def _epochs(proposal: Proposal, clients: int) -> list[str]:
     lines = ["\n[train]\n", _key("epochs", epochs), _key("batch_size", batch, f"about {windows:.0f} windows a client")]
     if proposal.shortest_cycle is not None:
         lines += [_key("warmup", epochs, "the last epoch is kept: what is kept out judges models, and nothing else")]
-        lines += [_key("validation_fraction", 0.25, "share of each owner's last cycles kept out to choose by")]
+        lines += [_key("validation_fraction", _KEPT_OUT, "share of each owner's last cycles kept out to choose by")]
     return lines
