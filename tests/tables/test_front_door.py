@@ -8,14 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from test_init import fleet_of, owners, pumps
+from test_owners_and_cells import cells
 from test_proposal import engine_table, save
 from typer.testing import CliRunner, Result
 
 from fedprognos.cli import app
 from fedprognos.errors import ConfigError, DataError, DataNotFoundError
-from fedprognos.experiment import config
+from fedprognos.experiment import config, scenarios
 from fedprognos.fleet import Fleet
 from fedprognos.prognosis.table_prediction import ModelInputs
+from fedprognos.tables.loaded_rows import load_rows
 from fedprognos.tables.proposal import propose
 from refusals import refuses
 
@@ -119,6 +121,55 @@ def test_init_refuses_what_leaves_nothing_to_test_on(tmp_path: Path, owner: str 
     assert not path.with_suffix(".toml").exists()
     if owner is not None:
         assert init(path, "--yes", "--site", "-").exit_code == 0
+
+
+def test_owners_without_a_failure_are_named_in_a_note(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    frame = pumps().assign(failed=lambda f: (f["plant"] != "west").astype(int))
+    result = init(save(frame, tmp_path / "p.csv"), "--yes")
+    assert result.exit_code == 0
+    assert [line for line in result.output.splitlines() if line.startswith("note: ") and "west" in line]
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_large_table_is_guessed_from_some_machines_and_checked_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """Owner and stray text that no machine of the sample has are there all the same; a counter of rows is left out."""
+    monkeypatch.setattr("fedprognos.tables.loaded_rows.MOST_ROWS", 600)
+    monkeypatch.setattr("fedprognos.tables.loaded_rows._FIRST_ROWS", 250)
+    parts = [pumps().assign(machine=lambda f, k=k: f["machine"] + f"-{k}") for k in range(10)]
+    frame = pd.concat(parts, ignore_index=True).reset_index(names="row")
+    path = tmp_path / f"p{suffix}"
+    write = frame.to_csv if suffix == ".csv" else frame.to_parquet
+    write(path, index=False)
+    taken = {unit for rows in [load_rows(path)] for unit in rows.frame["machine"]}
+    assert 5 < len(taken) < 60
+    other = next(name for name in frame["machine"] if name not in taken)
+    frame.loc[frame["machine"] == other, "plant"] = "harbour"
+    if suffix == ".csv":
+        frame["heat"] = frame["heat"].astype(object)
+        frame.loc[frame.index[frame["machine"] == other][5], "heat"] = "err"
+    write(path, index=False)
+    result = init(path, "--yes")
+    assert result.exit_code == 0, result.output
+    data = config.load(tmp_path / "p.toml")[1].data
+    assert (data.unit, data.time, data.sensors) == ("machine", "cycle", ("heat", "noise"))  # type: ignore[attr-defined]
+    assert data.blanks == (("err",) if suffix == ".csv" else ())  # type: ignore[attr-defined]
+    assert (tmp_path / "p.toml").read_text().startswith(f"# 80 units, {len(frame)} rows.")
+    _, experiment, folder = config.load(tmp_path / "p.toml")
+    assert "harbour" in next(iter(scenarios(experiment, None, folder).values())).clients
+
+
+def test_cells_with_few_cycles_share_a_client(tmp_path: Path) -> None:
+    frame = cells().loc[lambda f: f["cycle"] <= 30].drop(columns="lab")
+    assert init(save(frame, tmp_path / "p.csv"), "--yes").exit_code == 0
+    experiment = config.load(tmp_path / "p.toml")[1]
+    (rule,) = experiment.partition.values()
+    assert (experiment.data.task, rule.by, rule.clients) == ("soh", "random", 4)  # type: ignore[attr-defined]
+    assert init(save(cells().drop(columns="lab"), tmp_path / "p.csv"), "--yes", "--force").exit_code == 0
+    (rule,) = config.load(tmp_path / "p.toml")[1].partition.values()
+    assert rule.by == "unit"
 
 
 def test_a_misspelt_time_measure_is_refused_with_the_nearest_one(tmp_path: Path) -> None:

@@ -59,12 +59,20 @@ def repeated(path: Path) -> None:
     pd.concat([pumps(), pumps().iloc[30:70]]).to_csv(path, index=False)
 
 
+def joined(path: Path) -> None:
+    """Several exports in one file, each with its names on top."""
+    names, *rows = pumps().to_csv(index=False).splitlines()
+    path.write_text("\n".join([names, *rows[:90], names, *rows[90:200], names, *rows[200:], ""]))
+
+
 def numbered(path: Path) -> None:
     pumps().reset_index().to_csv(path)
 
 
 @pytest.mark.parametrize(
-    "write", [titled, commented, measured, spaced, backwards, shuffled, repeated, numbered], ids=lambda w: w.__name__
+    "write",
+    [titled, commented, measured, spaced, backwards, shuffled, repeated, joined, numbered],
+    ids=lambda w: w.__name__,
 )
 def test_a_table_is_found_in_a_file_as_it_is(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / "p.csv")
@@ -114,6 +122,24 @@ def test_texts_among_numbers_count_as_blanks(tmp_path: Path) -> None:
     assert experiment.data.blanks == ("err", "<0,1")  # type: ignore[attr-defined]
     assert experiment.data.sensors == ("heat", "noise")  # type: ignore[attr-defined]
     assert any("heat: 2 of" in note for note in clients["north"].notes)
+
+
+def test_numbers_that_stand_for_no_value_count_as_blanks(tmp_path: Path) -> None:
+    frame = pumps()
+    frame.loc[[7, 90], "heat"] = -999
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    experiment, clients = fleet_of(tmp_path / "p.csv")
+    assert experiment.data.blanks == ("-999",)  # type: ignore[attr-defined]
+    assert min(unit.sensors[:, 0].min() for fleet in clients.values() for unit in fleet) > 0
+    frame.assign(depth=np.linspace(-999, 900, len(frame)).round()).to_csv(tmp_path / "p.csv", index=False)
+    assert propose(tmp_path / "p.csv").file_format.blanks == ()
+
+
+def test_semicolons_are_found_where_every_cell_has_a_decimal_comma(tmp_path: Path) -> None:
+    for machine, rows in pumps().groupby("machine"):
+        rows[["cycle", "heat", "noise"]].to_csv(tmp_path / f"{machine}.csv", index=False, sep=";", decimal=",")
+    guess = propose(tmp_path)
+    assert (guess.units, guess.columns.time, guess.columns.sensors) == (8, "cycle", ("heat", "noise"))
 
 
 def test_texts_among_names_are_names(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import sys
 import tomllib
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,7 @@ from fedprognos.cli.data import plain_console
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fedprognos.fleet import Fleet
     from fedprognos.tables import Columns, LoadedRows, Proposal
 
 _NONE = "-"
@@ -102,9 +105,15 @@ def init(
     for note in fleet.notes:
         if note not in proposal.note:
             console.print(f"note: {note}", markup=False, soft_wrap=True)
+    if rows.is_sample:
+        proposal = _of_all(proposal, fleet)
+        console.print(f"note: the run's reader has checked all {proposal.rows} rows of {_units(proposal.units)}")
     path = out or default_path(file)
     experiment = load(tomllib.loads(experiment_toml(proposal, path.parent)))[1]
-    deal_scenarios(experiment, Source(fleet, test_fraction=TEST_FRACTION))
+    with warnings.catch_warnings(record=True, action="always") as remarks:
+        deal_scenarios(experiment, Source(fleet, test_fraction=TEST_FRACTION))
+    for remark in remarks:
+        console.print(f"note: {remark.message}", markup=False, soft_wrap=True)
     write_experiment(proposal, path, force)
     console.print(f"wrote {path}; check the guesses in it, then: fedprognos run {path}", markup=False, soft_wrap=True)
 
@@ -127,6 +136,17 @@ def _first_proposal(file: Path, rows: LoadedRows, given: dict[str, Any], asks: b
             return propose_columns(rows, file, given)
         except DataError as error:
             typer.echo(str(error))
+
+
+def _of_all(proposal: Proposal, fleet: Fleet) -> Proposal:
+    """A proposal that was made from some machines, with the counts and the owners of all."""
+    sites = {unit.attributes.get("site") for unit in fleet} - {None}
+    if proposal.separator is not None:
+        sites = {unit.id.split(proposal.separator)[0] for unit in fleet}
+    counts: dict[str, Any] = {"units": len(fleet), "rows": fleet.rows, "sites": tuple(sorted(map(str, sites)))}
+    if proposal.worn is not None:
+        counts["worn"] = sum(unit.failed for unit in fleet)
+    return replace(proposal, **counts)
 
 
 def _asked(file: Path, rows: LoadedRows, proposal: Proposal, given: dict[str, Any]) -> Proposal:

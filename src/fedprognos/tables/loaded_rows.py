@@ -1,10 +1,12 @@
-"""All rows of some tables in memory, every column as numbers, dates or texts: what `fedprognos init` looks at.
+"""Rows of some tables in memory, every column as numbers, dates or texts: what `fedprognos init` looks at.
 
-Files are parsed once: roles are guessed from these rows, and the reader of `fedprognos run` checks the same ones.
+Files are parsed once: roles are guessed from these rows, and the reader of `fedprognos run` checks the same ones. Of a
+large table these are the rows of some machines. Then the reader reads the files once more, to check all of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +21,17 @@ from fedprognos.tables.csv_format import FileFormat
 from fedprognos.tables.rows import LARGEST_WHOLE
 from fedprognos.tables.table import Table
 from fedprognos.tables.table_files import ALL_SHEETS, in_memory_table, open_tables, table_paths
+from fedprognos.tables.times import date_format
+
+MOST_ROWS = 400_000
+"""Beyond so many rows, some machines stand for all."""
+_FIRST_ROWS = 100_000
+"""Rows of each table that show which column names the machine."""
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedRows:
-    """All rows of all tables, and where each of them stands.
+    """Rows of all tables, and where each of them stands.
 
     Parameters
     ----------
@@ -45,6 +53,11 @@ class LoadedRows:
     file_format: FileFormat
     note: str
 
+    @property
+    def is_sample(self) -> bool:
+        """Whether these are the rows of some machines only."""
+        return any(table.condition for table in self.tables)
+
     def at(self, k: int) -> str:
         """File and line of a row."""
         return self.tables[int(self.table_of[k])].at(int(self.places[k]))
@@ -65,7 +78,7 @@ class LoadedRows:
         """
         opened = [t for path in self.paths for t in open_tables(path, self.file_format, text_columns)]
         alike = [(t.decimal, t.thousands) for t in opened] == [(t.decimal, t.thousands) for t in self.tables]
-        return [self._table(k) for k in range(len(self.tables))] if alike else opened
+        return [self._table(k) for k in range(len(self.tables))] if alike and not self.is_sample else opened
 
     def _table(self, k: int) -> Table:
         table, here = self.tables[k], np.flatnonzero(self.table_of == k)
@@ -82,18 +95,63 @@ class LoadedRows:
 
 
 def load_rows(path: str | Path) -> LoadedRows:
-    """All rows of a file or folder, with the sheets and the texts among numbers that have to be named."""
+    """All rows of a file or folder, with the sheets and the texts among numbers that have to be named.
+
+    Of more than :data:`MOST_ROWS` rows, those of some machines are taken, if a column names machines.
+    """
     file_format, paths = FileFormat(sheet=ALL_SHEETS), table_paths(path)
     tables = open_tables(path, file_format)
     if len(tables) == len(paths):
         file_format = FileFormat()
+    total = sum(table.count for table in tables)
+    if total > MOST_ROWS:
+        tables = _some_machines(tables, math.ceil(total / MOST_ROWS))
     frame, table_of, places, repeated = _load(tables)
     strays = [text for column in frame.columns for text in roles.stray_texts(column, frame[column])]
+    strays += _stand_ins(frame)
+    if any(table.condition for table in tables):
+        strays += _late_strays(tables, [c for c in frame.columns if pd.api.types.is_numeric_dtype(frame[c])])
     if strays:
         file_format = file_format.model_copy(update={"blanks": tuple(dict.fromkeys(strays))})
-        frame, table_of, places, repeated = _load([replace(table, blanks=file_format.blanks) for table in tables])
+        tables = [replace(table, blanks=file_format.blanks) for table in tables]
+        frame, table_of, places, repeated = _load(tables)
     notes = [tables[0].note, f"{repeated} rows that occur twice are read once" if repeated else ""]
+    if any(table.condition for table in tables):
+        notes += [f"columns are guessed from {len(frame):,} of {total:,.0f} rows, those of some machines"]
+        notes[1] = ""  # so many in the sample, not in the table
     return LoadedRows(paths, tables, frame, table_of, places, file_format, "; ".join(filter(None, notes)))
+
+
+def _some_machines(tables: Sequence[Table], share: int) -> list[Table]:
+    """The tables with the rows of about one machine in `share`; as they are where no column names machines."""
+    parts = [replace(table, condition=f"n < {_FIRST_ROWS}") for table in tables[:1]]
+    frame, table_of, _, _ = _load(parts)
+    forms = {c for c in frame.columns if not pd.api.types.is_numeric_dtype(frame[c]) and date_format(frame[c])}
+    numbers = [c for c in frame.columns if pd.api.types.is_numeric_dtype(frame[c]) and frame[c].notna().all()]
+    unit = roles.unit_column(frame, numbers, pd.Series(table_of), forms)
+    if unit is None or any(unit not in table.names for table in tables):
+        return list(tables)
+    return [replace(t, condition=f"coalesce(hash({t.text(unit)}), 0) % {share} = 0") for t in tables]
+
+
+def _late_strays(tables: Sequence[Table], numeric: Sequence[str]) -> list[str]:
+    """Texts among the numbers of all rows, where a sample of them holds numbers only."""
+    texts = dict[str, None]()
+    for table in tables:
+        for column in [c for c in numeric if c in table.names and table.kind(c) == "text"]:
+            raw = table.raw_text(column)
+            found = table.query([raw], f"WHERE isinf({table.number(column)}) GROUP BY 1 LIMIT {roles.MOST_STRAYS + 1}")
+            if len(found) <= roles.MOST_STRAYS:
+                texts |= dict.fromkeys(str(text).strip() for (text,) in found)
+    return list(texts)
+
+
+def _stand_ins(frame: pd.DataFrame) -> list[str]:
+    """Numbers such as -9999 that stand for blanks; none that another column holds in earnest."""
+    numeric = {column: frame[column] for column in frame.columns if pd.api.types.is_numeric_dtype(frame[column])}
+    marks = {column: mark for column in numeric if (mark := roles.stand_in(numeric[column])) is not None}
+    in_earnest = {m for m in marks.values() for c in numeric.keys() - marks.keys() if (numeric[c] == m).any()}
+    return [f"{mark:g}" for mark in dict.fromkeys(marks.values()) if mark not in in_earnest]
 
 
 def _load(tables: Sequence[Table]) -> tuple[pd.DataFrame, IntArray, IntArray, int]:

@@ -43,6 +43,8 @@ from fedprognos.tables.times import (
 _MOST_BLANK = 0.5
 _MOST_TOTALS = 0.05
 """Largest share of rows without a time that are taken for totals."""
+_STRAIGHT = 0.999
+"""Least correlation of a straight line with the number of a row; values may be rounded."""
 _SHARES = (END_OF_LIFE, 0.85, 0.9, 0.95)
 
 
@@ -214,7 +216,7 @@ class _RoleSearch:
         life = self._life(free, groups)
         lives = groups if life is None else roles.pairs(groups, frame[life])
         numbers = roles.without([c for c in free if c in self.complete], life)
-        task, time, cycle, target, restarts = self._task(free, numbers, lives)
+        task, time, cycle, target, restarts = self._task(free, numbers, lives, failed)
         if cycle is None:
             _check_wide(self.path, frame, groups, time, unit)
         new_life = self._new_life(unit, life, failed, groups, restarts)
@@ -229,8 +231,10 @@ class _RoleSearch:
             health, share, worn = self._health(roles.without(numbers, time), lives)
         self._check_once([lives, frame[time], *([] if cycle is None else [frame[cycle]])], time)
         left = roles.without([c for c in free if c in self.numeric], life, time, cycle, target, *self.forms)
-        answers = self._answers(roles.without(left, health), time, target, failed, lives) if task == "rul" else ()
-        if task == "forecast":
+        answers: tuple[str, ...] = ()
+        if task == "rul" or cycle == time:
+            answers = self._answers(roles.without(left, health), time, target if task == "rul" else None, failed, lives)
+        elif task == "forecast":
             answers = tuple(c for c in left if roles.rank(c, "rul") is not None)
         if self.given.get("sensors"):
             left = [c for c in left if c in (*self.given["sensors"], health)]
@@ -291,7 +295,7 @@ class _RoleSearch:
         sparse = {c: gap for c, gap in gaps.items() if frame[c].isna().mean() > _MOST_BLANK}
         columns = roles.without(columns, *sparse)
         constant = tuple(c for c in columns if roles.is_constant(frame[c]))
-        counters = tuple(c for c in columns if roles.numbers_rows(frame[c]))
+        counters = tuple(c for c in columns if self._numbers_rows(c))
         columns = roles.without(columns, *constant, *counters)
         settings = roles.setting_columns(frame, roles.without(columns, health), groups, task)
         if settings:
@@ -339,6 +343,13 @@ class _RoleSearch:
                 if not columns.settings and passes_levels(cycles, READ_SHARE * least):
                     return least, sensor
         return load, None
+
+    def _numbers_rows(self, column: str) -> bool:
+        """Whether a column numbers the rows of its file, of which these may be a sample."""
+        series, rows = self.frame[column], self.rows
+        if roles.numbers_rows(series) or not rows.is_sample:
+            return roles.numbers_rows(series)
+        return series.is_unique and roles.constant_within(series - rows.places, self.files)
 
     def _extent(self, columns: Columns, groups: pd.Series, lives: pd.Series) -> dict[str, Any]:
         """How long units and cycles are."""
@@ -389,7 +400,7 @@ class _RoleSearch:
         return roles.pick([c for c in free if c in self.complete], "life", fits, named=True)
 
     def _task(
-        self, free: list[str], numbers: list[str], groups: pd.Series
+        self, free: list[str], numbers: list[str], groups: pd.Series, failed: str | None
     ) -> tuple[Task, str, str | None, str | None, bool]:
         """Task, time, cycle, target and whether the time restarts.
 
@@ -399,7 +410,7 @@ class _RoleSearch:
         frame = self.frame
         # A cycle whose health was not measured is left out later, so that blanks are allowed here.
         healths = [c for c in self.numeric if c in numbers or (c in free and c not in self.complete)]
-        health = roles.pick(healths, "health", lambda c: True, named=True)
+        health = roles.pick(healths, "health", lambda c: not self._is_derived(c, groups, failed), named=True)
         if health is not None and "time" not in self.given and self.given.get("task") != "rul":
             rest = roles.without(numbers, health)
             cycle = roles.pick(
@@ -451,6 +462,22 @@ class _RoleSearch:
         self._check_labels(target)
         return "rul", time, None, target, restarts
 
+    def _ran_to_failure(self, failed: str | None, lives: pd.Series) -> pd.Series:
+        """Which rows are of lives that ended in failure, as far as a column says it."""
+        if failed is None:
+            return lives.notna()
+        return pd.Series(self._flags(failed), index=lives.index).groupby(lives).transform("any")
+
+    def _is_derived(self, health: str, lives: pd.Series, failed: str | None) -> bool:
+        """Whether a health was worked out from the last row of each life, such as the share of rows that are left.
+
+        What is measured may end alike in all units, too, but it does not fall on a straight line from the first row.
+        """
+        lives = lives[self._ran_to_failure(failed, lives)]
+        values, left = self.frame.loc[lives.index, health], lives.groupby(lives).cumcount(ascending=False)
+        straight = values.groupby(lives).corr(left).abs() > _STRAIGHT
+        return bool(straight.mean() > 0.9) and roles.tells_the_end(values, left, lives)
+
     def _counts_down(self, time: str, lives: pd.Series) -> Callable[[str], bool]:
         """Whether a column may be a remaining life, not the share of a life that remains."""
         complete, times = self.complete, self.frame[time]
@@ -465,9 +492,7 @@ class _RoleSearch:
         """
         times = self.frame[time]
         remaining = times.groupby(lives).transform("max") - times if target is None else self.frame[target]
-        whole = lives.notna()
-        if failed is not None:
-            whole = pd.Series(self._flags(failed), index=lives.index).groupby(lives).transform("any")
+        whole = self._ran_to_failure(failed, lives)
         values = self.frame[whole]
         return tuple(
             c
@@ -513,7 +538,11 @@ class _RoleSearch:
         given = self.given.get("end_of_life", 0.0)
         if self.given.get("sensors"):
             columns = [c for c in columns if c in self.given["sensors"]]
-        health = roles.pick(columns, "health", lambda c: roles.fades(self.frame[c], lives), named=True)
+
+        def fades(column: str) -> bool:
+            return roles.fades(self.frame[column], lives) and not self._is_derived(column, lives, None)
+
+        health = roles.pick(columns, "health", fades, named=True)
         if health is None or given is None:
             return None, END_OF_LIFE, None
         for share in (given,) if given else _SHARES:

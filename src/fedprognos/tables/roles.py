@@ -44,8 +44,9 @@ _NAMES = {
 The earlier, the surer.
 """
 _WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
-_NUMBERS, _STRAYS = 0.8, 20
+_NUMBERS, MOST_STRAYS = 0.8, 20
 """Share of numbers in a sensor's column, and most different texts among them."""
+_STAND_INS = (-99.0, -999.0, -999.25, -9999.0, -99999.0, -999999.0)
 _OWNERS = 50
 _STRAIGHT, _SAME_END, _LAST = 0.01, 0.01, 3
 """How far rows are off a straight line and units' ends differ, as shares of a range, over this part of the rows."""
@@ -188,10 +189,23 @@ def stray_texts(column: str, series: pd.Series) -> list[str]:
         return []
     counts = series.dropna().astype(str).str.strip().value_counts(sort=False)
     others = [text for text in map(str, counts.index) if not NUMBER.fullmatch(text)]
-    if len(others) > _STRAYS or counts[others].sum() > (1 - _NUMBERS) * counts.sum():
+    if len(others) > MOST_STRAYS or counts[others].sum() > (1 - _NUMBERS) * counts.sum():
         return []
     changes = (series != series.shift()).mean()  # names stay the same for many rows
     return others if changes > 0.2 else []
+
+
+def stand_in(series: pd.Series) -> float | None:
+    """The number that a logger writes where it has no value: -9999 and the like, far below all others of the column.
+
+    >>> stand_in(pd.Series([20.5, -999, 21.0])), stand_in(pd.Series([-9, -999, 500.0]))
+    (-999.0, None)
+    """
+    lowest = series.min()
+    if lowest not in _STAND_INS:
+        return None
+    others = series[series != lowest]
+    return float(lowest) if others.min() - lowest > 5 * (others.max() - others.min()) > 0 else None
 
 
 def numbers_rows(series: pd.Series) -> bool:
@@ -267,15 +281,20 @@ def _lines_to_the_end(series: pd.Series, remaining: pd.Series, lives: pd.Series)
 def tells_the_end(series: pd.Series, remaining: pd.Series, lives: pd.Series) -> bool:
     """Whether a column was worked out from the end of life: a share of the life, a remaining life, or the lifespan.
 
+    So was one of two values that changes at the same remaining life in every unit, such as "fails within 30 days".
+
     >>> left, unit = pd.Series([*range(9, -1, -1), *range(19, -1, -1), *range(14, -1, -1)]), [0] * 10 + [1] * 20
     >>> lives = pd.Series([*unit, *[2] * 15])
     >>> life = lives.map({0: 10, 1: 20, 2: 15})
-    >>> [tells_the_end(column, left, lives) for column in (left / life, life, life - left)]
-    [True, True, False]
+    >>> [tells_the_end(column, left, lives) for column in (left / life, life, life - left, left < 7)]
+    [True, True, False, True]
     """
     if constant_within(series, lives):
         value, longest = series.groupby(lives).first(), remaining.groupby(lives).max()
         return bool(value.nunique() > 2 and abs(value.corr(longest)) > 0.9999)
+    if series.nunique() == 2:
+        near = series == series.iloc[int(np.argmin(remaining))]
+        return bool(lives[near].nunique() > 2 and remaining[near].max() < remaining[~near].min())
     lines = _lines_to_the_end(series, remaining, lives)
     return lines is not None and bool(lines["end"].std() <= _SAME_END * _LAST * lines["reach"].median())
 

@@ -39,6 +39,8 @@ NO = (
     *("nein", "falsch", "non", "faux", "nie", "nao", "não", "nee"),
 )
 _ANY_SUFFIX = r"\.(csv\.gz|csv|tsv\.gz|tsv|txt|xlsx|parquet|mat)$"
+NAMELESS = "Unnamed: "
+"""Begins the names of columns that have none in their file."""
 _WHITE = literal(" \t\u00a0\u202f")
 
 Kind = Literal["text", "number", "date"]
@@ -101,6 +103,8 @@ class Table:
     database: duckdb.DuckDBPyConnection = field(default_factory=connection)
     distinct: bool = False
     """No two rows are alike, so that none has to be looked for; true of rows that were read once already."""
+    condition: str = ""
+    """What must hold, in SQL, for a row to be read; empty for all rows."""
     kept: tuple[Any, ...] = ()
     """What must live as long as the table: a data frame, the folder of a plain copy."""
 
@@ -170,6 +174,10 @@ class Table:
         # pandas writes whole numbers as 1.0 where a column has blanks: machine 1.0 is machine 1.
         return f"CASE WHEN {blank} THEN NULL ELSE regexp_replace({text}, '^(-?[0-9]+)[.]0+$', '\\1') END"
 
+    def raw_text(self, column: str) -> str:
+        """A column as the file writes it."""
+        return f"CAST({self._raw(column)[0]} AS VARCHAR)"
+
     def nanoseconds(self, column: str) -> str:
         """A column of dates as nanoseconds since 1970."""
         return f"epoch_ns({self._raw(column)[0]})"
@@ -217,17 +225,28 @@ class Table:
     def pieces(self, columns: Mapping[str, str], rows: int = PIECE) -> Iterator[Piece]:
         """Expressions over the columns, at most `rows` rows at a time, in the order of the table.
 
-        Blank rows are passed over, and so are rows that repeat an earlier one in every column.
+        Passed over are blank rows, rows that repeat an earlier one in every column, and those that repeat the names of
+        the columns, as files have that were put together from several.
         """
         every = [f"c{k}" for k in range(len(self.names))]
         filled = f"coalesce({', '.join(f'CAST({c} AS VARCHAR)' for c in every)}) IS NOT NULL"
+        if set(self.kinds) == {"text"}:
+            named = [(c, name) for c, name in zip(every, self.names, strict=True) if not name.startswith(NAMELESS)]
+            names_again = " AND ".join(f"trim({c}, {_WHITE}) = {literal(name)}" for c, name in named)
+            filled += f" AND NOT coalesce({names_again or 'FALSE'}, FALSE)"
+        filled += f" AND {self.condition}" if self.condition else ""
         selected = [f"{expression} AS {quoted(name)}" for name, expression in columns.items()]
-        selected += [quoted(_ROW), *([] if self.distinct else [f"hash({', '.join(every)}) AS {quoted(_HASH)}"])]
-        sql = (
-            f"SELECT {', '.join(selected)} "
-            f"FROM (SELECT *, row_number() OVER () - 1 AS {quoted(_ROW)} FROM {self.relation}) WHERE {filled}"
-        )
+        selected += [
+            f"n AS {quoted(_ROW)}",
+            *([] if self.distinct else [f"hash({', '.join(every)}) AS {quoted(_HASH)}"]),
+        ]
+        sql = f"SELECT {', '.join(selected)} FROM {self._numbered} WHERE {filled}"
         seen, empty = _SeenRows(), True
+        if set(self.kinds) == {"text"}:
+            named = [(c, name) for c, name in zip(every, self.names, strict=True) if not name.startswith(NAMELESS)]
+            names_again = " AND ".join(f"trim({c}, {_WHITE}) = {literal(name)}" for c, name in named)
+            filled += f" AND NOT coalesce({names_again or 'FALSE'}, FALSE)"
+        filled += f" AND {self.condition}" if self.condition else ""
         chunks = itertools.chain(self._stream(sql), [None])
         frame = next(chunks)
         while frame is not None:
@@ -249,14 +268,18 @@ class Table:
 
     def query(self, expressions: Sequence[str], rest: str = "") -> list[tuple[Any, ...]]:
         """Rows of a query over the whole table; `rest` may filter and group."""
-        numbered = f"(SELECT *, row_number() OVER () - 1 AS n FROM {self.relation})"
-        sql = f"SELECT {', '.join(expressions)} FROM {numbered} {rest}"
+        sql = f"SELECT {', '.join(expressions)} FROM {self._numbered} {rest}"
         with _duckdb_errors(self):
             return self.database.execute(sql).fetchall()
 
+    @property
+    def _numbered(self) -> str:
+        """Rows with their place `n`, counted from 0."""
+        return f"(SELECT *, row_number() OVER () - 1 AS n FROM {self.relation})"
+
     def cell(self, column: str, row: int) -> str:
         """What the file says in a cell."""
-        text = self.query([f"CAST({self._raw(column)[0]} AS VARCHAR)"], f"WHERE n = {row}")[0][0]
+        text = self.query([self.raw_text(column)], f"WHERE n = {row}")[0][0]
         return "" if text is None else str(text)
 
     def bad_number(self, column: str, row: int, unit: str | None, blank: bool) -> DataError:

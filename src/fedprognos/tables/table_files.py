@@ -32,7 +32,7 @@ from fedprognos.tables.csv_format import (
     plain_separator,
 )
 from fedprognos.tables.database import connection, literal, quoted
-from fedprognos.tables.table import Kind, Table, readable_error
+from fedprognos.tables.table import NAMELESS, Kind, Table, readable_error
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet", ".mat")
 ALL_SHEETS = "*"
@@ -192,7 +192,7 @@ def _without_nameless(table: Table) -> Table:
         return table
     counts = table.query([f"count(c{k})" for k in nameless])[0]
     kept = [k for k, name in enumerate(table.names) if name or dict(zip(nameless, counts, strict=True))[k]]
-    names = tuple(table.names[k] or f"Unnamed: {k}" for k in kept)
+    names = tuple(table.names[k] or f"{NAMELESS}{k}" for k in kept)
     selected = ", ".join(f"c{k} AS c{n}" for n, k in enumerate(kept))
     relation = f"(SELECT {selected} FROM {table.relation})"
     return replace(table, names=names, kinds=_texts(len(names)), relation=relation)
@@ -344,6 +344,6 @@ def _sheet(path: Path, sheet: str | None, cells: pd.DataFrame, file_format: File
     check_names(names, str(path))
     frame = cells.iloc[first:].reset_index(drop=True)
     kept = [k for k, name in enumerate(names) if name or frame.iloc[:, k].notna().any()]
-    frame = frame.iloc[:, kept].set_axis([names[k] or f"Unnamed: {k}" for k in kept], axis=1)
+    frame = frame.iloc[:, kept].set_axis([names[k] or f"{NAMELESS}{k}" for k in kept], axis=1)
     place = lambda rows: [f"row {first + row + 1}" for row in rows]  # noqa: E731
     return in_memory_table(frame, path, path.name, place, file_format, sheet)
