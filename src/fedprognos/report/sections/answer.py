@@ -15,8 +15,8 @@ COLUMNS = (
     Column("Together has"),
     Column(
         "By chance",
-        "How often chance alone makes so large a difference: a two-sided permutation test, paired by test unit. Clear: "
-        f"below {percent(CLEAR)}, and {percent(AGREE)} of the seeds agree.",
+        "How often chance alone makes so large a difference (permutation test, paired by test unit). Clear: below "
+        f"{percent(CLEAR)}, and {percent(AGREE)} of the seeds agree.",
     ),
     Column("Seeds that agree"),
 )
@@ -98,8 +98,7 @@ def _certainty(run: RunData) -> Section:
         )
         if bounds is not None:
             words[0] += (
-                f" With other test units of the same kind the error would be between {number(bounds[0])} and "
-                f"{number(bounds[1])} {run.measure} in 95 % of cases."
+                f" 95 % interval for other test units: {number(bounds[0])} to {number(bounds[1])} {run.measure}."
             )
     rivals = {"alone": r.alone, "all data in one place": r.central, "mean of the clients’ own predictions": r.ensemble}
     for role, e in {**rivals, "best baseline": r.baseline}.items():
@@ -109,7 +108,7 @@ def _certainty(run: RunData) -> Section:
             cells = [
                 TableCell(number(error), error),
                 TableCell(amount(comparison) + _doubt(comparison), comparison.change),
-                TableCell(odds(comparison).removeprefix("by chance in "), comparison.chance),
+                TableCell(odds(comparison).removeprefix("by chance in ").removesuffix(" of cases"), comparison.chance),
                 agree,
             ]
             lines.append(Line(role, cells, run.palette.colour(e.method), e.label if e.is_baseline else ""))
@@ -160,8 +159,8 @@ def _beyond_cap(run: RunData) -> list[str]:
     if beyond < 0.05:
         return []
     return [
-        f"{percent(beyond)} of the test points have more life left than the cap of {run.cap:g} {run.measure}. No "
-        "prediction exceeds the cap, so errors are taken against labels that do not exceed it either."
+        f"{percent(beyond)} of the test points have more life left than the cap, which no prediction exceeds. So "
+        "labels are capped, too."
     ]
 
 

@@ -126,12 +126,11 @@ def _lead(run: RunData, rules: Sequence[Maintenance]) -> str:
     threshold, unused = model_rule.bearable
     text = (
         f"If units are maintained when {model_rule.entry.short_label} predicts {threshold:g} {run.measure} or less, at "
-        f"most {percent(BEARABLE)} of them break unexpectedly. Each gives up {number(unused)} {run.measure} of life on "
-        "average"
+        f"most {percent(BEARABLE)} of them break unexpectedly. Each gives up {number(unused)} {run.measure} of life"
     )
-    alone = "" if alone_rule is None or alone_rule is model_rule else "; with models alone no threshold does that"
+    alone = "" if alone_rule is None or alone_rule is model_rule else "; alone no threshold does that"
     if alone and alone_rule is not None and alone_rule.bearable is not None:
-        alone = f"; with models alone, {number(alone_rule.bearable[1])} for as few breaks"
+        alone = f"; alone, {number(alone_rule.bearable[1])} for as few breaks"
     return f"{text}{alone}."
 
 
@@ -152,8 +151,8 @@ def _costs(run: RunData, rules: Sequence[Maintenance]) -> Figure:
         Panel("Breaks by threshold", by_threshold, layout(threshold, y), 330),
     ]
     caption = (
-        "With a low threshold more units break; with a high one more life is given up. The nearer to the lower left "
-        "corner, the better. These thresholds come from the test units, to compare methods. Choose yours on your fleet."
+        "A low threshold lets more units break, a high one gives up more life: the lower left corner is best. "
+        "Thresholds come from the test units; choose yours on your fleet."
     )
     chips = run.palette.chips([j.entry for j in rules], run.roles.keys)
     title = "Unexpected breaks and unused life"
@@ -170,9 +169,9 @@ def _followed(run: RunData) -> list[str]:
     if failed == len(last):
         return []
     return [
-        f"{failed or 'None'} of the {len(last)} test units {'was' if failed == 1 else 'were'} followed to failure, the "
-        f"others as far as their records go (product-limit estimate). Below {followed_to(last):g} {run.measure} there "
-        f"are records of fewer than {ENOUGH} units, so units that are not maintained by then count as breaking."
+        f"{failed or 'None'} of the {len(last)} test units {'was' if failed == 1 else 'were'} followed to failure "
+        f"(product-limit estimate). Below {followed_to(last):g} {run.measure} fewer than {ENOUGH} have records; units "
+        "not maintained by then count as breaking."
     ]
 
 
@@ -180,14 +179,14 @@ def _table(run: RunData, rules: Sequence[Maintenance]) -> Table:
     def cell(value: float | None, share: bool = False) -> TableCell:
         return TableCell("–") if value is None else TableCell(percent(value) if share else number(value), value)
 
-    near = f"Share of units whose prediction at that moment is within {percent(ALPHA)} of the truth."
+    near = f"Share of units then predicted within {percent(ALPHA)} of the truth."
     columns = [
         Column("Threshold", f"Lowest predicted life at which at most {percent(BEARABLE)} of the units break."),
         Column("Life given up", "Mean life left at this threshold."),
         *(Column(f"Accurate at {percent(m)} of life", near if m == MOMENTS[0] else "") for m in MOMENTS),
         Column(
             "Horizon",
-            "Remaining life from which on half of the units are off by less than a tenth of what was left at first.",
+            "Remaining life from which on half of the units are off by less than a tenth of their first one.",
         ),
     ]
     lines = []

@@ -35,8 +35,8 @@ def errors_figure(run: RunData) -> Figure:
     y = axis(f"predicted − true, {run.measured}", zeroline=True, zerolinewidth=2, nticks=8)
     panel = Panel("", traces, layout(x, y, scattermode="group", scattergap=0.35), 360)
     caption = (
-        "Mark: mean error of all seeds; bar: the middle 80 % of errors. Above zero, units are healthier in the "
-        "prediction than in truth. Below each range stands its number of test points."
+        "Mark: mean error; bar: the middle 80 % of errors, all seeds. Above zero, predictions promise too much. Below "
+        "each range: its number of test points."
     )
     chips = run.palette.chips(list(every), run.roles.keys)
     return Figure("life", f"Errors by {what}", caption + run.with_head, [("", [panel])], chips=chips, grid="wide")

@@ -82,7 +82,7 @@ def build_new(run: RunData) -> Section:
                 f"{number(together_on_seen)}."
             )
     columns = [Column("Test units"), *(Column(role) for role in entries)]
-    caption = f"Errors {run.measured}, by whether the owner had seen the same kind in training."
+    caption = f"Errors {run.measured}, by what the owner had seen in training."
     return Section(NEW, leads[max(leads)] if leads else "", tables=[Table(caption, "Kind", columns, lines)])
 
 

@@ -48,8 +48,8 @@ def error_figure(run: RunData, name: str, title: str, views: Sequence[str]) -> F
             named = f"{head} head" if len(heads) > 1 else ""
             choices.append((", ".join(part for part in (label, named) if part), panels))
     caption = (
-        "Large mark: mean over seeds, hollow where each client trained alone. Small mark: a single seed. Bar: 95 % "
-        "interval for other test units of the same kind."
+        "Large: mean over seeds, hollow where each client trained alone. Small: single seeds. Bar: 95 % "
+        "interval for other test units."
     )
     notes, grid = not_drawn(len(views) - PANELS, "client"), "wide" if len(views) == 1 else ""
     return Figure(name, title, caption if grid else "", choices, "RMSE", notes=notes, grid=grid)
@@ -101,7 +101,7 @@ def _by_client(run: RunData) -> Table:
             for t, m in means.items()
         ]
         lines.append(Line(client, cells, colours[client]))
-    caption = f"The error on each client’s own test units, {run.measured}. ★ marks the better of together and alone."
+    caption = f"The error on each client’s own test units, {run.measured}. ★ the better of together and alone."
     return Table(caption, "Client", [Column(title) for title in shown], lines)
 
 

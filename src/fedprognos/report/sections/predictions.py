@@ -58,7 +58,7 @@ def scatter_figure(run: RunData, entries: Sequence[Entry]) -> Figure:
         x, y = axis("true remaining life", range=[0, right]), axis("predicted", range=[0, top])
         title = f"{e.short_label} · RMSE {e.mean(run.error):.3g}"
         panels.append(Panel(title, [trace], layout(x, y, shapes=shapes), 260))
-    caption = f"First seed, {run.measured}. On the diagonal a prediction is right; above it, it promises too much life."
+    caption = f"First seed, {run.measured}. On the diagonal a prediction is right, above it promises too much."
     caption += f" No prediction passes the cap of {run.cap:g} (dotted)." if run.cap else ""
     notes = not_drawn(len(entries) - len(clouds), "method")
     if any(len(cloud) > SCATTER_POINTS for cloud in clouds.values()):

@@ -55,7 +55,7 @@ def rounds_figure(run: RunData) -> Figure:
     methods = dict.fromkeys(rounds_of(run, heads[0]), "solid") | methods
     legend = [Chip(m, run.results.method(m).label, run.palette.colour(m), dash) for m, dash in methods.items()]
     caption = (
-        "Thin: single seeds. Thick: their mean; the mark is the round that was chosen, by the validation part alone. "
+        "Thin: single seeds. Thick: their mean; the mark is the round chosen by the validation part alone. "
         "Dashed: alone and all data in one place, which have no rounds. MB count all that was sent and received."
     )
     notes = not_drawn(len(clients) - CLIENTS_DRAWN, "client")
@@ -174,11 +174,8 @@ def history_figure(run: RunData) -> Figure:
         panels.append(
             Panel(f"{run.results.method(method).label} · {plural(len(mine), 'training')}", traces, layout(x, y), 230)
         )
-    part = "the validation part" if held else "the training data, because no validation part was held out,"
-    caption = (
-        f"Error on {part} after every epoch, against labels as in training. Thin: one client and seed. Thick: their "
-        "median."
-    )
+    part = "the validation part" if held else "the training data (no validation part was held out)"
+    caption = f"Error on {part} after every epoch, labels as in training. Thin: a client and seed. Thick: their median."
     return Figure("epochs", "Course of training", caption, [("", panels)], notes=not_drawn(left, "training"))
 
 
