@@ -68,6 +68,9 @@ class WatchedMailbox:
             self.steps.append((site, data))
         return self.inner.push(site, data, ttl_in_s)
 
+    def wait(self, longest_in_s: float) -> None:
+        self.inner.wait(longest_in_s)
+
     def pull(self, ticket: str) -> bytes | None:
         return self.inner.pull(ticket)
 

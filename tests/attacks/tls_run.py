@@ -85,7 +85,7 @@ class TlsRun(SmallRun):
             for ticket in tickets:
                 if ticket not in replies and (reply := self.way.pull(ticket)) is not None:
                     replies[ticket] = reply
-            time.sleep(0.05)
+            self.way.wait(0.05)
         return [replies[ticket] for ticket in tickets]
 
 

@@ -90,6 +90,9 @@ class QueueCarrier:
         self.inboxes[site].tasks.put(self.sent[ticket])
         return ticket
 
+    def wait(self, longest_in_s: float) -> None:
+        time.sleep(longest_in_s)
+
     def pull(self, ticket: str) -> bytes | None:
         return next(iter(self.sent[ticket].replies), None)
 

@@ -18,11 +18,10 @@ import httpx
 import psutil
 import pytest
 from deployments import PATIENCE_IN_S, SITES, Deployment, deployment
-from flwr.supercore.constant import TaskType
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 from fedprognos.deployment import keys
-from fedprognos.deployment.flower.tasks import TaskQueue
+from fedprognos.deployment.flower.superlink import acquire
 from fedprognos.deployment.processes import listening
 from fedprognos.federation.client_folder import ClientFolder
 
@@ -109,10 +108,8 @@ def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
         keys.make_authority(tmp_path / "foreign")
         process = federation.start("foreign", *_site_command(tmp_path / "foreign", tmp_path / "plant-b.csv"))
         federation.wait(lambda: listening("127.0.0.1", federation.port))
-        log = tmp_path / "foreign" / "supernode.log"
         federation.wait(lambda: process.poll() is not None)
         assert "not from this federation's authority" in federation.said("foreign")
-        assert "SuperNode ID" not in _text(log)
 
         with socket.create_connection(("127.0.0.1", federation.port), timeout=60) as plain:
             plain.sendall(b"POST /v1/fleet/activate-node HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
@@ -121,13 +118,11 @@ def test_strangers_are_refused_and_do_no_harm(tmp_path: Path) -> None:
         for path in ("/v1/control/list-nodes", "/v1/control/start-run", "/docs", "/openapi.json"):
             assert _status(federation, path) == 403, path
         (tmp_path / "guess").write_text("guess")
-        address, authority = f"localhost:{federation.port}", federation.coordinator / "ca.crt"
-        guessing = TaskQueue(address, TaskType.SERVER_APP, tmp_path / "guess", authority)
-        with contextlib.closing(guessing) as queue:
-            with pytest.raises(httpx.HTTPStatusError) as refused:
-                queue.acquire()
-            assert refused.value.response.status_code in (401, 403)
-        assert _status(federation, "/v1/fleet/push-object", size=300 << 20) == 413
+        address, authority = f"localhost:{federation.port}", (federation.coordinator / "ca.crt").read_bytes()
+        with pytest.raises(httpx.HTTPStatusError) as refused:
+            acquire(address, tmp_path / "guess", authority, 1)
+        assert refused.value.response.status_code in (401, 403)
+        assert _status(federation, "/v1/runtime/push-object", size=300 << 20) == 413
 
         done = federation.run(TWO_WILL_DO)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -200,13 +195,13 @@ def test_a_gigabyte_of_zeros_is_refused_without_being_held(tmp_path: Path) -> No
 
         context = ssl.create_default_context(cafile=str(federation.coordinator / "ca.crt"))
         address, kind = (
-            f"https://localhost:{federation.port}/v1/fleet/push-object",
+            f"https://localhost:{federation.port}/v1/runtime/push-object",
             {"content-type": PROTOBUF_MEDIA_TYPE},
         )
         cut_off = contextlib.suppress(httpx.WriteError, httpx.ReadError)
         with httpx.Client(verify=context, timeout=60) as client, cut_off:
             assert client.post(address, headers=kind, content=gigabyte()).status_code == 413
-        assert _status(federation, "/v1/fleet/push-object", size=1 << 30) == 413
+        assert _status(federation, "/v1/runtime/push-object", size=1 << 30) == 413
         assert peak - before < 3 * (limit_in_mb << 20)
 
 

@@ -17,7 +17,7 @@ import pytest
 from deployments import PATIENCE_IN_S, SITES, Deployment, deployment
 
 PAUSE_IN_S = float(os.environ.get("FEDPROGNOS_PAUSE_IN_S", "75"))
-"""More than the 60 s after which Flower gives up a node or a task whose heartbeat it misses."""
+"""More than the 60 s after which Flower gives up a task whose heartbeat it misses; a node is missed after 20 s."""
 SLOW = ("federation.methods=['fedavg']", "federation.fedavg={rounds=3, epochs=40}", "federation.mode='checked'")
 
 
@@ -45,9 +45,8 @@ def expected(federation: Deployment) -> bytes:
         ("coordinator",),
         ("plant-b", "coordinator"),
         ("plant-b", "plant-c"),
-        ("plant-b/supernode",),
         ("coordinator/superlink",),
-        ("plant-b/supernode", "coordinator/superlink"),
+        ("plant-b", "coordinator/superlink"),
     ],
     ids="+".join,
 )
@@ -78,6 +77,6 @@ def process_of(federation: Deployment, name: str) -> psutil.Process:
         return process
     with contextlib.suppress(psutil.Error):
         for candidate in process.children():
-            if child in candidate.cmdline():
+            if any(child in word for word in candidate.cmdline()):
                 return candidate
     raise AssertionError(name)

@@ -38,6 +38,9 @@ class FakeMailbox:
         self.pushed.append(site)
         return site
 
+    def wait(self, longest_in_s: float) -> None:
+        time.sleep(longest_in_s)
+
     def pull(self, ticket: str) -> bytes | None:
         answer = self.answers[ticket]
         if isinstance(answer, Exception):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import HTTPException
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, PushMessagesRequest
-from flwr.proto.message_pb2 import Message, Metadata
+from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
@@ -29,15 +29,20 @@ from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.servicer.fleet import fleet_handlers
 
 from fedprognos.deployment import keys
-from fedprognos.deployment.flower import patches, supernode
-from fedprognos.deployment.flower.launch import ClockError, JoinRefusedError, KeyInUseError, Refused, reasons
+from fedprognos.deployment.flower import patched_superlink, supernode
 from fedprognos.deployment.flower.superlink import SuperLink
-from fedprognos.deployment.flower.supernode import SuperNode, clock_ahead_in_s
+from fedprognos.deployment.flower.supernode import (
+    ClockError,
+    JoinRefusedError,
+    KeyInUseError,
+    SuperNode,
+    UnreachableError,
+    clock_ahead_in_s,
+    why_refused,
+)
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.processes import Child, ProcessError
+from fedprognos.errors import ConfigError
 from refusals import refuses
-
-LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
 
 
 @contextlib.contextmanager
@@ -66,65 +71,138 @@ def coordinator_whose_clock_is(behind_in_s: float, folder: Path) -> Iterator[str
 
 
 def test_a_clock_that_is_ahead_is_refused_in_words_with_how_far(tmp_path: Path) -> None:
-    said: list[str] = []
     with coordinator_whose_clock_is(20.0, tmp_path) as address:
         assert clock_ahead_in_s(address, tmp_path / "ca.crt") == pytest.approx(20.0, abs=3.0)
-        site = SuperNode(tmp_path, SiteOptions(name="a", coordinator=address), said.append)
+        keys.make_site_keys(tmp_path)
+        site = SuperNode(tmp_path, SiteOptions(name="a", coordinator=address), [].append)
         with contextlib.closing(site), refuses(ClockError) as caught:
             site.next()
     assert any(f"{seconds} s" in str(caught.value) for seconds in range(19, 24))
-    assert not (tmp_path / "supernode.log").exists()  # nothing was started
     assert clock_ahead_in_s("localhost:1", tmp_path / "ca.crt") is None
 
 
-def site_whose_supernode_ends(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, codes: list[int], said: list[str]
-) -> SuperNode:
-    """A site whose SuperNode ends with each of these exit codes in turn, and then stays."""
+class SuperLinkHere:
+    """The edge of the machine: what a site's connection is answered; an exception is raised."""
 
-    def start(what: str, arguments: list[str], place: Path, environment: dict[str, str]) -> Child:
-        port = arguments[arguments.index("--port") + 1]
-        code = f"raise SystemExit({codes.pop(0)})" if codes else LISTEN
-        return Child(what, [sys.executable, "-c", code, port], place, environment, reasons(place))
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.asked = list(answers), list[str]()
 
-    monkeypatch.setattr(supernode, "start", start)
-    monkeypatch.setattr(supernode, "RETRY_IN_S", 0.05)
-    (folder / "tasks.secret").write_text("0" * 64)
+    def __getattr__(self, name: str) -> Any:
+        def call(request: Any) -> Any:
+            self.asked.append(name)
+            if name not in ("ActivateNode", "PullMessages"):
+                return SimpleNamespace(success=True)
+            answer = self.answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+    def close(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def site_of(folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> Iterator[tuple[SuperNode, list[str]]]:
+    """A site whose coordinator gives these answers, and what its engineer is told."""
+    monkeypatch.setattr(supernode, "RETRY_IN_S", 0.01)
+    told: list[str] = []
     keys.make_authority(folder)
-    return SuperNode(folder, SiteOptions(name="a", coordinator="localhost:1"), said.append)
+    keys.make_site_keys(folder)
+    site = SuperNode(folder, SiteOptions(name="a", coordinator="localhost:1"), told.append)
+    site._client.close()
+    site._client = SuperLinkHere(*answers)  # type: ignore[assignment]
+    with contextlib.closing(site):
+        yield site, told
 
 
-@pytest.mark.soak
+ONLINE, NOTHING = SimpleNamespace(node_id=7), SimpleNamespace(messages_list=[])
+
+
+def status_error(status: int, code: int | None = None) -> httpx.HTTPStatusError:
+    text = "" if code is None else json.dumps(FlowerError(code, "secret").to_json("Failed."))
+    response = httpx.Response(status, text=text)
+    return httpx.HTTPStatusError("", request=httpx.Request("POST", "https://x"), response=response)
+
+
+IN_USE = status_error(412, ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED)
+
+
 def test_a_site_restarted_soon_after_a_kill_waits_until_it_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    site = site_whose_supernode_ends(tmp_path, monkeypatch, [Refused.IN_USE, Refused.IN_USE], said)
-    with contextlib.closing(site):
-        for _ in range(3):
+    with site_of(tmp_path, monkeypatch, IN_USE, IN_USE, ONLINE, NOTHING) as (site, told):
+        for _ in range(4):
             assert site.next() is None
-        assert site._child is not None  # it stays
-    assert len([text for text in said if "trying again" in text]) == 2
+        assert site._client.asked.count("PullMessages") == 1  # type: ignore[attr-defined]
+    assert len(told) == 1
+    assert site._client.asked[-1] == "DeactivateNode"  # type: ignore[attr-defined]
 
 
 def test_a_key_that_stays_in_use_and_an_unknown_one_end_the_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    site = site_whose_supernode_ends(tmp_path, monkeypatch, [Refused.IN_USE, Refused.KEY, 3], said)
-    monkeypatch.setattr(supernode, "MISSED_IN_S", 0.0)
-    with contextlib.closing(site):
+    monkeypatch.setattr(supernode, "MISSED_IN_S", -1.0)
+    with site_of(tmp_path, monkeypatch, IN_USE, status_error(403)) as (site, _):
         with refuses(KeyInUseError, "site.key"):
             site.next()
         with refuses(JoinRefusedError, "site.key"):
             site.next()
-        with refuses(ProcessError, "supernode", 3):
-            site.next()
-        monkeypatch.setattr(supernode, "LASTED_IN_S", -1.0)  # as if it had been connected for long
-        site = site_whose_supernode_ends(tmp_path, monkeypatch, [0], said)
-    with contextlib.closing(site):
-        assert site.next() is None
-    assert "joining again" in said[-1]
+
+
+@pytest.mark.parametrize(
+    "error", [httpx.ConnectError("refused"), status_error(503), status_error(500), ValueError("nonsense")]
+)
+def test_a_coordinator_that_is_away_is_tried_again_and_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    with site_of(tmp_path, monkeypatch, error, error, ONLINE, NOTHING, error) as (site, told):
+        for _ in range(5):
+            assert site.next() is None
+    assert len(told) == 2
+
+
+def test_a_site_whose_coordinator_forgot_it_connects_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with site_of(tmp_path, monkeypatch, ONLINE, status_error(401), ONLINE, status_error(401)) as (site, _):
+        for _ in range(3):
+            assert site.next() is None
+        assert site._client.asked.count("ActivateNode") == 2  # type: ignore[attr-defined]
+    with (
+        site_of(tmp_path, monkeypatch, status_error(401)) as (site, _),  # it refuses the time that a new one signs
+        refuses(ClockError),
+    ):
+        site.next()
+
+
+def test_a_message_that_is_not_one_or_that_has_gone_does_not_end_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = SimpleNamespace(metadata=SimpleNamespace(message_id="0", run_id=1))
+    tree = ObjectTree(object_id="0", children=[ObjectTree(object_id=str(k)) for k in range(1, 20)])
+    spoilt = SimpleNamespace(messages_list=[announced], message_object_trees=[tree])
+    with site_of(tmp_path, monkeypatch, ONLINE, spoilt, NOTHING) as (site, told):
+        for _ in range(3):
+            assert site.next() is None
+    assert len(told) == 1
+
+
+def test_a_foreign_authority_is_named(tmp_path: Path) -> None:
+    foreign = httpx.ConnectError("certificate verify failed")
+    foreign.__cause__ = ssl.SSLCertVerificationError(1, "self-signed certificate")
+    refused = why_refused(foreign, tmp_path)
+    assert isinstance(refused, JoinRefusedError)
+    assert refused.where == str(tmp_path / "ca.crt")
+    assert isinstance(why_refused(httpx.ConnectError("refused"), tmp_path), UnreachableError)
+
+
+def test_a_site_without_its_key_or_authority_says_which_file(tmp_path: Path) -> None:
+    options = SiteOptions(name="a", coordinator="localhost:1")
+    with refuses(ConfigError, "site.key"):
+        SuperNode(tmp_path, options, print)
+    keys.make_site_keys(tmp_path)
+    with refuses(ConfigError, "ca.crt"):
+        SuperNode(tmp_path, options, print)
 
 
 @pytest.fixture
@@ -144,17 +222,13 @@ def code_of(call: Callable[..., Any], **arguments: Any) -> int:
     return int(refused.value.code)
 
 
-@pytest.mark.usefixtures("handlers")
-def test_a_key_in_use_is_told_from_an_unknown_one() -> None:
-    patches.tell_keys_in_use_from_unknown_ones()
+def test_flower_gives_the_error_that_means_a_key_in_use() -> None:
     state = link_state()
     state.create_node("me", "me", b"key of a", 0)
-    known = ActivateNodeRequest(public_key=b"key of a", heartbeat_interval=30.0)
-    strange = ActivateNodeRequest(public_key=b"key of nobody", heartbeat_interval=30.0)
+    known = ActivateNodeRequest(public_key=b"key of a", heartbeat_interval=supernode.HEARTBEAT_MIN_INTERVAL)
     assert fleet_handlers.activate_node(request=known, state=state).node_id
-    assert code_of(fleet_handlers.activate_node, request=known, state=state) == ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE
     failed = ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED
-    assert code_of(fleet_handlers.activate_node, request=strange, state=state) == failed
+    assert code_of(fleet_handlers.activate_node, request=known, state=state) == failed
 
 
 @pytest.mark.usefixtures("handlers")
@@ -165,7 +239,7 @@ def test_a_message_in_the_name_of_another_is_refused_and_both_are_named(
     refused = tmp_path / "refused.jsonl"
     passed: list[Any] = []
     monkeypatch.setattr(fleet_handlers, "push_messages", lambda request, state: passed.append(request))
-    patches.bind_replies(refused)
+    patched_superlink.bind_replies(refused)
 
     def push(sender: int, claimed: int) -> None:
         message = Message(metadata=Metadata(src_node_id=claimed))

@@ -53,6 +53,9 @@ class Mailbox(Protocol):
     def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
         """Send a request to a site that is online; a ticket to fetch the reply by, or :class:`CarrierError`."""
 
+    def wait(self, longest_in_s: float) -> None:
+        """Wait until a reply may have come; where the carrier cannot tell, sleep for this long."""
+
     def pull(self, ticket: str) -> bytes | None:
         """The reply, None while there is none; :class:`SiteLostError`, or `MessageError` where it cannot be read."""
 

@@ -100,7 +100,6 @@ def make_deployment(
     for name in sites:
         places[name] = keys.private_folder(site_folder(folder, name))
         write_private(public_key_file(coordinator, name), keys.make_site_keys(places[name]))
-        keys.make_secret(places[name] / "tasks.secret")
         _write_options(places[name], SiteOptions(name=name, coordinator=address))
     for place in (coordinator, *places.values()):
         shutil.copy2(authority / "ca.crt", place / "ca.crt")

@@ -98,6 +98,12 @@ def read_certificate(path: Path) -> x509.Certificate:
         raise ConfigError(f"not a certificate: {error}", where=str(path)) from None
 
 
+def certificates(path: Path) -> bytes:
+    """The content of a PEM file, once it is known to hold a certificate."""
+    read_certificate(path)
+    return _read(path)
+
+
 def days_left(certificate: x509.Certificate, now: datetime | None = None) -> int:
     """Whole days until a certificate expires; negative afterwards."""
     return (certificate.not_valid_after_utc - (now or datetime.now(UTC))).days

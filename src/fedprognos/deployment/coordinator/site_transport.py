@@ -123,7 +123,7 @@ class SiteTransport:
                     del pending[name]
                     backoff.reset()
             if pending:
-                time.sleep(backoff.wait_in_s())
+                self.mailbox.wait(backoff.wait_in_s())
         self.waiting(activity, ())
         return replies
 

@@ -1,7 +1,7 @@
-"""Flower carries the messages. This is the only package that knows Flower, and `patches` the only file that changes it.
+"""Flower carries the messages. Only this package knows Flower, and only `patched_superlink` changes it.
 
-SuperLink and SuperNodes provide TLS, node keys, queues and liveness. Coordinator and sites do Flower's tasks in their
-own processes, so neither side ever runs code that came over the network. The deployment uses `superlink.host` and
+Flower's SuperLink provides TLS, node keys, queues and liveness. Coordinator and sites speak to it from their own
+processes, so neither side ever runs code that came over the network. The deployment uses `superlink.host` and
 `supernode.join`.
 """
 

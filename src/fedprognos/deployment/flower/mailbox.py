@@ -1,24 +1,30 @@
-"""The coordinator's mailbox. Our bytes travel as the only entry of the only record of a Flower message."""
+"""The coordinator's mailbox."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 import httpx
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.common.constant import HEARTBEAT_PATIENCE, ErrorCode
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.serverapp import Grid
+from flwr.app import Message
+from flwr.common.constant import HEARTBEAT_PATIENCE, SUPERLINK_NODE_ID, ErrorCode
+from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.node_pb2 import Node, NodeInfo
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PushAppMessagesRequest, PushAppMessagesResponse
 from flwr.supercore.constant import NodeStatus
+from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedprognos.deployment.carrier import CarrierError, Presence, RunClosedError, SiteLostError
+from fedprognos.deployment.flower.messages import content, receive_message, send_message, wrapped
 from fedprognos.errors import MessageError
 
 KIND = "query.fedprognos"
-RECORD, ENTRY = "fedprognos", "message"
+LOOK_IN_S = 3.0
+"""A reply is looked for so often even without news of one: the SuperLink may have been restarted, or a site lost."""
 LOST = (
     ErrorCode.MESSAGE_UNAVAILABLE,
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
@@ -37,29 +43,35 @@ def carrier_errors(what: str) -> Iterator[None]:
         raise CarrierError(f"{what}: {error}", hint="superlink.log says more") from error
 
 
-def wrapped(data: bytes) -> RecordDict:
-    """Bytes as the content of a Flower message."""
-    return RecordDict({RECORD: ConfigRecord({ENTRY: data})})
-
-
-def content(message: Message) -> bytes:
-    """The bytes inside a Flower message; raise where it holds anything else."""
-    if message.has_content() and list(message.content) == [RECORD]:
-        record = message.content[RECORD]
-        if isinstance(record, ConfigRecord) and list(record) == [ENTRY] and isinstance(data := record[ENTRY], bytes):
-            return data
-    raise MessageError("not a message of this federation")
-
-
 class FlowerMailbox:
-    """Sends to the sites' nodes through a grid and fetches their replies, while the run `is_open`."""
+    """Sends to the sites' nodes and fetches their replies, while the run is open.
+
+    Parameters
+    ----------
+    nodes
+        The sites' nodes by name.
+    news
+        Waits a moment for replies; the nodes that sent one since it was last called.
+    is_open
+        Whether the SuperLink still carries the run.
+    """
 
     def __init__(
-        self, grid: Grid, nodes: Callable[[], Mapping[str, NodeInfo]], is_open: Callable[[], bool] = lambda: True
+        self,
+        client: RuntimeHttpClient,
+        arrival_in_s: float,
+        nodes: Callable[[], Mapping[str, NodeInfo]],
+        news: Callable[[], Collection[int]],
+        is_open: Callable[[], bool],
     ) -> None:
-        self._grid, self._nodes, self._is_open = grid, nodes, is_open
+        self._client, self._arrival_in_s = client, arrival_in_s
+        self._nodes, self._news, self._is_open = nodes, news, is_open
         self._ids: dict[str, int] = {}
         self._numbers = itertools.count()
+        self._sent_to: dict[str, int] = {}
+        """The node that each ticket's message went to."""
+        self._looked_at: dict[str, float] = {}
+        self._replied: set[int] = set()
 
     def presence(self) -> dict[str, Presence]:
         if not self._is_open():
@@ -71,13 +83,31 @@ class FlowerMailbox:
     def push(self, site: str, data: bytes, ttl_in_s: float) -> str:
         number = str(next(self._numbers))  # Flower drops a message that equals an earlier one
         message = Message(wrapped(data), self._ids[site], KIND, ttl=ttl_in_s, group_id=number)
+
+        def announce(bare: MessageProto, tree: ObjectTree) -> PushAppMessagesResponse:
+            return self._client.PushMessages(PushAppMessagesRequest(messages_list=[bare], message_object_trees=[tree]))
+
         with carrier_errors(f"a message to {site} was not sent"):
-            [ticket] = self._grid.push_messages([message])
+            [ticket] = send_message(self._client, announce, Node(node_id=SUPERLINK_NODE_ID), message).message_ids
+            if not ticket:
+                raise ValueError("the SuperLink did not take it")
+        self._sent_to[ticket], self._looked_at[ticket] = self._ids[site], time.monotonic()
         return str(ticket)
 
-    def pull(self, ticket: str) -> bytes | None:
+    def wait(self, longest_in_s: float) -> None:
         try:
-            messages = list(self._grid.pull_messages([ticket]))
+            self._replied.update(self._news())
+        except httpx.HTTPError:
+            time.sleep(longest_in_s)
+
+    def pull(self, ticket: str) -> bytes | None:
+        now, node = time.monotonic(), self._sent_to[ticket]
+        if node not in self._replied and now < self._looked_at[ticket] + LOOK_IN_S:
+            return None
+        self._replied.discard(node)
+        self._looked_at[ticket] = now
+        try:
+            message = self._fetch(ticket)
         except httpx.TransportError:
             return None
         except httpx.HTTPStatusError as error:
@@ -86,13 +116,20 @@ class FlowerMailbox:
             raise MessageError(f"its answer cannot be read (HTTP {error.response.status_code})") from error
         except Exception as error:
             raise MessageError(f"its answer cannot be read ({type(error).__name__})") from error
-        if not messages:
+        if message is None:
             return None
-        if messages[0].has_error():
-            if messages[0].error.code in LOST:
+        if message.has_error():
+            if message.error.code in LOST:
                 raise SiteLostError("it went away")
-            raise MessageError(f"it could not process the message (code {messages[0].error.code})")
-        return content(messages[0])
+            raise MessageError(f"it could not process the message (code {message.error.code})")
+        return content(message)
+
+    def _fetch(self, ticket: str) -> Message | None:
+        answer = self._client.PullMessages(PullAppMessagesRequest(message_ids=[ticket]))
+        if not answer.messages_list:
+            return None
+        me, tree = Node(node_id=SUPERLINK_NODE_ID), answer.message_object_trees[0]
+        return receive_message(self._client, answer.messages_list[0], tree, me, self._arrival_in_s)
 
 
 def presence_of(node: NodeInfo) -> Presence:

@@ -13,40 +13,54 @@ import json
 import os
 import sqlite3
 import ssl
+import sys
 import zipfile
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
 from alembic.script import ScriptDirectory
 from flwr.common.constant import SUPERLINK_NODE_ID, Status, SubStatus
-from flwr.common.serde import run_from_proto
 from flwr.proto import control_pb2 as control
 from flwr.proto.fab_pb2 import Fab
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+    SendTaskHeartbeatRequest,
+)
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
+from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.state.alembic.utils import build_alembic_config, run_migrations
 from flwr.supercore.task_identity import TaskIdentity
 from sqlalchemy import create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from fedprognos.deployment.carrier import CarrierError, Presence
-from fedprognos.deployment.flower.guard import HEADER, UNLOCK
-from fedprognos.deployment.flower.launch import LIMIT, REFUSED_FILE, SECRET_FILE, start
+from fedprognos.deployment.flower.guard import HEADER, NEWS, UNLOCK
 from fedprognos.deployment.flower.mailbox import FlowerMailbox, carrier_errors, presence_of
-from fedprognos.deployment.flower.patches import BoundedGrid
-from fedprognos.deployment.flower.tasks import TaskQueue
+from fedprognos.deployment.flower.patched_superlink import LIMIT, REFUSED_FILE, SECRET_FILE
 from fedprognos.deployment.folders import CoordinatorOptions
+from fedprognos.deployment.keys import certificates
 from fedprognos.deployment.processes import START_IN_S, Child, ProcessError, listening, wait_for
 from fedprognos.errors import OutputError
 from fedprognos.files import replacing
 
 ANY_ADDRESS = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses one cannot connect to, or has a better name for
 DATABASE = "superlink.db"
+OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+PROGRAM = "fedprognos.deployment.flower.patched_superlink"
+ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 RELEASE_IN_S = 10.0
 """A SuperLink that lost its coordinator ends within a second or two."""
 APP = """
@@ -86,9 +100,15 @@ def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -
     prepare_database(folder / DATABASE)
     refused = folder / "refused.jsonl"
     refused.unlink(missing_ok=True)
-    limit = str(options.max_message_in_mb << 20)
-    environment = {SECRET_FILE: str(folder / "control.secret"), LIMIT: limit, REFUSED_FILE: str(refused)}
-    child = start("superlink", _arguments(folder, options), folder, environment)
+    (home := folder / "flower").mkdir(mode=0o700, exist_ok=True)
+    environment = {
+        **OFFLINE,
+        "FLWR_HOME": str(home),
+        SECRET_FILE: str(folder / "control.secret"),
+        LIMIT: str(options.max_message_in_mb << 20),
+        REFUSED_FILE: str(refused),
+    }
+    child = Child("superlink", [sys.executable, "-m", PROGRAM, *_arguments(folder, options)], folder, environment)
     try:
         with contextlib.closing(SuperLink(child, folder, f"{address}:{options.port}", keys, refused)) as link:
             child.wait_until(link.register)
@@ -103,17 +123,20 @@ class SuperLink:
     def __init__(self, child: Child, folder: Path, address: str, keys: Mapping[str, bytes], refused: Path) -> None:
         self._child, self._address, self._keys = child, address, keys
         self._refused, self._seen = refused, 0
-        self._tasks_secret, self._authority = folder / "tasks.secret", folder / "ca.crt"
-        self._secret = (folder / "control.secret").read_text("utf-8")
+        self._tasks_secret, authority = folder / "tasks.secret", folder / "ca.crt"
+        self._authority, secret = certificates(authority), (folder / "control.secret").read_text("utf-8")
         self._control = ControlHttpClient.from_server_address(
             address,
             insecure=False,
-            root_certificates=self._authority.read_bytes(),
-            interceptors=[_ShowSecret(self._secret), RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+            root_certificates=self._authority,
+            interceptors=[_ShowSecret(secret), RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
         )
+        context = ssl.create_default_context(cafile=str(authority))
+        self._guard = httpx.Client(verify=context, base_url=f"https://{address}", headers={HEADER: secret})
 
     def close(self) -> None:
         self._control.close()
+        self._guard.close()
 
     def check(self) -> None:
         self._child.check()
@@ -128,6 +151,11 @@ class SuperLink:
 
     def presence(self) -> dict[str, Presence]:
         return {name: presence_of(node) for name, node in self.nodes().items()}
+
+    def news(self) -> list[int]:
+        """The nodes that sent a reply since this was last asked; waits a moment for one."""
+        nodes: list[int] = self._guard.get(NEWS).raise_for_status().json()
+        return nodes
 
     def refusals(self) -> list[str]:
         if not self._refused.is_file():
@@ -148,24 +176,30 @@ class SuperLink:
         """A run of the SuperLink's and the task that goes with it, taken on by this very process."""
         with carrier_errors("the SuperLink opened no run"):
             run_id = self._start_run()
-        queue = TaskQueue(self._address, TaskType.SERVER_APP, self._tasks_secret, self._authority)
-        with contextlib.closing(queue):
-            token = wait_for(lambda: queue.acquire(run_id), START_IN_S)
-            if token is None:
-                raise CarrierError("the SuperLink handed out no task", hint="superlink.log says more")
-            with queue.at_work(token, "flwr-serverapp") as client:
-                given = client.PullTaskInput(PullTaskInputRequest())
-                TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
-                TaskIdentity.node_id = given.context.node_id
-                grid = BoundedGrid(self._address, self._authority.read_bytes(), token, arrival_in_s)
-                grid.set_run(run_from_proto(given.run))
-                try:
-                    yield FlowerMailbox(grid, self.nodes, lambda: self._is_open(run_id))
-                finally:
-                    with contextlib.suppress(httpx.HTTPError):
-                        client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""))
-                    self._stop_run(run_id)
-                    grid.close()
+        token = wait_for(lambda: acquire(self._address, self._tasks_secret, self._authority, run_id), START_IN_S)
+        if token is None:
+            raise CarrierError("the SuperLink handed out no task", hint="superlink.log says more")
+        client = runtime_client(self._address, self._authority, RuntimeTokenHttpInterceptor(token))
+
+        def beat() -> bool:
+            with contextlib.suppress(httpx.HTTPError):
+                client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+                return True
+            return False
+
+        heart = HeartbeatSender(beat)
+        heart.start()
+        try:
+            given = client.PullTaskInput(PullTaskInputRequest())
+            TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+            TaskIdentity.node_id = given.context.node_id
+            yield FlowerMailbox(client, arrival_in_s, self.nodes, self.news, lambda: self._is_open(run_id))
+        finally:
+            heart.stop()
+            with contextlib.suppress(httpx.HTTPError):
+                client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""))
+            self._stop_run(run_id)
+            client.close()
 
     def register(self) -> bool:
         """Let these keys in and no others; before that nobody is let in. False where the SuperLink is not up yet."""
@@ -177,9 +211,7 @@ class SuperLink:
                 self._control.UnregisterNode(control.UnregisterNodeRequest(node_id=there[key]))
             for key in sorted(wanted - there.keys()):
                 self._control.RegisterNode(control.RegisterNodeRequest(public_key=key))
-            context = ssl.create_default_context(cafile=str(self._authority))
-            with httpx.Client(verify=context, headers={HEADER: self._secret}) as client:
-                client.post(f"https://{self._address}{UNLOCK}").raise_for_status()
+            self._guard.post(UNLOCK, json=[b64encode(key).decode("ascii") for key in sorted(wanted)]).raise_for_status()
         except httpx.TransportError:
             return False
         return True
@@ -206,6 +238,22 @@ class SuperLink:
         """End a run, so that sites stop working for it."""
         with contextlib.suppress(httpx.HTTPError):
             self._control.StopRun(control.StopRunRequest(run_id=run_id))
+
+
+def runtime_client(address: str, authority: bytes, proof: ProtobufClientInterceptor) -> RuntimeHttpClient:
+    """A connection to the SuperLink's interface for those who run its tasks."""
+    version = RuntimeVersionHttpInterceptor(component_name="flwr-serverapp")
+    return RuntimeHttpClient.from_server_address(
+        address, insecure=False, root_certificates=authority, interceptors=[version, proof]
+    )
+
+
+def acquire(address: str, secret: Path, authority: bytes, run_id: int) -> str | None:
+    """The token of a run's waiting task, or None: Flower would start a new process for it, this one takes it on."""
+    proof = SuperExecAuthHttpInterceptor(master_secret=secret.read_bytes(), protected_methods={ACQUIRE})
+    with contextlib.closing(runtime_client(address, authority, proof)) as client:
+        response = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP]))
+    return str(response.token) if response.token and response.task.run_id == run_id else None
 
 
 def _arguments(folder: Path, options: CoordinatorOptions) -> list[str]:

@@ -1,167 +1,268 @@
-"""A site's end: its SuperNode as a child process, and the messages that come through it."""
+"""A site's end: it speaks to the coordinator's SuperLink as Flower's SuperNode does, from the site's own process.
+
+Flower's own SuperNode would be a second process, which starts a third for each message and loads code from the network
+into it. Here messages come straight to the process that has the data, and no code crosses.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import ssl
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
-from flwr.app import Context, Message
-from flwr.common.constant import (
-    HEARTBEAT_DEFAULT_INTERVAL,
-    HEARTBEAT_PATIENCE,
-    SYSTEM_TIME_TOLERANCE,
-    TIMESTAMP_TOLERANCE,
-    SubStatus,
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Message
+from flwr.common.constant import HEARTBEAT_MIN_INTERVAL, HEARTBEAT_PATIENCE, SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+    PushMessagesResponse,
 )
-from flwr.supercore.constant import TaskType
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.supernode.runtime import run_clientapp
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.error import ApiErrorCode, FlowerError
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedprognos.deployment.carrier import Tell
-from fedprognos.deployment.flower import patches
-from fedprognos.deployment.flower.launch import ClockError, JoinRefusedError, KeyInUseError, start
-from fedprognos.deployment.flower.mailbox import content, wrapped
-from fedprognos.deployment.flower.tasks import TaskQueue
+from fedprognos.deployment.flower.messages import content, persistent, receive_message, send_message, wrapped
 from fedprognos.deployment.folders import SiteOptions
-from fedprognos.deployment.processes import Backoff, Child, ProcessError, free_port, listening
+from fedprognos.deployment.keys import certificates
+from fedprognos.deployment.processes import SHORTEST_IN_S, ProcessError
+from fedprognos.errors import ConfigError
 
-LOOPBACK = "127.0.0.1"
-POLL_IN_S = 0.2
 RETRY_IN_S = 3.0
-LASTED_IN_S = 30.0
-"""A SuperNode that ran for this long was connected: it is worth trying again."""
-MISSED_IN_S = 1.5 * HEARTBEAT_PATIENCE * HEARTBEAT_DEFAULT_INTERVAL
+ARRIVAL_IN_S = 60.0
+"""How long an announced message may take to arrive, and a reply to be sent, while the connection fails."""
+BEAT_IN_S = HEARTBEAT_MIN_INTERVAL / 2
+MISSED_IN_S = 1.5 * HEARTBEAT_PATIENCE * HEARTBEAT_MIN_INTERVAL
 """Within this time the SuperLink notices that a killed site is gone, and its key is free again."""
+END_IN_S = 5.0
+
+
+class JoinRefusedError(ProcessError):
+    """The coordinator does not let this site in, or the site does not trust the coordinator."""
+
+
+class ClockError(JoinRefusedError):
+    """The clocks of coordinator and site differ too much."""
+
+
+class KeyInUseError(JoinRefusedError):
+    """A connection uses this site's key already: the site's own one before a kill, or another machine's."""
+
+
+class UnreachableError(ProcessError):
+    """Nobody answers for now."""
 
 
 @dataclass(frozen=True, eq=False)
 class FlowerTask:
-    """A message that has arrived in full, and the connection to answer it by."""
+    """A message that has arrived in full."""
 
+    node: SuperNode
     message: Message
     data: bytes
-    context: Context
-    client: RuntimeHttpClient
-    connection: contextlib.ExitStack
-    tell: Tell
 
     def reply(self, data: bytes) -> None:
         """Send the reply. If the run ended in the meantime, nobody waits for it."""
-        with self.connection:
-            try:
-                TaskIdentity.run_id, TaskIdentity.node_id = self.context.run_id, self.context.node_id
-                answer = Message(wrapped(data), reply_to=self.message)
-                run_clientapp.push_message(self.client, answer, self.context)
-                run_clientapp.push_task_output(self.client, self.context, SubStatus.COMPLETED, "")
-            except (httpx.HTTPError, RuntimeError) as error:
-                self.tell(f"an answer was lost on the way: {error}")
+        self.node.send(Message(wrapped(data), reply_to=self.message))
 
 
 @contextlib.contextmanager
 def join(folder: Path, options: SiteOptions, tell: Tell) -> Iterator[SuperNode]:
-    """Run a SuperNode that connects to the coordinator; it ends with the context, whatever happens."""
-    patches.fetch_parts_often()
+    """Connect to the coordinator; the connection ends with the context, whatever happens."""
     with contextlib.closing(SuperNode(folder, options, tell)) as node:
         yield node
 
 
 class SuperNode:
-    """An inbox that fetches messages in the background, because a message whose run has ended never arrives.
-
-    The process starts with the first look for messages, and again when it ended for a temporary reason.
-    """
+    """An inbox. It connects with the first look for messages, and again where the coordinator lost sight of it."""
 
     def __init__(self, folder: Path, options: SiteOptions, tell: Tell) -> None:
-        self._folder, self._options, self._tell = folder, options, tell
-        self._child: Child | None = None
-        self._tasks: TaskQueue | None = None
-        self._arrived: queue.SimpleQueue[FlowerTask] = queue.SimpleQueue()
-        self._awaited: set[contextlib.ExitStack] = set()
-        self._closed, self._backoff = False, Backoff(POLL_IN_S)
-        self._started = self._tried = time.monotonic()
+        self._folder, self._coordinator, self._tell = folder, options.coordinator, tell
+        key = _private_key(folder / "site.key")
+        self._public = public_key_to_bytes(key.public_key())
+        self._client = FleetHttpClient.from_server_address(
+            options.coordinator,
+            insecure=False,
+            root_certificates=certificates(folder / "ca.crt"),
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+                NodeAuthHttpInterceptor(key, key.public_key()),
+            ],
+        )
+        self._node: Node | None = None
+        self._in_use_since: float | None = None
+        self._told: str = ""
+        self._closed = threading.Event()
+        threading.Thread(target=self._beat, daemon=True).start()
 
     def close(self) -> None:
-        """Close every connection, which ends the threads that wait for messages."""
-        self._closed = True
-        self._end()
+        """Say good-bye, so that the key is free at once. A coordinator that does not answer is not waited for."""
+        self._closed.set()
+        if (node := self._node) is not None:
+            say = partial(self._client.DeactivateNode, DeactivateNodeRequest(node_id=node.node_id))
+            goodbye = threading.Thread(target=_quietly, args=(say,), daemon=True)
+            goodbye.start()
+            goodbye.join(END_IN_S)
+        self._client.close()
 
     def next(self) -> FlowerTask | None:
+        """The next message; None where none came for a moment."""
+        started = time.monotonic()
         try:
-            tasks = self._tasks or self._start()
-            if self._child is not None:
-                self._child.check()
-        except ProcessError as error:
-            self._end()
+            if self._node is None:
+                self._activate()
+            elif (task := self._look(self._node)) is not None:
+                return task
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             self._consider(error)
-            return None
-        with contextlib.suppress(httpx.HTTPError):
-            if (token := tasks.acquire()) is not None:
-                self._backoff.reset()
-                threading.Thread(target=self._fetch, args=(tasks, token), daemon=True).start()
-        with contextlib.suppress(queue.Empty):
-            return self._arrived.get(timeout=self._backoff.wait_in_s())
+        else:
+            # The SuperLink holds "nothing yet" back: a short answer means that a message was announced.
+            time.sleep(max(0.0, SHORTEST_IN_S - (time.monotonic() - started)))
         return None
 
-    def _start(self) -> TaskQueue:
-        ahead = clock_ahead_in_s(self._options.coordinator, self._folder / "ca.crt")
+    def send(self, message: Message) -> None:
+        """Send a reply, also where the connection fails for a while."""
+        node = self._node or Node(node_id=message.metadata.src_node_id)
+
+        def announce(bare: MessageProto, tree: ObjectTree) -> PushMessagesResponse:
+            request = PushMessagesRequest(
+                node=node, messages_list=[bare], message_object_trees=[tree], clientapp_runtime_list=[0.0]
+            )
+            return persistent(self._client.PushMessages, ARRIVAL_IN_S)(request)
+
+        try:
+            send_message(_Persistent(self._client), announce, node, message)
+        except Exception as error:  # the run has ended, or the connection failed for long: the step comes again
+            self._tell(f"an answer was lost on the way: {error}")
+
+    def _activate(self) -> None:
+        """Connect, if the clocks fit."""
+        ahead = clock_ahead_in_s(self._coordinator, self._folder / "ca.crt")
         if ahead is not None and not -TIMESTAMP_TOLERANCE < ahead < SYSTEM_TIME_TOLERANCE:
             raise _clock_error(ahead)
-        port, self._started = free_port(), time.monotonic()
-        self._child = start("supernode", _arguments(self._folder, self._options, port), self._folder, {})
-        self._child.wait_until(lambda: listening(LOOPBACK, port))
-        self._tasks = TaskQueue(f"{LOOPBACK}:{port}", TaskType.CLIENT_APP, self._folder / "tasks.secret")
-        return self._tasks
+        request = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT_MIN_INTERVAL)
+        self._node = Node(node_id=self._client.ActivateNode(request).node_id)
+        self._in_use_since, self._told = None, ""
 
-    def _end(self) -> None:
-        if self._tasks is not None:
-            self._tasks.close()
-        for connection in list(self._awaited):
-            connection.close()
-        if self._child is not None:
-            self._child.stop()
-        self._child = self._tasks = None
-
-    def _consider(self, error: ProcessError) -> None:
-        """Wait before another try if one may help, else raise."""
-        lasted = time.monotonic() - self._started
-        if isinstance(error, KeyInUseError):
-            if lasted > LASTED_IN_S:  # it was connected
-                self._tried = time.monotonic()
-            if time.monotonic() - self._tried > MISSED_IN_S:
-                raise error
-            self._tell("the coordinator still sees an earlier connection of this site; trying again until it is gone")
-        elif isinstance(error, ClockError):
-            raise _clock_error(clock_ahead_in_s(self._options.coordinator, self._folder / "ca.crt")) from error
-        elif isinstance(error, JoinRefusedError) or lasted < LASTED_IN_S:
-            raise error
-        else:
-            self._tell(f"lost the connection ({error.what}); joining again")
-        time.sleep(RETRY_IN_S)
-
-    def _fetch(self, tasks: TaskQueue, token: str) -> None:
-        connection = contextlib.ExitStack()
-        self._awaited.add(connection)
+    def _look(self, node: Node) -> FlowerTask | None:
+        answer = self._client.PullMessages(PullMessagesRequest(node=node))
+        self._told = ""
+        if not answer.messages_list:
+            return None
+        announced, tree = answer.messages_list[0], answer.message_object_trees[0]
         try:
-            client = connection.enter_context(tasks.at_work(token, "flwr-clientapp"))
-            message, context, *_ = run_clientapp.pull_task_input(client)  # the rest is code: not looked at
-            task = FlowerTask(message, content(message), context, client, connection, self._tell)
-        except Exception as error:
-            connection.close()
-            if not self._closed:
-                self._tell(f"a message was lost on the way: {error}")
-            return
-        finally:
-            self._awaited.discard(connection)
-        self._arrived.put(task)
+            message = receive_message(_Persistent(self._client), announced, tree, node, ARRIVAL_IN_S)
+            return FlowerTask(self, message, content(message))
+        except Exception as error:  # whatever is wrong with one message, others follow
+            self._tell(f"a message was lost on the way: {error}")
+            return None
+
+    def _consider(self, error: Exception) -> None:
+        """Wait before another try if one may help, else raise."""
+        refused = why_refused(error, self._folder)
+        if isinstance(refused, ClockError):
+            if self._node is not None:  # or its database was made anew, and knows no node of this number
+                self._node = None
+                return
+            raise _clock_error(clock_ahead_in_s(self._coordinator, self._folder / "ca.crt")) from error
+        if isinstance(refused, KeyInUseError):
+            self._in_use_since = self._in_use_since or time.monotonic()
+            if time.monotonic() - self._in_use_since > MISSED_IN_S:
+                raise refused from error
+            self._tell_once("the coordinator still sees an earlier connection of this site; trying again")
+        elif not isinstance(refused, UnreachableError):
+            raise refused from error
+        else:
+            self._tell_once(f"{refused.what}; trying again")
+        self._closed.wait(RETRY_IN_S)
+
+    def _tell_once(self, text: str) -> None:
+        if text != self._told:
+            self._told = text
+            self._tell(text)
+
+    def _beat(self) -> None:
+        """Show the SuperLink that this site is there, also while it computes."""
+        while not self._closed.wait(BEAT_IN_S):
+            if (node := self._node) is not None:
+                request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=HEARTBEAT_MIN_INTERVAL)
+                _quietly(partial(self._client.SendNodeHeartbeat, request))  # the next look says what is wrong
+
+
+class _Persistent:
+    """A client whose calls for parts of a message outlast a connection that fails for a while."""
+
+    def __init__(self, client: FleetHttpClient) -> None:
+        self.PullObject = persistent(client.PullObject, ARRIVAL_IN_S)
+        self.PushObject = persistent(client.PushObject, ARRIVAL_IN_S)
+        self.ConfirmMessageReceived = persistent(client.ConfirmMessageReceived, ARRIVAL_IN_S)
+
+
+def _quietly(call: Any) -> None:
+    with contextlib.suppress(Exception):
+        call()
+
+
+def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError) as error:
+        hint = "`fedprognos deploy init` makes it, `deploy renew --site` makes a new one"
+        raise ConfigError(f"cannot be read: {error}", where=str(path), hint=hint) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError("is not a key that `deploy init` made", where=str(path))
+    return key
+
+
+def why_refused(error: BaseException, folder: Path) -> ProcessError:
+    """What an error of the connection means for a site."""
+    if isinstance(error, httpx.HTTPStatusError):
+        status, flower_error = error.response.status_code, FlowerError.from_json(error.response.text)
+        if flower_error is not None and flower_error.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
+            # The guard lets no unknown key come so far.
+            return KeyInUseError(
+                "the coordinator refuses this site's key: it is in use",
+                where=str(folder / "site.key"),
+                hint="The site runs elsewhere. End it there, or make a new key with `fedprognos deploy renew --site`.",
+            )
+        if status == httpx.codes.FORBIDDEN:
+            return JoinRefusedError(
+                "the coordinator does not know this site's key, and refuses it",
+                where=str(folder / "site.key"),
+                hint="If the key was renewed, copy the new site.key here and restart the coordinator.",
+            )
+        if status == httpx.codes.UNAUTHORIZED:
+            return ClockError("the coordinator refuses this site because of its clock")
+        return UnreachableError(f"the coordinator cannot answer now (HTTP {status})")
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return JoinRefusedError(
+                "the server's certificate has expired, or is not from this federation's authority",
+                where=str(folder / "ca.crt"),
+                hint="Is `coordinator` in settings.toml the right address, and this machine's clock right? If so, copy "
+                "the deployment's ca.crt here.",
+            )
+        cause = cause.__cause__ or cause.__context__
+    return UnreachableError("the coordinator does not answer")
 
 
 def clock_ahead_in_s(coordinator: str, authority: Path) -> float | None:
@@ -182,14 +283,3 @@ def _clock_error(ahead: float | None) -> ClockError:
         where="clock",
         hint=f"Up to {SYSTEM_TIME_TOLERANCE} s ahead are accepted. Set both clocks, with NTP for example.",
     )
-
-
-def _arguments(folder: Path, options: SiteOptions, port: int) -> list[str]:
-    return [
-        *("--root-certificates", str(folder / "ca.crt")),
-        *("--superlink", options.coordinator),
-        *("--auth-supernode-private-key", str(folder / "site.key")),
-        *("--isolation", "process"),
-        *("--host", LOOPBACK, "--port", str(port)),
-        *("--superexec-auth-secret-file", str(folder / "tasks.secret")),
-    ]
