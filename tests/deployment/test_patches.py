@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable import inflatable_utils
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.state.alembic.utils import run_migrations
 from flwr.superlink import extensions, main
 from flwr.superlink.grid import HttpGrid
@@ -39,7 +39,7 @@ SEEN = {
     "prepare_database": (run_migrations, "bc04710c78c2"),
     "SuperNode (how Flower's own one speaks)": (fleet_http_connection.http_request_response, "b80ca36779c2"),
     "send_message (how Flower's own site sends)": (run_clientapp.push_message, "07cb512c93e0"),
-    "receive_message": (inflatable_utils.pull_objects, "31bb2de46b45"),
+    "receive_message (when to ask again)": (make_pull_object_fn_protobuf, "ede05e6314fa"),
     "receive_message (how Flower's own coordinator fetches)": (HttpGrid.pull_messages, "67a5266a5a2e"),
 }
 """The parts of Flower that each change, or part written anew, relies on, and a digest of their source as last seen."""
@@ -93,7 +93,7 @@ def test_a_message_of_many_parts_or_one_that_never_arrives_is_given_up() -> None
     client: Any = SimpleNamespace(PullObject=missing)
     with refuses(MessageError, 20):
         receive_message(client, announced, tree, Node(node_id=1), 0.2)
-    with pytest.raises(inflatable_utils.ObjectPullError):
+    with pytest.raises(MessageError):
         receive_message(client, announced, ObjectTree(object_id="0"), Node(node_id=1), 0.2)
 
 

@@ -6,6 +6,8 @@ the same calls, which their clients share.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -14,7 +16,12 @@ import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.app.message.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ObjectTree,
+    PullObjectRequest,
+    PushObjectRequest,
+)
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import (
@@ -23,12 +30,9 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects, push_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
+from fedprognos.deployment.processes import SHORTEST_IN_S
 from fedprognos.errors import MessageError
 
 RECORD, ENTRY = "fedprognos", "message"
@@ -76,6 +80,24 @@ def persistent(call: Callable[..., T], patience_in_s: float) -> Callable[[Any], 
     return call_again
 
 
+def quietly(call: Callable[[], object]) -> None:
+    """Call, whatever comes of it."""
+    with contextlib.suppress(Exception):
+        call()
+
+
+def heartbeat(beat: Callable[[], object], every_in_s: float) -> Callable[[], None]:
+    """Show in the background that this process is there, also while it computes; gives what ends it."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(every_in_s):
+            quietly(beat)  # a call that fails is made again soon
+
+    threading.Thread(target=work, daemon=True).start()
+    return ended.set
+
+
 def send_message(
     client: ObjectClient, announce: Callable[[MessageProto, ObjectTree], Any], node: Node, message: Message
 ) -> Any:
@@ -83,8 +105,10 @@ def send_message(
     message.metadata.__dict__["_message_id"] = message.object_id
     with no_object_id_recompute():
         answer = announce(message_to_proto(remove_content_from_message(message)), get_object_tree(message))
-        push = make_push_object_fn_protobuf(client.PushObject, node, message.metadata.run_id, answer.session_id)
-        push_objects(get_all_nested_objects(message), push, object_ids_to_push=set(answer.objects_to_push))
+        for name, part in get_all_nested_objects(message).items():
+            if name in answer.objects_to_push:
+                place = {"node": node, "run_id": message.metadata.run_id, "session_id": answer.session_id}
+                client.PushObject(PushObjectRequest(object_id=name, object_content=part.deflate(), **place))
     return answer
 
 
@@ -95,17 +119,15 @@ def receive_message(
     parts, name = [part.object_id for part in iterate_object_tree(tree)], announced.metadata.message_id
     if len(parts) > MAX_PARTS:
         raise MessageError(f"a message of {len(parts)} parts")
-    run_id = announced.metadata.run_id
-    contents = pull_objects(
-        parts,
-        make_pull_object_fn_protobuf(client.PullObject, node, run_id),
-        max_time=arrival_in_s,
-        max_tries_per_object=None,
-        initial_backoff=0.02,
-        backoff_cap=0.2,
-    )
-    confirm = ConfirmMessageReceivedRequest(node=node, run_id=run_id, message_object_id=name)
-    client.ConfirmMessageReceived(confirm)
+    run_id, deadline, contents = announced.metadata.run_id, time.monotonic() + arrival_in_s, dict[str, bytes]()
+    for part in parts:
+        request = PullObjectRequest(node=node, run_id=run_id, object_id=part)
+        while not (reply := client.PullObject(request)).object_available:
+            if not reply.object_found or time.monotonic() > deadline:
+                raise MessageError("a message whose parts did not arrive")
+            time.sleep(SHORTEST_IN_S)
+        contents[part] = reply.object_content
+    client.ConfirmMessageReceived(ConfirmMessageReceivedRequest(node=node, run_id=run_id, message_object_id=name))
     message = inflate_object_from_contents(name, contents)
     if not isinstance(message, Message):
         raise MessageError("not a message")

@@ -17,7 +17,9 @@ import sys
 import zipfile
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 from alembic.script import ScriptDirectory
@@ -33,13 +35,11 @@ from flwr.proto.runtime_pb2 import (
 )
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.state.alembic.utils import build_alembic_config, run_migrations
 from flwr.supercore.task_identity import TaskIdentity
@@ -49,6 +49,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from fedprognos.deployment.carrier import CarrierError, Presence
 from fedprognos.deployment.flower.guard import HEADER, NEWS, UNLOCK
 from fedprognos.deployment.flower.mailbox import FlowerMailbox, carrier_errors, presence_of
+from fedprognos.deployment.flower.messages import heartbeat
 from fedprognos.deployment.flower.patched_superlink import LIMIT, REFUSED_FILE, SECRET_FILE
 from fedprognos.deployment.folders import CoordinatorOptions
 from fedprognos.deployment.keys import certificates
@@ -60,6 +61,8 @@ ANY_ADDRESS = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses one canno
 DATABASE = "superlink.db"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 PROGRAM = "fedprognos.deployment.flower.patched_superlink"
+BEAT_IN_S = 10.0
+"""The SuperLink gives up a run when it has missed this process for a minute."""
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 RELEASE_IN_S = 10.0
 """A SuperLink that lost its coordinator ends within a second or two."""
@@ -86,7 +89,7 @@ class _ShowSecret:
     def __init__(self, secret: str) -> None:
         self._secret = secret
 
-    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+    def intercept(self, context: Any, call_next: Any) -> Any:
         context.request.headers[HEADER] = self._secret
         return call_next(context)
 
@@ -181,21 +184,14 @@ class SuperLink:
             raise CarrierError("the SuperLink handed out no task", hint="superlink.log says more")
         client = runtime_client(self._address, self._authority, RuntimeTokenHttpInterceptor(token))
 
-        def beat() -> bool:
-            with contextlib.suppress(httpx.HTTPError):
-                client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
-                return True
-            return False
-
-        heart = HeartbeatSender(beat)
-        heart.start()
+        stop_beating = heartbeat(partial(client.SendTaskHeartbeat, SendTaskHeartbeatRequest()), BEAT_IN_S)
         try:
             given = client.PullTaskInput(PullTaskInputRequest())
             TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
             TaskIdentity.node_id = given.context.node_id
             yield FlowerMailbox(client, arrival_in_s, self.nodes, self.news, lambda: self._is_open(run_id))
         finally:
-            heart.stop()
+            stop_beating()
             with contextlib.suppress(httpx.HTTPError):
                 client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""))
             self._stop_run(run_id)
@@ -240,7 +236,7 @@ class SuperLink:
             self._control.StopRun(control.StopRunRequest(run_id=run_id))
 
 
-def runtime_client(address: str, authority: bytes, proof: ProtobufClientInterceptor) -> RuntimeHttpClient:
+def runtime_client(address: str, authority: bytes, proof: Any) -> RuntimeHttpClient:
     """A connection to the SuperLink's interface for those who run its tasks."""
     version = RuntimeVersionHttpInterceptor(component_name="flwr-serverapp")
     return RuntimeHttpClient.from_server_address(

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 from flwr.app import Message
 from flwr.common.constant import HEARTBEAT_MIN_INTERVAL, HEARTBEAT_PATIENCE, SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 from flwr.proto.fleet_pb2 import (
@@ -35,12 +34,19 @@ from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.error import ApiErrorCode, FlowerError
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedprognos.deployment.carrier import Tell
-from fedprognos.deployment.flower.messages import content, persistent, receive_message, send_message, wrapped
+from fedprognos.deployment.flower.messages import (
+    content,
+    heartbeat,
+    persistent,
+    quietly,
+    receive_message,
+    send_message,
+    wrapped,
+)
 from fedprognos.deployment.folders import SiteOptions
 from fedprognos.deployment.keys import certificates
 from fedprognos.deployment.processes import SHORTEST_IN_S, ProcessError
@@ -97,7 +103,7 @@ class SuperNode:
     def __init__(self, folder: Path, options: SiteOptions, tell: Tell) -> None:
         self._folder, self._coordinator, self._tell = folder, options.coordinator, tell
         key = _private_key(folder / "site.key")
-        self._public = public_key_to_bytes(key.public_key())
+        self._public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         self._client = FleetHttpClient.from_server_address(
             options.coordinator,
             insecure=False,
@@ -110,15 +116,14 @@ class SuperNode:
         self._node: Node | None = None
         self._in_use_since: float | None = None
         self._told: str = ""
-        self._closed = threading.Event()
-        threading.Thread(target=self._beat, daemon=True).start()
+        self._stop_beating = heartbeat(self._beat, BEAT_IN_S)
 
     def close(self) -> None:
         """Say good-bye, so that the key is free at once. A coordinator that does not answer is not waited for."""
-        self._closed.set()
+        self._stop_beating()
         if (node := self._node) is not None:
             say = partial(self._client.DeactivateNode, DeactivateNodeRequest(node_id=node.node_id))
-            goodbye = threading.Thread(target=_quietly, args=(say,), daemon=True)
+            goodbye = threading.Thread(target=quietly, args=(say,), daemon=True)
             goodbye.start()
             goodbye.join(END_IN_S)
         self._client.close()
@@ -192,7 +197,7 @@ class SuperNode:
             raise refused from error
         else:
             self._tell_once(f"{refused.what}; trying again")
-        self._closed.wait(RETRY_IN_S)
+        time.sleep(RETRY_IN_S)
 
     def _tell_once(self, text: str) -> None:
         if text != self._told:
@@ -200,11 +205,9 @@ class SuperNode:
             self._tell(text)
 
     def _beat(self) -> None:
-        """Show the SuperLink that this site is there, also while it computes."""
-        while not self._closed.wait(BEAT_IN_S):
-            if (node := self._node) is not None:
-                request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=HEARTBEAT_MIN_INTERVAL)
-                _quietly(partial(self._client.SendNodeHeartbeat, request))  # the next look says what is wrong
+        if (node := self._node) is not None:
+            request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=HEARTBEAT_MIN_INTERVAL)
+            self._client.SendNodeHeartbeat(request)
 
 
 class _Persistent:
@@ -214,11 +217,6 @@ class _Persistent:
         self.PullObject = persistent(client.PullObject, ARRIVAL_IN_S)
         self.PushObject = persistent(client.PushObject, ARRIVAL_IN_S)
         self.ConfirmMessageReceived = persistent(client.ConfirmMessageReceived, ARRIVAL_IN_S)
-
-
-def _quietly(call: Any) -> None:
-    with contextlib.suppress(Exception):
-        call()
 
 
 def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
