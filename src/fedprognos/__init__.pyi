@@ -5,6 +5,7 @@ from .api import match_networks as match_networks
 from .api import plot as plot
 from .api import run as run
 from .api import windows as windows
+from .errors import FedprognosError as FedprognosError
 from .estimator import FederatedModel as FederatedModel
 from .evaluation import Baseline as Baseline
 from .evaluation import Metric as Metric

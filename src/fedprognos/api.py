@@ -58,13 +58,16 @@ def run(
     data_dir, out, seeds, overrides, cluster, resume, observers
         As in :func:`fedprognos.experiment.experiment_run.run`.
     """
-    from fedprognos.errors import unknown_name
+    from fedprognos.errors import ConfigError, unknown_name
     from fedprognos.experiment import Extras, merged
     from fedprognos.experiment import experiment_run as experiments
     from fedprognos.fleet import Fleet, in_memory
     from fedprognos.report import sections, write_report
 
     given = {name: more.pop(name) for name in SECTIONS if name in more}
+    if not isinstance(source, Fleet | str | Path | Mapping | None):
+        hint = "make a fleet of a data frame: fp.Fleet.from_frame(frame, unit=..., time=..., site=...)"  # type: ignore[unreachable]
+        raise ConfigError(f"cannot run a {type(source).__name__}", hint=hint)
     if isinstance(source, Fleet):
         reader, section = in_memory(source, given.pop("data", {}))
         more["readers"] = [*more.get("readers", ()), reader]
@@ -121,10 +124,16 @@ def absorb(
     """
     from fedprognos import matching
     from fedprognos.errors import ConfigError
-    from fedprognos.features import build_windows
+    from fedprognos.features import Recipe, build_windows
     from fedprognos.federation import layer_arrays, small_network
+    from fedprognos.fleet import Fleet
     from fedprognos.networks import Network, head_statistics, output_sums, solve_head
 
+    if not (isinstance(recipe, Recipe) and isinstance(fleet, Fleet)):
+        raise ConfigError(
+            f"absorb needs a recipe and a fleet, not {type(recipe).__name__} and {type(fleet).__name__}",
+            hint="fp.windows makes both of arrays: fp.absorb(networks, *fp.windows(inputs, labels), width=...)",
+        )
     points = build_windows(recipe, fleet)
     joint = Network.concat(_taken_over(networks))
     if joint.spec.inputs != recipe.channels:
@@ -152,10 +161,11 @@ def match_networks(networks: Sequence[Network | nn.Module], **options: Any) -> N
     """
     from fedprognos.federation import FedMAOptions, algorithm_1
     from fedprognos.networks import check_alike
+    from fedprognos.options import validated
 
     W = {f"{k:06d}": network for k, network in enumerate(_taken_over(networks))}
     check_alike(list(W.values()))
-    return algorithm_1(W, dict.fromkeys(W, 1.0), FedMAOptions(**options))[0]
+    return algorithm_1(W, dict.fromkeys(W, 1.0), validated(FedMAOptions, options, "match_networks"))[0]
 
 
 def windows(inputs: ArrayLike, labels: ArrayLike) -> tuple[Recipe, Fleet]:

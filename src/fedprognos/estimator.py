@@ -100,6 +100,9 @@ class FederatedModel:
         error, spread = truth[kept] - predicted[kept], truth[kept] - truth[kept].mean()
         return float(1 - (error @ error) / (spread @ spread))
 
+    def __repr__(self) -> str:
+        return f"FederatedModel({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name, as scikit-learn asks for them."""
         return {name: getattr(self, name) for name in PARAMETERS}

@@ -263,10 +263,17 @@ class Fleet:
         from fedprognos.options import validated
         from fedprognos.tables import Columns, table_from_frame
 
+        if not (hasattr(frame, "columns") and len(frame)):
+            what = "no rows" if hasattr(frame, "columns") else f"a {type(frame).__name__} is no data frame"
+            raise DataError(what, where=name, hint="give a pandas.DataFrame, a row for each machine and moment")
         more |= {"time": time, "time_measure": time_measure, "unit": unit, "task": task, "cycle": cycle, "site": site}
         more |= {"sensors": sensors, "settings": settings, "target": target, "failed": failed, "missing": missing}
         columns = validated(Columns, more, "Fleet.from_frame")
         return fleet_from_tables([table_from_frame(frame, name)], columns, name=name, require_labels=require_labels)
+
+    def __repr__(self) -> str:
+        """The same as :meth:`__str__`: a notebook shows this."""
+        return str(self)
 
     def __str__(self) -> str:
         """What the fleet holds, a line a fact.

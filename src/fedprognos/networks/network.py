@@ -41,6 +41,10 @@ class Network:
     spec: NetworkSpec
     weights: Weights
 
+    def __repr__(self) -> str:
+        """Its shape; the weights would fill screens."""
+        return f"Network({self.spec})"
+
     @staticmethod
     def seeded(spec: NetworkSpec, seed: int, bias: float = 0.0, forget_bias: float = 0.0) -> Network:
         """A network with initial weights from `seed`.
