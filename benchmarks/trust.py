@@ -107,7 +107,6 @@ def held(place: Path, mode: str) -> Cost:
     for k, name in enumerate(names):
         folder = place / "sites" / name
         folder.mkdir(parents=True)
-        (folder / "tasks.secret").write_text("s")
         own = SiteData(
             dealt.clients[name], replace(test, units=test.units[k :: len(names)])
         )  # the test engines in turn

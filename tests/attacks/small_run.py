@@ -111,7 +111,6 @@ class SmallRun:
         """A site as it is after a restart; another seed gives it other data."""
         place = self.folder / name
         place.mkdir(parents=True, exist_ok=True)
-        (place / "tasks.secret").write_text("s")
         fleet = fleet_of(name, self.units, seed)
         options = SiteOptions(name=name, coordinator="x:1", max_message_in_mb=self.limit_in_mb, **self.options)
         return Site(place, options, SiteData(fleet, None), self.said.append)

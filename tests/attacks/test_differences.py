@@ -98,7 +98,7 @@ def test_a_site_deals_its_units_by_a_secret_that_only_its_key_gives(tmp_path: Pa
     assert one.secret != other.secret
     assert one == run.site("a").client.split  # after a restart
     assert run.sites["a"].fingerprint == run.site("a").fingerprint
-    (tmp_path / "a" / "tasks.secret").write_text("whoever made the folders knows this one")
+    (tmp_path / "a" / "site.key").write_text("whoever made the folders knows this one")
     assert run.sites["a"].fingerprint == run.site("a").fingerprint
     assert run.sites["a"].fingerprint != run.site("a", seed=3).fingerprint
 

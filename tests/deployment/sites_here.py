@@ -49,7 +49,6 @@ def site_here(
 ) -> Site:
     """A site with a small fleet and a folder of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tasks.secret").write_text("s")
     fleet = series_fleet([60, 58, 70, 66], seed=seed, name=name)
     options = SiteOptions(name=name, coordinator="x:1", min_units=1, max_leverage=1.0)
     return Site(folder, options, data or SiteData(fleet, None), ([] if said is None else said).append)

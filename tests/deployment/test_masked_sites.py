@@ -60,7 +60,6 @@ def test_a_masked_deployment_has_the_bytes_of_one_process_and_shows_totals_only(
     for name in SITES:
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "tasks.secret").write_text("s")
         options = SiteOptions(name=name, coordinator="x:1", min_units=1, max_leverage=1.0, splits="public")
         sites[name] = Site(folder, options, read_site_data(name, experiment, base), lambda text: None, write_report)
     mailbox = MailboxHere(sites)

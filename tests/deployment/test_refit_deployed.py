@@ -72,7 +72,6 @@ def sites_of(folder: Path, document: dict[str, Any], **options: Any) -> dict[str
     sites = {}
     for name in SITES:
         (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name / "tasks.secret").write_text("s")
         settings = SiteOptions(name=name, coordinator="x:1", **(options or LAX))
         sites[name] = Site(folder / name, settings, read_site_data(name, experiment, base), lambda text: None)
     return sites

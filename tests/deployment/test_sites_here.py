@@ -51,7 +51,6 @@ def deploy(folder: Path, preset: str, changes: tuple[str, ...], bundles: Path | 
     sites = {}
     for name in SITES:
         (folder / name).mkdir(parents=True)
-        (folder / name / "tasks.secret").write_text("s")
         bundle = None if bundles is None else str(bundles / name)
         lax = {"min_units": 1, "max_leverage": 1.0, "splits": "public"}  # as in one process
         options = SiteOptions(name=name, coordinator="x:1", bundle=bundle, **lax)
