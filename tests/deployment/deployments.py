@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +23,6 @@ import pytest
 import tomli_w
 
 from fedprognos.deployment.folders import make_deployment
-from fedprognos.deployment.processes import free_port
 from fedprognos.deployment.site.approvals import Approvals
 from fedprognos.evaluation import Results
 from fedprognos.evaluation.metrics import metrics
@@ -81,6 +81,13 @@ def table(fleet: Fleet, site: str = "") -> pd.DataFrame:
         frame["site"] = unit.attributes.get("site", site)
         frames.append(frame)
     return pd.concat(frames)
+
+
+def free_port() -> int:
+    """A free port on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Deployment:

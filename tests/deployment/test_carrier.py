@@ -91,7 +91,7 @@ class QueueCarrier:
         return ticket
 
     def wait(self, longest_in_s: float) -> None:
-        time.sleep(longest_in_s)
+        time.sleep(0.02)
 
     def pull(self, ticket: str) -> bytes | None:
         return next(iter(self.sent[ticket].replies), None)

@@ -42,23 +42,10 @@ def wait_for(ready: Callable[[], T], patience_in_s: float) -> T:
 
 
 class Child:
-    """A child process in its own process group that logs to `NAME.log`.
+    """A child process in its own process group that logs to `NAME.log`."""
 
-    Parameters
-    ----------
-    reasons
-        Errors to raise, by exit code.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        folder: Path,
-        environment: Mapping[str, str],
-        reasons: Mapping[int, ProcessError] | None = None,
-    ) -> None:
-        self.name, self.log, self.reasons = name, folder / f"{name}.log", reasons or {}
+    def __init__(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self.name, self.log = name, folder / f"{name}.log"
         if self.log.is_file() and self.log.stat().st_size > MAX_LOG_IN_BYTES:
             self.log.replace(self.log.with_suffix(".log.old"))
         with self.log.open("ab") as log:
@@ -73,10 +60,9 @@ class Child:
             )
 
     def check(self) -> None:
-        """Raise where the process has ended, with the reason or the last line of its log."""
+        """Raise where the process has ended, with the last line of its log."""
         if (code := self.process.poll()) is not None:
-            error = ProcessError(f"{self.name} ended (exit code {code}): {self._last_line()}", where=str(self.log))
-            raise self.reasons.get(code, error)
+            raise ProcessError(f"{self.name} ended (exit code {code}): {self._last_line()}", where=str(self.log))
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Wait until the process has started."""
@@ -162,13 +148,6 @@ def terminate_as_interrupt() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def free_port() -> int:
-    """A free port on this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def listening(host: str, port: int) -> bool:
     """Whether a server accepts connections there."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
@@ -191,30 +170,3 @@ def bounded_memory(more_in_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-SHORTEST_IN_S = 0.02
-SHARE = 0.1
-"""News waits at most for this share of the time since the last news."""
-
-
-class Backoff:
-    """The wait before looking again: a share of the time since something last happened, within bounds.
-
-    >>> backoff = Backoff(longest_in_s=0.5)
-    >>> backoff.wait_in_s(backoff.since + 1.0), backoff.wait_in_s(backoff.since + 60.0)
-    (0.1, 0.5)
-    """
-
-    def __init__(self, longest_in_s: float) -> None:
-        self.longest_in_s = longest_in_s
-        self.reset()
-
-    def reset(self) -> None:
-        """Something happened: look often again."""
-        self.since = time.monotonic()
-
-    def wait_in_s(self, now: float | None = None) -> float:
-        """How long to wait before looking again."""
-        passed = (time.monotonic() if now is None else now) - self.since
-        return round(min(max(SHARE * passed, SHORTEST_IN_S), self.longest_in_s), 3)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from fedprognos.deployment.carrier import CarrierError, Mailbox, SiteLostError
 from fedprognos.deployment.contract import Contract
-from fedprognos.deployment.processes import Backoff
 from fedprognos.deployment.steps.fingerprint import fingerprint_of
 from fedprognos.deployment.steps.signed_steps import (
     REPLY,
@@ -104,7 +103,7 @@ class SiteTransport:
         accept
             Checks what came from a site; None lets the message be sent again.
         """
-        begun, looked, backoff = time.monotonic(), float("-inf"), Backoff(POLL_IN_S)
+        begun, looked = time.monotonic(), float("-inf")
         replies: dict[str, bytes | Failure] = {}
         pending = {name: _Pending(begun - (self.absent_in_s if name in self._absent else 0.0)) for name in sites}
         while pending:
@@ -121,9 +120,8 @@ class SiteTransport:
                 if reply is not None:
                     replies[name] = reply
                     del pending[name]
-                    backoff.reset()
             if pending:
-                self.mailbox.wait(backoff.wait_in_s())
+                self.mailbox.wait(POLL_IN_S)
         self.waiting(activity, ())
         return replies
 

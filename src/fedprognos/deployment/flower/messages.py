@@ -32,13 +32,14 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedprognos.deployment.processes import SHORTEST_IN_S
 from fedprognos.errors import MessageError
 
 RECORD, ENTRY = "fedprognos", "message"
 MAX_PARTS = 8
 """Our messages have three parts: the message, its record, and the entry with the bytes."""
 RETRY_IN_S = 0.5
+SHORTEST_IN_S = 0.02
+"""The wait before asking again for what was announced."""
 T = TypeVar("T")
 
 

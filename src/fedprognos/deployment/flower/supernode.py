@@ -39,6 +39,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedprognos.deployment.carrier import Tell
 from fedprognos.deployment.flower.messages import (
+    SHORTEST_IN_S,
     content,
     heartbeat,
     persistent,
@@ -49,7 +50,7 @@ from fedprognos.deployment.flower.messages import (
 )
 from fedprognos.deployment.folders import SiteOptions
 from fedprognos.deployment.keys import certificates
-from fedprognos.deployment.processes import SHORTEST_IN_S, ProcessError
+from fedprognos.deployment.processes import ProcessError
 from fedprognos.errors import ConfigError
 
 RETRY_IN_S = 3.0
