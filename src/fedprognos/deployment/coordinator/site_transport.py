@@ -81,6 +81,9 @@ class SiteTransport:
     sent_bytes: int = 0
     _absent: set[str] = field(default_factory=set)
     """Waited for in vain once; not waited for again until they are back."""
+    _sessions: dict[str, str] = field(default_factory=dict)
+    _looked_at: float = float("-inf")
+    """When it was last looked who is there. A step that follows soon takes the same answer."""
 
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         """Send requests as they are: the handshake, before there is a contract."""
@@ -103,18 +106,22 @@ class SiteTransport:
         accept
             Checks what came from a site; None lets the message be sent again.
         """
-        begun, looked = time.monotonic(), float("-inf")
+        begun, pushed_after = time.monotonic(), float("nan")
         replies: dict[str, bytes | Failure] = {}
         pending = {name: _Pending(begun - (self.absent_in_s if name in self._absent else 0.0)) for name in sites}
+        if not self._sessions.keys() >= pending.keys():  # whoever was away may be back
+            self._look()
         while pending:
             self.waiting(activity, tuple(pending))
             if time.monotonic() > begun + self.timeout_in_s:
                 text = f"no answer within {self.timeout_in_s:g} s"
                 replies |= {name: Failure(name, "timeout", text) for name in pending}
                 break
-            if time.monotonic() - looked > LOOK_IN_S:
+            if time.monotonic() - self._looked_at > LOOK_IN_S:
+                self._look()
+            if pushed_after != self._looked_at:
                 replies |= self._push(pending, message_to)
-                looked = time.monotonic()
+                pushed_after = self._looked_at
             for name, message in list(pending.items()):
                 reply = replies.get(name) or self._pull(name, message, accept) or self._given_up(name, message)
                 if reply is not None:
@@ -129,14 +136,18 @@ class SiteTransport:
         """The sites that are connected now, with their sessions."""
         return {name: site.session for name, site in self.mailbox.presence().items() if site.online}
 
+    def _look(self) -> None:
+        """Look who is there."""
+        try:
+            self._sessions = self.online()
+        except CarrierError:  # looked at again in a moment
+            self._sessions = {}
+        self._looked_at = time.monotonic()
+        self._absent.difference_update(self._sessions)
+
     def _push(self, pending: Mapping[str, _Pending], message_to: Callable[[str], bytes]) -> dict[str, Failure]:
         """Send to every site that is there and was not sent this, or restarted since and forgot it."""
-        try:
-            sessions = self.online()
-        except CarrierError:  # looked at again in a moment
-            return {}
-        self._absent.difference_update(sessions)
-        failures = {}
+        sessions, failures = self._sessions, {}
         for name, message in pending.items():
             if name not in sessions or sessions[name] == message.session:
                 continue
