@@ -15,7 +15,6 @@ import pytest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.state.alembic.utils import run_migrations
 from flwr.superlink import extensions, main
 from flwr.superlink.grid import HttpGrid
 from flwr.superlink.routers.fleet import node_auth
@@ -36,7 +35,6 @@ SEEN = {
     "bind_replies": (fleet_handlers.push_messages, "70c2fe927c66"),
     "bind_replies (who a sender is)": (node_auth.authenticate_node, "f8e66372d61b"),
     "why_refused": (fleet_handlers.activate_node, "0370edbbeb92"),
-    "prepare_database": (run_migrations, "bc04710c78c2"),
     "SuperNode (how Flower's own one speaks)": (fleet_http_connection.http_request_response, "b80ca36779c2"),
     "send_message (how Flower's own site sends)": (run_clientapp.push_message, "07cb512c93e0"),
     "receive_message (when to ask again)": (make_pull_object_fn_protobuf, "ede05e6314fa"),

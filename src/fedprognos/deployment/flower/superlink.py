@@ -1,7 +1,8 @@
-"""The coordinator's end: its SuperLink as a child process, its control interface, and its database.
+"""The coordinator's end: its SuperLink as a child process, and its control interface.
 
-The database holds Flower's own notes only: which keys are let in, which messages wait. Whatever a run needs to continue
-is in the run's folder, so a database that cannot be read is set aside and made again.
+The SuperLink keeps its notes in memory: which keys are let in, which messages wait. Whatever a run needs to continue is
+in the run's folder, and a site that a new SuperLink does not know connects again. A database on disk took most of the
+time of a message.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
-import sqlite3
 import ssl
 import sys
 import zipfile
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from alembic.script import ScriptDirectory
 from flwr.common.constant import SUPERLINK_NODE_ID, Status, SubStatus
 from flwr.proto import control_pb2 as control
 from flwr.proto.fab_pb2 import Fab
@@ -41,10 +39,7 @@ from flwr.supercore.interceptors import (
     SuperExecAuthHttpInterceptor,
 )
 from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supercore.state.alembic.utils import build_alembic_config, run_migrations
 from flwr.supercore.task_identity import TaskIdentity
-from sqlalchemy import create_engine
-from sqlalchemy.exc import SQLAlchemyError
 
 from fedprognos.deployment.carrier import CarrierError, Presence
 from fedprognos.deployment.flower.guard import HEADER, NEWS, UNLOCK
@@ -54,11 +49,8 @@ from fedprognos.deployment.flower.patched_superlink import LIMIT, REFUSED_FILE, 
 from fedprognos.deployment.folders import CoordinatorOptions
 from fedprognos.deployment.keys import certificates
 from fedprognos.deployment.processes import START_IN_S, Child, ProcessError, listening, wait_for
-from fedprognos.errors import OutputError
-from fedprognos.files import replacing
 
 ANY_ADDRESS = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses one cannot connect to, or has a better name for
-DATABASE = "superlink.db"
 OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 PROGRAM = "fedprognos.deployment.flower.patched_superlink"
 BEAT_IN_S = 10.0
@@ -100,7 +92,6 @@ def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -
     address = "127.0.0.1" if options.bind in ANY_ADDRESS else options.bind
     if not wait_for(lambda: not listening(address, options.port), RELEASE_IN_S):
         raise ProcessError(f"port {options.port} is in use", where=options.bind, hint="Does another coordinator run?")
-    prepare_database(folder / DATABASE)
     refused = folder / "refused.jsonl"
     refused.unlink(missing_ok=True)
     (home := folder / "flower").mkdir(mode=0o700, exist_ok=True)
@@ -258,7 +249,6 @@ def _arguments(folder: Path, options: CoordinatorOptions) -> list[str]:
         *("--ssl-keyfile", str(folder / "server.key")),
         *("--ssl-ca-certfile", str(folder / "ca.crt")),
         "--enable-supernode-auth",
-        *("--database", str(folder / DATABASE)),
         *("--isolation", "process"),
         *("--superexec-auth-secret-file", str(folder / "tasks.secret")),
         "--disable-runtime-dependency-installation",
@@ -272,46 +262,3 @@ def _app() -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("pyproject.toml", (2020, 1, 1, 0, 0, 0)), APP)
     return buffer.getvalue()
-
-
-BESIDE = ("", "-wal", "-shm", "-journal")
-"""Endings of the files that belong to an SQLite database."""
-
-
-def prepare_database(path: Path) -> Path | None:
-    """Make a database that this version of Flower can use; return where an unusable one was moved, or None.
-
-    It is made beside its place and renamed, so that neither a kill nor a full disk leaves half a database.
-    """
-    if path.is_file() and _usable(path):
-        return None
-    aside = None
-    for ending in BESIDE:
-        if (old := path.with_name(path.name + ending)).exists():
-            aside = path.with_name(f"{path.name}.damaged")
-            old.replace(aside.with_name(aside.name + ending))
-    with replacing(path) as temporary:
-        engine = create_engine(f"sqlite:///{temporary}")
-        try:
-            run_migrations(engine)
-        except SQLAlchemyError as error:
-            raise OutputError(
-                f"the coordinator's database cannot be written: {getattr(error, 'orig', None) or error}",
-                where=str(path),
-                hint="Free some space, then start the coordinator again.",
-            ) from error
-        finally:
-            engine.dispose()
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-    return aside
-
-
-def _usable(path: Path) -> bool:
-    """Whether a database is whole and of this version of Flower."""
-    newest = ScriptDirectory.from_config(build_alembic_config(create_engine("sqlite://"))).get_heads()
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=5.0)) as database:
-        [[sound]] = database.execute("PRAGMA quick_check(1)").fetchall()
-        versions = [version for (version,) in database.execute("SELECT version_num FROM alembic_version")]
-        return bool(sound == "ok") and sorted(versions) == sorted(newest)
-    return False
