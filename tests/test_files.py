@@ -13,7 +13,7 @@ from fedprognos.errors import ConfigError, FedprognosError, OutputError, printab
 from fedprognos.experiment import config
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.run_folder import RunFolder
-from fedprognos.files import HeldError, exposure, holder, holding, parse_json, parse_toml
+from fedprognos.files import HeldError, exposure, holder, holding, parse_json, parse_toml, write_private
 from refusals import refuses
 
 DEEP = 100_000
@@ -112,3 +112,12 @@ def test_a_secret_that_others_can_read_is_told(tmp_path: Path) -> None:
         assert bool(exposure(secret)) == warned, oct(mode)
     assert "chmod 600" in exposure(secret)
     assert exposure(tmp_path / "none") == ""
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """As on a read-only disk, which a test cannot have."""
+    (tmp_path / "file").write_text("no folder")
+    with refuses(OutputError, tmp_path / "file" / "secret"):
+        write_private(tmp_path / "file" / "secret", b"s")
+    with refuses(OutputError, tmp_path / "file" / "lock"), holding(tmp_path / "file" / "lock"):
+        pass

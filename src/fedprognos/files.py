@@ -89,8 +89,8 @@ def write_text(path: Path, text: str) -> None:
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner can read, or replace it. At no moment can anybody else read any of it."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
     try:
+        temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -196,9 +196,15 @@ def holding(
     ------
     HeldError
         Where somebody else holds it.
+    OutputError
+        Where it cannot be written.
     """
     while True:
-        with lock.open("a+", encoding="utf-8") as file:
+        try:
+            file = lock.open("a+", encoding="utf-8")
+        except OSError as error:
+            raise _cannot_write(lock, error) from error
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
