@@ -39,7 +39,8 @@ class Tunable:
 class Options(BaseModel):
     """A group of options, such as a section of an experiment's TOML file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # JSON has no infinity: an experiment that held one would be another one when it is read again.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

@@ -204,7 +204,7 @@ def _based(raw: dict[str, Any], name: str) -> dict[str, Any]:
     base = raw.pop("base", None)
     if base is None:
         return raw
-    if base == name or base not in presets():
+    if not isinstance(base, str) or base == name or base not in presets():
         raise ConfigError(f"base = {base!r} is not another preset", where=name, hint="fedprognos presets")
     return _merged(_read(base)[1], raw)
 
@@ -217,7 +217,7 @@ def _scaled(raw: dict[str, Any], where: str) -> dict[str, Any]:
         raise ConfigError("scales must be tables: [scales.NAME.section]", where=where)
     if scale == "":
         return raw
-    if scale not in scales:
+    if not isinstance(scale, str) or scale not in scales:
         scale_names = ", ".join(scales) or "none"
         raise ConfigError(
             f"scale = {scale!r} is unknown", where=where, hint=f"scales of this experiment: {scale_names}"
