@@ -67,9 +67,9 @@ OUTRIGHT = 0.5
 """A head with less than this share of another's error needs no such proof: the other one is harmful."""
 LINEAR_FAILS = 0.9
 """A linear head must have less than this share of the error of saying the mean label."""
-LEAST_ADJUSTED, HARMFUL = 0.5, 0.9
-"""A shared head is adjusted where at least this share of the correction is no chance. From the second share on it gets
-no benefit of the doubt: the head with the least error is taken."""
+LEAST_ADJUSTED, HARMFUL = 0.7, 0.9
+"""A shared head is adjusted where at least this share of the correction is no chance: one unbiased head in ten is. From
+the second share on (one in eighty) it gets no benefit of the doubt: the head with the least error is taken."""
 MOST_DEVIATIONS = 512
 """A personal head deviates on more neurons than these only where they are the client's own."""
 MOST_GROUPS = 8
