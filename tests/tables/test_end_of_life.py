@@ -87,6 +87,7 @@ def test_cycles_that_were_broken_off_are_left_out_and_counted(tmp_path: Path) ->
     short = (frame["Battery"] == "B1") & (frame["cycle_no"] == 7) & (frame["time_in_s"] > 60)
     frame = frame[~short].reset_index(drop=True)
     frame.loc[(frame["Battery"] == "B2") & (frame["cycle_no"] == 3), "capacity_in_Ah"] = np.nan
+    frame.loc[(frame["Battery"] == "B2") & (frame["cycle_no"] == 1), "capacity_in_Ah"] /= 4
     path = save(frame, tmp_path / "b.csv")
     proposal = propose(path)
     assert (proposal.columns.task, proposal.shortest_cycle) == ("soh", 2590.0)
@@ -96,7 +97,7 @@ def test_cycles_that_were_broken_off_are_left_out_and_counted(tmp_path: Path) ->
     _, clients = fleet_of(path)
     numbers = {unit.id: unit.cycle_numbers.tolist() for fleet in clients.values() for unit in fleet}
     assert 7 not in numbers["B1"]
-    assert 3 not in numbers["B2"]
+    assert not {1, 3} & set(numbers["B2"])
     assert 7 in numbers["B0"]
 
 

@@ -108,6 +108,15 @@ def test_only_the_part_under_load_is_read(tmp_path: Path) -> None:
     assert (guess.shortest_cycle, guess.levels) == (under_load, "voltage")
 
 
+def test_a_cell_with_few_cycles_keeps_fewer_out_for_the_test(tmp_path: Path) -> None:
+    """Twenty are left to train on: sums of fewer never leave a client."""
+    more = battery_table().assign(cycle_no=lambda table: table["cycle_no"] + 20)
+    frame = pd.concat([battery_table(), more[more["cycle_no"] <= 25]])
+    text = experiment_toml(propose(save(frame, tmp_path / "cells.csv")), tmp_path)
+    assert config.parse(tomllib.loads(text), "text").data.test_fraction == 0.2  # type: ignore[attr-defined]
+    assert 'by = "unit"' in text
+
+
 def test_cycles_without_common_levels_are_read_on_a_grid(tmp_path: Path) -> None:
     """One cell is far more worn than the others: when its discharges end, theirs have hardly begun."""
     frame = battery_table().reset_index(drop=True)

@@ -388,13 +388,17 @@ def _unit(unit_rows: _UnitRows, machine: str, columns: Columns, sensors: Sequenc
 
 
 def _without_odd_cycles(unit: Unit, left_out: Counter[str]) -> Unit:
-    """The unit without cycles that were broken off, and without those whose health is blank."""
+    """The unit without cycles that were broken off, and without those whose health is blank or stands alone."""
     if unit.cycles is None:
         return unit
     kept = np.ones(len(unit.cycles) - 1, dtype=np.bool_)
     if unit.target is not None:
         kept = np.isfinite(unit.target)
         left_out["cycles without a health"] += int((~kept).sum())
+        known = np.flatnonzero(kept)
+        odd = known[broken_off(unit.target[known]) & bool((unit.target[known] >= 0).all())]
+        left_out["cycles with less than half the health of those around them"] += len(odd)
+        kept[odd] = False
     if unit.rows > len(kept):  # else every cycle is one row, and none has a duration
         durations = unit.time[unit.cycles[1:] - 1] - unit.time[unit.cycles[:-1]]
         broken = kept & broken_off(durations)

@@ -142,7 +142,15 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
     elif columns.target is None and columns.failed is None:
         lines += [_comment("no target and no failed column: every unit is taken to fail after its last row")]
     share = "units" if columns.task != "soh" else "each unit's cycles, the last ones,"
-    return [*lines, _key("test_fraction", TEST_FRACTION, f"share of {share} held out for the test")]
+    return [*lines, _key("test_fraction", _test_fraction(proposal), f"share of {share} held out for the test")]
+
+
+def _test_fraction(proposal: Proposal) -> float:
+    """The usual share, or less where a cell has so few cycles that too few were left for its sums to leave a site."""
+    cycles = proposal.fewest_cycles or 0
+    if cycles * (1 - TEST_FRACTION) >= _FEWEST_CYCLES or cycles < _FEWEST_CYCLES + 2:
+        return TEST_FRACTION
+    return math.floor(100 * (cycles - _FEWEST_CYCLES) / cycles) / 100
 
 
 def _partition(proposal: Proposal) -> tuple[int, list[str]]:
@@ -155,7 +163,7 @@ def _partition(proposal: Proposal) -> tuple[int, list[str]]:
         return len(proposal.sites), [*lines, _key("by", "column"), _key("column", "site", "the owner named in [data]")]
     clients, why = max(1, min(3, proposal.units // 2)), "nobody is named as owner"
     if proposal.columns.task == "soh":
-        cycles_to_train_on = max(1.0, proposal.short_life * (1 - TEST_FRACTION) * (1 - _KEPT_OUT))
+        cycles_to_train_on = max(1.0, (proposal.fewest_cycles or 1) * (1 - _test_fraction(proposal)))
         units_a_client = math.ceil(_FEWEST_CYCLES / cycles_to_train_on)
         if units_a_client == 1:
             return proposal.units, [*lines, _key("by", "unit", "every unit is a client")]

@@ -79,9 +79,9 @@ class Proposal:
     median_rows, median_life, short_life, from_new
         Rows of the median unit; the median lifespan, and the one that nine units in ten exceed, of units that failed
         where a column says which; and whether records begin when units are new.
-    shortest_cycle, cycle_samples, levels
-        Duration of the shortest cycle, or of its load where a sensor falls under load; samples of the median cycle; and
-        that sensor, if every cycle can be read at common levels of it (task soh).
+    shortest_cycle, cycle_samples, levels, fewest_cycles
+        Duration of the shortest cycle, or of its load where a sensor falls under load; samples of the median cycle;
+        that sensor, if every cycle can be read at common levels of it; and cycles of the unit with the fewest (soh).
     worn
         Units whose health falls to the end of life, where the threshold of a health says where lives end.
     note
@@ -108,6 +108,7 @@ class Proposal:
     shortest_cycle: float | None = None
     cycle_samples: int | None = None
     levels: str | None = None
+    fewest_cycles: int | None = None
     note: str = ""
     file_format: FileFormat = field(default_factory=FileFormat)
     counters: tuple[str, ...] = ()
@@ -371,6 +372,7 @@ class _RoleSearch:
                 "shortest_cycle": load,
                 "cycle_samples": int(within.size().median()),
                 "levels": levels,
+                "fewest_cycles": int(whole.groupby(level=0).size().min()),
             }
         if columns.health is not None:
             alive, _ = self._until_worn(columns.health, columns.end_of_life, lives)
