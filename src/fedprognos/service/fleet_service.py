@@ -39,6 +39,8 @@ CHECKED_IN_S = 5.0
 SILENCE_CHECKED_IN_S = 10.0
 BACKUP_CHECKED_IN_S = 60.0
 """How often the service looks whether a backup is due; one that failed is tried again then."""
+COMPARED_AT_ONCE = 1000
+"""Units that two models are compared on before rows have their turn again."""
 LOG = logging.getLogger("fedprognos.service")
 
 
@@ -91,22 +93,29 @@ class FleetService:
         return status_of(health, self.options.threshold, near_margin(self.predictor.recipe))
 
     async def compare_models(self) -> Comparison | None:
-        """How the second model differs now; None where none runs along."""
-        shadow = self.shadow
+        """How the second model differs now; None where none runs along, or the two have just changed roles."""
+        serving, shadow = self.predictor, self.shadow
         if shadow is None:
             return None
         names = [view.unit for view in self.view.units.values() if view.status != "ended"]
 
-        def read() -> tuple[list[Health | None], list[Health | None]] | None:
+        def read(units: Sequence[str]) -> tuple[list[Health | None], list[Health | None]] | None:
             self.stream.follow()
             second = self.stream.shadow
-            return None if second is None else (self.stream.stream.healths(names), second.healths(names))
+            if second is None or self.stream.model is not serving:
+                return None
+            return self.stream.stream.healths(units), second.healths(units)
 
-        healths = await self.batcher.ask(read)
-        if healths is None:
-            return None
-        margins = near_margin(self.predictor.recipe), near_margin(shadow.recipe)
-        return await asyncio.to_thread(compare, names, *healths, self.options.threshold, *margins)
+        healths: list[Health | None] = []
+        shadow_healths: list[Health | None] = []
+        for first in range(0, len(names), COMPARED_AT_ONCE):
+            part = await self.batcher.ask(partial(read, names[first : first + COMPARED_AT_ONCE]))
+            if part is None:
+                return None
+            healths += part[0]
+            shadow_healths += part[1]
+        margins = near_margin(serving.recipe), near_margin(shadow.recipe)
+        return await asyncio.to_thread(compare, names, healths, shadow_healths, self.options.threshold, *margins)
 
     async def past_errors(self) -> Outcomes | None:
         """Errors of both models on machines that failed; None where none runs along, or health is no remaining life."""
