@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from fedprognos.service.alert_log import AlertLog
 from fedprognos.service.alert_sinks import RefusedError, Send, SinkOptions, sinks
@@ -16,10 +16,8 @@ FIRST_PAUSE_IN_S, LONGEST_PAUSE_IN_S = 1.0, 60.0
 LOG = logging.getLogger("fedprognos.alerts")
 
 
-class Ask(Protocol):
-    """Runs something in the thread of the stream, which owns the database."""
-
-    def __call__(self, question: Callable[[], Any]) -> Awaitable[Any]: ...
+Ask = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs something in the thread of the stream, which owns the database."""
 
 
 class AlertDelivery:

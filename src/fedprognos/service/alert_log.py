@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
@@ -74,9 +74,9 @@ class AlertLog:
         Opens a transaction of the store.
     """
 
-    def __init__(self, db: sqlite3.Connection, transaction: Any) -> None:
+    def __init__(self, db: sqlite3.Connection, transaction: Callable[[], AbstractContextManager[None]]) -> None:
         self._db = db
-        self._transaction: Any = transaction
+        self._change = transaction
         self.sinks: Sequence[AlertReceiver] = ()
         with self._change():
             for statement in TABLES.split(";\n"):
@@ -84,10 +84,6 @@ class AlertLog:
             series = secrets.token_hex(4)  # so that ids of two state folders differ
             self._db.execute("INSERT OR IGNORE INTO facts VALUES ('alerts', ?)", (series,))
         (self.series,) = self._db.execute("SELECT value FROM facts WHERE name = 'alerts'").fetchone()
-
-    def _change(self) -> AbstractContextManager[None]:
-        change: AbstractContextManager[None] = self._transaction()
-        return change
 
     # --- writing -----------------------------------------------------------------------------
 
