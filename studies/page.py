@@ -77,7 +77,8 @@ def study_files() -> dict[Path, str]:
     files = {few_machines.PICTURE: few_machines.picture(read_json(few_machines.RESULTS))}
     files[STUDY_PAGE] = study_page.page(STUDY_PAGE.with_suffix(""))
     pages = {
-        study.RESULTS: study.page for study in (few_machines, merging_rivals, own_tables, paper_factors, still_running)
+        study.RESULTS: study.page
+        for study in (few_machines, intervals, merging_rivals, own_tables, paper_factors, still_running)
     }
     pages |= {table.results: partial(paper_controls.page, table) for table in paper_controls.TABLES}
     measured = {results: page for results, page in pages.items() if results.is_file()}
