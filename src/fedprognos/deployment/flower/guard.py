@@ -159,11 +159,12 @@ def _nodes(path: str, body: bytes) -> tuple[int, list[int]]:
 
 
 async def _body(receive: Receive) -> bytes:
-    body, more = b"", True
+    parts, more = list[bytes](), True
     while more:
         message = await receive()
-        body, more = body + message.get("body", b""), bool(message.get("more_body"))
-    return body
+        parts.append(message.get("body", b""))
+        more = bool(message.get("more_body"))
+    return b"".join(parts)
 
 
 async def _respond(send: Send, status: int, body: bytes) -> None:
