@@ -25,7 +25,7 @@ from flwr.supernode.runtime import run_clientapp
 from fedprognos.deployment import keys
 from fedprognos.deployment.carrier import CarrierError
 from fedprognos.deployment.flower import patched_superlink as patches
-from fedprognos.deployment.flower.guard import Guard
+from fedprognos.deployment.flower.guard import LOOK, NEWS, Guard
 from fedprognos.deployment.flower.messages import receive_message
 from fedprognos.errors import MessageError
 from refusals import refuses
@@ -73,10 +73,12 @@ def test_the_guard_is_the_first_to_see_a_request() -> None:
     assert first.kwargs == {"secret": "secret", "limit_in_bytes": 100}
 
 
-def test_looking_who_is_there_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_asked_all_the_time_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     patches.keep_routine_out_of_the_log()
     log = logging.getLogger("flwr")
     log.warning("ControlServicer.%s", "ListNodes")
+    for path in (LOOK, NEWS, "/v1/fleet/send-node-heartbeat", "/v1/control/list-nodes", "/v1/control/list-runs"):
+        logging.getLogger("uvicorn.access").warning('127.0.0.1:1 - "POST %s HTTP/1.1" 200', path)
     log.warning("something else")
     assert [record.getMessage() for record in caplog.records] == ["something else"]
 

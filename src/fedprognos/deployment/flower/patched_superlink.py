@@ -19,13 +19,14 @@ from typing import Any
 from fastapi import HTTPException
 
 from fedprognos.deployment.carrier import CarrierError
-from fedprognos.deployment.flower.guard import Guard
+from fedprognos.deployment.flower.guard import LOOK, NEWS, Guard
 
 SECRET_FILE, LIMIT = "FEDPROGNOS_CONTROL_SECRET_FILE", "FEDPROGNOS_MAX_MESSAGE_IN_BYTES"
 REFUSED_FILE = "FEDPROGNOS_REFUSED_FILE"
 FRAME_IN_BYTES = 1 << 20
 """The most that Flower adds to a message."""
-ROUTINE = ("ListNodes", "/v1/control/list-nodes")
+ROUTINE = ("ListNodes", "ListRuns", "/v1/control/list-", "/v1/fleet/send-node-heartbeat", LOOK, NEWS)
+"""What is asked all the time, also while nothing happens."""
 MAX_REFUSALS_IN_BYTES = 100_000
 """Once the notes of refused messages have this size, further ones are refused without a note."""
 
@@ -82,7 +83,7 @@ def only_tls_1_3() -> None:
 
 
 def keep_routine_out_of_the_log() -> None:
-    """Keep the coordinator's regular look at who is online out of the log, which would grow for months."""
+    """Keep what is asked all the time out of the log, which would grow by 10 MB a day for each site."""
     for name in ("flwr", "uvicorn.access"):
         logging.getLogger(name).addFilter(lambda record: not any(word in record.getMessage() for word in ROUTINE))
 
