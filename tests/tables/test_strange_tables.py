@@ -175,6 +175,35 @@ def test_short_years_and_days_of_excel_are_dates(tmp_path: Path, form: str) -> N
     assert clients["north"].units[0].attributes["start"] == "2024-03-20T00:00:00"
 
 
+@pytest.mark.parametrize("form", ["%Y%m%d", "%d-%b-%Y"])
+def test_days_as_numbers_and_months_as_words_are_dates(tmp_path: Path, form: str) -> None:
+    days = pd.Timestamp("2024-01-20") + pd.to_timedelta(pumps()["cycle"], unit="D")
+    pumps().assign(cycle=days.dt.strftime(form)).rename(columns={"cycle": "day"}).to_csv(
+        tmp_path / "p.csv", index=False
+    )
+    experiment, clients = fleet_of(tmp_path / "p.csv")
+    assert (experiment.data.time, experiment.data.time_format) == ("day", form)  # type: ignore[attr-defined]
+    assert all(np.diff(unit.time).max() == 1.0 for fleet in clients.values() for unit in fleet)
+
+
+def test_owners_that_some_rows_do_not_have_are_refused(tmp_path: Path) -> None:
+    frame = pumps()
+    frame["plant"] = frame["plant"].where(frame.index % 60 != 3)
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    with refuses(DataError, "'plant'", "line 5", "--site -"):
+        propose(tmp_path / "p.csv")
+    assert propose(tmp_path / "p.csv", {"site": None}).columns.site is None
+
+
+def test_a_remaining_life_in_classes_stands_back_behind_one_in_numbers(tmp_path: Path) -> None:
+    frame = pumps()
+    left = frame.groupby("machine")["cycle"].transform("max") - frame["cycle"]
+    classes = np.where(left < 10, "red", "green")
+    frame.assign(ttf_class=classes, time_to_failure=left).to_csv(tmp_path / "p.csv", index=False)
+    columns = propose(tmp_path / "p.csv").columns
+    assert (columns.time, columns.target, columns.sensors) == ("cycle", "time_to_failure", ("heat", "noise"))
+
+
 def test_owners_are_one_however_they_are_spelt(tmp_path: Path) -> None:
     frame = pumps(owner="airline").replace({"airline": {"north": "KLM, Royal"}})
     frame["airline"] = [name.upper() + " " if k % 7 == 0 else name for k, name in enumerate(frame["airline"])]

@@ -28,11 +28,13 @@ from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.table import yes_and_no
 from fedprognos.tables.table_files import unit_files
 from fedprognos.tables.times import (
+    COMPACT,
     EXCEL,
     SECONDS,
     date_format,
     fitting_measure,
     is_clock,
+    is_compact_dates,
     is_excel_days,
     measure_of,
     seconds_since_1970,
@@ -177,10 +179,13 @@ class _RoleSearch:
         self.forms: dict[str, str] = {}
         for column in self.names:
             numeric = pd.api.types.is_numeric_dtype(frame[column])
-            form = EXCEL if numeric and is_excel_days(column, frame[column]) else date_format(frame[column])
+            cells = frame[column]
+            form = EXCEL if numeric and is_excel_days(column, cells) else date_format(cells)
+            if numeric and is_compact_dates(cells):
+                form, cells = COMPACT, cells.astype(np.int64).astype(str)
             if form is not None:
                 self.forms[column] = form
-                frame[column] = seconds_since_1970(frame[column], form)
+                frame[column] = seconds_since_1970(cells, form)
         self.frame = frame
         self.numeric = [c for c in self.names if pd.api.types.is_numeric_dtype(frame[c])]
         self.complete = [c for c in self.numeric if frame[c].notna().all()]
@@ -211,6 +216,8 @@ class _RoleSearch:
         free = roles.without(self.names, unit, self.given.get("site"))
         failed = self._say("failed", lambda: roles.failed_column(frame, free))
         owners = roles.owner_columns(frame, roles.without(self.names, unit, failed, *self.forms), self.numeric, groups)
+        if "site" not in self.given and not any(roles.rank(c, "site") is not None for c in owners):
+            self._check_blank_owners(roles.without(self.names, unit, failed), groups)
         site = self._say("site", lambda: next((c for c in owners if roles.counts_owners(c, frame[c])), None))
         sites, separator = self._owners(site, groups, named, names)
         free = roles.without(free, failed, site)
@@ -460,7 +467,9 @@ class _RoleSearch:
         others = roles.without(free, time)
         target = None
         if self.given.get("ahead") is None:
-            target = self._say("target", lambda: roles.pick(others, "rul", self._counts_down(time, groups), named=True))
+            counts_down = self._counts_down(time, groups)
+            others = [*(c for c in others if c in self.numeric), *(c for c in others if c not in self.numeric)]
+            target = self._say("target", lambda: roles.pick(others, "rul", counts_down, named=True))
         self._check_labels(target)
         return "rul", time, None, target, restarts
 
@@ -513,6 +522,20 @@ class _RoleSearch:
                     f"{len(blank)} of {len(cells)} rows have no number in column '{column}', which may be the time",
                     where=self.rows.at(int(blank[0])),
                     hint="delete such rows if they are totals or remarks; else fill in the time, or give --time",
+                )
+
+    def _check_blank_owners(self, columns: list[str], groups: pd.Series) -> None:
+        """Refuse owners that some rows do not have: without them the owners' units would be dealt out by lot."""
+        for column in roles.by_name(columns, "site"):
+            cells = self.frame[column]
+            if column in self.numeric or roles.rank(column, "site") is None or cells.nunique() < 2:
+                continue
+            blank = np.flatnonzero(cells.isna().to_numpy())
+            if 0 < len(blank) <= _MOST_BLANK * len(cells) and roles.constant_within(cells, groups):
+                raise DataError(
+                    f"column '{column}' seems to name the owner, but {len(blank)} of its {len(cells)} cells are blank",
+                    where=self.rows.at(int(blank[0])),
+                    hint="write the owner in every row, or say that the column is none: --site -",
                 )
 
     def _check_labels(self, target: str | None) -> None:

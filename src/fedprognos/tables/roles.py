@@ -70,9 +70,10 @@ def rank(column: str, role: str) -> int | None:
 
     >>> rank("MachineId", "unit"), rank("heat", "unit"), rank("Werksnummer", "site") == rank("Werk", "site")
     (1, None, True)
-    >>> rank("SoH [%]", "health")
-    1
+    >>> rank("SoH [%]", "health"), rank("time_to_failure", "rul"), rank("time_to_failure", "time")
+    (1, 2, None)
     """
+    column = re.sub(r"(?i)time[ _-]?to[ _-]?(failure|fail|event|end[ _-]?of[ _-]?life|eol)", "ttf", column)
     split = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column)  # MachineId is two words, but SoH is one
     words = [w for w in re.split(r"[^a-z]+", plain_letters(f"{split} {column}")) if w]
     words = [re.sub(r"(n|s)?(nummer|nr)$", "", w) or w for w in words]

@@ -21,6 +21,8 @@ EPOCHS = {"epoch": 1.0, "epoch-ms": 1e-3, "epoch-us": 1e-6, "epoch-ns": 1e-9}
 """Seconds in one step of each."""
 EXCEL, _EXCEL_1970 = "excel", 25569
 """Days as Excel counts them, and its number for the first day of 1970."""
+COMPACT = "%Y%m%d"
+"""Dates as numbers such as 20240501."""
 DATES_IN_S = 9.4e8
 """A number above this is a date of these decades, in seconds since 1970."""
 _UNTIL = 4.1e9
@@ -38,6 +40,9 @@ _PATTERNS = tuple(
         "%d.%m.%y",
         "%m/%d/%y",
         "%d/%m/%y",
+        "%d-%b-%Y",
+        "%d-%b-%y",
+        "%d %b %Y",
     )
     for time in ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M:%S %p", " %I:%M %p")
 )
@@ -162,6 +167,19 @@ def is_excel_days(column: str, series: pd.Series) -> bool:
     called = any(word in ("date", "datum", "datetime", "timestamp", "zeitstempel", "fecha") for word in words)
     first, last = ((DATES_IN_S, _UNTIL)[k] / SECONDS["days"] + _EXCEL_1970 for k in (0, 1))
     return called and bool(series.between(first, last).all())
+
+
+def is_compact_dates(series: pd.Series) -> bool:
+    """Whether a column of numbers holds dates of these decades such as 20240501.
+
+    >>> is_compact_dates(pd.Series([20240229, 20240301])), is_compact_dates(pd.Series([20240229, 20240230]))
+    (True, False)
+    """
+    first, last = (int(pd.Timestamp(seconds, unit="s").strftime(COMPACT)) for seconds in (DATES_IN_S, _UNTIL))
+    if not series.between(first, last).all() or not (series == series.round()).all():
+        return False
+    days = pd.Series(series.unique()).astype(np.int64).astype(str)
+    return bool(_parsed(days, COMPACT).notna().all())
 
 
 def is_clock(series: pd.Series) -> bool:
