@@ -23,7 +23,7 @@ from sinks import mail_server, webhook
 from fedprognos.errors import ConfigError
 from fedprognos.features import Recipe
 from fedprognos.prognosis import Health, HealthModel, Row
-from fedprognos.service import DurableStream, alert_delivery, read_plant
+from fedprognos.service import DurableStream, alert_sinks, read_plant
 from fedprognos.service.alerts import URGENCY, Alert, AlertRule
 from fedprognos.service.service_options import PlantOptions
 from refusals import refuses
@@ -154,7 +154,7 @@ def test_a_webhook_gets_every_alert_in_its_order_with_its_id(tmp_path: Path) -> 
 
 
 def test_a_sink_that_is_away_gets_its_alerts_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alert_delivery, "FIRST_PAUSE_IN_S", 0.05)
+    monkeypatch.setattr(alert_sinks, "FIRST_PAUSE_IN_S", 0.05)
     with webhook() as receiver:
         receiver.status = 503
         sinks = plant({"kind": "webhook", "url": receiver.url}, raise_after=1)

@@ -18,8 +18,8 @@ from prometheus_client import Gauge
 from fedprognos.errors import ConfigError, DataError, FedprognosError, OutputError
 from fedprognos.files import replacing
 from fedprognos.prognosis import Health, ModelInputs, Predictor
-from fedprognos.service.alert_delivery import AlertDelivery
 from fedprognos.service.alert_log import KEPT_ALERTS
+from fedprognos.service.alert_sinks import AlertDelivery
 from fedprognos.service.alerts import Alert, AlertRule
 from fedprognos.service.backups import StoppedError, backups_in, flush_folder, unpack_backup, write_backup
 from fedprognos.service.batching import Batcher
