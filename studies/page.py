@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedprognos.errors import DataError
 from fedprognos.files import read_json, write_text
-from studies import few_machines, merging_rivals, own_tables, paper_controls, paper_factors, still_running
+from studies import few_machines, intervals, merging_rivals, own_tables, paper_controls, paper_factors, still_running
 from studies.lines import comparisons
 from studies.markdown import shown
 from studies.paper import paper
