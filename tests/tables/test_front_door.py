@@ -162,7 +162,7 @@ def test_a_large_table_is_guessed_from_some_machines_and_checked_whole(
 
 
 def test_cells_with_few_cycles_share_a_client(tmp_path: Path) -> None:
-    frame = cells().loc[lambda f: f["cycle"] <= 30].drop(columns="lab")
+    frame = cells().loc[lambda f: f["cycle"] <= 20].drop(columns="lab")
     assert init(save(frame, tmp_path / "p.csv"), "--yes").exit_code == 0
     experiment = config.load(tmp_path / "p.toml")[1]
     (rule,) = experiment.partition.values()
