@@ -3,6 +3,11 @@
 The table is generated: machines that wear out, with sensors of six digits. Run from the root of the repository:
 
     python benchmarks/tables.py [--rows 1000000] [--columns 20] [--quick]
+    python benchmarks/tables.py --commands [--rows 10000000]
+
+With `--commands` it takes a Parquet file through `init`, `run` (a reservoir with exact heads, no training) and
+`predict`, each a process of its own, and shows the most memory that each held. Rows that are mapped from files are not
+in it: the system lets them go where memory is short.
 
 Seconds are processor time, which other programs on the machine change little. Prints a table and writes
 build/benchmarks/tables.json.
@@ -12,6 +17,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,22 +34,24 @@ from fedprognos.fleet.from_tables import read_table
 from fedprognos.tables import open_tables, propose
 from fedprognos.tables.columns import Columns
 
-OUTPUT = Path("build/benchmarks/tables.json")
+OUTPUT = Path("build/benchmarks")
 LIFE = 200
 """Rows of a machine."""
 
 
-def write_tables(folder: Path, rows: int, columns: int) -> list[Path]:
-    """The same table as CSV and as Parquet: machine, cycle, site, and sensors up to so many columns."""
+def write_tables(folder: Path, rows: int, columns: int, suffixes: tuple[str, ...] = (".csv", ".parquet")) -> list[Path]:
+    """The same table in several formats: machine, cycle, site, and sensors up to so many columns."""
+    wear, noise = f"pow((i % {LIFE}) / {LIFE}, {{power}})", "(hash(i * 31 + {k}) % 1000000) / 1e6"
     sensors = [
-        f"round(100 + {k} + sqrt(i % {LIFE}) + (hash(i * 31 + {k}) % 1000000) / 1e6, 6) AS s{k}"
+        f"round(100 + {k} + 3 * {wear.format(power=1 + k % 3)} + {noise.format(k=k)}, 6) AS s{k}"
         for k in range(columns - 3)
     ]
     machine = f"'m' || (i // {LIFE}) AS machine, i % {LIFE} + 1 AS cycle, 'site' || (i // {LIFE}) % 5 AS plant"
     sql = f"SELECT {machine}, {', '.join(sensors)} FROM range({rows}) AS numbers(i)"  # noqa: S608 - numbers only
-    paths = [folder / "fleet.csv", folder / "fleet.parquet"]
-    duckdb.execute(f"COPY ({sql}) TO '{paths[0]}' (FORMAT csv, HEADER)")
-    duckdb.execute(f"COPY ({sql}) TO '{paths[1]}' (FORMAT parquet)")
+    paths = [folder / f"fleet{suffix}" for suffix in suffixes]
+    for path in paths:
+        form = "csv, HEADER" if path.suffix == ".csv" else "parquet"
+        duckdb.execute(f"COPY ({sql}) TO '{path}' (FORMAT {form})")
     return paths
 
 
@@ -62,13 +73,65 @@ def seconds(step: Callable[[Path], object], path: Path) -> float:
     return round(time.process_time() - began, 2)
 
 
+def commands(folder: Path, table: Path) -> dict[str, list[str]]:
+    """`init`, `run` and `predict` for a table."""
+    program = [sys.executable, "-m", "fedprognos"]
+    changes = ["search=0", 'federation.methods=["reservoir"]', 'federation.heads=["exact"]']
+    changes += [
+        "evaluation.intervals=none",
+        "evaluation.refit=false",
+        'evaluation.baselines=["constant","age","ridge"]',
+    ]
+    experiment, run = str(folder / "fleet.toml"), str(folder / "run")
+    changed = [part for change in changes for part in ("--set", change)]
+    return {
+        "init": [*program, "init", str(table), "--out", experiment, "--yes"],
+        "run": [*program, "run", experiment, "--out", run, "--workers", "1", "--quiet", *changed],
+        "predict": [*program, "predict", f"{run}/bundle", str(table), "--out", str(folder / "health.csv")],
+    }
+
+
+def measured(command: list[str]) -> tuple[float, float]:
+    """Processor seconds of a command, and the most memory of its own that it held, in MB."""
+    before, most = os.times(), 0.0
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        status = Path(f"/proc/{process.pid}/status")
+        held = re.search(r"RssAnon:\s+(\d+)", status.read_text()) if status.exists() else None
+        most = max(most, int(held[1]) / 1024 if held else 0.0)
+        time.sleep(0.05)
+    if process.returncode:
+        raise SystemExit(f"exit code {process.returncode}: {' '.join(command)}")
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return round(used, 1), round(most)
+
+
+def measure_commands(rows: int, columns: int) -> list[dict[str, object]]:
+    shown = Table(title=f"{rows:,} rows, {columns} columns: `init`, `run` and `predict` as processes")
+    for heading in ("command", "processor time in s", "memory in MB"):
+        shown.add_column(heading, justify="left" if heading == "command" else "right")
+    results: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        table = write_tables(Path(folder), rows, columns, (".parquet",))[0]
+        for name, command in commands(Path(folder), table).items():
+            seconds_used, memory_in_mb = measured(command)
+            results.append({"command": name, "rows": rows, "seconds": seconds_used, "memory_in_mb": memory_in_mb})
+            shown.add_row(name, f"{seconds_used:.1f}", f"{memory_in_mb:.0f}")
+    Console().print(shown)
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="50,000 rows")
+    parser.add_argument("--commands", action="store_true", help="init, run and predict, with the memory they hold")
     options = parser.parse_args()
     rows = 50_000 if options.quick else options.rows
+    if options.commands:
+        return save(measure_commands(rows, options.columns), "tables-commands.json")
     steps: dict[str, Callable[[Path], object]] = {"all numbers": scan, "fleet": fleet, "proposal": propose}
     shown = Table(title=f"{rows:,} rows, {options.columns} columns: seconds of processor time")
     for heading in ("file", "size in MB", *steps):
@@ -81,9 +144,13 @@ def main() -> None:
             results.append({"file": path.suffix, "rows": rows, "columns": options.columns, "size_in_mb": size_in_mb})
             results[-1]["seconds"] = times
             shown.add_row(path.suffix, str(size_in_mb), *(f"{value:.2f}" for value in times.values()))
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    OUTPUT.write_text(json.dumps(results, indent=2) + "\n")
     Console().print(shown)
+    return save(results, "tables.json")
+
+
+def save(results: object, name: str) -> None:
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    (OUTPUT / name).write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":
