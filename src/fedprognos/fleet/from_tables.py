@@ -254,7 +254,8 @@ def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
             code_parts.append(codes)
             table_parts.append(np.full(len(piece), k, dtype=np.int32))
             for name, parts in numbers.items():
-                parts.append(getattr(piece, name))
+                column = getattr(piece, name)
+                parts.append(None if column is None else column.copy())  # a view would keep the piece's sensors, too
             repeated += piece.repeated
     if reader.goes_on and columns.site is None and columns.unit is not None:
         sites = {}  # files are parts of a history, not owners
