@@ -117,7 +117,7 @@ blanks = {*BLANKS, *(text.strip() for text in table.get("blanks", ()))}
 
 # --- sensors: the limits of fedprognos.prognosis.sensor_faults -----------------------------------
 SETTLED, SMOOTHING, FAR = 10, 0.1, 10.0
-DOUBT = 0.35
+DOUBT = 0.45
 usual = recipe.get("usual")
 ones = np.ones(sensors)
 if usual is None:

@@ -52,7 +52,7 @@ ODD_ERRORS, ODD_SENSORS = 6.0, 3
 ODD_FACTOR, USUAL_MOST = 2.0, 4.0
 """Where training machines exceeded the second, sensors do not go together in straight lines. Their largest distance
 varies from fleet to fleet, so the limit is the first times it."""
-DOUBT = 0.35
+DOUBT = 0.45
 MOST_STRETCH = 1 / DOUBT
 """Share of that limit from which on intervals widen, in proportion, and so the most by which they do. A fault begins
 before it is found, and values are worse by then than intervals say; `benchmarks/fault_lives.py --choose` chose it."""
