@@ -14,7 +14,7 @@ from small_models import RULE, bundle_of, rows_of
 
 from fedprognos.prognosis import Predictor, Stream
 from fedprognos.tables.columns import Policy, TableLayout
-from fedprognos.tables.missing import fill
+from fedprognos.tables.value_rules import fill
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
 
 FLEETS = {"window": series_fleet([40, 31]), "life": series_fleet([40, 31]), "cycles": cyclic_fleet(2, 12)}

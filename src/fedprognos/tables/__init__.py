@@ -14,9 +14,7 @@ from fedprognos.tables.cycle_rules import (
 from fedprognos.tables.database import literal
 from fedprognos.tables.exact_csv import exact_csv_parts, read_exact_csv
 from fedprognos.tables.experiment_file import TEST_FRACTION, default_path, experiment_toml, write_experiment
-from fedprognos.tables.level_detection import decimals_of_levels
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
-from fedprognos.tables.missing import fill
 from fedprognos.tables.proposal import NoTimeError, Proposal, propose, propose_columns
 from fedprognos.tables.roles import one_spelling, pick
 from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, join_rows, name_of_life
@@ -40,6 +38,7 @@ from fedprognos.tables.times import (
     measure_of,
     time_measure_of,
 )
+from fedprognos.tables.value_rules import decimals_of_levels, fill
 
 __all__ = [
     "ALL_SHEETS",

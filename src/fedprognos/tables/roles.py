@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fedprognos.tables.csv_format import NUMBER
-from fedprognos.tables.level_detection import decimals_of_levels
 from fedprognos.tables.table import yes_and_no
+from fedprognos.tables.value_rules import decimals_of_levels
 
 _NAMES = {
     "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot maschine maschinen "

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.tables.columns import Policy
-from fedprognos.tables.missing import fill
+from fedprognos.tables.value_rules import fill
 
 POLICIES: tuple[Policy, ...] = ("hold", "interpolate", "mean", "refuse")
 
