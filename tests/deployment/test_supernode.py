@@ -36,7 +36,6 @@ from fedprognos.deployment.flower.supernode import (
     JoinRefusedError,
     KeyInUseError,
     SuperNode,
-    UnreachableError,
     clock_ahead_in_s,
     why_refused,
 )
@@ -187,13 +186,31 @@ def test_a_message_that_is_not_one_or_that_has_gone_does_not_end_the_site(
     assert len(told) == 1
 
 
+def test_a_site_that_lost_a_message_connects_anew_so_that_it_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = SimpleNamespace(metadata=SimpleNamespace(message_id="0", run_id=1))
+    message = SimpleNamespace(messages_list=[announced], message_object_trees=[ObjectTree(object_id="0")])
+    with site_of(tmp_path, monkeypatch, ONLINE, message, ONLINE, NOTHING) as (site, told):
+
+        def broken(request: Any) -> Any:
+            raise status_error(500)
+
+        monkeypatch.setattr(site._client, "PullObject", broken, raising=False)
+        for _ in range(4):
+            assert site.next() is None
+        asked = [name for name in site._client.asked if name != "SendNodeHeartbeat"]  # type: ignore[attr-defined]
+    assert asked == ["ActivateNode", "PullMessages", "DeactivateNode", "ActivateNode", "PullMessages"]
+    assert len(told) == 1
+
+
 def test_a_foreign_authority_is_named(tmp_path: Path) -> None:
     foreign = httpx.ConnectError("certificate verify failed")
     foreign.__cause__ = ssl.SSLCertVerificationError(1, "self-signed certificate")
     refused = why_refused(foreign, tmp_path)
     assert isinstance(refused, JoinRefusedError)
     assert refused.where == str(tmp_path / "ca.crt")
-    assert isinstance(why_refused(httpx.ConnectError("refused"), tmp_path), UnreachableError)
+    assert not isinstance(why_refused(httpx.ConnectError("refused"), tmp_path), JoinRefusedError)
 
 
 def test_a_site_without_its_key_or_authority_says_which_file(tmp_path: Path) -> None:

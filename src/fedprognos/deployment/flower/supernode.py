@@ -74,10 +74,6 @@ class KeyInUseError(JoinRefusedError):
     """A connection uses this site's key already: the site's own one before a kill, or another machine's."""
 
 
-class UnreachableError(ProcessError):
-    """Nobody answers for now."""
-
-
 @dataclass(frozen=True, eq=False)
 class FlowerTask:
     """A message that has arrived in full."""
@@ -156,8 +152,8 @@ class SuperNode:
 
         try:
             send_message(_Persistent(self._client), announce, node, message)
-        except Exception as error:  # the run has ended, or the connection failed for long: the step comes again
-            self._tell(f"an answer was lost on the way: {error}")
+        except Exception as error:
+            self._lost("an answer", error)
 
     def _activate(self) -> None:
         """Connect, if the clocks fit."""
@@ -177,15 +173,22 @@ class SuperNode:
         try:
             message = receive_message(_Persistent(self._client), announced, tree, node, ARRIVAL_IN_S)
             return FlowerTask(self, message, content(message))
-        except Exception as error:  # whatever is wrong with one message, others follow
-            self._tell(f"a message was lost on the way: {error}")
+        except Exception as error:
+            self._lost("a message", error)
             return None
+
+    def _lost(self, what: str, error: Exception) -> None:
+        """Connect anew where a connection failed: the coordinator then sends again what it has no answer to."""
+        self._tell(f"{what} was lost on the way: {error}")
+        if isinstance(error, httpx.HTTPError) and (node := self._node) is not None:
+            quietly(partial(self._client.DeactivateNode, DeactivateNodeRequest(node_id=node.node_id)))
+            self._node = None
 
     def _consider(self, error: Exception) -> None:
         """Wait before another try if one may help, else raise."""
         refused = why_refused(error, self._folder)
         if isinstance(refused, ClockError):
-            if self._node is not None:  # or its database was made anew, and knows no node of this number
+            if self._node is not None:  # or a new SuperLink knows no node of this number
                 self._node = None
                 return
             raise _clock_error(clock_ahead_in_s(self._coordinator, self._folder / "ca.crt")) from error
@@ -194,7 +197,7 @@ class SuperNode:
             if time.monotonic() - self._in_use_since > MISSED_IN_S:
                 raise refused from error
             self._tell_once("the coordinator still sees an earlier connection of this site; trying again")
-        elif not isinstance(refused, UnreachableError):
+        elif isinstance(refused, JoinRefusedError):
             raise refused from error
         else:
             self._tell_once(f"{refused.what}; trying again")
@@ -232,7 +235,7 @@ def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def why_refused(error: BaseException, folder: Path) -> ProcessError:
-    """What an error of the connection means for a site."""
+    """What an error of the connection means for a site; a :class:`JoinRefusedError` where no further try helps."""
     if isinstance(error, httpx.HTTPStatusError):
         status, flower_error = error.response.status_code, FlowerError.from_json(error.response.text)
         if flower_error is not None and flower_error.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
@@ -250,7 +253,7 @@ def why_refused(error: BaseException, folder: Path) -> ProcessError:
             )
         if status == httpx.codes.UNAUTHORIZED:
             return ClockError("the coordinator refuses this site because of its clock")
-        return UnreachableError(f"the coordinator cannot answer now (HTTP {status})")
+        return ProcessError(f"the coordinator cannot answer now (HTTP {status})")
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -261,7 +264,7 @@ def why_refused(error: BaseException, folder: Path) -> ProcessError:
                 "the deployment's ca.crt here.",
             )
         cause = cause.__cause__ or cause.__context__
-    return UnreachableError("the coordinator does not answer")
+    return ProcessError("the coordinator does not answer")
 
 
 def clock_ahead_in_s(coordinator: str, authority: Path) -> float | None:
