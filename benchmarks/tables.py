@@ -3,7 +3,7 @@
 The table is generated: machines that wear out, with sensors of six digits. Run from the root of the repository:
 
     python benchmarks/tables.py [--rows 1000000] [--columns 20] [--quick]
-    python benchmarks/tables.py --commands [--rows 10000000]
+    python benchmarks/tables.py --commands [init run predict] [--rows 10000000]
 
 With `--commands` it takes a Parquet file through `init`, `run` (a reservoir with exact heads, no training) and
 `predict`, each a process of its own, and shows the most memory that each held. Rows that are mapped from files are not
@@ -107,7 +107,7 @@ def measured(command: list[str]) -> tuple[float, float]:
     return round(used, 1), round(most)
 
 
-def measure_commands(rows: int, columns: int) -> list[dict[str, object]]:
+def measure_commands(rows: int, columns: int, chosen: list[str]) -> list[dict[str, object]]:
     shown = Table(title=f"{rows:,} rows, {columns} columns: `init`, `run` and `predict` as processes")
     for heading in ("command", "processor time in s", "memory in MB"):
         shown.add_column(heading, justify="left" if heading == "command" else "right")
@@ -115,6 +115,8 @@ def measure_commands(rows: int, columns: int) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory() as folder:
         table = write_tables(Path(folder), rows, columns, (".parquet",))[0]
         for name, command in commands(Path(folder), table).items():
+            if chosen and name not in chosen:
+                continue
             seconds_used, memory_in_mb = measured(command)
             results.append({"command": name, "rows": rows, "seconds": seconds_used, "memory_in_mb": memory_in_mb})
             shown.add_row(name, f"{seconds_used:.1f}", f"{memory_in_mb:.0f}")
@@ -127,11 +129,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="50,000 rows")
-    parser.add_argument("--commands", action="store_true", help="init, run and predict, with the memory they hold")
+    parser.add_argument("--commands", nargs="*", help="init, run and predict, or some of them: time and memory")
     options = parser.parse_args()
     rows = 50_000 if options.quick else options.rows
-    if options.commands:
-        return save(measure_commands(rows, options.columns), "tables-commands.json")
+    if options.commands is not None:
+        return save(measure_commands(rows, options.columns, options.commands), "tables-commands.json")
     steps: dict[str, Callable[[Path], object]] = {"all numbers": scan, "fleet": fleet, "proposal": propose}
     shown = Table(title=f"{rows:,} rows, {options.columns} columns: seconds of processor time")
     for heading in ("file", "size in MB", *steps):
