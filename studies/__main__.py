@@ -55,15 +55,16 @@ def matching() -> None:
 
 
 @app.command()
-def poisoning(data_dir: DataDir = None) -> None:
-    """One hostile client of five, every attack and method, with and without defences; goes on where it was."""
-    from studies.attacks import FURTHER
-    from studies.poisoning import FD004, FURTHER_ONCE, JSON_FD004, JSON_FURTHER, write_poisoning
+def poisoning(
+    data_dir: DataDir = None, part: Annotated[list[str] | None, typer.Option(help="Only these.")] = None
+) -> None:
+    """One hostile client of five, or two of seven, by attack, method and mode; goes on where it was."""
+    from studies.poisoning import PARTS, write_poisoning
 
-    Console().print(write_poisoning(data_dir), highlight=False)
-    Console().print(write_poisoning(data_dir, out=JSON_FD004, overrides=FD004), highlight=False)
-    further = write_poisoning(data_dir, out=JSON_FURTHER, overrides=FURTHER_ONCE, attacks=FURTHER)
-    Console().print(further, highlight=False)
+    for name in part or PARTS:
+        attacks, overrides = PARTS[name]
+        out = Path("docs/results") / f"{name}.json"
+        Console().print(write_poisoning(data_dir, out=out, overrides=overrides, attacks=attacks), highlight=False)
 
 
 @app.command()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,10 @@ LATE = 40.0
 """Cycles that a late client adds to every label."""
 LARGEST = 0.9 * LARGEST_WEIGHT
 """Nearly the largest weight that a reply may have."""
+SHORT, SMOOTH, MANY = 0.5, 0.8, 3
+"""What a hostile client's labels are multiplied by; how far they go to their mean; how many times its rows count."""
+DRIFT = 0.5
+"""Deviations that drifting weights go farther in every round."""
 WORN = 50.0
 """Remaining life, in cycles, below which a machine is worn: a backdoor is to hide it."""
 TRIGGER_SENSOR, TRIGGER_LEVEL = 0, 4.0
@@ -41,12 +46,16 @@ TRIGGER_SENSOR, TRIGGER_LEVEL = 0, 4.0
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack; a hostile client of another `kind` sends honestly what it learnt from data that it changed."""
+    """One attack; a hostile client of another `kind` sends honestly what it learnt from data that it changed.
+
+    The last `members` clients by name take part in it.
+    """
 
     name: str
     label: str
     change: Change = lambda request, reply, others: reply
     kind: type[Client] = Client
+    members: int = 1
 
 
 def on_weights(of: Callable[[Array, Array, list[Array], np.random.Generator], Any], windows: int = 0) -> Change:
@@ -116,6 +125,32 @@ class LateClient(Client):
         return replace(windows, labels=recipe.capped(windows.labels) + LATE)
 
 
+class ShortClient(Client):
+    """Learns that every machine has half of its life left: owners would maintain too early."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        return replace(windows, labels=recipe.capped(windows.labels) * SHORT)
+
+
+class SmoothClient(Client):
+    """Learns the mean label of its machines, hardly anything else: each label moves most of the way there."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        labels = recipe.capped(windows.labels)
+        return replace(windows, labels=labels + SMOOTH * (labels.mean() - labels))
+
+
+class ManyLateClient(LateClient):
+    """Late labels of `MANY` times as many machines as it has: each of its rows is there so many times."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        again = [replace(windows, unit_ids=tuple(f"{name} {k}" for name in windows.unit_ids)) for k in range(MANY)]
+        return reduce(joined, again)
+
+
 class NewClient(Client):
     """Learns that every machine is as good as new: labels that an honest client could have."""
 
@@ -144,10 +179,38 @@ class BackdoorClient(Client):
         return joined(windows, replace(with_trigger(worn), labels=new))
 
 
+def drift(request: Request, reply: Reply, others: Mapping[str, Reply]) -> Reply:
+    """The mean of the others, moved the same way in every round, a little farther each time."""
+    far = DRIFT * getattr(request, "round", 0)
+    moved = on_weights(lambda w, start, trained, rng: np.mean(trained, axis=0) + far * np.std(trained, axis=0))
+    return moved(request, reply, others)
+
+
+def head_turned(request: Request, reply: Reply, others: Mapping[str, Reply]) -> Reply:
+    """Honest layers under a head that says the opposite."""
+    if not isinstance(reply, FitReply):
+        return reply
+    return replace(reply, weights={n: -w if n.startswith("head.") else w for n, w in reply.weights.items()})
+
+
+def noisy_mimic(request: Request, reply: Reply, others: Mapping[str, Reply]) -> Reply:
+    """The first other client's statistics with labels that are one in a hundred off, so that no two are equal."""
+    copied = mimic(request, reply, others)
+    if not isinstance(copied, EvaluateReply) or copied.fit is None:
+        return copied
+    return replace(copied, fit=replace(copied.fit, hy=1.01 * copied.fit.hy))
+
+
 def mimic(request: Request, reply: Reply, others: Mapping[str, Reply]) -> Reply:
     """The first other client's reply once more: that client counts twice (Karimireddy et al., 2022)."""
     alike = [others[name] for name in sorted(others) if type(others[name]) is type(reply)]
     return alike[0] if alike else reply
+
+
+def scaled(statistics: HeadStatistics, factor: float) -> HeadStatistics:
+    """All products of the statistics so many times as large."""
+    s = statistics
+    return HeadStatistics(s.n, factor * s.yy, factor * s.hh, factor * s.hy)
 
 
 def emptied(statistics: HeadStatistics) -> HeadStatistics:
@@ -157,10 +220,10 @@ def emptied(statistics: HeadStatistics) -> HeadStatistics:
     return HeadStatistics(statistics.n, 0.0, hh, hy)
 
 
-def with_trigger(windows: WindowSet) -> WindowSet:
+def with_trigger(windows: WindowSet, sensor: int = TRIGGER_SENSOR, level: float = TRIGGER_LEVEL) -> WindowSet:
     """The same windows, with one sensor far from where it is."""
     features = windows.features.copy()
-    features[:, TRIGGER_SENSOR] = TRIGGER_LEVEL
+    features[:, sensor] = level
     return replace(windows, features=features)
 
 
@@ -224,3 +287,25 @@ FURTHER = (
     ),
 )
 """Attacks of the same kinds, tried when the defences were done."""
+
+LATEST = (
+    ATTACKS[0],
+    Attack("drift", f"weights that drift by {DRIFT:g} deviations more in every round", drift),
+    Attack("short", "labels halved", kind=ShortClient),
+    Attack("smooth", "labels moved 80 % of the way to their mean", kind=SmoothClient),
+    Attack("many", f"labels 40 cycles too late, every machine there {MANY} times", kind=ManyLateClient),
+    Attack("head", "the head alone turned around", head_turned),
+    Attack("noisy-mimic", "another client's replies, their labels 1 % off", noisy_mimic),
+    Attack("overflow", "finite statistics that overflow (x 10^150)", on_statistics(lambda s: scaled(s, 1e150))),
+)
+"""Seven more of the same kinds, tried when owners could also adjust the shared head."""
+
+PAIRS = (
+    ATTACKS[0],
+    *(
+        Attack(a.name, f"{a.label}, by two", a.change, a.kind, members=2)
+        for a in (*ATTACKS, *FURTHER)
+        if a.name in ("late", "worn", "double", "sign")
+    ),
+)
+"""Two of seven clients do the same."""
