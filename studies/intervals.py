@@ -16,6 +16,7 @@ import numpy as np
 
 from fedprognos.experiment.experiment_run import run
 from fedprognos.features import build_windows
+from fedprognos.federation.intervals import USUAL
 from fedprognos.fleet import Fleet, catalog
 from fedprognos.networks import predict
 from fedprognos.tables.experiment_file import write_experiment
@@ -38,7 +39,8 @@ init` and `fedprognos run` without the search. The other quarter judges, at ever
 most {most} cycles left, each engine alike; labels are capped as in training. Nominal 90 %. A third of the predicted
 range rests on 25 engines with FD001 and 62 with FD004. Jump: by how much a bound moves where the prediction moves by
 one cycle. How far a measured stretch is drawn to what is usual was chosen on draws of this kind; NASA's test engines
-(own-tables.md) had no part in it.
+(own-tables.md) had no part in it. Draws with another usual stretch than {usual} are those that it was chosen on: they
+covered too much, and it was lowered.
 
 `python -m studies intervals` measures what is missing and makes this page."""
 
@@ -115,6 +117,7 @@ def scores(calibration: Any, prediction: Any, rul: Any, unit: Any, cap: float) -
     bounds = [np.minimum(ends, cap) for ends in calibration.interval(np.arange(0.0, cap + 1), COVERAGE)]
     near = rul <= NEAR
     return {
+        "usual_stretch": USUAL,
         "covered": round(float(np.average(inside, weights=weight)), 3),
         "covered_by_third": [round(float(np.average(inside[k], weights=weight[k])), 3) for k in thirds],
         "width_at_rul_50_or_less": round(
@@ -134,15 +137,22 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         if of_subset:
             covered = float(np.mean([found["covered"] for _, found in of_subset]))
             thirds = np.mean([found["covered_by_third"] for _, found in of_subset], axis=0).tolist()
-            keys = ("width_at_rul_50_or_less", "largest_jump")
+            keys = ("usual_stretch", "width_at_rul_50_or_less", "largest_jump")
             means = {key: float(np.mean([found[key] for _, found in of_subset])) for key in keys}
             rows.append(_row(f"**{subset}, mean of {len(of_subset)}**", covered, thirds, means))
-    header = ["draw", "covered, %", "by third of the prediction, %", "width at RUL 50 or less", "largest jump"]
+    header = [
+        "draw",
+        "usual stretch",
+        "covered, %",
+        "by third of the prediction, %",
+        "width at RUL 50 or less",
+        "largest jump",
+    ]
     missing = not_measured((draw.key for draw in DRAWS), results)
-    return "\n\n".join([PAGE.format(first=FROM_ROW, most=MOST_RUL), table(header, rows), *missing]) + "\n"
+    return "\n\n".join([PAGE.format(first=FROM_ROW, most=MOST_RUL, usual=USUAL), table(header, rows), *missing]) + "\n"
 
 
 def _row(name: str, covered: float, thirds: list[float], found: Mapping[str, float]) -> list[str]:
     shares = " / ".join(f"{100 * share:.0f}" for share in thirds)
     width, jump = number(found["width_at_rul_50_or_less"], 1), number(found["largest_jump"], 1)
-    return [name, f"{100 * covered:.1f}", shares, width, jump]
+    return [name, f"{found['usual_stretch']:g}", f"{100 * covered:.1f}", shares, width, jump]

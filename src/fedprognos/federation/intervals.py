@@ -25,7 +25,7 @@ from fedprognos.federation.totals import total
 from fedprognos.networks import EDGES, MIN_UNITS, Calibration, Network, calibration_of, prediction_ranges
 
 NOWHERE = np.empty(0)
-USUAL, WORTH = 1.2, 20
+USUAL, WORTH = 1.1, 20
 """The stretch that is usual, and how many units of a reserve count as much. Both were chosen on training engines of
 FD001 and FD004 that draws of owners kept out (`python -m studies intervals`, docs/results/intervals.md)."""
 
