@@ -69,7 +69,10 @@ def coordinator_whose_clock_is(behind_in_s: float, folder: Path) -> Iterator[str
         server.shutdown()
 
 
-def test_a_clock_that_is_ahead_is_refused_in_words_with_how_far(tmp_path: Path) -> None:
+def test_a_clock_that_is_ahead_is_refused_in_words_with_how_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supernode, "RETRY_IN_S", 0.01)
     with coordinator_whose_clock_is(20.0, tmp_path) as address:
         assert clock_ahead_in_s(address, tmp_path / "ca.crt") == pytest.approx(20.0, abs=3.0)
         keys.make_site_keys(tmp_path)
@@ -78,6 +81,16 @@ def test_a_clock_that_is_ahead_is_refused_in_words_with_how_far(tmp_path: Path) 
             site.next()
     assert any(f"{seconds} s" in str(caught.value) for seconds in range(19, 24))
     assert clock_ahead_in_s("localhost:1", tmp_path / "ca.crt") is None
+
+
+def test_an_old_time_of_a_coordinator_that_stood_still_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = iter([76.0, 0.5])
+    monkeypatch.setattr(supernode, "clock_ahead_in_s", lambda coordinator, authority: next(shown))
+    with site_of(tmp_path, monkeypatch, ONLINE) as (site, _):
+        assert site.next() is None
+        assert "ActivateNode" in site._client.asked  # type: ignore[attr-defined]
 
 
 class SuperLinkHere:
