@@ -33,7 +33,7 @@ from fedprognos.report.number_words import measured_in
 from fedprognos.report.style import Palette
 
 BOUNDS = ("low", "high")
-NUMBERS = ("position", "truth", "prediction")
+NUMBERS = ("seed", "position", "truth", "prediction")
 
 
 @dataclass(frozen=True, eq=False)
