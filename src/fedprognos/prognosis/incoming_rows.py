@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from fedprognos.prognosis.unit_state import UnitState
 from fedprognos.tables import LARGEST_WHOLE, SECONDS, Policy
 
 LONGEST_NAME = 256
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def dated(recipe: Recipe, row: Row) -> Row:
@@ -62,7 +64,7 @@ def _name(unit: object) -> str:
     """Why a text cannot name a unit. Names stand in addresses, where "." and ".." would never arrive."""
     if not isinstance(unit, str) or not 1 <= len(unit) <= LONGEST_NAME:
         return f"unit must be a text of 1 to {LONGEST_NAME} characters"
-    if unit in {".", ".."} or any(ord(c) < 32 or ord(c) == 127 for c in unit):
+    if unit in {".", ".."} or CONTROL.search(unit):
         return "unit must not be '.' or '..' or hold control characters"
     return ""
 

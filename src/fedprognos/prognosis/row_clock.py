@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from dataclasses import dataclass
@@ -98,8 +99,9 @@ class Clock(RowMemory):
     def follow(self, positions: FloatArray, trusting: bool = False) -> None:
         """Accept rows of a series that are known to follow one another without a jump; see :meth:`judge`."""
         if not trusting:
-            steps = np.diff(positions, prepend=self.last)[-STEPS:]
-            steps = steps[~np.isnan(steps)].tolist()  # before the first row there is none
+            latest = [self.last, *positions[-STEPS - 1 :].tolist()][-STEPS - 1 :]
+            # Before the first row there is no step. Most series are one row, so arrays would cost more than they save.
+            steps = [after - before for before, after in itertools.pairwise(latest) if not math.isnan(before)]
             self.steps = [*self.steps, *steps][-STEPS:]
             self.suspect = math.nan if steps else self.suspect
             self.count += len(positions)
