@@ -47,6 +47,17 @@ def test_a_file_cut_in_half_is_written_again_or_the_run_is_refused(finished: Pat
     assert refused == file.startswith("bundles")
 
 
+def test_a_seed_of_hundreds_of_digits_is_left_out_of_the_report(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "copy")
+    file = min((tmp_path / "copy" / "predictions").glob("*.csv"))
+    header, first, *others = file.read_text().splitlines()
+    place = header.split(",").index("seed")
+    cells = first.split(",")
+    file.write_text("\n".join([header, ",".join([*cells[:place], "9" * 400, *cells[place + 1 :]]), *others]))
+    before = sum(len(run_data.predictions) for run_data in read_run(finished))
+    assert sum(len(run_data.predictions) for run_data in read_run(tmp_path / "copy")) == before - 1
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_run_is_mended_by_the_same_command_or_refused_in_words(

@@ -173,6 +173,9 @@ def test_missing_folder_files_and_columns_are_named(tmp_path: Path) -> None:
     cycle.write_text(text.replace("-2.0", "two", 1))
     with refuses(DataError, "line 2", "'two'", "Current_measured"):
         read_nasa_batteries(tmp_path)
+    cycle.write_text(text.replace("-2.0", "9" * 400, 1).replace("-2.0", "two", 1))
+    with refuses(DataError, "line 2", "999", "Current_measured"):
+        read_nasa_batteries(tmp_path)
     cycle.write_text("")
     with refuses(DataError, "00002.csv"):
         read_nasa_batteries(tmp_path)

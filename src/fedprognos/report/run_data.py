@@ -256,10 +256,18 @@ def _predictions(folder: Path) -> tuple[pd.DataFrame, str]:
         return empty, f"predictions/ lacks the column {', '.join(sorted(lacking))}."
     frame["scored"] = frame["scored"].astype(str) == "True"
     for name in (*NUMBERS, *BOUNDS):
-        frame[name] = pd.to_numeric(frame[name], errors="coerce") if name in frame else np.nan
+        frame[name] = _as_numbers(frame[name]) if name in frame else np.nan
     every = frame.attrs["every"]
     why = f"Figures show one test unit of {every}; scores count all of them." if every > 1 else ""
     return frame[np.isfinite(frame[list(NUMBERS)].to_numpy(dtype=float)).all(axis=1)], why
+
+
+def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+    """A column of a file that may be damaged, NaN where it is not a number.
+
+    pandas makes whole numbers of hundreds of digits Python's own and then fails on them; of their text it makes inf.
+    """
+    return pd.to_numeric(column.astype(str) if column.dtype == object else column, errors="coerce")
 
 
 def _fleet(folder: Path, scenario: str) -> tuple[Mapping[str, Any] | None, str]:

@@ -107,10 +107,10 @@ def _samples(path: Path) -> FloatArray:
     frame = _read(path, _SAMPLES)
     try:
         return frame[list(_SAMPLES)].to_numpy(np.float64)
-    except ValueError:
+    except (ValueError, OverflowError):  # a text, or a whole number of hundreds of digits
         for column in _SAMPLES:
-            numbers = pd.to_numeric(frame[column], errors="coerce")
-            bad = np.flatnonzero(numbers.isna() & frame[column].notna())
+            numbers = pd.to_numeric(frame[column].astype(str), errors="coerce")
+            bad = np.flatnonzero(~np.isfinite(numbers) & frame[column].notna())
             if bad.size:
                 value = frame[column].iloc[int(bad[0])]
                 raise DataError(
