@@ -152,6 +152,21 @@ def test_a_reply_is_bytes_or_nothing_yet_or_an_error_of_its_own_kind(answer: Any
         assert box.pull("ticket") == found
 
 
+@pytest.mark.parametrize("found", [True, False])
+def test_a_site_that_was_killed_while_it_answered_is_lost_and_not_at_fault(
+    monkeypatch: pytest.MonkeyPatch, found: bool
+) -> None:
+    box = mailbox(answered(wrapped(b"abc")), [7])
+    box._arrival_in_s = 0.05
+    box.presence()
+    box.push("a", b"", 60.0)
+    box.wait(0.0)
+    part = SimpleNamespace(object_found=found, object_available=False, object_content=b"")
+    monkeypatch.setattr(box._client, "PullObject", lambda request: part)
+    with pytest.raises(SiteLostError):
+        box.pull("ticket")
+
+
 @pytest.mark.parametrize("answer", [PushAppMessagesResponse(message_ids=[""]), httpx.ConnectError("a moment, please")])
 def test_a_message_that_could_not_be_sent_is_an_engine_s_error(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     box = mailbox(None)

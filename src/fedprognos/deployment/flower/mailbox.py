@@ -19,7 +19,13 @@ from flwr.supercore.constant import NodeStatus
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedprognos.deployment.carrier import CarrierError, Presence, RunClosedError, SiteLostError
-from fedprognos.deployment.flower.messages import content, receive_message, send_message, wrapped
+from fedprognos.deployment.flower.messages import (
+    PartsMissingError,
+    content,
+    receive_message,
+    send_message,
+    wrapped,
+)
 from fedprognos.errors import MessageError
 
 KIND = "query.fedprognos"
@@ -114,6 +120,9 @@ class FlowerMailbox:
             if error.response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
                 return None  # the run is closed: the next look for sites says so
             raise MessageError(f"its answer cannot be read (HTTP {error.response.status_code})") from error
+        except PartsMissingError as error:
+            # It was killed between the two: asked again, it gives the same answer. `timeout_in_s` bounds how often.
+            raise SiteLostError("it went away while it answered") from error
         except Exception as error:
             raise MessageError(f"its answer cannot be read ({type(error).__name__})") from error
         if message is None:

@@ -43,6 +43,10 @@ SHORTEST_IN_S = 0.02
 T = TypeVar("T")
 
 
+class PartsMissingError(MessageError):
+    """A message was announced, but its parts did not come: whoever sent it was cut off in between."""
+
+
 class ObjectClient(Protocol):
     """What Flower's clients of both ends have in common."""
 
@@ -125,7 +129,7 @@ def receive_message(
         request = PullObjectRequest(node=node, run_id=run_id, object_id=part)
         while not (reply := client.PullObject(request)).object_available:
             if not reply.object_found or time.monotonic() > deadline:
-                raise MessageError("a message whose parts did not arrive")
+                raise PartsMissingError("a message whose parts did not arrive")
             time.sleep(SHORTEST_IN_S)
         contents[part] = reply.object_content
     client.ConfirmMessageReceived(ConfirmMessageReceivedRequest(node=node, run_id=run_id, message_object_id=name))
