@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cohorts import HereCohort, cohort_of, plan_of
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from every_message import KINDS, client_here, deployed_messages, every_request, secure_messages
+from every_message import KINDS, Replying, client_here, deployed_messages, every_request, secure_messages
 from malformed import malformed
 
 from fedprognos.errors import FederationError, MessageError
@@ -41,20 +41,6 @@ def quiet() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
     return client_here(tmp_path_factory.mktemp("client"))
-
-
-@dataclass(frozen=True)
-class Replying:
-    """A transport whose clients send what it is given."""
-
-    replies: Mapping[str, bytes]
-
-    @property
-    def clients(self) -> tuple[str, ...]:
-        return tuple(sorted(self.replies))
-
-    def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
-        return {name: self.replies[name] for name in requests}
 
 
 def test_every_exchange_that_a_client_answers_is_tried() -> None:

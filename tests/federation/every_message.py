@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,20 @@ def deployed_messages() -> list[Any]:
         deployment.DeliverRequest("engines", recipe, network, json.dumps(provenance), "{}", None, 7, 0.25, 0),
         deployment.DeliverReply(),
     ]
+
+
+@dataclass(frozen=True)
+class Replying:
+    """A transport whose clients send what it is given."""
+
+    replies: Mapping[str, bytes]
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return tuple(sorted(self.replies))
+
+    def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
+        return {name: self.replies[name] for name in requests}
 
 
 def client_here(folder: Path) -> Client:

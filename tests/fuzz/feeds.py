@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import httpx
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from deployments import EXPERIMENT, table
-from every_message import KINDS, client_here, every_request
+from every_message import KINDS, Replying, client_here, every_request
 from mutations import bounded, damaged, damaged_message
 from run_folders import write_run
 from services import rows_of, small_bundle
@@ -52,20 +51,6 @@ from small_fleets import series_fleet
 
 Feed = Callable[[random.Random], None]
 """Feeds one damaged thing to what reads it; may raise a :class:`FedprognosError` and nothing else."""
-
-
-@dataclass(frozen=True)
-class Replying:
-    """A transport whose clients send what it is given."""
-
-    replies: Mapping[str, bytes]
-
-    @property
-    def clients(self) -> tuple[str, ...]:
-        return tuple(sorted(self.replies))
-
-    def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
-        return {name: self.replies[name] for name in requests}
 
 
 def messages(place: Path) -> dict[str, Feed]:

@@ -396,8 +396,9 @@ def _without_odd_cycles(unit: Unit, left_out: Counter[str]) -> Unit:
     if unit.target is not None:
         kept = np.isfinite(unit.target)
         left_out["cycles without a health"] += int((~kept).sum())
-        known = np.flatnonzero(kept)
-        odd = known[broken_off(unit.target[known]) & bool((unit.target[known] >= 0).all())]
+        with_health = np.flatnonzero(kept)
+        health = unit.target[with_health]
+        odd = with_health[broken_off(health) & bool((health >= 0).all())]
         left_out["cycles with less than half the health of those around them"] += len(odd)
         kept[odd] = False
     if unit.rows > len(kept):  # else every cycle is one row, and none has a duration

@@ -140,9 +140,9 @@ def _late_strays(tables: Sequence[Table], numeric: Sequence[str]) -> list[str]:
     for table in tables:
         for column in [c for c in numeric if c in table.names and table.kind(c) == "text"]:
             raw = table.raw_text(column)
-            found = table.query([raw], f"WHERE isinf({table.number(column)}) GROUP BY 1 LIMIT {roles.MOST_STRAYS + 1}")
-            if len(found) <= roles.MOST_STRAYS:
-                texts |= dict.fromkeys(str(text).strip() for (text,) in found)
+            strays = table.query([raw], f"WHERE isinf({table.number(column)}) GROUP BY 1 LIMIT {roles.MOST_STRAYS + 1}")
+            if len(strays) <= roles.MOST_STRAYS:
+                texts |= dict.fromkeys(str(text).strip() for (text,) in strays)
     return list(texts)
 
 
