@@ -208,7 +208,6 @@ BATTERY_TABLE = Table(
     Path("docs/results/paper-batteries.json"),
     (
         Size(32, 5, 40, seeds=3, local=100, fedavg=(20, 2), equal=40),
-        Size(128, 5, 40, seeds=3, local=100, fedavg=(20, 2), equal=40),
         Size(128, 20, 120, seeds=3, local=100, fedavg=(20, 2), equal=120),
     ),
 )
