@@ -159,8 +159,7 @@ def test_a_malformed_message_of_a_masked_sum_costs_no_more_than_the_step(tmp_pat
             ended += 1
             continue
         assert {failure.client for failure in left} <= {"b"}, what
-        # Without its part there is no part in the sum; failing at anything else costs the others nothing.
-        in_sum = "acde" if left and kind in ("KeysReply", "SharesReply", "MaskedReply") else names
+        in_sum = "acde" if left else names
         np.testing.assert_allclose(sums.fit.hh, honest[in_sum].fit.hh, rtol=1e-6, atol=1e-6, err_msg=what)
     assert ended < len(cases)
 

@@ -31,6 +31,7 @@ from fedprognos.privacy.mask_messages import (
     BeginRequest,
     KeysRequest,
     MaskedReply,
+    SharesReply,
     SharesRequest,
     SurvivorsRequest,
     UnmaskRequest,
@@ -181,10 +182,28 @@ def test_masked_totals_equal_plain_ones_with_sites_dropping_out_at_every_step(da
     before = {name for name, at in drops.items() if STEPS.index(at) <= STEPS.index("masked")}
     assert set(members) == set(names) - before
     close(found, add_all({name: answer(name, request) for name in members}))
-    assert {f.client for f in left} == set(drops)
+    assert {f.client for f in left} == before
     open_cohort = OpenCohort(members, answer)
     same, _ = OpenSums().total(open_cohort, dict.fromkeys(members, request), left.append)
     assert same.fit.hh.tobytes() == found.fit.hh.tobytes()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_site_is_either_named_as_left_out_or_in_the_sum(step: str) -> None:
+    """One wrong message, honest ones before and after: its sender used to stand in sums that it was left out of."""
+
+    class OneWrongMessage(MaskingCohort):
+        def _reply(self, name: str, request: Any, tag: Tag | None) -> Any:
+            reply = super()._reply(name, request, tag)
+            wrong = name == "d" and step == ("masked" if tag else type(request).__name__)
+            return SharesReply({}) if wrong else reply
+
+    names, request, left = ("a", "b", "c", "d"), request_of(), list[Failure]()
+    cohort = OneWrongMessage(names, answer)
+    found, members = MaskedSums("run", cohort.identities).total(cohort, dict.fromkeys(names, request), left.append, 3)
+    assert set(members) == set(names) - {failure.client for failure in left}
+    assert ("d" in members) == (STEPS.index(step) > STEPS.index("masked"))
+    close(found, add_all({name: answer(name, request) for name in members}))
 
 
 class OpenCohort:
@@ -311,6 +330,10 @@ class TestWhatASiteRefuses:
         changed = sealed["b"]["a"][:-2] + ("00" if sealed["b"]["a"][-2:] != "00" else "01")
         with refuses(MessageError, "'b'"):
             cohort.members["a"].answer(BeginRequest("x", {"b": changed, "c": sealed["c"]["a"]}))
+        with pytest.raises(MessageError):
+            cohort.members["a"].answer(BeginRequest("x", {"c": sealed["c"]["a"], "b": changed}))
+        with pytest.raises(MessageError):  # it read the share of c, and masks nothing for c alone
+            cohort.members["a"].masked("x", 0, "request", np.zeros(3))
 
 
 def test_a_restarted_site_goes_on_with_its_secrets() -> None:
@@ -330,8 +353,10 @@ def test_a_restarted_site_goes_on_with_its_secrets() -> None:
 def test_without_a_quorum_nothing_is_known() -> None:
     names = ("a", "b", "c", "d")
     cohort = MaskingCohort(names, answer, {"c": "masked", "d": "SurvivorsRequest"})
+    left: list[Failure] = []
     with refuses(FederationError, "2 of 4", quorum(4)):
-        MaskedSums("run", cohort.identities).total(cohort, dict.fromkeys(names, request_of()), lambda failure: None)
+        MaskedSums("run", cohort.identities).total(cohort, dict.fromkeys(names, request_of()), left.append)
+    assert {failure.client for failure in left} == {"c", "d"}
 
 
 def test_every_reply_that_is_added_up_fits_its_template(tmp_path: Path) -> None:

@@ -45,8 +45,23 @@ SUMS_A_BATCH = 32
 
 @dataclass(eq=False)
 class _Batch:
+    """Keys for several sums.
+
+    Parameters
+    ----------
+    keys
+        Public keys of the members: the sites that shared their secrets, so that the others can remove their masks.
+    begun
+        The members that confirmed the others' shares. Only these are asked for parts.
+    places
+        By site, the number of its share of a secret.
+    used
+        How many of the keys were used.
+    """
+
     name: str
     keys: dict[str, KeysReply]
+    begun: tuple[str, ...]
     places: dict[str, int]
     threshold: int
     used: int = 0
@@ -79,6 +94,8 @@ class MaskedSums:
     ) -> tuple[Any, tuple[str, ...]]:
         """The summed reply and the sites in it; nothing is unmasked where fewer than `least` sent their part.
 
+        `left_out` is called with the sites that are not in the sum. A site that fails after it sent its part is in it.
+
         Raises
         ------
         FederationError
@@ -106,23 +123,41 @@ class MaskedSums:
         size, limbs = exchange.vector_length(request), exchange.limbs
         batch = self._batch_for(sites, names)
         index, batch.used = batch.used, batch.used + 1
-        masked = sites.ask(dict.fromkeys(batch.members, request), MaskedReply, (batch.name, index))
+        masked = sites.ask(dict.fromkeys(batch.begun, request), MaskedReply, (batch.name, index))
         parts = sites.good(masked, lambda member, reply: _check_part(member, reply, (size, limbs)))
         sent = {name: reply.masked.view(np.uint64) for name, reply in parts.items()}
         survivors = tuple(sorted(sent))
         self._check_enough(batch, survivors, "sent their part of a sum", least)
-        asked = SurvivorsRequest(batch.name, index, survivors)
-        signed = sites.ask(dict.fromkeys(survivors, asked), SurvivorsReply)
-        self._check_enough(batch, tuple(signed), "signed who is in a sum")
-        signatures = {name: reply.signature for name, reply in signed.items()}
-        unmask = UnmaskRequest(batch.name, index, survivors, signatures)
-        shares = sites.ask(dict.fromkeys(signed, unmask), UnmaskReply)
-        self._check_enough(batch, tuple(shares), "gave their shares of a sum")
+        shares = self._shares_of(sites, batch, index, survivors)
         total = np.zeros((size, limbs), dtype=np.uint64)
         for name in survivors:
             total = add(total, sent[name])
         values = from_fixed(self._unmasked(batch, index, total, survivors, shares))
         return exchange.unvector(request, values, len(survivors)), survivors
+
+    def _shares_of(
+        self, sites: _Sites, batch: _Batch, index: int, survivors: tuple[str, ...]
+    ) -> dict[str, UnmaskReply]:
+        """The shares that unmask the survivors' sum, after enough of them signed that they are the survivors.
+
+        The survivors' parts are in the sum already. So a survivor that fails here is not left out, and is named only
+        where too few are left to unmask the sum.
+        """
+        failures: list[Failure] = []
+        members = _Sites(sites.cohort, failures.append)
+        try:
+            asked = SurvivorsRequest(batch.name, index, survivors)
+            signed = members.ask(dict.fromkeys(survivors, asked), SurvivorsReply)
+            self._check_enough(batch, tuple(signed), "signed who is in a sum")
+            signatures = {name: reply.signature for name, reply in signed.items()}
+            unmask = UnmaskRequest(batch.name, index, survivors, signatures)
+            shares: dict[str, UnmaskReply] = members.ask(dict.fromkeys(signed, unmask), UnmaskReply)
+            self._check_enough(batch, tuple(shares), "gave their shares of a sum")
+        except FederationError:
+            for failure in failures:
+                sites.left_out(failure)
+            raise
+        return shares
 
     def _unmasked(
         self, batch: _Batch, index: int, total: Limbs, survivors: tuple[str, ...], shares: Mapping[str, UnmaskReply]
@@ -166,7 +201,7 @@ class MaskedSums:
             lambda member, reply: check_keys(name, asked.identities, SUMS_A_BATCH, member, reply),
         )
         places = {member: k for k, member in enumerate(everyone, start=1)}
-        batch = _Batch(name, keys, places, quorum(len(everyone)))
+        batch = _Batch(name, keys, (), places, quorum(len(everyone)))
         self._check_enough(batch, tuple(keys), "made keys")
         shared = sites.good(
             sites.ask(dict.fromkeys(keys, SharesRequest(name, keys)), SharesReply),
@@ -179,7 +214,9 @@ class MaskedSums:
         }
         begun = sites.ask({n: BeginRequest(name, sealed[n]) for n in shared}, BeginReply)
         self._check_enough(batch, tuple(begun), "began a sum")
-        batch.keys = {member: keys[member] for member in shared}
+        # The others have masks with every member that shared its secrets, so such a member stays one. If it did not
+        # begin, its masks are removed like those of a site that drops out.
+        batch.keys, batch.begun = {member: keys[member] for member in shared}, tuple(begun)
         return batch
 
     def _check_enough(self, batch: _Batch, names: tuple[str, ...], what: str, least: int = 0) -> None:

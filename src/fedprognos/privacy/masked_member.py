@@ -218,16 +218,18 @@ class Member:
         if not batch.keys or (len(batch.shares) > 1 and set(batch.shares) != {self.name, *request.sealed}):
             raise MessageError("the shares of this batch came before its keys, or a second time")
         size = SHARE_IN_BYTES * 2 * len(batch.masking)
+        shares = {self.name: batch.shares[self.name]}
         for sender, sealed in request.sealed.items():
             if sender not in batch.keys or sender == self.name:
                 raise MessageError(f"a share comes from {sender[:40]!r}, who is no other member of this batch")
             text = unseal(self._sealing_key(batch, request.batch, sender, self.name), bytes.fromhex(sealed), sender)
             if len(text) != size:
                 raise MessageError(f"the share of member {sender!r} has {len(text)} bytes instead of {size}")
-            batch.shares[sender] = text
-        if len(batch.shares) < max(batch.threshold, LEAST_MEMBERS):
-            batch.shares = {self.name: batch.shares[self.name]}
+            shares[sender] = text
+        if len(shares) < max(batch.threshold, LEAST_MEMBERS):
             raise MessageError("too few members shared their secrets")
+        # All of them or none: a part that is masked for some of the members only would spoil the sum.
+        batch.shares = shares
         return BeginReply()
 
     def masked(
