@@ -13,7 +13,7 @@ from fedprognos.errors import ConfigError, TrainingError
 from fedprognos.features import WindowSet, build_windows, hold_out
 from fedprognos.networks import FitResult, Network, NetworkSpec, fit, predict, unrolled_gru
 from fedprognos.networks.model_options import Training
-from fedprognos.networks.running import cached_inputs
+from fedprognos.networks.network_outputs import cached_inputs
 from fedprognos.networks.unrolled_gru import UnrolledGRU
 from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet

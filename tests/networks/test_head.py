@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedprognos.features import WindowSet, build_windows
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.networks.head import UNIT_WEIGHT, head_statistics, solve_head, weighted_statistics
-from fedprognos.networks.running import pieces
+from fedprognos.networks.network_outputs import pieces
 from small_fleets import recipe_of, series_fleet
 
 RECIPE = recipe_of(series_fleet([40, 60], conditions=1), window=None, history="life", cap=40)

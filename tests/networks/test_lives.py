@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.features import WindowSet, build_windows, hold_out, joined, running_windows
-from fedprognos.networks import Network, NetworkSpec, fit, predict, running
+from fedprognos.networks import Network, NetworkSpec, fit, network_outputs, predict
 from fedprognos.networks.batches import LifeBatches
 from fedprognos.networks.head import head_statistics
 from fedprognos.networks.model_options import Training
+from fedprognos.networks.network_outputs import output_sums
 from fedprognos.networks.reservoir_body import RADIUS, reservoir_of
-from fedprognos.networks.running import output_sums
 from small_fleets import recipe_of, series_fleet
 
 FLEET = series_fleet([30, 45, 61, 22, 38])
@@ -63,7 +63,7 @@ def by_hand(network: Network, lives: WindowSet) -> np.ndarray:
 def test_a_life_in_batches_and_chunks_is_the_life_row_by_row(
     spec: NetworkSpec, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "CHUNK", chunk)
+    monkeypatch.setattr(network_outputs, "CHUNK", chunk)
     network = network_of(spec)
     expected = by_hand(network, LIVES)
     np.testing.assert_allclose(predict(network, LIVES, RECIPE), expected, atol=1e-4)
@@ -79,7 +79,7 @@ def test_statistics_of_the_head_are_those_of_all_it_sees(spec: NetworkSpec) -> N
     said = RECIPE.decode(np.zeros(1))  # the head applied to the sums is the mean prediction before clipping
     mean = (network.head @ sums.hh[-1]) / sums.n
     module = network.module().eval()
-    assert running.outputs(module, LIVES).mean() == pytest.approx(mean, abs=1e-5)
+    assert network_outputs.outputs(module, LIVES).mean() == pytest.approx(mean, abs=1e-5)
     assert np.isfinite(said).all()
 
 

@@ -40,6 +40,11 @@ from .network import Network as Network
 from .network import Weights as Weights
 from .network import check_alike as check_alike
 from .network import check_weights as check_weights
+from .network_outputs import BATCH as BATCH
+from .network_outputs import output_sums as output_sums
+from .network_outputs import pieces as pieces
+from .network_outputs import predict as predict
+from .network_outputs import window_outputs as window_outputs
 from .novelty import LIMIT as LIMIT
 from .novelty import Novelty as Novelty
 from .novelty import novelty_from_sums as novelty_from_sums
@@ -53,11 +58,6 @@ from .pooling import shared_slopes as shared_slopes
 from .reservoir_body import WARM_UP as WARM_UP
 from .reservoir_body import Reservoir as Reservoir
 from .reservoir_body import reservoir_of as reservoir_of
-from .running import BATCH as BATCH
-from .running import output_sums as output_sums
-from .running import pieces as pieces
-from .running import predict as predict
-from .running import window_outputs as window_outputs
 from .spec import NetworkSpec as NetworkSpec
 from .stepping import Stepper as Stepper
 from .torch_threads import one_torch_thread as one_torch_thread

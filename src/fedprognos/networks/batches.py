@@ -16,7 +16,7 @@ from fedprognos.arrays import BoolArray, IntArray
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.networks.model_options import Training
 from fedprognos.networks.module import HealthNetwork
-from fedprognos.networks.running import cached_inputs
+from fedprognos.networks.network_outputs import cached_inputs
 
 SAMPLES, LIVES = 512, 32
 """Windows, and lives, whose single gradients are computed together."""

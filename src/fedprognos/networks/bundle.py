@@ -142,7 +142,7 @@ class Bundle:
     def predict(self, fleet: Fleet, *, last: bool = True) -> dict[str, FloatArray]:
         """Health of each unit: at its last row or cycle, or at every point a full window reaches."""
         windows = self.windows(fleet, points="last" if last else "all", stride=1)
-        from fedprognos.networks.running import predict
+        from fedprognos.networks.network_outputs import predict
 
         values = predict(self.network, windows, self.recipe)
         return {name: values[windows.unit == k] for k, name in enumerate(windows.unit_ids)}

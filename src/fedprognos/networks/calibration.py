@@ -348,7 +348,7 @@ def residuals(
     stretch
         Factor by which errors are larger on units that the layers below the head never saw, halfway to the cap.
     """
-    from fedprognos.networks.running import predict
+    from fedprognos.networks.network_outputs import predict
 
     places, predicted = [np.empty(0, dtype=np.int64)], [np.empty(0)]
     near = np.full(len(windows), True) if recipe.cap is None else windows.labels <= FARTHEST * recipe.cap

@@ -97,7 +97,7 @@ def weighted_statistics(
 
     Points without weight are not counted.
     """
-    from fedprognos.networks.running import pieces
+    from fedprognos.networks.network_outputs import pieces
 
     width = network.spec.features + 1
     hh, hy = np.zeros((len(weights), width, width)), np.zeros((len(weights), width))

@@ -17,7 +17,7 @@ from fedprognos.networks.batches import LifeBatches, WindowBatches
 from fedprognos.networks.model_options import Training
 from fedprognos.networks.module import Dropout, HealthNetwork
 from fedprognos.networks.network import Network
-from fedprognos.networks.running import outputs
+from fedprognos.networks.network_outputs import outputs
 
 COLLAPSE = 0.05
 """A model whose predictions vary less than this share of the labels has collapsed to the mean."""

@@ -1,7 +1,7 @@
-"""Running a network over histories: what its head sees at each point, what it predicts, sums of all outputs.
+"""What a network puts out over histories: what its head sees at each point, its predictions, sums of its outputs.
 
-Windows are run one by one; whole lives once a unit, however many of its rows are points, in chunks with the state
-carried, so that memory is bounded whatever the length of a life.
+Each window is run by itself. A whole life is run once, however many of its rows are points. It is run in chunks, and
+the state is carried from one to the next, so that a long life needs no more memory than a short one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedprognos.arrays import FloatArray, IntArray
+from fedprognos.arrays import FloatArray, IntArray, Rows
 from fedprognos.features import Recipe, WindowSet
 from fedprognos.matching import OutputSums
 from fedprognos.networks.module import HealthNetwork, States
@@ -24,14 +23,14 @@ from fedprognos.networks.reservoir_body import reservoir_of
 
 BATCH = 1024
 """Windows run at once."""
-STEPS = 65_536
-"""Rows run at once, all units of a batch together."""
+ROWS_AT_ONCE = 65_536
+"""Rows of whole lives run at once, all units of a batch together."""
 CHUNK = 2048
 """Rows of a life that are run before the state is carried on."""
 MOST_UNITS = 64
 """Units of a batch, at most."""
 MEMORY_LIMIT_IN_BYTES = 1 << 30
-"""Outputs of frozen layers beyond this size go to a temporary file."""
+"""Outputs of frozen layers that need more than this go to a temporary file."""
 CACHED_AT_ONCE = 512
 """Windows that the frozen layers are run on at once."""
 
@@ -57,7 +56,7 @@ class Piece:
 
     index: IntArray
     hidden: Tensor
-    beside: NDArray[np.float32]
+    beside: Rows
 
     def features(self) -> FloatArray:
         """All that the head sees: (n, features)."""
@@ -80,13 +79,13 @@ def outputs(module: HealthNetwork, points: WindowSet) -> FloatArray:
     return predicted
 
 
-def window_outputs(module: HealthNetwork, windows: NDArray[np.float32]) -> FloatArray:
+def window_outputs(module: HealthNetwork, windows: Rows) -> FloatArray:
     """Standardised health of windows (B, T, inputs): (B,)."""
     with torch.inference_mode():
         return _head_outputs(module, *_seen_by_head(module, torch.from_numpy(np.ascontiguousarray(windows))))
 
 
-def _head_outputs(module: HealthNetwork, hidden: Tensor, beside: NDArray[np.float32]) -> FloatArray:
+def _head_outputs(module: HealthNetwork, hidden: Tensor, beside: Rows) -> FloatArray:
     head, predicted = module.head, module.head(hidden).squeeze(-1).cpu().numpy().astype(np.float64)
     if beside.shape[1]:
         slopes: list[Tensor] = [
@@ -109,7 +108,7 @@ def _windows(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
         yield Piece(index, *_seen_by_head(module, raw(index)))
 
 
-def _seen_by_head(module: HealthNetwork, x: Tensor) -> tuple[Tensor, NDArray[np.float32]]:
+def _seen_by_head(module: HealthNetwork, x: Tensor) -> tuple[Tensor, Rows]:
     """What the head sees of windows (B, T, inputs): outputs of the last layer, and what is beside them."""
     spec = module.spec
     hidden = module.run(x, 0, spec.layers - 1) if spec.widths else x[:, -1, :0]
@@ -130,13 +129,23 @@ def _seen_by_head(module: HealthNetwork, x: Tensor) -> tuple[Tensor, NDArray[np.
 
 def _lives(module: HealthNetwork, points: WindowSet) -> Iterator[Piece]:
     order = np.argsort(points.starts, kind="stable")
-    rows_of = points.starts[order]
+    point_rows = points.starts[order]
     for first, lengths in unit_batches(points):
-        yield from _batch(module, points, first, lengths, order, rows_of)
+        for row, x, hidden, reservoir in _run_units(module, points, first, lengths):
+            low, high = np.searchsorted(point_rows, (row, row + len(x)))
+            if low == high:
+                continue
+            at = point_rows[low:high] - row
+            beside = [np.empty((len(at), 0), dtype=np.float32)]
+            if reservoir is not None:
+                beside.append(reservoir[at])
+            if module.spec.direct:
+                beside.append(x[at])
+            yield Piece(order[low:high], hidden[torch.from_numpy(at)], np.concatenate(beside, axis=1))
 
 
 def unit_batches(points: WindowSet) -> Iterator[tuple[IntArray, IntArray]]:
-    """Units of similar length, longest first, as many as fit: their first rows, and rows up to their last points."""
+    """Batches of units of similar length, longest first: the first row of each, and its rows up to its last point."""
     lives = points.lives if points.lives is not None else np.zeros(1, dtype=np.int64)
     needed = np.zeros(len(lives) - 1, dtype=np.int64)
     np.maximum.at(needed, points.unit, points.starts - lives[points.unit] + 1)
@@ -144,51 +153,46 @@ def unit_batches(points: WindowSet) -> Iterator[tuple[IntArray, IntArray]]:
     units = units[np.argsort(-needed[units], kind="stable")]
     start = 0
     while start < len(units):
-        count = max(1, min(MOST_UNITS, STEPS // max(int(min(needed[units[start]], CHUNK)), 1)))
+        count = max(1, min(MOST_UNITS, ROWS_AT_ONCE // max(int(min(needed[units[start]], CHUNK)), 1)))
         batch = units[start : start + count]
         yield lives[batch], needed[batch]
         start += count
 
 
-def _batch(
-    module: HealthNetwork, points: WindowSet, first: IntArray, lengths: IntArray, order: IntArray, rows_of: IntArray
-) -> Iterator[Piece]:
-    """Run some units from their first rows on, chunk by chunk; lengths fall, so those that ended are the last ones."""
+def _run_units(
+    module: HealthNetwork, points: WindowSet, first: IntArray, lengths: IntArray
+) -> Iterator[tuple[int, Rows, Tensor, Rows | None]]:
+    """Run some units side by side, a chunk of rows at a time; the longest unit comes first.
+
+    Yields, for each unit and chunk, the number of its first row, its inputs (T, inputs), the last layer's outputs
+    (T, L), and the states (T, units) of the reservoir, where there is one.
+    """
     spec = module.spec
     device = next(module.parameters()).device
     body = reservoir_of(spec.reservoir, spec.inputs) if spec.reservoir else None
-    echo = None if body is None else body.start(points.features[first])
+    body_states = None if body is None else body.start(points.features[first])
     states: States | None = None
     for begin in range(0, int(lengths[0]), CHUNK):
-        alive = int(np.count_nonzero(lengths > begin))
+        units = int(np.count_nonzero(lengths > begin))  # the others, which are the last ones, have no more rows
         if states is not None:
-            states = [_first_units(state, alive) for state in states]
-        steps = np.minimum(lengths[:alive] - begin, CHUNK)
-        x = np.zeros((alive, int(steps[0]), spec.inputs), dtype=np.float32)
-        for k in range(alive):
+            states = [_first_units(state, units) for state in states]
+        rows = np.minimum(lengths[:units] - begin, CHUNK)
+        x = np.zeros((units, int(rows[0]), spec.inputs), dtype=np.float32)
+        for k in range(units):
             at = first[k] + begin
-            x[k, : steps[k]] = points.features[at : at + steps[k]]
+            x[k, : rows[k]] = points.features[at : at + rows[k]]
         hidden, states = module.body(torch.from_numpy(x).to(device), states)
-        traces = None
-        if body is not None and echo is not None:
-            traces = np.empty((alive, x.shape[1], body.units), dtype=np.float32)
-            echo = echo[:, :alive]
+        reservoir = None
+        if body is not None and body_states is not None:
+            reservoir = np.empty((units, x.shape[1], body.units), dtype=np.float32)
+            body_states = np.ascontiguousarray(body_states[:, :units])
             for t in range(x.shape[1]):
-                going = int(np.count_nonzero(steps > t))
-                echo = np.ascontiguousarray(echo)
-                echo[:, :going] = body.step(echo[:, :going], x[:going, t])
-                traces[:going, t] = echo[:, :going].T
-        for k in range(alive):
-            low, high = np.searchsorted(rows_of, (first[k] + begin, first[k] + begin + steps[k]))
-            if low == high:
-                continue
-            local = rows_of[low:high] - first[k] - begin
-            parts = [np.empty((len(local), 0), dtype=np.float32)]
-            if traces is not None:
-                parts.append(traces[k, local])
-            if spec.direct:
-                parts.append(x[k, local])
-            yield Piece(order[low:high], hidden[k, torch.from_numpy(local)], np.concatenate(parts, axis=1))
+                running = int(np.count_nonzero(rows > t))
+                body_states[:, :running] = body.step(body_states[:, :running], x[:running, t])
+                reservoir[:running, t] = body_states[:, :running].T
+        for k, count in enumerate(rows.tolist()):
+            trace = None if reservoir is None else reservoir[k, :count]
+            yield int(first[k]) + begin, x[k, :count], hidden[k, :count], trace
 
 
 def _first_units(state: object, count: int) -> object:
@@ -201,12 +205,12 @@ def _first_units(state: object, count: int) -> object:
 
 
 def output_sums(network: Network, points: WindowSet, check: OutputCheck | None = None) -> tuple[OutputSums, ...]:
-    """Sums of every layer below the head, over all time steps of all histories.
+    """Sums of the outputs of every layer below the head, over all time steps of all histories.
 
     Parameters
     ----------
     check
-        Called with the outputs of every layer, some time steps after another, before they are added up.
+        Called with the outputs that are about to be added, part by part.
     """
     module = network.module().eval()
     layers = [network.widths[str(layer.group)] for layer in network.anatomy.layers[:-1]]
@@ -229,7 +233,7 @@ def output_sums(network: Network, points: WindowSet, check: OutputCheck | None =
 def _add(
     module: HealthNetwork, x: Tensor, lengths: list[int], sums: list[OutputSums], check: OutputCheck | None
 ) -> None:
-    """Add sequences (B, T, inputs) of which the first `lengths` steps count."""
+    """Add the outputs over sequences (B, T, inputs), of each the first `lengths` steps."""
     for layer, stage in enumerate(module.stages()[:-1]):
         x = torch.relu(stage(x)) if isinstance(stage, nn.Linear) else stage(x)[0]
         rows = torch.cat([x[k, :length] for k, length in enumerate(lengths)]).cpu().numpy().astype(np.float64)
@@ -245,10 +249,10 @@ def cached_inputs(
     device: torch.device,
     limit_in_bytes: int = MEMORY_LIMIT_IN_BYTES,
 ) -> Inputs:
-    """A function from window numbers to what the first layer that still learns is fed.
+    """A function from window numbers to the inputs of the first layer that still learns.
 
-    With nothing frozen that is the raw window, gathered batch by batch from the shared rows; otherwise
-    the frozen layers' output, taken from a cache.
+    If no layer is frozen, these are the raw windows, gathered from the shared rows. Otherwise they are the outputs of
+    the last frozen layer, taken from a cache.
     """
     raw = raw_inputs(windows, device)
     if frozen == 0:
@@ -278,7 +282,7 @@ def raw_inputs(windows: WindowSet, device: torch.device) -> Inputs:
     return gather
 
 
-def _allocate(shape: tuple[int, ...], limit_in_bytes: int) -> NDArray[np.float32]:
+def _allocate(shape: tuple[int, ...], limit_in_bytes: int) -> Rows:
     if 4 * int(np.prod(shape)) <= limit_in_bytes:
         return np.empty(shape, dtype=np.float32)
     # Unlinked at once: the file lives as long as the mapping does and cannot be left behind.
