@@ -1,4 +1,4 @@
-"""Absorb: neurons are matched by what they put out, from sums; a neuron that others predict is folded into them.
+"""Absorb: match neurons by their outputs, and fold a neuron into the others where these predict what it puts out.
 
 1. Clients train their own networks, of any width, and send them. No common start is needed.
 2. The coordinator puts the networks side by side and sends that wide network out. With many clients, groups go first.
@@ -35,8 +35,8 @@ from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.exchanges.fit import ClientModels, masked_mean, train
 from fedprognos.federation.first_models import drop_collapsed, drop_harmful, first_models
 from fedprognos.federation.plan import Plan, Round
-from fedprognos.federation.strategies import Budget, Strategy, strategies
-from fedprognos.networks import Network, mean_squared_error, solve_head
+from fedprognos.federation.strategies import Strategy, strategies
+from fedprognos.networks import Epoch, Network, mean_squared_error, solve_head
 from fedprognos.options import Options
 
 FURTHER_RATE = 0.5
@@ -66,7 +66,7 @@ class AbsorbOptions(Options):
 
 
 def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round]:
-    """One exchange, then rounds of averaging."""
+    """Round 1: steps 1 to 4. Further rounds: local training and averages."""
     clients = first_models(cohort, plan, plan.participants(cohort, 1), epochs=options.epochs)
     record = absorb_bodies(cohort, plan, options, clients.networks)
     network, spent = record.after, plan.epochs_of(options.epochs, clients.history)
@@ -74,6 +74,7 @@ def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round
 
     slower = plan.train.model_copy(update={"learning_rate": FURTHER_RATE * plan.train.learning_rate})
     later = replace(plan, train=slower)
+    history: Mapping[str, tuple[Epoch, ...]] = {}  # stays empty under masks, where nobody sees a client's errors
     for r in range(2, options.rounds + 1):
         fit, _ = evaluate(cohort, plan, cohort.clients, network).head_statistics
         start = with_trained_head(network, fit, plan.federation.ridge)
@@ -81,13 +82,12 @@ def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round
         if cohort.sums is not None:
             network = masked_mean(cohort, later, starts, epochs=options.epochs, round_=r)
             spent += later.epochs_of(options.epochs, {})
-            yield Round(r, {cohort.clients: network}, spent)
-            continue
-        trained = train(cohort, later, starts, epochs=options.epochs, round_=r)
-        spent += later.epochs_of(options.epochs, trained.history)
-        clients = drop_harmful(cohort, plan, drop_collapsed(plan, trained))
-        network = averaged(plan, clients)
-        yield Round(r, {cohort.clients: network}, spent, clients.history)
+        else:
+            trained = train(cohort, later, starts, epochs=options.epochs, round_=r)
+            spent += later.epochs_of(options.epochs, trained.history)
+            clients = drop_harmful(cohort, plan, drop_collapsed(plan, trained))
+            network, history = averaged(plan, clients), clients.history
+        yield Round(r, {cohort.clients: network}, spent, history)
 
 
 def absorb_bodies(
@@ -100,7 +100,7 @@ def absorb_bodies(
     wide, neurons = concat_bodies(bodies)
     fit, held, sums = ask_for_sums(cohort, plan, wide, cohort.clients)
     width = min(max(int(options.width * widest), 1), wide.spec.hidden)
-    alphas = options.alpha if width < wide.spec.hidden else options.alpha[:1]  # nothing is absorbed: nothing to try
+    alphas = options.alpha if width < wide.spec.hidden else options.alpha[:1]  # where all stay, alpha decides nothing
     arrays, ridge = layer_arrays(wide), plan.federation.ridge
     results = [matching.absorb(arrays, sums, width=width, alpha=a, ridge=ridge, head=fit.sums) for a in alphas]
     best = best_fit(cohort, plan, [small_network(wide, result) for result in results])
@@ -108,10 +108,10 @@ def absorb_bodies(
 
 
 def best_fit(cohort: Cohort, plan: Plan, networks: list[Network]) -> int:
-    """Which of the small networks fits the clients' training rows best.
+    """The index of the small network that fits the clients' training rows best.
 
-    The sums cannot say: they ignore how errors feed back through time. Rows kept out of training are not used,
-    because they have to compare this method with others.
+    The networks are run, because the sums ignore how errors feed back through time. Rows kept out of training are not
+    used here: they compare this method with others.
     """
     if len(networks) == 1:
         return 0
@@ -129,8 +129,14 @@ def averaged(plan: Plan, clients: ClientModels) -> Network:
     return Network(spec, average(tensors, spec.anatomy, how="weighted", sizes=plan.counted(clients.sizes)))
 
 
-def _epochs(options: AbsorbOptions, budget: Budget) -> int:
-    return options.rounds * (options.epochs or budget.epochs)
-
-
-strategies.add(Strategy("absorb", "Absorb", 60, absorb, AbsorbOptions, _epochs, by_default=True))
+strategies.add(
+    Strategy(
+        "absorb",
+        "Absorb",
+        60,
+        absorb,
+        AbsorbOptions,
+        epochs=lambda options, budget: options.rounds * (options.epochs or budget.epochs),
+        by_default=True,
+    )
+)

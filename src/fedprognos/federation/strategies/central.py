@@ -1,6 +1,7 @@
-"""Central training: the pooled fleet as a single client. The bar to reach, not a federation.
+"""Central training: one client holds the data of all. It shows what a federation could reach, and cannot be deployed.
 
-One network, or as many side by side as there are clients: an ensemble as large as what concat makes of theirs.
+`central` trains one network. `ensemble` trains several and puts them side by side: by default as many as there are
+clients, so that it is as large as what `concat` makes.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def ensemble(cohort: Cohort, plan: Plan, options: EnsembleOptions) -> Iterator[R
     networks: list[Network] = []
     history: dict[str, tuple[Epoch, ...]] = {}
     for k in range(options.networks or plan.clients):
-        first = Network.seeded(plan.spec, stream(plan.seed, "", k, "ensemble"), forget_bias=plan.train.forget_bias)
-        trained = train(cohort, plan, dict.fromkeys(cohort.clients, first), epochs=None, round_=k + 1)
+        start = Network.seeded(plan.spec, stream(plan.seed, "", k, "ensemble"), forget_bias=plan.train.forget_bias)
+        trained = train(cohort, plan, dict.fromkeys(cohort.clients, start), epochs=None, round_=k + 1)
         networks += trained.networks.values()
         history = dict(trained.history)
     yield Round(1, {cohort.clients: Network.concat(networks)}, None, history)

@@ -1,7 +1,7 @@
 """Concat: every client's extractors side by side, nothing merged; its output is the mean of the clients' outputs.
 
-With an exact head it is a stacking ensemble trained in one exchange, the other end of the scale from one averaged
-width. It grows with the number of clients.
+With an exact head it is a stacking ensemble that one exchange trains. It is as wide as all clients' networks together,
+so it grows with their number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.first_models import first_models
 from fedprognos.federation.plan import Plan, Round
-from fedprognos.federation.strategies import Budget, Strategy, strategies
+from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.networks import Network
 from fedprognos.options import Options
 
@@ -32,8 +32,14 @@ def concat(cohort: Cohort, plan: Plan, options: ConcatOptions) -> Iterator[Round
     yield Round(1, {cohort.clients: network}, plan.epochs_of(options.epochs, clients.history), clients.history)
 
 
-def _epochs(options: ConcatOptions, budget: Budget) -> int:
-    return options.epochs or budget.epochs
-
-
-strategies.add(Strategy("concat", "Concat", 50, concat, ConcatOptions, _epochs, by_default=True))
+strategies.add(
+    Strategy(
+        "concat",
+        "Concat",
+        50,
+        concat,
+        ConcatOptions,
+        epochs=lambda options, budget: options.epochs or budget.epochs,
+        by_default=True,
+    )
+)

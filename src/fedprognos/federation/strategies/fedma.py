@@ -1,7 +1,7 @@
 """FedMA, the paper's method: rounds of local training, each followed by Algorithm 1.
 
-Comments name the lines of the algorithm, and each departure from it. One round of a Q-layer model asks each client Q
-times.
+Comments give the line of the algorithm. A comment that begins with "Departure" says what is done in another way than in
+the paper. A round of a model with Q layers asks each client Q times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from fedprognos.networks import Layer, Network, Tensors
 from fedprognos.options import Options, Tunable
 
 Retrain: TypeAlias = Callable[[Mapping[str, Network], int], Mapping[str, Network]]
+"""From the clients' networks and q to these networks with the layers above q retrained."""
 Matcher: TypeAlias = Callable[[Layer, Mapping[str, Network], Mapping[str, float], "FedMAOptions", int], Matching]
+"""What :func:`bbp_map` takes and gives."""
 
 
 class FedMAOptions(Options):
@@ -62,12 +64,12 @@ class FedMAOptions(Options):
 
 
 def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions, matcher: Matcher | None = None) -> Iterator[Round]:
-    """Rounds of local training followed by matched averaging of every layer.
+    """Rounds of local training, each followed by matched averaging of every layer.
 
     Parameters
     ----------
     matcher
-        Line 3 of the algorithm, :func:`bbp_map` by default. Controls put another permutation in its place.
+        Line 3 of the algorithm, :func:`bbp_map` by default. Studies compare it with other permutations.
     """
     federated, matched, spent = plan.common_start(), dict[str, MatchedLayer](), 0
     for r in range(1, options.rounds + 1):
@@ -75,7 +77,7 @@ def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions, matcher: Matcher | 
         if r == 1:
             clients = first_models(cohort, plan, asked, epochs=options.epochs, common=options.start == "common")
         else:
-            starts = {name: _start(federated, matched, name, options) for name in asked}
+            starts = {name: _next_start(federated, matched, name, options) for name in asked}
             trained = train(cohort, plan, starts, epochs=options.epochs, round_=r)
             clients = drop_harmful(cohort, plan, drop_collapsed(plan, trained))
         spent += plan.epochs_of(options.epochs, clients.history)
@@ -89,7 +91,7 @@ def fedma(cohort: Cohort, plan: Plan, options: FedMAOptions, matcher: Matcher | 
             epochs = options.retrain_epochs or options.epochs
             retrained = train(cohort, plan, W, epochs=epochs, round_=r, phase=f"retrain-{q}", frozen=q)
             spent += plan.epochs_of(epochs, retrained.history)
-            # Departure: a client whose retrained network harms the others is left out from here on.
+            # Departure: a client whose retrained network harms the others is left out of the layers above.
             return drop_harmful(cohort, plan, retrained).networks
 
         sizes = plan.counted(clients.sizes)
@@ -151,7 +153,7 @@ def bbp_map(
     signatures = {name: layer.signature(network.weights) for name, network in networks.items()}
     pooled = np.concatenate(list(signatures.values())).astype(np.float64).var(axis=0).mean()
     widest = max(len(s) for s in signatures.values())
-    given = {
+    match_options = {
         "cost": options.cost,
         "sigma": None if options.noise is None else options.noise * float(pooled),
         "gamma": options.gamma,
@@ -163,9 +165,9 @@ def bbp_map(
         "solver": options.solver,
     }
     if options.signature == "ih" or not layer.is_recurrent:
-        return match(signatures, **given)  # type: ignore[arg-type]
+        return match(signatures, **match_options)  # type: ignore[arg-type]
     recurrent = {name: layer.recurrent(network.weights) for name, network in networks.items()}
-    return match_recurrent(recurrent, cell=layer.cell, **given)  # type: ignore[arg-type]
+    return match_recurrent(recurrent, cell=layer.cell, **match_options)  # type: ignore[arg-type]
 
 
 def matched_average(
@@ -199,7 +201,7 @@ def head_average(
     return average(heads, next(iter(networks.values())).anatomy, how=how, sizes=sizes)
 
 
-def _start(federated: Network, matched: Mapping[str, MatchedLayer], name: str, options: FedMAOptions) -> Network:
+def _next_start(federated: Network, matched: Mapping[str, MatchedLayer], name: str, options: FedMAOptions) -> Network:
     """Where a client begins the next round: the grown model, or its own neurons of it."""
     places = {group: m.matching.assignments.get(name) for group, m in matched.items()}
     if options.next_round == "grown" or any(place is None for place in places.values()):

@@ -1,4 +1,4 @@
-"""Local training: every client by itself, nothing exchanged but the standardising statistics."""
+"""Local training: every client trains by itself; clients share only the moments that scale their columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reservoir: a fixed random recurrent body, the same everywhere, with a head solved from everybody's sums.
+"""Reservoir: a fixed random recurrent body, the same everywhere, with a head solved from the sums of all clients.
 
-Nothing is trained and no weight is sent. In one exchange it is what central training of the same head would give,
-whatever the clients hold: the bar that every trained network must clear.
+Nothing is trained and no weight is sent. One exchange gives the head that central training of it would give, however
+the data is spread over the clients. A network that is not better than this is not worth training.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.plan import Plan, Round
-from fedprognos.federation.strategies import Budget, Strategy, strategies
+from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.networks import Network, NetworkSpec
 from fedprognos.options import Options
 
@@ -28,22 +28,13 @@ class ReservoirOptions(Options):
 
 
 def reservoir(cohort: Cohort, plan: Plan, options: ReservoirOptions) -> Iterator[Round]:
-    """One round: the body is the same everywhere, only the head is to be found."""
+    """One round: the body is the same everywhere, and only the head is solved, as for every method."""
     units = plan.spec.reservoir or options.units
     spec = NetworkSpec(
         inputs=plan.spec.inputs, widths=(), cell=plan.spec.cell, reservoir=units, direct=plan.spec.direct or 1
     )
     weights = {name: np.zeros(shape, np.float32) for name, shape in spec.shapes.items()}
     yield Round(1, {cohort.clients: Network(spec, weights)}, 0, ridge=options.ridge)
-
-
-def _epochs(_: ReservoirOptions, __: Budget) -> int:
-    return 0
-
-
-def _releases(_: ReservoirOptions, __: tuple[str, ...]) -> int:
-    """Statistics of its head."""
-    return 1
 
 
 strategies.add(
@@ -53,9 +44,9 @@ strategies.add(
         15,
         reservoir,
         ReservoirOptions,
-        _epochs,
+        epochs=lambda options, budget: 0,
         by_default=True,
         trains=False,
-        releases=_releases,
+        releases=lambda options, heads: 1,  # statistics of its head
     )
 )

@@ -1,7 +1,8 @@
 """Single: the best client's body for everybody, with a head from everybody's statistics.
 
-What federating layers must at least be worth: nothing but the head is learnt together. The body is chosen by the error
-of its exact head on what training kept out, or on all training windows where nothing was.
+A body is a network below its head. Clients learn only the head together here, so strategies that federate the body as
+well must be better. The body chosen has the exact head with the smallest error on what training kept out, or on all
+training windows where nothing was kept out.
 """
 
 from __future__ import annotations
