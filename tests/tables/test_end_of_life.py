@@ -90,7 +90,7 @@ def test_cycles_that_were_broken_off_are_left_out_and_counted(tmp_path: Path) ->
     frame.loc[(frame["Battery"] == "B2") & (frame["cycle_no"] == 1), "capacity_in_Ah"] /= 4
     path = save(frame, tmp_path / "b.csv")
     proposal = propose(path)
-    assert (proposal.columns.task, proposal.shortest_cycle) == ("soh", 2590.0)
+    assert (proposal.columns.task, proposal.lengths.shortest_cycle) == ("soh", 2590.0)
     result = init(path, "--yes")
     assert result.exit_code == 0
     assert "1 cycles" in result.stdout
@@ -125,7 +125,7 @@ def test_a_folder_of_mat_files_is_a_table(tmp_path: Path, cells: int) -> None:
     assert result.exit_code == 0, result.exception
     data = config.load(tmp_path / "cells.toml")[1].data
     assert (data.task, data.target, data.cycle) == ("soh", "capacity_in_Ah", "cycle")  # type: ignore[attr-defined]
-    assert propose(tmp_path).shortest_cycle == 2590.0
+    assert propose(tmp_path).lengths.shortest_cycle == 2590.0
 
 
 def worn_model() -> HealthModel:

@@ -276,6 +276,8 @@ def _end(proposal: Proposal) -> str:
 
 
 def _summary(proposal: Proposal) -> Table:
+    from fedprognos.tables import WHY_LEFT_OUT
+
     columns = proposal.columns
     table = Table("role", "guess", box=None, pad_edge=False)
     again = {"time": f"a new one where {columns.time} goes back", "failed": "a new one after a row that says failed"}
@@ -295,14 +297,10 @@ def _summary(proposal: Proposal) -> Table:
         "sensors": _listed(columns.sensors or ()),
         "blanks, filled": "; ".join(f"{column}: {gap}" for column, gap in proposal.gaps.items()),
         "count as blank": ", ".join(proposal.file_format.blanks),
-        "constant, left out": _listed(proposal.constant),
-        "held, left out": _listed(proposal.held),
-        "number the rows, left out": _listed(proposal.counters),
-        "not numbers, left out": _listed(proposal.text),
-        "tell the end of life, left out": _listed(proposal.answers),
-        "mostly blank, left out": "; ".join(f"{column}: {gap}" for column, gap in proposal.sparse.items()),
     }
     for role, value in rows.items():
         if value:
             table.add_row(role, escape(value))
+    for reason, unfit in proposal.left_out.items():
+        table.add_row("left out", escape(f"{WHY_LEFT_OUT[reason]}: {_listed(unfit)}"))
     return table

@@ -1,7 +1,8 @@
 """One way from a file, folder or data frame to typed rows of units, in pieces, for training and prediction alike."""
 
+from fedprognos.tables.column_names import one_spelling, pick
 from fedprognos.tables.columns import Columns, Policy, TableLayout, Task
-from fedprognos.tables.csv_format import FileFormat
+from fedprognos.tables.csv_format import FileFormat, exact_csv_parts, read_exact_csv
 from fedprognos.tables.cycle_rules import (
     END_OF_LIFE,
     LATEST,
@@ -12,11 +13,9 @@ from fedprognos.tables.cycle_rules import (
     is_worn,
 )
 from fedprognos.tables.database import literal
-from fedprognos.tables.exact_csv import exact_csv_parts, read_exact_csv
 from fedprognos.tables.experiment_file import TEST_FRACTION, default_path, experiment_toml, write_experiment
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
-from fedprognos.tables.proposal import NoTimeError, Proposal, propose, propose_columns
-from fedprognos.tables.roles import one_spelling, pick
+from fedprognos.tables.proposal import WHY_LEFT_OUT, NoTimeError, Proposal, propose, propose_columns
 from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, join_rows, name_of_life
 from fedprognos.tables.table import PIECE, Table
 from fedprognos.tables.table_files import (
@@ -51,6 +50,7 @@ __all__ = [
     "SECONDS",
     "SUFFIXES",
     "TEST_FRACTION",
+    "WHY_LEFT_OUT",
     "Columns",
     "FileFormat",
     "LoadedRows",

@@ -18,7 +18,7 @@ import pandas as pd
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import DataError
-from fedprognos.tables.exact_csv import read_exact_csv
+from fedprognos.tables.csv_format import read_exact_csv
 
 METADATA = "metadata.csv"
 _LISTED = ("type", "ambient_temperature", "battery_id", "filename", "Capacity")

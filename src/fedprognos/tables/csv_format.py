@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+import pandas as pd
 from pydantic import Field, PositiveInt
 
 from fedprognos.errors import DataError
@@ -381,3 +382,19 @@ def _marks(cells: Iterable[str], separator: str) -> tuple[str, str | None]:
         return ",", "." if grouped and not sure_points else None
     grouped = any("," in cell for cell in commas | points | groups)
     return ".", "," if grouped and not sure_commas else None
+
+
+_PANDAS = tuple(int(n) for n in re.findall(r"\d+", pd.__version__)[:2])
+_EXACT: dict[str, Any] = {} if _PANDAS >= (3, 1) else {"float_precision": "round_trip"}  # 3.1 reads exactly by itself
+
+
+def read_exact_csv(path: Path, **options: Any) -> pd.DataFrame:
+    """:func:`pandas.read_csv` with every float as it was written, whatever the version of pandas."""
+    frame: pd.DataFrame = pd.read_csv(path, **options, **_EXACT)
+    return frame
+
+
+def exact_csv_parts(path: Path, rows: int, **options: Any) -> Iterator[pd.DataFrame]:
+    """:func:`read_exact_csv`, so many rows at a time."""
+    with pd.read_csv(path, chunksize=rows, **options, **_EXACT) as parts:
+        yield from parts

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
@@ -20,12 +18,6 @@ READ_SHARE = 0.9
 """Part of the shortest cycle that is read: of its load, where a sensor falls under load."""
 _SETTLED = 1 / 57
 """Part of what is read after which the load has set in."""
-_NEARLY_FALLS = 0.05
-"""Largest mean distance of a sensor from its lowest value so far, as a share of its fall."""
-LEAST_LOAD = 0.5
-"""Smallest part of the shortest cycle after which a sensor may be lowest."""
-_COMMON_FALL = 0.25
-"""Part of the longest fall that every cycle must pass, so that all can be read at levels."""
 
 
 def broken_off(values: FloatArray) -> BoolArray:
@@ -48,22 +40,6 @@ def broken_off(values: FloatArray) -> BoolArray:
     return np.asarray(values < _BROKEN_OFF * _nearest_medians(values, _NEIGHBOURS), dtype=np.bool_)
 
 
-def load_ends(time: FloatArray, values: FloatArray) -> float | None:
-    """When a sensor that falls during a cycle is lowest; None if it does not fall all the way to there.
-
-    A battery's voltage falls until the load is taken off, and recovers in the samples after that.
-
-    >>> load_ends(np.array([0.0, 10.0, 20.0, 30.0]), np.array([4.2, 3.6, 2.7, 3.1])), load_ends(*np.eye(2, 9))
-    (20.0, None)
-    """
-    lowest = int(np.argmin(values))
-    way = values[: lowest + 1]
-    fall = float(way[0] - way[-1])
-    if not fall > 0 or float((way - np.minimum.accumulate(way)).mean()) > _NEARLY_FALLS * fall:
-        return None
-    return float(time[lowest] - time[0])
-
-
 def fall_of_cycle(time: FloatArray, values: FloatArray, end: float) -> tuple[float, float]:
     """A sensor's value once the load has set in, and its lowest value until `end`.
 
@@ -72,20 +48,6 @@ def fall_of_cycle(time: FloatArray, values: FloatArray, end: float) -> tuple[flo
     """
     reached = np.min(values[time <= end], initial=np.inf)
     return float(np.interp(_SETTLED * end, time, values)), float(min(reached, np.interp(end, time, values)))
-
-
-def passes_levels(cycles: Sequence[tuple[FloatArray, FloatArray]], end: float) -> bool:
-    """Whether every cycle passes a good part of the longest fall of a sensor, so that all can be read at common levels.
-
-    Parameters
-    ----------
-    cycles
-        Times since the cycle's start and the sensor's values.
-    end
-        How much of a cycle is read.
-    """
-    early, late = np.array([fall_of_cycle(time, values, end) for time, values in cycles]).T
-    return float(early.min() - late.max()) >= _COMMON_FALL * float((early - late).max()) > 0
 
 
 def first_health(health: FloatArray) -> float:

@@ -13,7 +13,7 @@ import tomli_w
 from fedprognos.errors import OutputError
 from fedprognos.files import write_text
 from fedprognos.tables.cycle_rules import READ_SHARE
-from fedprognos.tables.proposal import Proposal
+from fedprognos.tables.proposal import WHY_LEFT_OUT, Proposal
 
 _COLUMNS = (
     *("task", "unit", "time", "clock", "time_measure", "time_format", "sort"),
@@ -108,18 +108,9 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
             lines += [_key(name, value, comments.get(name, ""))]
     if columns.time_measure is None:
         lines += [_comment('time_measure = "hours" would name what time, labels and errors are counted in; now: steps')]
-    if proposal.constant:
-        kind = "in all rows of an operating condition" if proposal.conditions else "in every row"
-        lines += [_comment(f"left out, the same {kind}: {', '.join(proposal.constant)}")]
-    if proposal.held:
-        lines += [_comment(f"left out, held at one level in every cycle: {', '.join(proposal.held)}")]
-    if proposal.counters:
-        lines += [_comment(f"left out, they number the rows: {', '.join(proposal.counters)}")]
-    if proposal.text:
-        lines += [_comment(f"left out, not numbers in every row: {', '.join(proposal.text)}")]
-    if proposal.answers:
-        lines += [_comment(f"left out, they tell the end of life: {', '.join(proposal.answers)}")]
-    lines += [_comment(f"left out, mostly blank: {column} ({gap})") for column, gap in proposal.sparse.items()]
+    lines += [
+        _comment(f"left out, {WHY_LEFT_OUT[why]}: {', '.join(unfit)}") for why, unfit in proposal.left_out.items()
+    ]
     if columns.settings:
         lines += [_key("settings", columns.settings, comments["settings"])]
     if proposal.gaps:
@@ -147,7 +138,7 @@ def _data(proposal: Proposal, folder: Path) -> list[str]:
 
 def _test_fraction(proposal: Proposal) -> float:
     """The usual share, or less where a cell has so few cycles that too few were left for its sums to leave a site."""
-    cycles = proposal.fewest_cycles or 0
+    cycles = proposal.lengths.fewest_cycles or 0
     if cycles * (1 - TEST_FRACTION) >= _FEWEST_CYCLES or cycles < _FEWEST_CYCLES + 2:
         return TEST_FRACTION
     return math.floor(100 * (cycles - _FEWEST_CYCLES) / cycles) / 100
@@ -163,7 +154,7 @@ def _partition(proposal: Proposal) -> tuple[int, list[str]]:
         return len(proposal.sites), [*lines, _key("by", "column"), _key("column", "site", "the owner named in [data]")]
     clients, why = max(1, min(3, proposal.units // 2)), "nobody is named as owner"
     if proposal.columns.task == "soh":
-        cycles_to_train_on = max(1.0, (proposal.fewest_cycles or 1) * (1 - _test_fraction(proposal)))
+        cycles_to_train_on = max(1.0, (proposal.lengths.fewest_cycles or 1) * (1 - _test_fraction(proposal)))
         units_a_client = math.ceil(_FEWEST_CYCLES / cycles_to_train_on)
         if units_a_client == 1:
             return proposal.units, [*lines, _key("by", "unit", "every unit is a client")]
@@ -172,33 +163,34 @@ def _partition(proposal: Proposal) -> tuple[int, list[str]]:
 
 
 def _recipe(proposal: Proposal) -> list[str]:
+    lengths = proposal.lengths
     lines = ["\n[recipe]\n"]
     measure = proposal.columns.time_measure or ""
     if proposal.columns.task == "forecast":
-        seen = f"rows up to each moment; the median unit has {proposal.median_rows}"
+        seen = f"rows up to each moment; the median unit has {lengths.median_rows}"
         lines += [_key("history", _window(proposal), seen), _key("short", "pad", "shorter units are seen, too")]
-    elif proposal.shortest_cycle is None or proposal.cycle_samples is None:
-        cap = float(f"{_CAP_SHARE * proposal.short_life:.3g}")
+    elif lengths.shortest_cycle is None or lengths.cycle_samples is None:
+        cap = float(f"{_CAP_SHARE * lengths.short_life:.3g}")
         whole = "every row since the unit was new; or a number: so many rows up to each moment"
-        window = f'rows; the median unit has {proposal.median_rows}. "life" would be all rows since the first'
+        window = f'rows; the median unit has {lengths.median_rows}. "life" would be all rows since the first'
         lines += [
             _key("columns", "wear", "leave out sensors that do not move with wear; the run says which are used"),
-            _key("history", "life", whole) if proposal.from_new else _key("history", _window(proposal), window),
+            _key("history", "life", whole) if lengths.from_new else _key("history", _window(proposal), window),
             _key(
                 "cap",
                 cap,
-                f"RUL above this counts as this; the median life is {proposal.median_life:.4g} {measure}".strip(),
+                f"RUL above this counts as this; the median life is {lengths.median_life:.4g} {measure}".strip(),
             ),
         ]
     elif proposal.columns.cycle == proposal.columns.time:
         lines += [_key("cycle", "index", "what was measured in a cycle, as it stands")]
     else:
-        end = float(f"{READ_SHARE * proposal.shortest_cycle:.3g}")
-        lasts = f"only this part is looked at; the shortest cycle lasts {proposal.shortest_cycle:g}, under load"
-        if proposal.levels is not None:
+        end = float(f"{READ_SHARE * lengths.shortest_cycle:.3g}")
+        lasts = f"only this part is looked at; the shortest cycle lasts {lengths.shortest_cycle:g}, under load"
+        if lengths.levels is not None:
             lines += [
                 _key("cycle", "levels", "when one sensor falls to each level: nearly a straight line of the health"),
-                _key("levels", proposal.levels),
+                _key("levels", lengths.levels),
                 _key("level_points", _cycle_points(proposal)),
             ]
         else:
@@ -213,27 +205,29 @@ def _recipe(proposal: Proposal) -> list[str]:
 
 def _cycle_points(proposal: Proposal) -> int:
     """Moments of a cycle that the network sees: one where every cycle is a row."""
+    lengths = proposal.lengths
     if proposal.columns.cycle == proposal.columns.time:
         return 1
-    if proposal.levels is not None:
+    if lengths.levels is not None:
         return _LEVELS
-    return min(_MOST_POINTS, max(2, proposal.cycle_samples or 2))
+    return min(_MOST_POINTS, max(2, lengths.cycle_samples or 2))
 
 
 def _window(proposal: Proposal) -> int:
-    return min(50, max(2, round(0.15 * proposal.median_rows)))
+    return min(50, max(2, round(0.15 * proposal.lengths.median_rows)))
 
 
 def _training(proposal: Proposal, clients: int) -> list[str]:
     """The network, training and methods of the presets, which were chosen on training units kept out."""
+    lengths = proposal.lengths
     lines = ["\n[model]\n", _key("widths", [64])]
-    if proposal.shortest_cycle is not None:
+    if lengths.shortest_cycle is not None:
         seen = "heads also see every moment of a cycle itself: a linear model of it is hard to beat"
         lines += [_key("direct", _cycle_points(proposal), seen)]
     if proposal.columns.task == "forecast":
         seen = "heads also see the rows themselves: a line through them is hard to beat"
         lines += [_key("direct", _window(proposal), seen)]
-    from_new = proposal.from_new and proposal.columns.task == "rul"
+    from_new = lengths.from_new and proposal.columns.task == "rul"
     if from_new:
         lines += ["\n[train]\n", _key("learning_rate", 0.004)]
         lines += [_key("steps", 1000, "as many for small owners as for large")]
@@ -243,7 +237,7 @@ def _training(proposal: Proposal, clients: int) -> list[str]:
         lines += [_key("validation_fraction", 0.2, "share of each owner's units kept out to choose by")]
     else:
         lines += _epochs(proposal, clients)
-    linear = [] if proposal.shortest_cycle is None else ["direct"]  # of a cycle it is hard to beat, and nearly free
+    linear = [] if lengths.shortest_cycle is None else ["direct"]  # of a cycle it is hard to beat, and nearly free
     methods = ["local", "concat", "absorb", *linear, "central"]
     others = [m for m in ("fedavg", "reservoir", "fedprox", "fedma", "single", "direct") if m not in methods]
     lines += ["\n[federation]\n", _key("methods", methods, f"also: {', '.join(others)}")]
@@ -262,14 +256,13 @@ def _training(proposal: Proposal, clients: int) -> list[str]:
 
 def _epochs(proposal: Proposal, clients: int) -> list[str]:
     """Batches small enough and epochs enough for the windows that the median client trains on."""
-    a_unit = (
-        proposal.median_life if proposal.shortest_cycle is not None else proposal.median_rows - _window(proposal) + 1
-    )
+    lengths = proposal.lengths
+    a_unit = lengths.median_life if lengths.shortest_cycle is not None else lengths.median_rows - _window(proposal) + 1
     windows = max(1.0, (1 - TEST_FRACTION) * 0.8 * a_unit * proposal.units / clients)  # without the validation
     batch = int(2 ** min(7, max(3, math.floor(math.log2(max(windows / _STEPS_AN_EPOCH, 1))))))
     epochs = min(300, max(30, math.ceil(_STEPS * batch / windows)))
     lines = ["\n[train]\n", _key("epochs", epochs), _key("batch_size", batch, f"about {windows:.0f} windows a client")]
-    if proposal.shortest_cycle is not None:
+    if lengths.shortest_cycle is not None:
         lines += [_key("warmup", epochs, "the last epoch is kept: what is kept out judges models, and nothing else")]
         lines += [_key("validation_fraction", _KEPT_OUT, "share of each owner's last cycles kept out to choose by")]
     return lines

@@ -17,6 +17,7 @@ import pandas as pd
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.tables import roles
+from fedprognos.tables.column_names import rank
 from fedprognos.tables.csv_format import FileFormat
 from fedprognos.tables.rows import LARGEST_WHOLE
 from fedprognos.tables.table import Table
@@ -197,7 +198,7 @@ def _are_long_names(name: str, numbers: FloatArray) -> bool:
     """Whether numbers are names too long for a float64: called so, or repeated from row to row, as no time is."""
     if not len(numbers) or not np.abs(np.where(np.isfinite(numbers), numbers, 0.0)).max() >= LARGEST_WHOLE:
         return False
-    called = any(roles.rank(name, role) is not None for role in ("unit", "site"))
+    called = any(rank(name, role) is not None for role in ("unit", "site"))
     return called or float((numbers[1:] == numbers[:-1]).mean()) > 0.5
 
 

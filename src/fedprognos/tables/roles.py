@@ -1,49 +1,18 @@
-"""What the names and the values of columns say about their roles; :mod:`fedprognos.tables.proposal` asks."""
+"""What the values of columns say about their roles; :mod:`fedprognos.tables.proposal` asks."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from fedprognos.tables.column_names import by_name, folded, pick, rank
 from fedprognos.tables.csv_format import NUMBER
 from fedprognos.tables.table import yes_and_no
 from fedprognos.tables.value_rules import decimals_of_levels
 
-_NAMES = {
-    "unit": "unit machine engine asset device battery cell equipment vehicle turbine pump robot maschine maschinen "
-    "anlage anlagen geraet pumpe motor zelle batterie fahrzeug aggregat serial moteur appareil equipement vehicule "
-    "pompe cellule maquina equipo unidad bateria celda bomba id "
-    "maszyna urzadzenie silnik pompa ogniwo macchina motore batteria cella dispositivo pomp",
-    "time": "cycle cycles time hour hours step day days date datetime t second seconds sec timestamp ts age flight "
-    "zeit zeitstempel datum betriebsstunden stunde stunden zyklus zyklen laufzeit betriebszeit tag temps heure heures "
-    "jour jours horodatage duree tiempo hora horas dia dias fecha ciclo ciclos "
-    "czas godzina godziny cykl cykle dzien tempo ora ore cicli giorno giorni tijd uur uren cyclus dag",
-    "cycle": "cycle cycles discharge charge zyklus zyklen entladung decharge ciclo ciclos descarga "
-    "cykl cykle cicli cyclus rozladowanie scarica",
-    "site": "site plant factory location client owner customer region operator airline company depot farm line "
-    "werk standort kunde betreiber betrieb firma eigentuemer besitzer halter usine proprietaire exploitant atelier "
-    "entreprise planta fabrica sitio cliente propietario empresa "
-    "zaklad fabryka klient wlasciciel oddzial stabilimento fabbrica impianto proprietario fabriek vestiging klant",
-    "life": "life lifetime run repair repairs overhaul installation leben vie vida",
-    "health": "capacity soh health kapazitaet kapazitat capacite sante capacidad salud "
-    "pojemnosc capacita capacidade capaciteit",
-    "rul": "rul remaining ttf restlebensdauer restlaufzeit restante verbleibend verbleibende "
-    "pozostalo pozostaly rimanente restduur",
-    "failed": "failed failure event broken fault dead ausfall ausgefallen defekt panne defaillance fallo averia "
-    "awaria uszkodzenie guasto falha storing",
-    "status": "status state zustand etat estado",
-    "setting": "setting settings condition regime mode load altitude mach tra op throttle ambient",
-}
-"""Words of each role, without accents, in English, German, French, Spanish, Polish, Italian, Portuguese and Dutch.
-
-The earlier, the surer.
-"""
-_WORDS = {role: tuple(words.split()) for role, words in _NAMES.items()}
 _NUMBERS, MOST_STRAYS = 0.8, 20
 """Share of numbers in a sensor's column, and most different texts among them."""
 _STAND_INS = (-99.0, -999.0, -999.25, -9999.0, -99999.0, -999999.0)
@@ -52,42 +21,6 @@ _STRAIGHT, _SAME_END, _LAST = 0.01, 0.01, 3
 """How far rows are off a straight line and units' ends differ, as shares of a range, over this part of the rows."""
 _HELD_WITHIN, _HELD_ROWS, _UNITS_WITHIN = 0.01, 0.8, 0.05
 """A column is held at a level: how far rows may be off, how many rows are not, and how far units' levels differ."""
-
-
-def pick(columns: Sequence[str], role: str, fits: Callable[[str], bool], named: bool = False) -> str | None:
-    """The fitting column whose name says most about the role; without `named`, at worst any fitting one."""
-    order = [c for c in by_name(columns, role) if not named or rank(c, role) is not None]
-    return next((c for c in order if fits(c)), None)
-
-
-def by_name(columns: Sequence[str], role: str) -> list[str]:
-    """Columns whose name says most about the role first."""
-    return sorted(columns, key=lambda c: len(_WORDS[role]) if (place := rank(c, role)) is None else place)
-
-
-def rank(column: str, role: str) -> int | None:
-    """Place of the first of the role's words in the name, None where it has none of them.
-
-    >>> rank("MachineId", "unit"), rank("heat", "unit"), rank("Werksnummer", "site") == rank("Werk", "site")
-    (1, None, True)
-    >>> rank("SoH [%]", "health"), rank("time_to_failure", "rul"), rank("time_to_failure", "time")
-    (1, 2, None)
-    """
-    column = re.sub(r"(?i)time[ _-]?to[ _-]?(failure|fail|event|end[ _-]?of[ _-]?life|eol)", "ttf", column)
-    split = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column)  # MachineId is two words, but SoH is one
-    words = [w for w in re.split(r"[^a-z]+", plain_letters(f"{split} {column}")) if w]
-    words = [re.sub(r"(n|s)?(nummer|nr)$", "", w) or w for w in words]
-    return next((k for k, word in enumerate(_WORDS[role]) if word in words), None)
-
-
-def plain_letters(text: str) -> str:
-    """A text in small letters without accents, umlauts as they are spelled without them.
-
-    >>> plain_letters("Gerät"), plain_letters("Capacité"), plain_letters("Zakład")
-    ('geraet', 'capacite', 'zaklad')
-    """
-    spelled = text.casefold().translate({ord("ä"): "ae", ord("ö"): "oe", ord("ü"): "ue", ord("ł"): "l", ord("ø"): "o"})
-    return "".join(c for c in unicodedata.normalize("NFKD", spelled) if not unicodedata.combining(c))
 
 
 def begins_when_new(time: pd.Series, lives: pd.Series) -> bool:
@@ -314,20 +247,31 @@ def is_share_of_life(series: pd.Series, time: pd.Series, lives: pd.Series) -> bo
 def owner_columns(frame: pd.DataFrame, columns: Sequence[str], numeric: Sequence[str], units: pd.Series) -> list[str]:
     """Columns that may say who owns a unit, the likeliest first: constant within units, with a few values.
 
-    Names come before numbers, which must be whole: they may be owners, or what a unit is rated at.
+    Names come before numbers, which must be whole: they may be owners, or what a unit is rated at. Names that are
+    called owners may be blank in some rows; the reader then says in which.
     """
     candidates = []
     for column in by_name(columns, "site"):
-        series, named = frame[column], rank(column, "site") is not None
-        if series.isna().any() or not (named or column not in numeric or (series == series.round()).all()):
+        series, named = frame[column].dropna(), rank(column, "site") is not None
+        if len(series) < len(units) and not (named and column not in numeric and len(series) >= len(units) / 2):
+            continue
+        if not (named or column not in numeric or (series == series.round()).all()):
             continue
         if column not in numeric:
             codes, names = pd.factorize(series)
             series = pd.Series(pd.factorize(pd.Series(names).map(folded))[0][codes], index=series.index)
-        if constant_within(series, units) and (named or 2 <= series.nunique() <= min(_OWNERS, units.nunique() - 1)):
+        few = 2 if len(series) < len(units) else 1
+        several = (named and series.nunique() >= few) or 2 <= series.nunique() <= min(_OWNERS, units.nunique() - 1)
+        if several and constant_within(series, units[series.index]):
             candidates.append(column)
     own_name = frame[candidates].nunique() == units.nunique()  # one owner a unit: more likely another name of the unit
-    return sorted(candidates, key=lambda c: (c in numeric and rank(c, "site") is None, own_name[c]))
+    blank = frame[candidates].isna().any()
+
+    def unlikeliness(column: str) -> tuple[bool, bool, bool, bool]:
+        unnamed = rank(column, "site") is None
+        return column in numeric and unnamed, own_name[column], unnamed, blank[column]
+
+    return sorted(candidates, key=unlikeliness)
 
 
 def counts_owners(column: str, series: pd.Series) -> bool:
@@ -354,28 +298,6 @@ def name_separator(units: Sequence[str]) -> str | None:
         if owned.total() == len(units) and 2 <= len(owned) <= _OWNERS and min(owned.values()) > 1:
             return mark
     return None
-
-
-def folded(text: object) -> str:
-    """A name without what people write now so and now so: case and spaces.
-
-    >>> folded("KLM  Royal "), folded("klm royal")
-    ('klm royal', 'klm royal')
-    """
-    return " ".join(str(text).casefold().split())
-
-
-def one_spelling(counts: Mapping[str, int]) -> dict[str, str]:
-    """The commonest spelling of every name that differs in case and spaces only.
-
-    >>> one_spelling({"KLM": 2, "klm": 1, "Iberia": 1})
-    {'KLM': 'KLM', 'klm': 'KLM', 'Iberia': 'Iberia'}
-    """
-    usual: dict[str, str] = {}
-    for name, count in counts.items():
-        if count > counts.get(usual.get(folded(name), ""), 0):
-            usual[folded(name)] = name
-    return {name: usual[folded(name)] for name in counts}
 
 
 def names_of(series: pd.Series) -> tuple[pd.Series, list[str]]:

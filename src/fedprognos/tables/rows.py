@@ -15,8 +15,8 @@ import pandas as pd
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import DataError
+from fedprognos.tables.column_names import folded
 from fedprognos.tables.columns import Columns
-from fedprognos.tables.roles import folded
 from fedprognos.tables.table import PIECE, Piece, Table, yes_and_no
 from fedprognos.tables.times import SECONDS, find_time_format, seconds_since_1970, time_expression
 
@@ -344,7 +344,7 @@ def _names(table: Table, cells: pd.Series, column: str, places: IntArray) -> lis
     """A column of unit, life or site names."""
     missing = np.flatnonzero(cells.isna().to_numpy())
     if missing.size:
-        hint = "give every row a name; an empty field and NA count as missing"
+        hint = "give every row a name, or do not use the column; an empty field and NA count as missing"
         raise DataError(f"no value in column '{column}'", where=table.at(int(places[missing[0]])), hint=hint)
     return cells.tolist()
 
