@@ -242,11 +242,6 @@ class Table:
         ]
         sql = f"SELECT {', '.join(selected)} FROM {self._numbered} WHERE {filled}"
         seen, empty = _SeenRows(), True
-        if set(self.kinds) == {"text"}:
-            named = [(c, name) for c, name in zip(every, self.names, strict=True) if not name.startswith(NAMELESS)]
-            names_again = " AND ".join(f"trim({c}, {_WHITE}) = {literal(name)}" for c, name in named)
-            filled += f" AND NOT coalesce({names_again or 'FALSE'}, FALSE)"
-        filled += f" AND {self.condition}" if self.condition else ""
         chunks = itertools.chain(self._stream(sql), [None])
         frame = next(chunks)
         while frame is not None:
