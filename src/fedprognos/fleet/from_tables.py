@@ -4,41 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from fedprognos.arrays import BoolArray, FloatArray, IntArray, RowStack
+from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import ConfigError, DataError, unknown_name
 from fedprognos.fleet.checks import MIN_ROWS
 from fedprognos.fleet.data_remarks import quality_notes
+from fedprognos.fleet.gathered_rows import GatheredRows, gather_rows
 from fedprognos.fleet.unit import MACHINE, START, Fleet, Schema, Unit
 from fedprognos.tables import (
     SECONDS,
     Columns,
     FileFormat,
     RowReader,
-    Rows,
     Table,
     broken_off,
-    decimals_of_levels,
     end_of_life,
     fill,
     find_time_format,
     iso,
     measure_of,
-    one_spelling,
     open_tables,
     time_measure_of,
-    unit_files,
 )
 
-_Codes = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
-"""Numbers of units, tables and conditions by row: half as large as other whole numbers."""
 _FILLED = {
     "hold": "filled with the last value",
     "interpolate": "interpolated",
@@ -91,14 +84,14 @@ def fleet_from_tables(tables: Sequence[Table], columns: Columns, *, name: str, r
     columns = columns.model_copy(update={"time_format": form})
     schema = _schema(columns, sensors, dated=form != "number")
     reader = RowReader(columns, sensors, schema.time_measure, labels=True)
-    rows = _read(reader, tables)
+    rows = gather_rows(reader, tables)
     units, dropped, left_out = [], list[str](), Counter[str]()
     for code, name_of_unit in enumerate(rows.units):
-        unit_rows = rows.rows_of_unit(code)
+        unit_rows = rows.of_unit(code)
         if len(unit_rows) < MIN_ROWS:
             dropped.append(name_of_unit)
             continue
-        unit = _unit(unit_rows, rows.machines[code], columns, sensors)
+        unit = _unit(unit_rows, columns, sensors)
         if unit.is_cyclic:
             unit = _without_odd_cycles(unit, left_out)
         elif columns.ahead is not None:
@@ -147,235 +140,28 @@ def _no_labels(columns: Columns, schema: Schema, where: str) -> DataError:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _AllRows:
-    """All rows of all tables, unit after unit, column by column.
-
-    Parameters
-    ----------
-    table_of, places : (rows,)
-        The table of each row, and where it stands there.
-    units, machines, stops : (units,)
-        Names of units, the machine of each, and where its rows end.
-    values : (rows, C + S)
-        Sensors and settings.
-    blanks
-        How many values are missing in each column of `values` that has blanks.
-    conditions, means : (rows,), (conditions, columns with blanks)
-        The operating condition of each row, and what a column with blanks has on average there; NaN for settings.
-    sites
-        By unit: its owners, as they are spelled, each with the table and the place of the first row that says so.
-    """
-
-    tables: Sequence[Table]
-    table_of: _Codes
-    places: IntArray
-    units: list[str]
-    machines: list[str]
-    stops: IntArray
-    times: FloatArray
-    dates: FloatArray | None
-    cycles: IntArray | None
-    values: FloatArray
-    blanks: dict[int, int]
-    conditions: _Codes
-    means: FloatArray
-    targets: FloatArray | None
-    failed: BoolArray | None
-    sites: dict[int, dict[str, tuple[int, int]]]
-    spelling: dict[str, str]
-    repeated: int
-    again: set[str]
-
-    def rows_of_unit(self, code: int) -> _UnitRows:
-        return _UnitRows(self, code, slice(int(self.stops[code - 1]) if code else 0, int(self.stops[code])))
-
-
-@dataclass(frozen=True, eq=False)
-class _UnitRows:
-    """Rows of one unit: where they stand in all rows."""
-
-    whole: _AllRows
-    code: int
-    rows: slice
-
-    def __len__(self) -> int:
-        return int(self.rows.stop - self.rows.start)
-
-    @property
-    def unit(self) -> str:
-        """The unit's name."""
-        return self.whole.units[self.code]
-
-    def at(self, k: int) -> str:
-        """File, line and unit of the k-th row."""
-        table, row = self._place(k)
-        return table.at(row, self.unit)
-
-    def cell(self, column: str, k: int) -> str:
-        """What the file says in a column of the k-th row."""
-        table, row = self._place(k)
-        return table.cell(column, row)
-
-    def _place(self, k: int) -> tuple[Table, int]:
-        row = self.rows.start + k
-        return self.whole.tables[int(self.whole.table_of[row])], int(self.whole.places[row])
-
-
-def _read(reader: RowReader, tables: Sequence[Table]) -> _AllRows:
-    """All rows. What is kept of each row is a few numbers; sensors of a large table are in a file."""
-    columns, files = reader.columns, unit_files(tables)
-    measured, missing = RowStack(np.float64), np.zeros(len(reader.sensors) + len(columns.settings), dtype=np.int64)
-    numbers: dict[str, list[Any]] = {name: [] for name in ("places", "times", "dates", "cycles", "targets", "failed")}
-    code_parts: list[_Codes] = []
-    table_parts: list[_Codes] = []
-    units: dict[str, int] = {}
-    machines: list[str] = []
-    sites: dict[int, dict[str, tuple[int, int]]] = {}
-    site_counts: Counter[str] = Counter()
-    repeated = 0
-    for k, (table, file) in enumerate(zip(tables, files, strict=True)):
-        for piece in reader.read(table, file):
-            within, names, firsts = _coded(piece.units)
-            for name, first in zip(names, firsts, strict=True):
-                if name not in units:
-                    units[name] = len(units)
-                    machines.append(piece.machines[first])
-            codes = np.array([units[name] for name in names], dtype=np.int32)[within]
-            owners = piece.sites if columns.site is not None else _file_sites(piece, columns, files)
-            if owners is not None:
-                site_of_row, site_names, _ = _coded(owners)
-                site_counts.update(dict(zip(site_names, np.bincount(site_of_row).tolist(), strict=True)))
-                for first in _coded(codes.astype(np.int64) * len(site_names) + site_of_row)[2]:
-                    sites_of_unit = sites.setdefault(int(codes[first]), {})
-                    sites_of_unit.setdefault(site_names[site_of_row[first]], (k, int(piece.places[first])))
-            measured.add(np.column_stack([piece.sensors, piece.settings]))
-            missing += np.concatenate([np.isnan(block).sum(axis=0) for block in (piece.sensors, piece.settings)])
-            code_parts.append(codes)
-            table_parts.append(np.full(len(piece), k, dtype=np.int32))
-            for name, parts in numbers.items():
-                column = getattr(piece, name)
-                parts.append(None if column is None else column.copy())  # a view would keep the piece's sensors, too
-            repeated += piece.repeated
-    if reader.goes_on and columns.site is None and columns.unit is not None:
-        sites = {}  # files are parts of a history, not owners
-    code = np.concatenate(code_parts)
-    order = np.argsort(code, kind="stable") if (code[1:] < code[:-1]).any() else None
-    table_of = _joined(table_parts, order)
-    values, gaps = measured.whole(order), {c: int(n) for c, n in enumerate(missing) if n}
-    conditions, means = _condition_means(
-        tables, table_of, values, len(reader.sensors), list(gaps), (*reader.sensors, *columns.settings)
-    )
-    return _AllRows(
-        tables=tables,
-        table_of=table_of,
-        units=list(units),
-        machines=machines,
-        stops=np.cumsum(np.bincount(code)),
-        values=values,
-        blanks=gaps,
-        conditions=conditions,
-        means=means,
-        sites=sites,
-        spelling=one_spelling(site_counts) if columns.site is not None else {name: name for name in site_counts},
-        repeated=repeated,
-        again=reader.again,
-        **{name: _joined(parts, order) for name, parts in numbers.items()},
-    )
-
-
-def _coded(values: Sequence[str] | IntArray) -> tuple[IntArray, list[Any], list[int]]:
-    """Numbers for values, the values in the order in which they come, and where each comes first."""
-    codes, different = pd.factorize(
-        np.asarray(values) if isinstance(values, np.ndarray) else np.asarray(values, object)
-    )
-    firsts = np.zeros(len(different), dtype=np.int64)
-    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
-    return codes, different.tolist(), firsts.tolist()
-
-
-def _joined(parts: list[Any], order: IntArray | None) -> Any:
-    """One array of all parts; the parts are let go. None where there are none."""
-    present = [part for part in parts if part is not None]
-    parts.clear()
-    if not present:
-        return None
-    whole = np.concatenate(present)
-    return whole if order is None else whole[order]
-
-
-def _file_sites(piece: Rows, columns: Columns, files: Sequence[str]) -> list[str] | None:
-    """Owners where no column names them: every file is a site of its own, or lies in the folder of its site."""
-    if len(files) < 2:
-        return None
-    if columns.unit is not None:
-        return [piece.table.stem] * len(piece)
-    return [piece.table.path.parent.name] * len(piece) if piece.table.path is not None and "/" in files[0] else None
-
-
-def _condition_means(
-    tables: Sequence[Table],
-    table_of: _Codes,
-    values: FloatArray,
-    split: int,
-    gaps: Sequence[int],
-    names: Sequence[str],
-) -> tuple[_Codes, FloatArray]:
-    """The operating condition of each row within its table; means of columns with blanks there, NaN for settings.
-
-    One column of the table is in memory at a time.
-    """
-    conditions, means = np.zeros(len(values) if gaps else 0, dtype=np.int32), [np.empty((0, len(gaps)))]
-    for k, table in enumerate(tables) if gaps else ():
-        rows = np.flatnonzero(table_of == k) if len(tables) > 1 else slice(None)
-        levels = []
-        for c in range(split, values.shape[1]):
-            setting = values[rows, c]
-            present = setting[~np.isnan(setting)]
-            decimals = decimals_of_levels(present) if present.size else None
-            if decimals is not None:
-                levels.append(np.round(setting, decimals) + 0.0)
-        count = len(values) if isinstance(rows, slice) else len(rows)
-        within = np.zeros(count, dtype=np.int32)
-        if levels:
-            by_levels = pd.DataFrame(dict(enumerate(levels))).groupby(list(range(len(levels))), dropna=False)
-            within = np.asarray(by_levels.ngroup(), dtype=np.int32)
-        of_table = np.full((int(within.max(initial=-1)) + 1, len(gaps)), np.nan)
-        for g, c in enumerate(gaps):
-            column = pd.Series(values[rows, c])
-            if column.isna().all():
-                what = f"no value at all in column '{names[c]}'"
-                raise DataError(what, where=table.where, hint="leave the column out")
-            if c < split:
-                of_table[:, g] = column.groupby(within).mean().fillna(column.mean()) if levels else column.mean()
-        conditions[rows] = within + sum(map(len, means))
-        means.append(of_table)
-    return conditions, np.concatenate(means)
-
-
-def _unit(unit_rows: _UnitRows, machine: str, columns: Columns, sensors: Sequence[str]) -> Unit:
+def _unit(rows: GatheredRows, columns: Columns, sensors: Sequence[str]) -> Unit:
     """One unit from its rows."""
-    rows = unit_rows.whole
-    target = None if rows.targets is None else rows.targets[unit_rows.rows]
+    target = rows.targets
     offsets = numbers = rul_at_end = None
     if rows.cycles is not None:
-        offsets, numbers = _cycles(unit_rows, rows.cycles[unit_rows.rows], str(columns.cycle))
-        target = None if target is None else _one_per_cycle(unit_rows, target, offsets, str(columns.target))
+        offsets, numbers = _cycles(rows, rows.cycles, str(columns.cycle))
+        target = None if target is None else _one_per_cycle(rows, target, offsets, str(columns.target))
     elif target is not None:
-        _check_not_negative(unit_rows, target, str(columns.target))
+        _check_not_negative(rows, target, str(columns.target))
         rul_at_end = float(target[-1])
-    time = _time(unit_rows, columns, offsets)
+    time = _time(rows, columns, offsets)
     failed = rul_at_end is None or rul_at_end == 0
     if rows.failed is not None:
-        failed = _has_failed(unit_rows, rows.failed[unit_rows.rows], str(columns.failed))
+        failed = _has_failed(rows, rows.failed, str(columns.failed))
     if columns.task == "rul" and target is None and failed:
         rul_at_end = 0.0
     has_lives = columns.life is not None or columns.new_life is not None
-    began = None if rows.dates is None else iso(float(rows.dates[unit_rows.rows.start]))
-    facts = {"site": _site(unit_rows), MACHINE: machine if has_lives else None, START: began}
-    values = _filled(unit_rows, columns, (*sensors, *columns.settings), time, offsets)
+    began = None if rows.dates is None else iso(float(rows.dates[0]))
+    facts = {"site": rows.site(), MACHINE: rows.machines[0] if has_lives else None, START: began}
+    values = _filled(rows, columns, (*sensors, *columns.settings), time, offsets)
     return Unit(
-        id=unit_rows.unit,
+        id=rows.units[0],
         time=time,
         sensors=values[:, : len(sensors)],
         settings=values[:, len(sensors) :],
@@ -444,15 +230,15 @@ def _with_rows(unit: Unit, rows: IntArray) -> Unit:
 
 
 def _filled(
-    unit_rows: _UnitRows, columns: Columns, names: Sequence[str], time: FloatArray, offsets: IntArray | None
+    rows: GatheredRows, columns: Columns, names: Sequence[str], time: FloatArray, offsets: IntArray | None
 ) -> FloatArray:
     """Sensors and settings of the unit, (T, C + S), their blanks filled within each cycle."""
-    values, gaps = unit_rows.whole.values[unit_rows.rows], list(unit_rows.whole.blanks)
+    values, gaps = rows.values, list(rows.blanks)
     if not gaps or not np.isnan(values).any():
         return values
     values = values.copy()
     policies = [columns.policies(names)[c] for c in gaps]
-    means = unit_rows.whole.means[unit_rows.whole.conditions[unit_rows.rows]]
+    means = rows.means[rows.conditions]
     edges = [0, len(values)] if offsets is None else offsets.tolist()
     for a, b in pairwise(edges):
         values[a:b, gaps] = fill(values[a:b, gaps], time[a:b], policies, means[a:b])
@@ -460,61 +246,46 @@ def _filled(
     if left.size:
         row, column = int(left[0][0]), names[int(left[0][1])]
         what = f"no value of the operating setting '{column}' before the unit's first one"
-        raise DataError(what, where=unit_rows.at(row), hint="fill it, or drop the rows before")
+        raise DataError(what, where=rows.at(row), hint="fill it, or drop the rows before")
     return values
 
 
-def _site(unit_rows: _UnitRows) -> str | None:
-    whole = unit_rows.whole
-    site: str | None = None
-    for spelled, (table, place) in whole.sites.get(unit_rows.code, {}).items():
-        name = whole.spelling[spelled]
-        if site not in (None, name):
-            raise DataError(
-                f"the unit is in two sites: '{site}' and '{name}'",
-                where=whole.tables[table].at(place, unit_rows.unit),
-                hint="a unit belongs to one site; make the unit ids unique, such as plantA-7",
-            )
-        site = name
-    return site
-
-
-def _cycles(unit_rows: _UnitRows, cycle: IntArray, column: str) -> tuple[IntArray, IntArray]:
+def _cycles(rows: GatheredRows, cycle: IntArray, column: str) -> tuple[IntArray, IntArray]:
     """Row offsets and numbers of the cycles."""
     back = np.flatnonzero(np.diff(cycle) < 0)
     if back.size:
         k = int(back[0]) + 1
         raise DataError(
             f"unsorted {column}: {cycle[k]} after {cycle[k - 1]}",
-            where=unit_rows.at(k),
+            where=rows.at(k),
             hint=f"sort the rows of each unit by {column}",
         )
     starts = np.concatenate([[0], np.flatnonzero(np.diff(cycle) != 0) + 1]).astype(np.int64)
     return np.append(starts, len(cycle)), cycle[starts]
 
 
-def _one_per_cycle(unit_rows: _UnitRows, target: FloatArray, offsets: IntArray, column: str) -> FloatArray:
+def _one_per_cycle(rows: GatheredRows, target: FloatArray, offsets: IntArray, column: str) -> FloatArray:
     values = target[offsets[:-1]]
     repeated = np.repeat(values, np.diff(offsets))
     blank = np.isnan(target)
     some = np.repeat(np.logical_or.reduceat(~blank, offsets[:-1]), np.diff(offsets))
     for k in np.flatnonzero(blank & some)[:1]:  # a health that no row of the cycle has is not measured at all
         hint = "write it in all rows of the cycle, or in none"
-        raise DataError(f"missing value in column '{column}'", where=unit_rows.at(int(k)), hint=hint)
+        raise DataError(f"missing value in column '{column}'", where=rows.at(int(k)), hint=hint)
     spread = np.flatnonzero((target != repeated) & ~blank)
     if spread.size:
         k = int(spread[0])
         raise DataError(
             f"column '{column}' changes within a cycle, to {target[k]:g}",
-            where=unit_rows.at(k),
+            where=rows.at(k),
             hint="the health label must be the same in all rows of a cycle",
         )
     return values
 
 
-def _time(unit_rows: _UnitRows, columns: Columns, offsets: IntArray | None) -> FloatArray:
+def _time(rows: GatheredRows, columns: Columns, offsets: IntArray | None) -> FloatArray:
     """Time of every row, refused where it does not rise; dates count from the unit's first row."""
-    time = unit_rows.whole.times[unit_rows.rows]
+    time = rows.times
     steps = np.diff(time)
     if offsets is not None:
         steps[offsets[1:-1] - 1] = 1.0  # time starts anew with each cycle
@@ -524,37 +295,37 @@ def _time(unit_rows: _UnitRows, columns: Columns, offsets: IntArray | None) -> F
         kind = "duplicate" if time[k] == time[k - 1] else "unsorted"
         repaired = "; data.sort = true sorts them. Where time restarts after a repair, set data.new_life = 'time'"
         raise DataError(
-            f"{kind} {columns.time}: {unit_rows.cell(columns.time, k)} after {unit_rows.cell(columns.time, k - 1)}",
-            where=unit_rows.at(k),
+            f"{kind} {columns.time}: {rows.cell(columns.time, k)} after {rows.cell(columns.time, k - 1)}",
+            where=rows.at(k),
             hint=f"sort the rows of each unit by {columns.time} and keep one row for each value"
             + (repaired if kind == "unsorted" else ""),
         )
-    return time - time[0] if unit_rows.whole.dates is not None and offsets is None else time
+    return time - time[0] if rows.dates is not None and offsets is None else time
 
 
-def _check_not_negative(unit_rows: _UnitRows, target: FloatArray, column: str) -> None:
+def _check_not_negative(rows: GatheredRows, target: FloatArray, column: str) -> None:
     below = np.flatnonzero(target < 0)
     if below.size:
         k = int(below[0])
         raise DataError(
             f"negative RUL {target[k]:g} in column '{column}'",
-            where=unit_rows.at(k),
+            where=rows.at(k),
             hint="RUL ends at 0; drop the rows after the failure",
         )
 
 
-def _has_failed(unit_rows: _UnitRows, flags: BoolArray, column: str) -> bool:
+def _has_failed(rows: GatheredRows, flags: BoolArray, column: str) -> bool:
     """What the flags say; they may stand in every row or in the last one only."""
     if flags.any() and not flags.all() and (flags[:-1].any() or not flags[-1]):
         raise DataError(
             f"column '{column}' says failed before the last row",
-            where=unit_rows.at(int(np.argmax(flags))),
+            where=rows.at(int(np.argmax(flags))),
             hint="drop the rows after the failure; if the machine was repaired, set data.new_life = 'failed'",
         )
     return bool(flags[-1])
 
 
-def _notes(tables: Sequence[Table], rows: _AllRows, columns: Columns, sensors: Sequence[str]) -> list[str]:
+def _notes(tables: Sequence[Table], rows: GatheredRows, columns: Columns, sensors: Sequence[str]) -> list[str]:
     """What people should know about how the rows were read."""
     names = (*sensors, *columns.settings)
     notes = [*dict.fromkeys(table.note for table in tables if table.note)]
