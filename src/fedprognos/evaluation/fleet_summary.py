@@ -56,8 +56,8 @@ def new_to_owner(clients: Mapping[str, Fleet], tests: Mapping[str, Fleet]) -> di
     new_units = {}
     for name in sorted(shared):
         if all(isinstance(unit.attributes[name], str) for unit in units):
-            seen = {client: {unit.attributes[name] for unit in clients[client]} for client in owned}
-            new = {c: [u.id for u in fleet if u.attributes[name] not in seen[c]] for c, fleet in owned.items()}
+            trained_on = {client: {unit.attributes[name] for unit in clients[client]} for client in owned}
+            new = {c: [u.id for u in fleet if u.attributes[name] not in trained_on[c]] for c, fleet in owned.items()}
             if 0 < sum(map(len, new.values())) < sum(map(len, owned.values())):
                 new_units[name] = new
     return new_units

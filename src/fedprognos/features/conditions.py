@@ -42,15 +42,15 @@ def keys(values: FloatArray, decimals: Mapping[str, int], settings: Sequence[str
 
 
 def match(rows: FloatArray, condition_keys: FloatArray) -> tuple[IntArray, BoolArray]:
-    """Index of each row's condition among the `known` keys (K, k), and whether it is a known one.
+    """Index of each row's condition among the known keys (K, k), and whether it is one of them.
 
-    An unseen condition falls back to the nearest known one, distances measured in units of each
-    setting's range over the known conditions.
+    Any other condition falls back to the nearest known one. Distances are measured in shares of each setting's range
+    over the known conditions.
 
     Examples
     --------
-    >>> ids, seen = match(np.array([[10.0], [41.0]]), np.array([[0.0], [10.0], [42.0]]))
-    >>> ids.tolist(), seen.tolist()
+    >>> ids, is_known = match(np.array([[10.0], [41.0]]), np.array([[0.0], [10.0], [42.0]]))
+    >>> ids.tolist(), is_known.tolist()
     ([1, 2], [True, False])
     """
     if condition_keys.shape[1] == 0:
@@ -60,6 +60,6 @@ def match(rows: FloatArray, condition_keys: FloatArray) -> tuple[IntArray, BoolA
     scale = np.where(span > 0, span, 1.0)
     distance = np.square((distinct[:, None, :] - condition_keys[None, :, :]) / scale).sum(axis=2)
     nearest = distance.argmin(axis=1)
-    seen = (condition_keys[nearest] == distinct).all(axis=1)
+    is_known = (condition_keys[nearest] == distinct).all(axis=1)
     inverse = inverse.reshape(-1)
-    return nearest[inverse].astype(np.int64), seen[inverse]
+    return nearest[inverse].astype(np.int64), is_known[inverse]

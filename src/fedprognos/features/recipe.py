@@ -228,7 +228,7 @@ class Recipe(BaseModel):
         A sensor at whose levels cycles are read stays as it is: its place is taken by the times of its levels.
         """
         condition_keys, mean, std = self._tables
-        ids, seen = conditions.match(conditions.keys(settings, self.conditions, self.settings), condition_keys)
+        ids, is_known = conditions.match(conditions.keys(settings, self.conditions, self.settings), condition_keys)
         scaled = np.empty((len(sensors), self.columns), dtype=np.float32)
         width = len(self.sensors)
         if len(condition_keys) == 1:
@@ -243,7 +243,7 @@ class Recipe(BaseModel):
             width = end
         if self.condition_inputs:
             scaled[:, width:] = np.eye(len(condition_keys), dtype=np.float32)[ids]
-        return scaled, ~seen
+        return scaled, ~is_known
 
     def deviations(self, sensors: FloatArray, scaled: NDArray[np.float32]) -> FloatArray:
         """How far raw rows (T, sensors), scaled already, are from the mean of their condition, in deviations."""

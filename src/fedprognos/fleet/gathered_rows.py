@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray, RowStack
 from fedprognos.errors import DataError
-from fedprognos.tables import Columns, RowReader, Rows, Table, decimals_of_levels, one_spelling, unit_files
+from fedprognos.tables import Columns, RowReader, Rows, Table, coded, decimals_of_levels, one_spelling, unit_files
 
 _Codes = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 """Numbers of units, tables and conditions by row: half as large as other whole numbers."""
@@ -113,7 +113,7 @@ def gather_rows(reader: RowReader, tables: Sequence[Table]) -> GatheredRows:
     repeated = 0
     for k, (table, file) in enumerate(zip(tables, files, strict=True)):
         for piece in reader.read(table, file):
-            within, names, firsts = _coded(piece.units)
+            within, names, firsts = coded(piece.units)
             for name, first in zip(names, firsts, strict=True):
                 if name not in units:
                     units[name] = len(units)
@@ -122,9 +122,9 @@ def gather_rows(reader: RowReader, tables: Sequence[Table]) -> GatheredRows:
             codes = np.array([units[name] for name in names], dtype=np.int32)[within]
             owners = piece.sites if columns.site is not None else _file_sites(piece, columns, files)
             if owners is not None:
-                site_of_row, site_names, _ = _coded(owners)
+                site_of_row, site_names, _ = coded(owners)
                 site_counts.update(dict(zip(site_names, np.bincount(site_of_row).tolist(), strict=True)))
-                for first in _coded(codes.astype(np.int64) * len(site_names) + site_of_row)[2]:
+                for first in coded(codes.astype(np.int64) * len(site_names) + site_of_row)[2]:
                     sites[codes[first]].setdefault(site_names[site_of_row[first]], (k, int(piece.places[first])))
             measured.add(np.column_stack([piece.sensors, piece.settings]))
             missing += np.concatenate([np.isnan(block).sum(axis=0) for block in (piece.sensors, piece.settings)])
@@ -159,16 +159,6 @@ def gather_rows(reader: RowReader, tables: Sequence[Table]) -> GatheredRows:
         again=reader.again,
         **{name: _joined(parts, order) for name, parts in numbers.items()},
     )
-
-
-def _coded(values: Sequence[str] | IntArray) -> tuple[IntArray, list[Any], list[int]]:
-    """Numbers for values, the values in the order in which they come, and where each comes first."""
-    codes, different = pd.factorize(
-        np.asarray(values) if isinstance(values, np.ndarray) else np.asarray(values, object)
-    )
-    firsts = np.zeros(len(different), dtype=np.int64)
-    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
-    return codes, different.tolist(), firsts.tolist()
 
 
 def _joined(parts: list[Any], order: IntArray | None) -> Any:

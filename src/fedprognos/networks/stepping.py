@@ -99,9 +99,9 @@ class Stepper:
         """What :meth:`run` gives, with the last layer's outputs (B, T, L) in between."""
         after = states.copy()
         if rows.shape[1] <= LONG and self._steps is not None:
-            seen = [self._in_numpy(rows, self._steps, after)]
+            head_inputs = [self._in_numpy(rows, self._steps, after)]
         else:
-            seen = [self._in_torch(rows, after)]
+            head_inputs = [self._in_torch(rows, after)]
         if self._reservoir is not None:
             echo = np.ascontiguousarray(after[:, self._starts[-1] :].T)
             trace = np.empty((*rows.shape[:2], len(echo)), dtype=np.float32)
@@ -109,11 +109,11 @@ class Stepper:
                 echo = self._reservoir.step(echo, rows[:, t])
                 trace[:, t] = echo.T
             after[:, self._starts[-1] :] = echo.T
-            seen.append(trace)
+            head_inputs.append(trace)
         if self._direct:
-            seen.append(rows)
-        features = np.concatenate(seen, axis=2) if len(seen) > 1 else seen[0]
-        return (features @ self._slopes).astype(np.float64) + self._bias, seen[0], after
+            head_inputs.append(rows)
+        features = np.concatenate(head_inputs, axis=2) if len(head_inputs) > 1 else head_inputs[0]
+        return (features @ self._slopes).astype(np.float64) + self._bias, head_inputs[0], after
 
     def _in_numpy(self, rows: Rows, steps: Sequence[Step], states: Rows) -> Rows:
         """Outputs of the last layer (B, T, L) after each of some rows; the states are changed in place."""

@@ -16,7 +16,7 @@ from fedprognos.tables.database import literal
 from fedprognos.tables.experiment_file import TEST_FRACTION, default_path, experiment_toml, write_experiment
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.proposal import WHY_LEFT_OUT, NoTimeError, Proposal, propose, propose_columns
-from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, join_rows, name_of_life
+from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, coded, join_rows, name_of_life
 from fedprognos.tables.table import PIECE, Table
 from fedprognos.tables.table_files import (
     ALL_SHEETS,
@@ -63,6 +63,7 @@ __all__ = [
     "TableLayout",
     "Task",
     "broken_off",
+    "coded",
     "date_of",
     "decimals_of_levels",
     "default_path",

@@ -234,9 +234,8 @@ class RowReader:
             rows = self._named_by_sites(rows, rows.sites)
         counts_lives = columns.life is not None or columns.new_life is not None
         by_date = rows.dates is not None and rows.cycles is not None
-        codes, machines = pd.factorize(np.asarray(rows.machines, dtype=object))
         if not counts_lives and not by_date:
-            return self._in_one_life(rows, codes, machines.tolist())
+            return self._in_one_life(rows)
         units, times = list[str](), rows.times.copy()
         for k, machine in enumerate(rows.machines):
             time = float(rows.times[k])
@@ -272,26 +271,25 @@ class RowReader:
         Its unit is called after the site: `south/1`.
         """
         clock = rows.times if rows.cycles is None else rows.cycles
-        machine_of_row, machines = pd.factorize(np.asarray(rows.machines, dtype=object))
-        site_of_row, site_names = pd.factorize(np.asarray(sites, dtype=object))
-        pair_of_row, pairs = pd.factorize(machine_of_row * len(site_names) + site_of_row)
-        first_rows = np.zeros(len(pairs), dtype=np.int64)
-        first_rows[pair_of_row[::-1]] = np.arange(len(rows))[::-1]
+        machine_of_row, machines, _ = coded(rows.machines)
+        site_of_row, site_names, _ = coded(sites)
+        pair_of_row, _, first_rows = coded(machine_of_row * len(site_names) + site_of_row)
         names = []
-        for pair, first in zip(pairs.tolist(), first_rows.tolist(), strict=True):
-            machine, site = machines[pair // len(site_names)], folded(site_names[pair % len(site_names)])
+        for first in first_rows:
+            machine, spelled = rows.machines[first], sites[first]
+            site = folded(spelled)
             if (machine, site) not in self._named:
                 name = machine
                 if self._homes.setdefault(machine, site) != site:
-                    before = np.flatnonzero(machine_of_row[:first] == pair // len(site_names))
+                    before = np.flatnonzero(machine_of_row[:first] == machine_of_row[first])
                     latest = clock[before[-1]] if before.size else self._latest[machine]
-                    name = f"{site_names[pair % len(site_names)]}/{machine}" if clock[first] <= latest else machine
+                    name = f"{spelled}/{machine}" if clock[first] <= latest else machine
                 self._named[machine, site] = name
             names.append(self._named[machine, site])
         last_rows = np.zeros(len(machines), dtype=np.int64)
         last_rows[machine_of_row] = np.arange(len(rows))
-        self._latest.update(zip(machines.tolist(), clock[last_rows].tolist(), strict=True))
-        if names == [machines[pair // len(site_names)] for pair in pairs.tolist()]:
+        self._latest.update(zip(machines, clock[last_rows].tolist(), strict=True))
+        if names == [rows.machines[first] for first in first_rows]:
             return rows
         renamed = np.asarray(names, dtype=object)[pair_of_row].tolist()
         return replace(rows, machines=renamed, units=rows.units if self.columns.life is not None else renamed)
@@ -301,18 +299,17 @@ class RowReader:
         begins = time < state.last if rule == "time" else rule == "failed" and state.ended
         return str(int(state.life) + 1) if begins else state.life
 
-    def _in_one_life(self, rows: Rows, codes: IntArray, machines: Sequence[str]) -> Rows:
+    def _in_one_life(self, rows: Rows) -> Rows:
         """Every machine is a unit. One that comes again in a later table goes on there.
 
         If its clock begins anew it is another machine of the same name, as plants have that all count from 1; its unit
         is called after the table: `north/1`.
         """
         cycles = np.zeros(len(rows)) if rows.cycles is None else rows.cycles
-        names = [str(machine) for machine in machines]
-        rows_of_first = np.zeros(len(names), dtype=np.int64)
-        rows_of_first[codes[::-1]] = np.arange(len(codes))[::-1]
-        for k, machine in enumerate(names):
-            begins = float(cycles[rows_of_first[k]]), float(rows.times[rows_of_first[k]])
+        machine_of_row, machines, first_rows = coded(rows.machines)
+        names = []
+        for machine, first in zip(machines, first_rows, strict=True):
+            begins = float(cycles[first]), float(rows.times[first])
             state = self._machines.get(machine)
             if state is None:
                 state = self._machines[machine] = _Machine(self._table, 0.0, name=machine, first=begins)
@@ -324,11 +321,25 @@ class RowReader:
                 else:
                     self.goes_on = True
                 state.table = self._table
-            names[k] = state.name
-        if names == list(machines):
+            names.append(state.name)
+        if names == machines:
             return replace(rows, units=rows.machines)
-        units = np.asarray(names, dtype=object)[codes].tolist()
+        units = np.asarray(names, dtype=object)[machine_of_row].tolist()
         return replace(rows, units=units, machines=units)
+
+
+def coded(values: Sequence[str] | IntArray) -> tuple[IntArray, list[Any], list[int]]:
+    """Numbers for values, the values in the order in which they come, and where each comes first.
+
+    >>> codes, different, firsts = coded(["b", "a", "b"])
+    >>> codes.tolist(), different, firsts
+    ([0, 1, 0], ['b', 'a'], [0, 1])
+    """
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    codes, different = pd.factorize(array)
+    firsts = np.zeros(len(different), dtype=np.int64)
+    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+    return codes, different.tolist(), firsts.tolist()
 
 
 def name_of_life(machine: str, life: str) -> str:

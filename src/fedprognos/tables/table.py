@@ -241,7 +241,7 @@ class Table:
             *([] if self.distinct else [f"hash({', '.join(every)}) AS {quoted(_HASH)}"]),
         ]
         sql = f"SELECT {', '.join(selected)} FROM {self._numbered} WHERE {filled}"
-        seen, empty = _SeenRows(), True
+        rows_so_far, empty = _SeenRows(), True
         chunks = itertools.chain(self._stream(sql), [None])
         frame = next(chunks)
         while frame is not None:
@@ -249,7 +249,7 @@ class Table:
             empty = False
             cells, repeated = frame, 0
             if not self.distinct:
-                again = seen.again(frame.pop(_HASH).to_numpy(np.uint64))
+                again = rows_so_far.again(frame.pop(_HASH).to_numpy(np.uint64))
                 repeated = int(again.sum())
                 cells = frame[~again] if repeated else frame
             places: IntArray = cells.pop(_ROW).to_numpy(np.int64)

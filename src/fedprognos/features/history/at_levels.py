@@ -136,10 +136,10 @@ class LevelHistory(CycleHistory):
         if met > self.filled:
             # The lowest value so far stands for the earlier sample: between the two the level is met on the line
             # from that value, while the other columns follow their own samples.
-            seen = rows.copy()
+            falling = rows.copy()
             if len(rows) > 1:
-                seen[0, self.column] = self.low
-            when, then = at_levels(self.levels[self.filled : met], self.column, self.end, time, seen)
+                falling[0, self.column] = self.low
+            when, then = at_levels(self.levels[self.filled : met], self.column, self.end, time, falling)
             then[:, self.column] = self.recipe.scale_level_times(when)
             self.rows[self.filled : met] = then
             self.filled = met
