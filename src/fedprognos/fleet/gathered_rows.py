@@ -134,7 +134,7 @@ def gather_rows(reader: RowReader, tables: Sequence[Table]) -> GatheredRows:
                 column = getattr(piece, name)
                 parts.append(None if column is None else column.copy())  # a view would keep the piece's sensors, too
             repeated += piece.repeated
-    if reader.goes_on and columns.site is None and columns.unit is not None:
+    if reader.lives.goes_on and columns.site is None and columns.unit is not None:
         sites = [{} for _ in units]  # files are parts of a history, not owners
     code = np.concatenate(code_parts)
     order = np.argsort(code, kind="stable") if (code[1:] < code[:-1]).any() else None
@@ -156,7 +156,7 @@ def gather_rows(reader: RowReader, tables: Sequence[Table]) -> GatheredRows:
         sites=sites,
         spelling=one_spelling(site_counts) if columns.site is not None else {name: name for name in site_counts},
         repeated=repeated,
-        again=reader.again,
+        again=reader.lives.again,
         **{name: _joined(parts, order) for name, parts in numbers.items()},
     )
 

@@ -291,7 +291,7 @@ def predict_files(
             if progress is not None:
                 progress(share)
         ended = stream.finish()
-        current = [unit for unit in appeared if unit not in reader.past]
+        current = [unit for unit in appeared if unit not in reader.lives.past]
         result.now, result.past = [h for h in stream.healths(current) if h is not None], len(appeared) - len(current)
         rows_of_units = by_unit(kept)
         explained = [health.unit for health in result.now if why and health.value is not None]
@@ -359,7 +359,7 @@ def predict_frame(
             units.setdefault(name, []).extend(h for h in update.healths if h.state != "warming-up")
     ended = stream.finish()
     if last:
-        healths = stream.healths([name for name in units if name not in reader.past])
+        healths = stream.healths([name for name in units if name not in reader.lives.past])
     else:
         for health in ended:
             units[health.unit].append(health)

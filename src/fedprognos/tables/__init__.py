@@ -14,9 +14,10 @@ from fedprognos.tables.cycle_rules import (
 )
 from fedprognos.tables.database import literal
 from fedprognos.tables.experiment_file import TEST_FRACTION, default_path, experiment_toml, write_experiment
+from fedprognos.tables.lives import coded, name_of_life
 from fedprognos.tables.loaded_rows import LoadedRows, load_rows
 from fedprognos.tables.proposal import WHY_LEFT_OUT, NoTimeError, Proposal, propose, propose_columns
-from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, coded, join_rows, name_of_life
+from fedprognos.tables.rows import LARGEST_WHOLE, RowReader, Rows, join_rows
 from fedprognos.tables.table import PIECE, Table
 from fedprognos.tables.table_files import (
     ALL_SHEETS,

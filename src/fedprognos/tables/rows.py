@@ -15,8 +15,8 @@ import pandas as pd
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import DataError
-from fedprognos.tables.column_names import folded
 from fedprognos.tables.columns import Columns
+from fedprognos.tables.lives import Lives
 from fedprognos.tables.table import PIECE, Piece, Table, yes_and_no
 from fedprognos.tables.times import SECONDS, find_time_format, seconds_since_1970, time_expression
 
@@ -73,22 +73,6 @@ class Rows:
         return self.table.at(int(self.places[k]), self.units[k])
 
 
-@dataclass
-class _Machine:
-    """Where a machine has got to."""
-
-    table: int
-    last: float
-    life: str = "1"
-    since: float = 0.0
-    ended: bool = False
-    cycle: float = np.nan
-    cycle_began: float = 0.0
-    name: str = ""
-    first: tuple[float, float] = (0.0, 0.0)
-    """Cycle and time of its first row in the table where it is."""
-
-
 class RowReader:
     """Reads tables one after the other; a machine may go on in the next.
 
@@ -107,12 +91,8 @@ class RowReader:
 
     Attributes
     ----------
-    past
-        Lives that another one of the same machine has followed.
-    again
-        Machines that came again in a later table with a time that does not go on: other machines of the same name.
-    goes_on
-        Whether a machine has rows in several tables.
+    lives
+        The machines and lives so far.
 
     Examples
     --------
@@ -122,7 +102,7 @@ class RowReader:
     >>> (rows,) = reader.read(table_from_frame(frame, "pumps"))
     >>> rows.units, rows.times, rows.sensors[:, 0]
     (['p', 'p', 'p#2'], array([1., 2., 1.]), array([20., nan, 21.]))
-    >>> reader.past
+    >>> reader.lives.past
     {'p'}
     """
 
@@ -135,16 +115,9 @@ class RowReader:
         labels: bool = False,
         own_clock: bool = False,
     ) -> None:
-        self.columns, self.sensors, self.labels, self.own_clock = columns, tuple(sensors), labels, own_clock
+        self.columns, self.sensors, self.labels = columns, tuple(sensors), labels
+        self.lives = Lives(columns, own_clock=own_clock)
         self._seconds = SECONDS.get(time_measure)
-        self._machines: dict[str, _Machine] = {}
-        self._homes: dict[str, str] = {}
-        self._named: dict[tuple[str, str], str] = {}
-        self._latest: dict[str, float] = {}
-        self._table = -1
-        self.past: set[str] = set()
-        self.again: set[str] = set()
-        self.goes_on = False
 
     def read(self, table: Table, name: str | None = None, rows: int = PIECE) -> Iterator[Rows]:
         """Rows of a table, at most so many at a time.
@@ -154,8 +127,8 @@ class RowReader:
         name
             Of the unit that the whole table is, where no column names units.
         """
-        self._table += 1
         columns = self.columns
+        self.lives.begin_table()
         table.require([*columns.roles, *self.sensors])
         form = columns.time_format or find_time_format(table, columns.time, columns.clock)
         if form != "number" and self._seconds is None:
@@ -166,7 +139,7 @@ class RowReader:
             # Sorting needs all rows of the table at once; as numbers they are a fraction of the file.
             typed = _sorted(list(typed), rows)
         for part in typed:
-            yield self._told_apart(part, form)
+            yield self.lives.name_units(part)
 
     def _expressions(self, table: Table, form: str) -> dict[str, str]:
         columns = self.columns
@@ -183,7 +156,7 @@ class RowReader:
         }
 
     def _typed(self, table: Table, piece: Piece, form: str, name: str) -> Rows:
-        """Cells as names and numbers; the machines are not yet told apart by lives."""
+        """Cells as names and numbers; which life of a machine each row is of comes later."""
         columns, cells = self.columns, piece.cells
         places = piece.rows
         units = [name] * len(cells) if columns.unit is None else _names(table, cells["unit"], columns.unit, places)
@@ -226,129 +199,6 @@ class RowReader:
             share=piece.share,
             repeated=piece.repeated,
         )
-
-    def _told_apart(self, rows: Rows, form: str) -> Rows:
-        """Rows with the life of each as its unit, and the time since that life, or that cycle, began."""
-        columns = self.columns
-        if rows.sites is not None:
-            rows = self._named_by_sites(rows, rows.sites)
-        counts_lives = columns.life is not None or columns.new_life is not None
-        by_date = rows.dates is not None and rows.cycles is not None
-        if not counts_lives and not by_date:
-            return self._in_one_life(rows)
-        units, times = list[str](), rows.times.copy()
-        for k, machine in enumerate(rows.machines):
-            time = float(rows.times[k])
-            label = rows.units[k] if columns.life is not None else None
-            state = self._machines.get(machine)
-            if state is None:
-                state = self._machines[machine] = _Machine(self._table, time, label or "1")
-            else:
-                label = label or self._next_life(state, time)
-                if label != state.life:
-                    # A counter that goes on over a repair begins anew with the life; a date stays the date it is.
-                    went_on = time > state.last and rows.dates is None
-                    self.past.add(name_of_life(machine, state.life))
-                    state.life, state.since = label, state.last if went_on else 0.0
-                self.goes_on |= state.table != self._table
-            state.last, state.table = time, self._table
-            state.ended = rows.failed is not None and bool(rows.failed[k])
-            units.append(name_of_life(machine, state.life))
-            self.past.discard(units[-1])
-            if by_date and rows.cycles is not None:
-                if rows.cycles[k] != state.cycle:
-                    state.cycle, state.cycle_began = float(rows.cycles[k]), time
-                times[k] = time - state.cycle_began
-            else:
-                goes_on = self.own_clock and state.life.isdecimal()
-                times[k] = time if goes_on else time - state.since
-        return replace(rows, units=units, times=times)
-
-    def _named_by_sites(self, rows: Rows, sites: Sequence[str]) -> Rows:
-        """Rows whose machines have one site each, as far as clocks tell: plants may all count their machines from 1.
-
-        If a machine comes at a second site and its clock does not go on there, it is another machine of the same name.
-        Its unit is called after the site: `south/1`.
-        """
-        clock = rows.times if rows.cycles is None else rows.cycles
-        machine_of_row, machines, _ = coded(rows.machines)
-        site_of_row, site_names, _ = coded(sites)
-        pair_of_row, _, first_rows = coded(machine_of_row * len(site_names) + site_of_row)
-        names = []
-        for first in first_rows:
-            machine, spelled = rows.machines[first], sites[first]
-            site = folded(spelled)
-            if (machine, site) not in self._named:
-                name = machine
-                if self._homes.setdefault(machine, site) != site:
-                    before = np.flatnonzero(machine_of_row[:first] == machine_of_row[first])
-                    latest = clock[before[-1]] if before.size else self._latest[machine]
-                    name = f"{spelled}/{machine}" if clock[first] <= latest else machine
-                self._named[machine, site] = name
-            names.append(self._named[machine, site])
-        last_rows = np.zeros(len(machines), dtype=np.int64)
-        last_rows[machine_of_row] = np.arange(len(rows))
-        self._latest.update(zip(machines, clock[last_rows].tolist(), strict=True))
-        if names == [rows.machines[first] for first in first_rows]:
-            return rows
-        renamed = np.asarray(names, dtype=object)[pair_of_row].tolist()
-        return replace(rows, machines=renamed, units=rows.units if self.columns.life is not None else renamed)
-
-    def _next_life(self, state: _Machine, time: float) -> str:
-        rule = self.columns.new_life
-        begins = time < state.last if rule == "time" else rule == "failed" and state.ended
-        return str(int(state.life) + 1) if begins else state.life
-
-    def _in_one_life(self, rows: Rows) -> Rows:
-        """Every machine is a unit. One that comes again in a later table goes on there.
-
-        If its clock begins anew it is another machine of the same name, as plants have that all count from 1; its unit
-        is called after the table: `north/1`.
-        """
-        cycles = np.zeros(len(rows)) if rows.cycles is None else rows.cycles
-        machine_of_row, machines, first_rows = coded(rows.machines)
-        names = []
-        for machine, first in zip(machines, first_rows, strict=True):
-            begins = float(cycles[first]), float(rows.times[first])
-            state = self._machines.get(machine)
-            if state is None:
-                state = self._machines[machine] = _Machine(self._table, 0.0, name=machine, first=begins)
-            elif state.table != self._table:
-                if begins <= state.first:
-                    state.name = f"{rows.table.stem}/{machine}"
-                    state.first = begins
-                    self.again.add(machine)
-                else:
-                    self.goes_on = True
-                state.table = self._table
-            names.append(state.name)
-        if names == machines:
-            return replace(rows, units=rows.machines)
-        units = np.asarray(names, dtype=object)[machine_of_row].tolist()
-        return replace(rows, units=units, machines=units)
-
-
-def coded(values: Sequence[str] | IntArray) -> tuple[IntArray, list[Any], list[int]]:
-    """Numbers for values, the values in the order in which they come, and where each comes first.
-
-    >>> codes, different, firsts = coded(["b", "a", "b"])
-    >>> codes.tolist(), different, firsts
-    ([0, 1, 0], ['b', 'a'], [0, 1])
-    """
-    array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
-    codes, different = pd.factorize(array)
-    firsts = np.zeros(len(different), dtype=np.int64)
-    firsts[codes[::-1]] = np.arange(len(codes))[::-1]
-    return codes, different.tolist(), firsts.tolist()
-
-
-def name_of_life(machine: str, life: str) -> str:
-    """The unit that one life of a machine is.
-
-    >>> name_of_life("pump", "1"), name_of_life("pump", "2")
-    ('pump', 'pump#2')
-    """
-    return machine if life == "1" else f"{machine}#{life}"
 
 
 def _names(table: Table, cells: pd.Series, column: str, places: IntArray) -> list[str]:
