@@ -136,7 +136,7 @@ class Lives:
         return replace(rows, units=units, machines=units)
 
     def _named_by_lives(self, rows: Rows) -> Rows:
-        """Each life of a machine is a unit, `pump#2`. Its clock begins with the life; that of dates in cycles with each."""
+        """Each life of a machine is a unit, `pump#2`, and its clock begins with it; within cycles, with each cycle."""
         units, times = list[str](), rows.times.copy()
         for k, machine in enumerate(rows.machines):
             time = float(rows.times[k])
