@@ -80,7 +80,7 @@ def test_true_sums_pass(seed, labelled):
     h[..., 3] = h[..., 0]
     h[..., 4] = 0.0
     h[..., 5] = -1.0
-    OutputSums.from_outputs(h, y if labelled else None, mask).check(label_range=(-2.0, 2.0), client="a")
+    OutputSums.from_outputs(h, y if labelled else None, mask).check(label_range=(-2.0, 2.0))
     OutputSums.from_outputs(h[:1, :1], y[:1, :1]).check()
     OutputSums.from_outputs(7 * h, y).check(bounded=False)
 
@@ -121,9 +121,9 @@ def at(index, value):
         (forged(n=lambda n: n / 2, starts=lambda n: 1), ""),
     ],
 )
-def test_impossible_sums_are_refused_by_name_of_client(sums, named):
+def test_impossible_sums_are_refused_by_name(sums, named):
     with refuses(DataError, "client 'plant-7'", named):
-        sums.check(label_range=(-2.0, 2.0), client="plant-7")
+        sums.check(label_range=(-2.0, 2.0), where="client 'plant-7'")
 
 
 def test_label_squares_that_no_labels_of_this_mean_have_are_refused():

@@ -44,7 +44,6 @@ def read_table(
     columns: Columns,
     file_format: FileFormat | None = None,
     *,
-    name: str = "table",
     require_labels: bool = True,
 ) -> Fleet:
     """A fleet from CSV, Excel or Parquet files.
@@ -64,7 +63,7 @@ def read_table(
         For the first thing wrong, naming file, line, column and unit.
     """
     return fleet_from_tables(
-        open_tables(source, file_format, columns.text), columns, name=name, require_labels=require_labels
+        open_tables(source, file_format, columns.text), columns, name="table", require_labels=require_labels
     )
 
 

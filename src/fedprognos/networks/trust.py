@@ -163,6 +163,6 @@ def trust_text(keys: Iterable[tuple[str, str]], needed: int = 1) -> str:
     return tomli_w.dumps({"needed": needed, "keys": entries})
 
 
-def write_trust(path: Path, keys: Iterable[tuple[str, str]], needed: int = 1) -> None:
+def write_trust(path: Path, keys: Iterable[tuple[str, str]]) -> None:
     """Write a trust file."""
-    write_text(path, trust_text(keys, needed))
+    write_text(path, trust_text(keys))

@@ -14,7 +14,7 @@ from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.fleet.discharge import BATTERY_SCHEMA, END_OF_LIFE_SHARE, RATED
 from fedprognos.fleet.synthetic.ageing import Ageing, age
 from fedprognos.fleet.synthetic.cell import CHEMISTRIES, Discharges, discharge
-from fedprognos.fleet.synthetic.sites import parse_unit_id, per_site, site_name, stream, unit_id, whole
+from fedprognos.fleet.synthetic.sites import per_site, site_name, stream, unit_id, whole
 from fedprognos.fleet.unit import Fleet, Unit
 
 
@@ -97,7 +97,7 @@ def synthetic_batteries(
     seed, samples = whole("seed", seed, 0), whole("samples", samples, 20)
     many = per_site("units_per_site", units_per_site, sites)
     pairs = [(s, i) for s in range(sites) for i in range(many[s])]
-    units = tuple(_battery(seed, s, "b", i, cycles, samples, _site(seed, s))[0] for s, i in pairs)
+    units = tuple(make_battery(seed, s, "b", i, cycles, samples, site_usage(seed, s))[0] for s, i in pairs)
     return Fleet("synthetic-batteries", BATTERY_SCHEMA, units, source=f"synthetic-batteries, seed {seed}")
 
 
@@ -137,7 +137,7 @@ def synthetic_battery_loads(
         many = per_site(argument, counts, sites)
         pairs = [(s, i) for s in range(sites) for i in range(many[s])]
         loads = [LOADS[(s + i if kind == "b" else i) % len(LOADS)] for s, i in pairs]
-        cells = [_battery(seed, s, kind, i, cycles, samples, u)[0] for (s, i), u in zip(pairs, loads, strict=True)]
+        cells = [make_battery(seed, s, kind, i, cycles, samples, u)[0] for (s, i), u in zip(pairs, loads, strict=True)]
         units = tuple(
             replace(cell, attributes={**cell.attributes, "load": f"{u.c_rate:g} C at {u.ambient:g} °C"})
             for cell, u in zip(cells, loads, strict=True)
@@ -146,21 +146,7 @@ def synthetic_battery_loads(
     return fleets[0], fleets[1]
 
 
-def battery_truth(unit: str, cycles: int = 160, seed: int = 0) -> BatteryTruth:
-    """What the generator knows about one cell of the fleet made with these arguments.
-
-    Examples
-    --------
-    >>> truth = battery_truth("s1-b01", cycles=30)
-    >>> bool((np.diff(truth.ageing.health) < 0).all())
-    True
-    """
-    site, kind, index = parse_unit_id(unit, "b")
-    seed = whole("seed", seed, 0)
-    return _battery(seed, site, kind, index, whole("cycles", cycles, 20), 20, _site(seed, site))[1]
-
-
-def _site(seed: int, site: int) -> BatterySite:
+def site_usage(seed: int, site: int) -> BatterySite:
     if site < len(SITES):
         return SITES[site]
     rng = stream(seed, "battery-site", site)
@@ -168,9 +154,10 @@ def _site(seed: int, site: int) -> BatterySite:
     return BatterySite(chemistry, c_rate=round(rng.uniform(0.6, 1.5), 1), ambient=round(rng.uniform(10.0, 38.0), 0))
 
 
-def _battery(
+def make_battery(
     seed: int, site: int, kind: str, index: int, cycles: int, samples: int, usage: BatterySite
 ) -> tuple[Unit, BatteryTruth]:
+    """One cell of a fleet, used in a way, and what no sensor shows of it."""
     rng = stream(seed, kind, site, index)
     chemistry = CHEMISTRIES[usage.chemistry]
     current = usage.c_rate * chemistry.rated

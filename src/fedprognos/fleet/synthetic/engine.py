@@ -14,7 +14,7 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray, IntArray
 from fedprognos.fleet.synthetic.gas_path import CONDITIONS, FAULT_MODES, SENSORS, SETTINGS, readings
-from fedprognos.fleet.synthetic.sites import Experience, parse_unit_id, per_site, site_name, stream, unit_id, whole
+from fedprognos.fleet.synthetic.sites import Experience, per_site, site_name, stream, unit_id, whole
 from fedprognos.fleet.unit import Fleet, Schema, Unit
 
 ENGINE_SCHEMA = Schema(task="rul", sensors=tuple(s.name for s in SENSORS), settings=SETTINGS)
@@ -106,8 +106,6 @@ def synthetic_engines(
     >>> unit = test["s2-t01"]
     >>> unit.attributes["site"], unit.failed
     ('plant-b', False)
-    >>> engine_truth("s2-t01").lifespan == unit.lifespan + unit.rul_at_end
-    True
     """
     sites = whole("sites", sites, 1)
     conditions = whole("conditions", conditions, 1, len(CONDITIONS))
@@ -119,24 +117,10 @@ def synthetic_engines(
     ):
         many = per_site(argument, counts, sites)
         units = tuple(
-            _engine(seed, s, kind, i, conditions, experience)[0] for s in range(sites) for i in range(many[s])
+            make_engine(seed, s, kind, i, conditions, experience)[0] for s in range(sites) for i in range(many[s])
         )
         fleets.append(Fleet(name, ENGINE_SCHEMA, units, source=f"{name}, seed {seed}"))
     return fleets[0], fleets[1]
-
-
-def engine_truth(unit: str, conditions: int = 6, seed: int = 0, experience: Experience = "mixed") -> EngineTruth:
-    """What the generator knows about one unit of the fleet made with these arguments.
-
-    Examples
-    --------
-    >>> truth = engine_truth("s1-e01")
-    >>> truth.fault_mode, float(truth.health[-1])
-    ('compressor', 0.0)
-    """
-    site, kind, index = parse_unit_id(unit, "et")
-    conditions = whole("conditions", conditions, 1, len(CONDITIONS))
-    return _engine(whole("seed", seed, 0), site, kind, index, conditions, experience)[1]
 
 
 def _site(seed: int, site: int) -> EngineSite:
@@ -173,9 +157,10 @@ def _wear(rng: np.random.Generator, site: EngineSite) -> tuple[FloatArray, int]:
     return np.minimum(wear, 1.0), int(np.argmax(progress > 0)) + 1
 
 
-def _engine(
+def make_engine(
     seed: int, site: int, kind: str, index: int, conditions: int, experience: Experience
 ) -> tuple[Unit, EngineTruth]:
+    """One engine of a fleet, and what no sensor shows of it."""
     rng, facts = stream(seed, kind, site, index), {"site": site_name(site)}
     if experience == "narrow":
         profile, routes = _narrow(site, kind, index)

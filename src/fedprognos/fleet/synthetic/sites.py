@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from fedprognos.errors import ConfigError, DataError
+from fedprognos.errors import ConfigError
 
 Experience = Literal["mixed", "narrow"]
 STREAMS = {"engine-site": 0, "battery-site": 1, "e": 2, "t": 3, "b": 4, "c": 5}
@@ -41,23 +40,6 @@ def unit_id(site: int, kind: str, index: int) -> str:
     's1-e07'
     """
     return f"s{site + 1}-{kind}{index + 1:02d}"
-
-
-def parse_unit_id(name: str, kinds: str) -> tuple[int, str, int]:
-    """Site, kind and index of a unit id.
-
-    >>> parse_unit_id("s1-e07", "et")
-    (0, 'e', 6)
-    """
-    match = re.fullmatch(rf"s([1-9]\d*)-([{kinds}])(\d{{2,}})", name)
-    if match:
-        site, kind, index = int(match[1]) - 1, match[2], int(match[3]) - 1
-        if index >= 0 and unit_id(site, kind, index) == name:
-            return site, kind, index
-    raise DataError(
-        f"'{name}' is not the id of an embedded unit",
-        hint=f"ids here look like {' or '.join(f's1-{kind}07' for kind in kinds)}",
-    )
 
 
 def whole(name: str, value: object, at_least: int, at_most: int | None = None) -> int:

@@ -164,7 +164,6 @@ class OutputSums:
         *,
         bounded: bool = True,
         label_range: tuple[float, float] | None = None,
-        client: str | None = None,
         where: str = "sums",
     ) -> None:
         """Refuse sums that no outputs can have.
@@ -175,13 +174,10 @@ class OutputSums:
             Outputs lie in [-1, 1], as those of LSTM and GRU do.
         label_range
             Lowest and highest standardised label there can be.
-        client, where
-            Whose sums they are, or what they are of, for the message.
+        where
+            What they are sums of, for the message.
         """
         problem = self._shape_problem() or self._value_problem(bounded, label_range)
-        if problem and client is not None:
-            hint = "look at how this client adds up outputs"
-            raise DataError(f"sent invalid sums: {problem}", where=f"client '{client}'", hint=hint)
         if problem:
             raise DataError(f"invalid sums: {problem}", where=where, hint="OutputSums.from_outputs adds up outputs")
 
