@@ -144,8 +144,9 @@ def trained(fleet: Fleet, subset: str, fold: int, steps: int) -> Predictor:
 def deviations(predictor: Predictor, unit: Unit, settings: list[int]) -> FloatArray:
     """What a deviation of each sensor is in the operating condition of each row (rows, sensors)."""
     recipe = predictor.recipe
-    keys = conditions.keys(unit.settings[:, settings], recipe.conditions, recipe.settings)
-    return np.array(recipe.std)[conditions.match(keys, np.array(recipe.condition_keys))[0]]
+    known = np.array(recipe.condition_keys)
+    ids, _ = conditions.nearest(unit.settings[:, settings], recipe.conditions, recipe.settings, known)
+    return np.array(recipe.std)[ids]
 
 
 def with_fault(unit: Unit, columns: list[int], std: FloatArray, fault: str, seed: int) -> tuple[Unit, int]:

@@ -140,7 +140,8 @@ def test_several_owner_columns_are_all_told(tmp_path: Path) -> None:
     guess = propose(tmp_path / "p.csv")
     assert guess.owners == ("airline", "maker")
     write_experiment(guess, tmp_path / "p.toml")
-    assert "other columns that may name the owner: maker" in (tmp_path / "p.toml").read_text()
+    comments = [line for line in (tmp_path / "p.toml").read_text().splitlines() if line.startswith("#")]
+    assert any("maker" in comment for comment in comments)
 
 
 def test_a_folder_of_sites_and_a_folder_of_units(tmp_path: Path) -> None:
@@ -200,8 +201,7 @@ def test_a_person_in_a_terminal_is_asked(tmp_path: Path) -> None:
         tmp_path / "p.csv", index=False
     )
     said = answered(tmp_path, "", "", "flights", "makr", "maker", "")
-    assert "Which column is the time?" in said
-    assert "There is no column 'makr'; did you mean 'maker'?" in said
+    assert "'makr'" in said and "'maker'" in said
     data = config.load(tmp_path / "p.toml")[1].data
     assert (data.site, data.time_measure, data.unit) == ("maker", "flights", "machine")  # type: ignore[attr-defined]
 

@@ -297,4 +297,4 @@ def test_cures_for_repaired_machines_are_told() -> None:
         Fleet.from_frame(REPAIRED, unit="pump", time="total", new_life="failed")
     short = pd.concat([REPAIRED, pd.DataFrame([{"pump": "b", "hour": 0, "heat": 1.0}])])
     fleet = Fleet.from_frame(short, unit="pump", time="hour", sensors=["heat"], new_life="time")
-    assert "left out, as they have fewer than two rows: b#2" in fleet.notes
+    assert any(note.endswith(" b#2") for note in fleet.notes)

@@ -41,7 +41,9 @@ def keys(values: FloatArray, decimals: Mapping[str, int], settings: Sequence[str
     return rounded
 
 
-def match(rows: FloatArray, condition_keys: FloatArray) -> tuple[IntArray, BoolArray]:
+def nearest(
+    values: FloatArray, decimals: Mapping[str, int], settings: Sequence[str], condition_keys: FloatArray
+) -> tuple[IntArray, BoolArray]:
     """Index of each row's condition among the known keys (K, k), and whether it is one of them.
 
     Any other condition falls back to the nearest known one. Distances are measured in shares of each setting's range
@@ -49,17 +51,18 @@ def match(rows: FloatArray, condition_keys: FloatArray) -> tuple[IntArray, BoolA
 
     Examples
     --------
-    >>> ids, is_known = match(np.array([[10.0], [41.0]]), np.array([[0.0], [10.0], [42.0]]))
+    >>> rows, known = np.array([[10.2], [41.0]]), np.array([[0.0], [10.0], [42.0]])
+    >>> ids, is_known = nearest(rows, {"altitude": 0}, ["altitude"], known)
     >>> ids.tolist(), is_known.tolist()
     ([1, 2], [True, False])
     """
     if condition_keys.shape[1] == 0:
-        return np.zeros(len(rows), dtype=np.int64), np.ones(len(rows), dtype=bool)
-    distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
+        return np.zeros(len(values), dtype=np.int64), np.ones(len(values), dtype=bool)
+    distinct, inverse = np.unique(keys(values, decimals, settings), axis=0, return_inverse=True)
     span = np.ptp(condition_keys, axis=0)
     scale = np.where(span > 0, span, 1.0)
     distance = np.square((distinct[:, None, :] - condition_keys[None, :, :]) / scale).sum(axis=2)
-    nearest = distance.argmin(axis=1)
-    is_known = (condition_keys[nearest] == distinct).all(axis=1)
+    closest = distance.argmin(axis=1)
+    is_known = (condition_keys[closest] == distinct).all(axis=1)
     inverse = inverse.reshape(-1)
-    return nearest[inverse].astype(np.int64), is_known[inverse]
+    return closest[inverse].astype(np.int64), is_known[inverse]

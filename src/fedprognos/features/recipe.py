@@ -228,7 +228,7 @@ class Recipe(BaseModel):
         A sensor at whose levels cycles are read stays as it is: its place is taken by the times of its levels.
         """
         condition_keys, mean, std = self._tables
-        ids, is_known = conditions.match(conditions.keys(settings, self.conditions, self.settings), condition_keys)
+        ids, is_known = conditions.nearest(settings, self.conditions, self.settings, condition_keys)
         scaled = np.empty((len(sensors), self.columns), dtype=np.float32)
         width = len(self.sensors)
         if len(condition_keys) == 1:
@@ -269,9 +269,7 @@ class Recipe(BaseModel):
     def means(self, settings: FloatArray) -> FloatArray:
         """Mean of every sensor (T, sensors) in the operating conditions of rows (T, settings)."""
         condition_keys, mean, _ = self._tables
-        means: FloatArray = mean[
-            conditions.match(conditions.keys(settings, self.conditions, self.settings), condition_keys)[0]
-        ]
+        means: FloatArray = mean[conditions.nearest(settings, self.conditions, self.settings, condition_keys)[0]]
         if self.levels is not None and self.usual is not None:
             means[:, self.level_column] = self.usual.level_mean
         return means

@@ -258,7 +258,7 @@ def fleet_ranges(
     std = np.where(std > 0, std, 1.0)
 
     def raw_and_scaled(unit: Unit) -> tuple[FloatArray, FloatArray]:
-        which = conditions.match(conditions.keys(unit.settings, rule, fleet.schema.settings), condition_keys)[0]
+        which = conditions.nearest(unit.settings, rule, fleet.schema.settings, condition_keys)[0]
         raw = unit.sensors[:, order]
         return raw, (raw - mean[which]) / std[which]
 
