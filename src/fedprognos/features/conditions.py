@@ -11,6 +11,7 @@ import numpy as np
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.errors import ConfigError
+from fedprognos.tables import at_level
 
 Key = tuple[float, ...]
 
@@ -34,11 +35,8 @@ def keys(values: FloatArray, decimals: Mapping[str, int], settings: Sequence[str
     array([[42.  ,  0.84],
            [ 0.  ,  0.  ]])
     """
-    columns = [np.round(values[:, settings.index(name)], places) for name, places in decimals.items()]
-    if not columns:
-        return np.empty((len(values), 0))
-    rounded: FloatArray = np.stack(columns, axis=1) + 0.0  # -0.0 becomes 0.0
-    return rounded
+    columns = [at_level(values[:, settings.index(name)], places) for name, places in decimals.items()]
+    return np.stack(columns, axis=1) if columns else np.empty((len(values), 0))
 
 
 def nearest(

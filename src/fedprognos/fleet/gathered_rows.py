@@ -12,7 +12,17 @@ import pandas as pd
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray, RowStack
 from fedprognos.errors import DataError
-from fedprognos.tables import Columns, RowReader, Rows, Table, coded, decimals_of_levels, one_spelling, unit_files
+from fedprognos.tables import (
+    Columns,
+    RowReader,
+    Rows,
+    Table,
+    at_level,
+    coded,
+    decimals_of_levels,
+    one_spelling,
+    unit_files,
+)
 
 _Codes = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 """Numbers of units, tables and conditions by row: half as large as other whole numbers."""
@@ -201,7 +211,7 @@ def _condition_means(
             present = setting[~np.isnan(setting)]
             decimals = decimals_of_levels(present) if present.size else None
             if decimals is not None:
-                levels.append(np.round(setting, decimals) + 0.0)
+                levels.append(at_level(setting, decimals))
         count = len(values) if isinstance(rows, slice) else len(rows)
         within = np.zeros(count, dtype=np.int32)
         if levels:

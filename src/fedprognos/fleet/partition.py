@@ -26,6 +26,7 @@ from fedprognos.fleet.split import machines
 from fedprognos.fleet.unit import Fleet, Unit
 from fedprognos.options import Options, chosen_options, validated
 from fedprognos.shelf import Shelf
+from fedprognos.tables import at_level
 
 Groups = dict[str, list[Unit]]
 _ALWAYS_WRITTEN = ("edges", "clients", "column", "alpha", "decimals")
@@ -228,7 +229,7 @@ def _by_condition(fleet: Fleet, options: ConditionOptions) -> Groups:
     used = [(k, options.decimals[name]) for k, name in enumerate(names) if name in options.decimals]
     groups: dict[tuple[float, ...], list[Unit]] = {}
     for unit in fleet:
-        columns = [np.round(unit.settings[:, k], decimals) + 0.0 for k, decimals in used]  # + 0.0 turns -0 into 0
+        columns = [at_level(unit.settings[:, k], decimals) for k, decimals in used]
         rows, counts = np.unique(np.column_stack(columns), axis=0, return_counts=True)
         groups.setdefault(tuple(float(v) for v in rows[np.argmax(counts)]), []).append(unit)
     return {"condition-" + "_".join(f"{v:g}" for v in key): units for key, units in sorted(groups.items())}

@@ -38,7 +38,7 @@ from fedprognos.tables.times import (
     measure_of,
     time_measure_of,
 )
-from fedprognos.tables.value_rules import decimals_of_levels, fill
+from fedprognos.tables.value_rules import at_level, decimals_of_levels, fill
 
 __all__ = [
     "ALL_SHEETS",
@@ -63,6 +63,7 @@ __all__ = [
     "Table",
     "TableLayout",
     "Task",
+    "at_level",
     "broken_off",
     "coded",
     "date_of",

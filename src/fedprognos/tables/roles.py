@@ -11,7 +11,7 @@ import pandas as pd
 from fedprognos.tables.column_names import by_name, folded, pick, rank
 from fedprognos.tables.csv_format import NUMBER
 from fedprognos.tables.table import yes_and_no
-from fedprognos.tables.value_rules import decimals_of_levels
+from fedprognos.tables.value_rules import at_level, decimals_of_levels
 
 _NUMBERS, MOST_STRAYS = 0.8, 20
 """Share of numbers in a sensor's column, and most different texts among them."""
@@ -176,7 +176,7 @@ def setting_columns(frame: pd.DataFrame, numbers: Sequence[str], groups: pd.Seri
 
 def conditions(frame: pd.DataFrame, settings: Mapping[str, int]) -> list[pd.Series]:
     """Settings rounded to their levels."""
-    return [frame[c].round(d) + 0.0 for c, d in settings.items()]
+    return [at_level(frame[c], decimals) for c, decimals in settings.items()]
 
 
 def fades(series: pd.Series, groups: pd.Series) -> bool:

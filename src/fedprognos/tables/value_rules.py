@@ -6,12 +6,15 @@ Row by row, a prognosis does the same with what it knows so far.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
+import pandas as pd
 
 from fedprognos.arrays import FloatArray
 from fedprognos.tables.columns import Policy
 
+Values = TypeVar("Values", FloatArray, pd.Series)
 _MAX_DECIMALS = 3
 _CLEAR = 0.3  # of a rounding step: values that come nearer to its edge (0.5) do not keep to levels
 _CLOSE = 0.02  # of the range: coarser rounding would merge levels
@@ -48,6 +51,15 @@ def decimals_of_levels(values: FloatArray, few: int = 40) -> int | None:
         if float(np.abs(values - rounded).max()) <= min(_CLEAR * 10.0**-decimals, _CLOSE * reach):
             return decimals
     return None
+
+
+def at_level(values: Values, decimals: int) -> Values:
+    """Values rounded to their levels; -0.0 becomes 0.0, so that the same level is the same key everywhere.
+
+    >>> at_level(np.array([41.998, -0.0004]), 0).tolist()
+    [42.0, 0.0]
+    """
+    return values.round(decimals) + 0.0
 
 
 def fill(values: FloatArray, time: FloatArray, policies: Sequence[Policy], means: FloatArray) -> FloatArray:
