@@ -113,58 +113,67 @@ def survey(fleet: Fleet, terms: SurveyTerms, counted: CountedRows | None = None)
     sensors = chosen_sensors(fleet.schema, terms)
     schema = replace(fleet.schema, sensors=sensors)
     conditions.check_rule(terms.conditions, schema.settings)
-    where = fleet.source or f"fleet {fleet.name}"
-    order = [fleet.schema.sensors.index(s) for s in sensors]
-    high, low = 0.0, 0.0
-    relative = schema.task == "soh" and terms.relative
+    order, cyclic = [fleet.schema.sensors.index(s) for s in sensors], schema.task == "soh"
+    levels, relative = (terms.levels, terms.relative) if cyclic else (None, False)
     if counted is not None:
         fleet = labelled_only(fleet, relative)
-    if terms.levels is None or schema.task != "soh":
+    if levels is None:
+        high, low = 0.0, 0.0
         rows = np.concatenate([np.concatenate([u.sensors[:, order], u.settings], axis=1) for u in fleet])
     else:
         if terms.grid_end_in_s is None or terms.conditions:
             raise ConfigError("recipe.levels needs recipe.grid_end_in_s, and no recipe.conditions")
-        rows, high, low = rows_at_levels(fleet, sensors, terms.levels, terms.level_points, terms.grid_end_in_s)
+        rows, high, low = rows_at_levels(fleet, sensors, levels, terms.level_points, terms.grid_end_in_s)
     chosen = np.ones(len(rows), dtype=bool)
-    if counted is not None and schema.task != "soh":
+    if counted is not None and not cyclic:
         chosen = np.concatenate(counted.rows_of(fleet, terms.conditions))
+    labels = _labels(fleet, terms, relative, None if counted is None or cyclic else chosen)
     keys = conditions.keys(rows[:, len(sensors) :], terms.conditions, schema.settings)
     cells, withheld = _cells(fleet, terms, rows, keys, chosen)
-    labels_by_unit = [labels for labels in (health_labels(u, relative) for u in fleet) if labels is not None]
-    if not labels_by_unit:
-        raise DataError(
-            f"no unit has a known {schema.target}",
-            where=where,
-            hint="give a target column, or units that ran to failure (failed = 1)",
-        )
-    labels = np.concatenate(labels_by_unit)
-    if counted is not None and schema.task != "soh":
-        labels = labels[chosen]
-    few = f"fewer than {terms.min_count}, or of fewer than {terms.min_units} units, never leave a client"
-    if len(labels) < terms.min_count or len(labels_by_unit) < terms.min_units:
-        raise DataError(
-            f"only {len(labels)} labelled points; statistics of {few}",
-            where=where,
-            hint="give the client more data, or lower recipe.min_count",
-        )
     if not cells:
         raise DataError(
-            f"{len(rows)} rows in {withheld} operating conditions, too few in each; statistics of {few}",
-            where=where,
+            f"{len(rows)} rows in {withheld} operating conditions, too few in each; statistics of {_few(terms)}",
+            where=fleet.source or f"fleet {fleet.name}",
             hint="round the settings more coarsely in recipe.conditions, or lower recipe.min_count",
         )
-    if terms.cap is not None and schema.task == "rul":
-        labels = np.minimum(labels, terms.cap)
-    shortest, shortest_in_s = 0, 0.0
-    if schema.task == "soh":
-        shortest = min(int(np.diff(u.cycles).min()) for u in fleet if u.cycles is not None)
-        shortest_in_s = digits_down(
-            max(min(u.time[u.cycles[1:] - 1].min() for u in fleet if u.cycles is not None), 0.0), 2
-        )
-    usual = fleet_ranges(fleet, order, cells, terms.conditions, terms.levels if schema.task == "soh" else None)
+    shortest, shortest_in_s = _shortest_cycle(fleet) if cyclic else (0, 0.0)
+    usual = fleet_ranges(fleet, order, cells, terms.conditions, levels)
     return Survey(
         schema, cells, withheld, Moments.from_rows(labels[:, None]), shortest, shortest_in_s, high, low, usual
     )
+
+
+def _few(terms: SurveyTerms) -> str:
+    return f"fewer than {terms.min_count}, or of fewer than {terms.min_units} units, never leave a client"
+
+
+def _labels(fleet: Fleet, terms: SurveyTerms, relative: bool, chosen: BoolArray | None) -> FloatArray:
+    """Labels of all units, of the chosen rows only if there is a choice; capped."""
+    where = fleet.source or f"fleet {fleet.name}"
+    by_unit = [labels for labels in (health_labels(unit, relative) for unit in fleet) if labels is not None]
+    if not by_unit:
+        raise DataError(
+            f"no unit has a known {fleet.schema.target}",
+            where=where,
+            hint="give a target column, or units that ran to failure (failed = 1)",
+        )
+    labels = np.concatenate(by_unit)
+    labels = labels if chosen is None else labels[chosen]
+    if len(labels) < terms.min_count or len(by_unit) < terms.min_units:
+        raise DataError(
+            f"only {len(labels)} labelled points; statistics of {_few(terms)}",
+            where=where,
+            hint="give the client more data, or lower recipe.min_count",
+        )
+    return labels if terms.cap is None or fleet.schema.task != "rul" else np.minimum(labels, terms.cap)
+
+
+def _shortest_cycle(fleet: Fleet) -> tuple[int, float]:
+    """Rows and duration of the shortest cycle, the duration rounded down."""
+    offsets = [(unit, unit.cycles) for unit in fleet if unit.cycles is not None]
+    rows = min(int(np.diff(cycles).min()) for _, cycles in offsets)
+    in_s = min(unit.time[cycles[1:] - 1].min() for unit, cycles in offsets)
+    return rows, digits_down(max(float(in_s), 0.0), 2)
 
 
 def _cells(
