@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprognos.matching import match
-from fedprognos.matching.match.solvers import solver_named
+from fedprognos.matching.match.bbp_map import solver_named
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]

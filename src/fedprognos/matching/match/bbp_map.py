@@ -7,17 +7,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TypeAlias
 
 import numpy as np
 
+from fedprognos.errors import MissingExtraError, unknown_name
 from fedprognos.matching.arguments import Booleans, Floats, Indices
 from fedprognos.matching.match.fast import Buffer, costs, popularity
 from fedprognos.matching.match.hyperparameters import Hyperparameters, estimated, start
 from fedprognos.matching.match.problem import ClientNeurons, Growth, MatchOptions, MatchProblem
 from fedprognos.matching.match.result import Absorbing, Diagnostics, Matching
-from fedprognos.matching.match.solvers import Solver, solver_named
 
+Solver: TypeAlias = Callable[[Floats], Indices]
+"""Linear sum assignment: from costs, one column for every row at the lowest total."""
 FIRST_OFFER = 8
 """New columns offered first, beyond the expected ones; at least one, or they could not be doubled."""
 
@@ -152,6 +157,38 @@ def solved(cost: Floats, existing: int, solve: Solver, *, last: bool) -> Indices
             if not last or np.count_nonzero(columns_of_rows >= existing) < columns - existing:
                 return columns_of_rows
     return solve(cost)
+
+
+def solve_with_scipy(cost: Floats) -> Indices:
+    """SciPy's shortest augmenting paths."""
+    from scipy.optimize import linear_sum_assignment  # loading it takes half a second, and prediction never needs it
+
+    return np.asarray(linear_sum_assignment(cost)[1], np.intp)
+
+
+def solve_with_lapx(cost: Floats) -> Indices:
+    """Jonker-Volgenant from lapx: the same total, several times faster for wide layers."""
+    from lap import lapjvr
+
+    return np.asarray(lapjvr(cost, extend_cost=True, return_cost=False)[1], np.intp)
+
+
+SOLVERS: dict[str, Solver] = {"scipy": solve_with_scipy, "lapx": solve_with_lapx}
+
+
+def solver_named(name: str) -> Solver:
+    """The solver of that name; raises where its package is not installed.
+
+    Examples
+    --------
+    >>> solver_named("scipy")(np.array([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0]])).tolist()
+    [1, 0]
+    """
+    if name not in SOLVERS:
+        raise unknown_name("solver", name, SOLVERS)
+    if name == "lapx" and find_spec("lap") is None:
+        raise MissingExtraError("lapx", "fast", "solver='lapx'")
+    return SOLVERS[name]
 
 
 def described(state: MatchState, gains: tuple[float, ...], converged: bool) -> Matching:
