@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from fedprognos.features import Recipe, WindowSet
 from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode
-from fedprognos.federation.cohort import MessageCohort, digest
+from fedprognos.federation.cohort import Cohort, MessageCohort, OnLeftOut, digest
 from fedprognos.federation.exchanges import Failure, Reply, reply_kinds, request_kinds
 from fedprognos.federation.exchanges.choice import chosen_heads
 from fedprognos.federation.exchanges.personal import head_name
@@ -30,7 +30,7 @@ from fedprognos.federation.heads import Judged, judged_rounds
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.reply_journal import ReplyJournal
 from fedprognos.federation.strategies import strategies
-from fedprognos.federation.totals import Asks, LeftOut, OpenSums
+from fedprognos.federation.totals import OpenSums
 from fedprognos.files import write_json
 from fedprognos.networks import Network, head_statistics, predict, solve_head
 from fedprognos.networks.torch_threads import one_torch_thread
@@ -111,9 +111,9 @@ class UnseenParts(OpenSums):
     transport: HostileTransport
 
     def total(
-        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+        self, cohort: Cohort, requests: Mapping[str, Any], left_out: OnLeftOut, least: int = 0
     ) -> tuple[Any, tuple[str, ...]]:
-        return super().total(self, requests, left_out, least)
+        return super().total(cast(Cohort, self), requests, left_out, least)
 
     def ask(
         self, requests: Mapping[str, Any], kinds: tuple[type, ...] = (), tag: tuple[str, int] | None = None

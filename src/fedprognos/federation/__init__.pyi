@@ -19,9 +19,11 @@ from .codec import widened as widened
 from .codec import wire_of as wire_of
 from .cohort import Cohort as Cohort
 from .cohort import MessageCohort as MessageCohort
+from .cohort import OnLeftOut as OnLeftOut
 from .cohort import Transport as Transport
 from .cohort import digest as digest
 from .cohort import gather as gather
+from .cohort import needed as needed
 from .exchanges.choice import ChoiceReply as ChoiceReply
 from .exchanges.choice import chosen_heads as chosen_heads
 from .exchanges.evaluate import EvaluateReply as EvaluateReply

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from fedprognos.federation.totals import Sums
 
 R = TypeVar("R")
+OnLeftOut = Callable[[Failure], None]
+"""Called with every client that a step goes on without."""
+Tag = tuple[str, int]
+"""The batch and number of a masked sum that a request belongs to."""
 
 
 class Transport(Protocol):
@@ -55,8 +59,11 @@ class Cohort(Protocol):
     def declared(self) -> dict[str, int]:
         """The most labelled points that each client can have, by what was declared; masked ones have a total."""
 
-    def ask(self, requests: Mapping[str, Request]) -> dict[str, Reply | Failure]:
-        """Ask several clients at once; every one of them is in the answer, with a checked reply or a failure."""
+    def ask(self, requests: Mapping[str, Any], kinds: tuple[type, ...] = ..., tag: Tag | None = None) -> dict[str, Any]:
+        """Ask several clients at once; every one of them is in the answer, with a checked reply or a failure.
+
+        Replies are of these `kinds`, by default of all that clients send. With a `tag` they are masked.
+        """
 
 
 @dataclass
@@ -84,7 +91,7 @@ class MessageCohort:
     scope
         What decides a reply besides the request and the client's name: the data behind it.
     declared
-        Labelled points that each client said it has, shared by the cohorts of a run; where replies are masked, the
+        Labelled points that each client declared, shared by the cohorts of a run; where replies are masked, the
         total of all.
     sums
         How totals are made where replies must not be seen one by one.
@@ -112,10 +119,7 @@ class MessageCohort:
     def clients(self) -> tuple[str, ...]:
         return self._transport.clients
 
-    def ask(
-        self, requests: Mapping[str, Any], kinds: tuple[type, ...] = (), tag: tuple[str, int] | None = None
-    ) -> dict[str, Any]:
-        """Replies of these kinds, by default of all kinds that clients send; with a `tag` they are masked."""
+    def ask(self, requests: Mapping[str, Any], kinds: tuple[type, ...] = (), tag: Tag | None = None) -> dict[str, Any]:
         kinds = kinds or reply_kinds()
         different = {id(request): request for request in requests.values()}
         encoded = {key: encode(request, self.wire, tag, self.all_units) for key, request in different.items()}
@@ -161,7 +165,7 @@ def checked_reply(name: str, request: Request, reply: Reply, declared: dict[str,
     Parameters
     ----------
     declared
-        Labelled points that each client said it has; a survey or an imported model adds to it.
+        Labelled points that each client declared; a survey or an imported model adds to it.
     """
     exchange = exchange_for(request)
     if isinstance(reply, Failure) or exchange is None:
@@ -192,7 +196,7 @@ def gather(
     requests: Mapping[str, Request],
     kind: type[R],
     min_clients: int | None,
-    left_out: Callable[[Failure], None],
+    left_out: OnLeftOut,
 ) -> dict[str, R]:
     """Ask, and go on with the clients that sent good replies.
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.federation.codec import encode
-from fedprognos.federation.cohort import digest
+from fedprognos.federation.cohort import Cohort, OnLeftOut, Tag, digest
 from fedprognos.federation.exchanges import Failure
-from fedprognos.federation.totals import Asks, LeftOut, Tag, summed_exchange
+from fedprognos.federation.totals import summed_exchange
 from fedprognos.privacy import (
     KEY_IN_BYTES,
     SHARE_IN_BYTES,
@@ -90,7 +90,7 @@ class MaskedSums:
     _totals: dict[str, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
 
     def total(
-        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+        self, cohort: Cohort, requests: Mapping[str, Any], left_out: OnLeftOut, least: int = 0
     ) -> tuple[Any, tuple[str, ...]]:
         """The summed reply and the sites in it; nothing is unmasked where fewer than `least` sent their part.
 
@@ -248,8 +248,8 @@ def _share(text: str) -> bytes | None:
 class _Sites:
     """Asks sites; those that do not answer are left out."""
 
-    cohort: Asks
-    left_out: LeftOut
+    cohort: Cohort
+    left_out: OnLeftOut
 
     def ask(self, requests: Mapping[str, Any], kind: type[Any], tag: Tag | None = None) -> dict[str, Any]:
         """Replies of this kind."""

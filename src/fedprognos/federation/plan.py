@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedprognos.features import Recipe
-from fedprognos.federation.cohort import Cohort
-from fedprognos.federation.exchanges import Failure
+from fedprognos.federation.cohort import Cohort, OnLeftOut
 from fedprognos.federation.federation_section import FederationOptions
 from fedprognos.matching import Matching
 from fedprognos.networks import Epoch, Network, NetworkSpec, TrainOptions
@@ -46,7 +45,7 @@ class Plan:
     federation: FederationOptions
     seed: int
     without_reserve: bool = False
-    left_out: Callable[[Failure], None] = field(default=lambda failure: None)
+    left_out: OnLeftOut = field(default=lambda failure: None)
     releases: int = 1
     clients: int = 1
 

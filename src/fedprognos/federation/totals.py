@@ -7,7 +7,7 @@ replies one by one, and one that masks can replace.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any, Protocol, TypeVar
 
@@ -15,28 +15,17 @@ import numpy as np
 
 from fedprognos.arrays import FloatArray
 from fedprognos.errors import BundleError, DataError, FederationError, FedprognosError, MessageError, TrainingError
-from fedprognos.federation.cohort import Cohort, gather, needed, too_few_error
+from fedprognos.federation.cohort import Cohort, OnLeftOut, gather, needed, too_few_error
 from fedprognos.federation.exchanges import Exchange, Failure, Request, exchange_for
 from fedprognos.federation.plausible import MOST_ROWS
 from fedprognos.privacy import LEAST_MEMBERS, add, from_fixed, quorum, to_fixed
-
-LeftOut = Callable[[Failure], None]
-Tag = tuple[str, int]
-"""The batch and number of a masked sum that a request belongs to."""
-
-
-class Asks(Protocol):
-    """A cohort as sums need it."""
-
-    def ask(self, requests: Mapping[str, Any], kinds: tuple[type, ...] = ..., tag: Tag | None = None) -> dict[str, Any]:
-        """Replies or failures."""
 
 
 class Sums(Protocol):
     """A way to total replies."""
 
     def total(
-        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+        self, cohort: Cohort, requests: Mapping[str, Any], left_out: OnLeftOut, least: int = 0
     ) -> tuple[Any, tuple[str, ...]]:
         """The summed reply and the clients in it; `left_out` is called with the others.
 
@@ -62,7 +51,7 @@ class OpenSums:
     """Totals of integers where all clients are in one process: the bytes of a masked sum, without the masks."""
 
     def total(
-        self, cohort: Asks, requests: Mapping[str, Any], left_out: LeftOut, least: int = 0
+        self, cohort: Cohort, requests: Mapping[str, Any], left_out: OnLeftOut, least: int = 0
     ) -> tuple[Any, tuple[str, ...]]:
         replies = cohort.ask(requests)
         request = next(iter(requests.values()))
@@ -95,7 +84,7 @@ def total(
     requests: Mapping[str, Request],
     kind: type[R],
     min_clients: int | None,
-    left_out: Callable[[Failure], None],
+    left_out: OnLeftOut,
 ) -> R:
     """Ask, and add the replies of the clients that sent good ones, in the order of their names.
 
@@ -109,9 +98,7 @@ def total(
     return add_all(gather(cohort, requests, kind, min_clients, left_out))
 
 
-def masked_total(
-    cohort: Cohort, requests: Mapping[str, Request], min_clients: int | None, left_out: Callable[[Failure], None]
-) -> Any:
+def masked_total(cohort: Cohort, requests: Mapping[str, Request], min_clients: int | None, left_out: OnLeftOut) -> Any:
     """The sum of replies that nobody sees one by one; an impossible sum ends the step.
 
     A total that declares how many points all members have together bounds their later totals.
@@ -131,7 +118,7 @@ def masked_total(
         left_out(failure)
 
     try:
-        summed, members = sums.total(cohort, requests, failed, least)  # type: ignore[arg-type]
+        summed, members = sums.total(cohort, requests, failed, least)
         if summed is not None and (exchange := exchange_for(request)) is not None:
             # Nobody says how many points are its own, so every member is bounded by the total that it was part of.
             exchange.check(request, summed, max(cohort.declared.get(name, MOST_ROWS) for name in members))

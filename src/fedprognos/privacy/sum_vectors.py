@@ -80,11 +80,6 @@ def _lacks_a_part(value: Any, kind: Any) -> bool:
     return isinstance(value, Mapping) and any(_lacks_a_part(entry, parts[1]) for entry in value.values())
 
 
-def size_of(template: Any) -> int:
-    """How many numbers a reply has."""
-    return len(to_vector(template, template))
-
-
 def _parts(value: Any, template: Any, name: str, lacks: bool = False) -> Iterator[tuple[Any, bool]]:
     """Numbers, and whether they are in a part that this client lacks and that all or none have."""
     if template is None:

@@ -15,7 +15,7 @@ from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.coordinator.site_transport import SiteTransport
 from fedprognos.errors import FederationError, MessageError, OutputError
 from fedprognos.experiment import Experiment
-from fedprognos.federation import ContractReply, ContractRequest, HelloReply, HelloRequest, MessageCohort
+from fedprognos.federation import ContractReply, ContractRequest, HelloReply, HelloRequest, MessageCohort, needed
 from fedprognos.federation.exchanges import Failure
 from fedprognos.files import write_text
 from fedprognos.identity import Identity
@@ -89,8 +89,8 @@ def make_contract(
             members[site] = reply.identity
     for site, reason in reasons.items():
         tell(f"{site} cannot take part: {reason}")
-    wanted, least = len(transport.clients), experiment.federation.min_clients
-    if len(members) < (wanted if least is None else min(least, wanted)):
+    wanted = len(transport.clients)
+    if len(members) < needed(wanted, experiment.federation.min_clients):
         raise FederationError(
             "; ".join([f"{len(members)} of {wanted} sites can take part", *(f"{s}: {r}" for s, r in reasons.items())]),
             hint="Fix the other sites, or set federation.min_clients to continue without them.",

@@ -47,6 +47,7 @@ from fedprognos.federation import (
     JoinRequest,
     MaskedSums,
     MessageCohort,
+    OnLeftOut,
     RefusalReply,
     RefusalRequest,
     ReplyJournal,
@@ -55,6 +56,7 @@ from fedprognos.federation import (
     Sums,
     Transport,
     gather,
+    needed,
     total,
 )
 from fedprognos.federation.exchanges import Failure
@@ -171,10 +173,9 @@ class AgreedRun:
         if refused:
             requests = {site: RefusalRequest(name, reason) for site, reason in refused.items()}
             cohort.ask(requests, (RefusalReply, Failure))
-        least, wanted = experiment.federation.min_clients, len(replies)
-        if len(fitting) < (wanted if least is None else min(least, wanted)):
+        if len(fitting) < needed(len(replies), experiment.federation.min_clients):
             raise FederationError(
-                f"{len(fitting)} of {wanted} sites can take part",
+                f"{len(fitting)} of {len(replies)} sites can take part",
                 hint="Fix the other sites, or set federation.min_clients to continue without them.",
             )
         return fitting
@@ -305,7 +306,7 @@ class SiteScores:
         return "validation", {name: r.validation for name, r in replies.items() if r.validation is not None}
 
     def _masked_sums(
-        self, requests: Mapping[str, ScoreRequest], left_out: Callable[[Failure], None]
+        self, requests: Mapping[str, ScoreRequest], left_out: OnLeftOut
     ) -> tuple[Literal["test", "validation"], dict[str, ScoreSums]]:
         """Sums over all sites; none for a model of one or two sites, because such a sum would reveal their parts."""
         if len(requests) < LEAST_MEMBERS:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedprognos.errors import DataNotFoundError, FederationError
 from fedprognos.features import Recipe
-from fedprognos.federation.cohort import Cohort, gather, needed
+from fedprognos.federation.cohort import Cohort, OnLeftOut, gather, needed
 from fedprognos.federation.exchanges import Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.federation_section import FederationOptions
 from fedprognos.federation.plausible import check_count, check_weights_size
@@ -42,13 +42,13 @@ def answer(client: Client, request: ImportRequest, on_epoch: OnEpoch | None) -> 
 
 
 def check(request: ImportRequest, reply: ImportReply, most_points: int) -> None:
-    """A sound network of plausible weights."""
+    """The network fits its shape and its weights are plausible."""
     reply.network.check("reply")
     check_weights_size(reply.network.weights)
     check_count(reply.windows, most_points)
 
 
-def recipe_of_imports(cohort: Cohort, federation: FederationOptions, left_out: Callable[[Failure], None]) -> Recipe:
+def recipe_of_imports(cohort: Cohort, federation: FederationOptions, left_out: OnLeftOut) -> Recipe:
     """The recipe of most imported models; clients whose model has another recipe are left out and named."""
     requests = dict.fromkeys(cohort.clients, ImportRequest())
     models = gather(cohort, requests, ImportReply, federation.min_clients, left_out)
@@ -65,7 +65,7 @@ def recipe_of_imports(cohort: Cohort, federation: FederationOptions, left_out: C
 
 
 def without_misfits(
-    models: Mapping[str, ImportReply], misfits: Mapping[str, str], least: int, left_out: Callable[[Failure], None]
+    models: Mapping[str, ImportReply], misfits: Mapping[str, str], least: int, left_out: OnLeftOut
 ) -> dict[str, ImportReply]:
     """The other models, where enough are left; misfits are left out and named, each with its reason."""
     for name, reason in sorted(misfits.items()):

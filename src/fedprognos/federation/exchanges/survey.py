@@ -8,7 +8,7 @@ scatter within a client and squared means can be added, and the moments of all r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from fedprognos.features import (
     survey,
     survey_terms,
 )
-from fedprognos.federation.cohort import Cohort, gather, needed
+from fedprognos.federation.cohort import Cohort, OnLeftOut, gather, needed
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.exchanges.import_model import recipe_of_imports
 from fedprognos.federation.exchanges.wear import wear_columns
@@ -223,9 +223,7 @@ def moments_template(request: MomentsRequest) -> MomentsReply:
     return MomentsReply(cells, PowerSums(0, label, label, label))
 
 
-def common_recipe(
-    cohort: Cohort, options: RecipeOptions, federation: FederationOptions, left_out: Callable[[Failure], None]
-) -> Recipe:
+def common_recipe(cohort: Cohort, options: RecipeOptions, federation: FederationOptions, left_out: OnLeftOut) -> Recipe:
     """The recipe that all clients will use: from everybody's moments, or from the models that they import.
 
     Parameters
@@ -247,7 +245,7 @@ def common_recipe(
 def recipe_from_survey(
     cohort: Cohort,
     options: RecipeOptions,
-    left_out: Callable[[Failure], None],
+    left_out: OnLeftOut,
     federation: FederationOptions | None = None,
 ) -> Recipe:
     """A recipe from the moments that every client sends; a client that fits none of the others is left out and named.
@@ -294,7 +292,7 @@ def _recipe_without(name: str, options: RecipeOptions, surveys: Mapping[str, Sur
 
 
 def _recipe_from_masked_survey(
-    cohort: Cohort, options: RecipeOptions, left_out: Callable[[Failure], None], min_clients: int | None
+    cohort: Cohort, options: RecipeOptions, left_out: OnLeftOut, min_clients: int | None
 ) -> Recipe:
     """A recipe from everybody's conditions and from totals of moments; columns that most do not have are left out."""
     terms = survey_terms(options)

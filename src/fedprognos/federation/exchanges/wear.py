@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from fedprognos.errors import MessageError
 from fedprognos.features import Recipe, WearSums, carries_wear, wear_sums
-from fedprognos.federation.cohort import Cohort, gather
-from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
+from fedprognos.federation.cohort import Cohort, OnLeftOut, gather
+from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges
 from fedprognos.federation.federation_section import FederationOptions
 from fedprognos.federation.plausible import check_count
 from fedprognos.federation.totals import add_all, masked_total
@@ -70,9 +70,7 @@ def template(request: WearRequest) -> WearReply:
     return WearReply(WearSums(0, np.zeros(width), np.zeros((width, width))))
 
 
-def wear_columns(
-    cohort: Cohort, recipe: Recipe, federation: FederationOptions, left_out: Callable[[Failure], None]
-) -> tuple[str, ...]:
+def wear_columns(cohort: Cohort, recipe: Recipe, federation: FederationOptions, left_out: OnLeftOut) -> tuple[str, ...]:
     """The sensors of a recipe that carry wear in the units of all clients together."""
     requests = dict.fromkeys(cohort.clients, WearRequest(recipe))
     if cohort.sums is not None:
