@@ -182,12 +182,20 @@ def test_nasas_test_files_are_not_opened(cmapss_folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["fedavg", "central"])
-def test_a_trial_is_judged_by_the_very_error_a_run_tells(tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedavg", ()),
+        ("central", ()),
+        ("ensemble", ()),
+        ("fedavg", ("federation.wire='float16'", "recipe.columns='wear'", "federation.mode='masked'", "data.sites=3")),
+    ],
+)
+def test_a_trial_is_judged_by_the_very_error_a_run_tells(tmp_path: Path, method: str, changes: tuple[str, ...]) -> None:
     values = {"recipe.window": 12, "neurons": 4, "train.learning_rate": 0.02}
     space = [f"{name}=[{value}]" for name, value in values.items()]
     space += ["layers=[1]", "train.optimizer=['adam']", *(["federation.fedavg.epochs=[2]"] * (method == "fedavg"))]
-    found = small(tmp_path / "search", 1, method=method, space=space, seeds=2)
+    found = small(tmp_path / "search", 1, method=method, space=space, seeds=2, overrides=(*SMALL, *changes))
     only = (f"federation.methods=['{method}']", "evaluation.baselines=[]")
     finished = run(tmp_path / "search" / "best.toml", out=tmp_path / "run", seeds=2, overrides=only, workers=1)
     told = {

@@ -54,11 +54,11 @@ from fedprognos.experiment.run_folder import RunFolder
 from fedprognos.experiment.scenario import Scenario, training_scenario
 from fedprognos.experiment.search_space import WINDOW, Choice, Space, applied, own_values, space_of
 from fedprognos.experiment.worker_pool import OnEpoch
-from fedprognos.federation import MessageCohort, judged_rounds, recipe_from_survey
+from fedprognos.federation import MessageCohort, common_recipe, judged_rounds
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.strategies import strategies
 from fedprognos.files import holding, toml_text, write_text
-from fedprognos.fleet import Fleet, Schema, Unit
+from fedprognos.fleet import Fleet, Schema
 from fedprognos.networks import Epoch, one_torch_thread
 from fedprognos.privacy import stream
 
@@ -145,10 +145,10 @@ def tune(
 
     with extras.on_shelves(), one_torch_thread(), warnings_as_notices(notify):
         name, experiment, base = config.load(source, overrides)
-        method, scenario = _checked(experiment, method, scenario)
-        dealt = training_scenario(experiment, scenario, None if data_dir is None else Path(data_dir), base)
-        choices = space_of(experiment, _schema(dealt).task, method, space)
-        question = _Question(name, experiment, base, method, dealt, choices, seeds, seed)
+        method, scenario_name = _checked(experiment, method, scenario)
+        searched = training_scenario(experiment, scenario_name, None if data_dir is None else Path(data_dir), base)
+        choices = space_of(experiment, _schema(searched).task, method, space)
+        question = _Question(name, experiment, base, method, searched, choices, seeds, seed)
         folder = Path(out) if out is not None else Path("runs") / f"{name}-tune"
         with _open_study(folder, question.identity) as study:
             notify(SearchStarted(str(folder), question.goal, choices, trials, len(finished_trials(study))))
@@ -156,7 +156,7 @@ def tune(
                 notify(Notice(f"The experiment keeps nothing out of training, so each trial keeps out {FRACTION:g}."))
             _write_files(folder, question, finished_trials(study))
             with _open_clients(question, folder, engine) as access:
-                objective = _Objective(study, question, access, notify)
+                objective = _Objective(question, access, notify)
                 proposed = own_values(experiment, choices, method)
                 while len(before := finished_trials(study)) < trials:
                     _seed_sampler(study, seed, len(before), proposed)
@@ -177,7 +177,7 @@ class _Question:
     experiment: config.Experiment
     base: Path
     method: str
-    dealt: Scenario
+    scenario: Scenario
     space: Space
     seeds: int
     seed: int
@@ -185,7 +185,7 @@ class _Question:
     @property
     def measure(self) -> str:
         """What errors are counted in."""
-        schema = _schema(self.dealt)
+        schema = _schema(self.scenario)
         relative = schema.task == "soh" and self.experiment.recipe.label == "relative"
         return "of rated" if relative else schema.target_measure
 
@@ -193,7 +193,7 @@ class _Question:
     def goal(self) -> str:
         """What is to become small, in words."""
         head = judging_head(self.experiment)
-        return f"validation RMSE in {self.measure} of {self.method} with the {head} head, scenario {self.dealt.name}"
+        return f"validation RMSE in {self.measure} of {self.method} with the {head} head, scenario {self.scenario.name}"
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -201,17 +201,17 @@ class _Question:
         document = {k: v for k, v in self.experiment.dump().items() if k not in ("title", "evaluation")}
         return {
             "experiment": hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest(),
-            "data": data_digest(self.dealt),
+            "data": data_digest(self.scenario),
             "method": self.method,
-            "scenario": self.dealt.name,
+            "scenario": self.scenario.name,
             "number of seeds": self.seeds,
             "seed": self.seed,
             "space": self.space,
         }
 
 
-def _schema(dealt: Scenario) -> Schema:
-    return next(iter(dealt.clients.values())).schema
+def _schema(scenario: Scenario) -> Schema:
+    return next(iter(scenario.clients.values())).schema
 
 
 def _checked(experiment: config.Experiment, method: str | None, scenario: str | None) -> tuple[str, str]:
@@ -237,7 +237,6 @@ class _Objective:
     than all others. Every other error ends the search, and the trial under way counts as if it had never been.
     """
 
-    study: optuna.Study
     question: _Question
     access: LocalClients
     notify: SearchObserver
@@ -247,10 +246,14 @@ class _Objective:
 
         space = self.question.space
         values = {name: cast(Choice, trial.suggest_categorical(name, space[name])) for name in space}
-        earlier = finished_trials(self.study)
+        earlier = finished_trials(trial.study)
         same = next((t for t in earlier if t.values == values), None)
-        if same is not None:
-            return _repeated(trial, same)
+        if same is not None:  # equal values are trained once
+            if same.state == "complete":
+                return cast(float, same.error)
+            if same.reason:
+                trial.set_user_attr(REASON, same.reason)
+            raise optuna.TrialPruned
         number = len(earlier) + 1
         self.notify(TrialStarted(number, values))
         try:
@@ -283,19 +286,6 @@ class _Objective:
                     raise optuna.TrialPruned
             scores.append(min(rounds) if chooses else rounds[-1])
         return float(np.mean(scores))
-
-
-def _repeated(trial: optuna.Trial, same: Trial) -> float:
-    """Equal values are trained once: the result of the earlier trial is this one's too."""
-    import optuna
-
-    if same.state == "complete":
-        return cast(float, same.error)
-    if same.error is not None:
-        trial.report(same.error, 0)
-    if same.reason:
-        trial.set_user_attr(REASON, same.reason)
-    raise optuna.TrialPruned
 
 
 def _seed_sampler(study: optuna.Study, seed: int, finished: int, proposed: Mapping[str, Choice]) -> None:
@@ -407,16 +397,16 @@ def _claim(study: optuna.Study, identity: Mapping[str, Any], folder: Path) -> No
 def _open_clients(question: _Question, folder: Path, engine: Engine | None) -> contextlib.closing[LocalClients]:
     """Clients ready to train, in a scenario for every length of window that is searched."""
     lengths = [int(length) for length in question.space.get(WINDOW, ())]
-    longest, dealt = max(lengths, default=0), question.dealt
+    longest, scenario = max(lengths, default=0), question.scenario
     by_length: dict[str, Mapping[str, Fleet]] = {
-        _scenario_name(length): {name: _later(fleet, longest - length) for name, fleet in dealt.clients.items()}
+        _scenario_name(length): {name: _later(fleet, longest - length) for name, fleet in scenario.clients.items()}
         for length in lengths
-    } or {_scenario_name(None): dealt.clients}
+    } or {_scenario_name(None): scenario.clients}
     federation = question.experiment.federation.model_copy(update={"methods": (question.method,)})
     # A search goes on with another title or evaluation, so its clients' folder may not depend on them.
     changes = {"title": "", "evaluation": EvaluationOptions(), "federation": federation}
     searched = question.experiment.model_copy(update=changes)
-    place = RunFolder(folder / "clients", dealt.name, searched, data_digest(dealt))
+    place = RunFolder(folder / "clients", scenario.name, searched, data_digest(scenario))
     scenarios = {name: Scenario(name, clients, {}) for name, clients in by_length.items()}
     return contextlib.closing(LocalClients(searched, scenarios, place, engine))
 
@@ -437,15 +427,19 @@ def validation_errors(
     """
     by_length = _scenario_name(experiment.recipe.length)
     scenario = by_length if by_length in access.clients else _scenario_name(None)
-    recipe = recipe_from_survey(
-        MessageCohort(access.transport(scenario)),
-        experiment.recipe,
-        lambda failure: access.left_out(scenario, failure),
-    )
+    federation, declared = experiment.federation, dict[str, int]()
+    cohort = MessageCohort(access.transport(scenario), declared=declared, sums=access.sums)
+    recipe = common_recipe(cohort, experiment.recipe, federation, lambda failure: access.left_out(scenario, failure))
     pooled = strategies[method].pooled
-    trainers = MessageCohort(access.transport(scenario, on_epoch, pooled=pooled))
+    trainers = MessageCohort(
+        access.transport(scenario, on_epoch, pooled=pooled),
+        wire=federation.wire,
+        declared=None if pooled else declared,
+        sums=None if pooled else access.sums,
+    )
     failures: list[Failure] = []
-    plan = replace(plan_of(experiment, recipe, seed), left_out=failures.append)
+    plan = plan_of(experiment, recipe, seed)
+    plan = replace(plan, left_out=failures.append, clients=len(access.clients[scenario]))
     try:
         for round_ in judged_rounds(strategies[method], trainers, plan):
             yield _usable(round_.validation_rmse)
@@ -488,18 +482,14 @@ def judging_head(experiment: config.Experiment) -> str:
 
 
 def _later(fleet: Fleet, rows: int) -> Fleet:
-    """The fleet whose units begin so many rows later, each with two rows at least, for it to remain a unit."""
-    return fleet.select([_from_row(unit, min(rows, unit.rows - 2)) for unit in fleet]) if rows else fleet
-
-
-def _from_row(unit: Unit, start: int) -> Unit:
-    return replace(
-        unit,
-        time=unit.time[start:],
-        sensors=unit.sensors[start:],
-        settings=unit.settings[start:],
-        target=None if unit.target is None else unit.target[start:],
-    )
+    """The fleet whose units begin so many rows later; at least two rows are left, so that each remains a unit."""
+    units = []
+    for unit in fleet:
+        left = slice(min(rows, unit.rows - 2), None)
+        target = None if unit.target is None else unit.target[left]
+        sensors, settings = unit.sensors[left], unit.settings[left]
+        units.append(replace(unit, time=unit.time[left], sensors=sensors, settings=settings, target=target))
+    return fleet.select(units) if rows else fleet
 
 
 def _write_files(folder: Path, question: _Question, finished: list[Trial]) -> None:

@@ -51,7 +51,6 @@ from .exchanges.site_messages import StepsMissing as StepsMissing
 from .exchanges.site_messages import step_replies as step_replies
 from .exchanges.survey import SurveyRequest as SurveyRequest
 from .exchanges.survey import common_recipe as common_recipe
-from .exchanges.survey import recipe_from_survey as recipe_from_survey
 from .federation_section import FederationOptions as FederationOptions
 from .federation_section import federation_options as federation_options
 from .heads import Judged as Judged
